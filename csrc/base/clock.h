@@ -1,0 +1,45 @@
+// Time of this host: CLOCK_MONOTONIC in nanoseconds, and points in it.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+namespace hvdtune {
+
+// Deciding code never calls this: it takes the time as an argument.
+inline uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+// When a blocking call gives up.
+class Deadline {
+ public:
+  static Deadline in(std::chrono::nanoseconds time) {
+    return Deadline(now_ns() + static_cast<uint64_t>(std::max<int64_t>(time.count(), 0)));
+  }
+  static Deadline at(uint64_t at_ns) { return Deadline(at_ns); }
+  static Deadline never() { return Deadline(std::numeric_limits<uint64_t>::max()); }
+
+  bool passed() const { return now_ns() >= at_ns_; }
+  uint64_t at_ns() const { return at_ns_; }
+
+  // Time left for poll(2): rounded up, -1 for never, at most limit_ms where one is given.
+  int poll_ms(int limit_ms = -1) const {
+    if (at_ns_ == std::numeric_limits<uint64_t>::max()) return limit_ms;
+    const uint64_t now = now_ns();
+    if (now >= at_ns_) return 0;
+    const uint64_t left_ms = (at_ns_ - now + 999'999) / 1'000'000;
+    const int capped = static_cast<int>(std::min<uint64_t>(left_ms, 1'000'000'000));
+    return limit_ms < 0 ? capped : std::min(capped, limit_ms);
+  }
+
+ private:
+  explicit Deadline(uint64_t at_ns) : at_ns_(at_ns) {}
+  uint64_t at_ns_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,29 @@
+// Element types a collective can carry. The values travel on the wire.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace hvdtune {
+
+enum class DType : uint8_t {
+  kBool,
+  kUint8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+};
+inline constexpr int kDTypeCount = 10;
+
+size_t size_of(DType dtype);
+std::string_view name_of(DType dtype);
+// Throws Error(kUsage) for a name that is none of name_of's.
+DType dtype_from_name(std::string_view name);
+
+}  // namespace hvdtune

@@ -1,0 +1,105 @@
+#include "base/knob.h"
+
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include "base/status.h"
+
+namespace hvdtune {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+template <auto Field>
+double get(const Setting& setting) {
+  return static_cast<double>(setting.*Field);
+}
+
+template <auto Field>
+void set(Setting& setting, double value) {
+  using Type = std::remove_reference_t<decltype(setting.*Field)>;
+  setting.*Field = static_cast<Type>(value);
+}
+
+template <auto Field>
+constexpr Knob knob(std::string_view name, KnobKind kind, std::string_view unit, double low,
+                    double high, bool log_scale, KnobScope scope, int min_hosts,
+                    std::string_view doc) {
+  return {name, kind, unit, low, high, log_scale, scope, min_hosts, doc, &get<Field>, &set<Field>};
+}
+
+constexpr std::array kKnobs = {
+    knob<&Setting::fusion_threshold_bytes>(
+        "fusion_threshold_bytes", KnobKind::kInt, "bytes", 0, 512 * kMiB, true, KnobScope::kLive, 1,
+        "Tensors that become ready together are reduced as one bucket of at most this size; 0 "
+        "reduces each alone."),
+    knob<&Setting::cycle_time_ms>(
+        "cycle_time_ms", KnobKind::kFloat, "ms", 0, 50, true, KnobScope::kLive, 1,
+        "How long announcements and ready tensors are collected before they travel; 0 sends each "
+        "at once."),
+    knob<&Setting::chunk_bytes>("chunk_bytes", KnobKind::kInt, "bytes", 64 * 1024, 4 * kMiB, true,
+                                KnobScope::kLive, 1,
+                                "Buckets are packed, reduced and unpacked in pieces of this size."),
+    knob<&Setting::hierarchical_allreduce>("hierarchical_allreduce", KnobKind::kBool, "", 0, 1,
+                                           false, KnobScope::kLive, 2,
+                                           "Reduce within each host first, then across hosts."),
+    knob<&Setting::cache_enabled>(
+        "cache_enabled", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 1,
+        "Announce a tensor seen before by its number instead of its full description."),
+    knob<&Setting::cache_capacity>("cache_capacity", KnobKind::kInt, "entries", 0, 65536, true,
+                                   KnobScope::kReinit, 1,
+                                   "How many tensors the response cache remembers."),
+};
+
+std::string number(const Knob& knob, double value) {
+  if (knob.kind == KnobKind::kBool) return value != 0 ? "true" : "false";
+  std::ostringstream out;
+  out.precision(17);
+  if (knob.kind == KnobKind::kInt) {
+    out << static_cast<int64_t>(value);
+  } else {
+    out << value;
+  }
+  return out.str();
+}
+
+}  // namespace
+
+std::span<const Knob> knob_table() { return kKnobs; }
+
+const Knob* find_knob(std::string_view name) {
+  for (const Knob& knob : kKnobs) {
+    if (knob.name == name) return &knob;
+  }
+  return nullptr;
+}
+
+void set_knob(Setting& setting, std::string_view name, double value) {
+  const Knob* knob = find_knob(name);
+  if (knob == nullptr) {
+    std::string known;
+    for (const Knob& row : kKnobs) known.append(known.empty() ? "" : ", ").append(row.name);
+    throw Error(ErrorCode::kUsage,
+                "unknown knob " + std::string(name) + "; the knobs are " + known);
+  }
+  const bool whole = knob->kind == KnobKind::kFloat || value == std::floor(value);
+  if (!(value >= knob->low && value <= knob->high) || !whole) {
+    std::ostringstream text;
+    text << knob->name << " = " << value << " is out of range: " << number(*knob, knob->low)
+         << " to " << number(*knob, knob->high) << (knob->unit.empty() ? "" : " ") << knob->unit;
+    throw Error(ErrorCode::kUsage, text.str());
+  }
+  knob->set(setting, value);
+}
+
+std::string to_json(const Setting& setting) {
+  std::string text = "{";
+  for (const Knob& knob : kKnobs) {
+    if (text.size() > 1) text += ", ";
+    text.append("\"").append(knob.name).append("\": ").append(number(knob, knob.get(setting)));
+  }
+  return text + "}";
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,54 @@
+// THE knob table: everything that can be tuned, in one place. Adding a knob is adding a row in
+// knob.cc and reading the field of Setting where it matters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hvdtune {
+
+// Values of all knobs.
+struct Setting {
+  int64_t fusion_threshold_bytes = int64_t{128} << 20;
+  double cycle_time_ms = 1.0;
+  int64_t chunk_bytes = int64_t{512} << 10;
+  bool hierarchical_allreduce = false;
+  bool cache_enabled = true;
+  int64_t cache_capacity = 1024;
+
+  bool operator==(const Setting&) const = default;
+};
+
+enum class KnobKind : uint8_t { kBool, kInt, kFloat };
+enum class KnobScope : uint8_t {
+  kLive,     // adopted by every rank at one cycle boundary
+  kReinit,   // needs shutdown() and init()
+  kRestart,  // needs new processes
+};
+
+struct Knob {
+  std::string_view name;
+  KnobKind kind;
+  std::string_view unit;
+  double low;   // inclusive
+  double high;  // inclusive
+  bool log_scale;
+  KnobScope scope;
+  int min_hosts;  // has no effect on fewer hosts
+  std::string_view doc;
+  double (*get)(const Setting&);
+  void (*set)(Setting&, double);
+};
+
+std::span<const Knob> knob_table();
+// Null if there is none of that name.
+const Knob* find_knob(std::string_view name);
+// Throws Error(kUsage) naming the knob, its range and unit when the value does not fit.
+void set_knob(Setting& setting, std::string_view name, double value);
+// One line of JSON, knobs in table order.
+std::string to_json(const Setting& setting);
+
+}  // namespace hvdtune

@@ -1,0 +1,18 @@
+#include "base/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+namespace hvdtune {
+
+void log(LogLevel level, LogLevel threshold, int rank, std::string_view text) {
+  if (level < threshold) return;
+  constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
+  std::string line = "hvdtune[" + std::to_string(rank) + "] ";
+  line.append(kNames[static_cast<size_t>(level)]).append(": ").append(text).append("\n");
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace hvdtune

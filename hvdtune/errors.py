@@ -1,0 +1,77 @@
+"""Every error hvdtune raises.
+
+    HvdtuneError
+    |-- UsageError            the caller asked for something that cannot be (exit code 2)
+    |-- RendezvousError       the ranks of a job did not find each other
+    |-- CollectiveError       a collective did not complete (Horovod's HorovodInternalError)
+    |   |-- RankLostError     a rank exited, was killed or stopped answering
+    |   |-- MismatchError     ranks disagree about a tensor's shape, dtype or operation
+    |   |-- ShutdownError     the runtime was shut down while the operation was pending
+    |   `-- DuplicateNameError  a tensor of this name is already in flight on this rank
+    |-- TraceFormatError      a trace file could not be read
+    |-- StudyError            a tuning study could not be stored, read or resumed
+    `-- LaunchError           the processes of a job could not be started
+
+Errors raised in the C++ core arrive as these types.
+"""
+
+
+class HvdtuneError(Exception):
+    """Base of all errors; `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class UsageError(HvdtuneError, ValueError):
+    """A bad argument, option or environment variable."""
+
+    exit_code = 2
+
+
+class RendezvousError(HvdtuneError, RuntimeError):
+    """The job could not be formed within its start timeout."""
+
+
+class CollectiveError(HvdtuneError, RuntimeError):
+    """A collective failed. `rank` is the rank at fault (-1: none), `tensor` its name ("": none)."""
+
+    def __init__(self, message: str, rank: int = -1, tensor: str = "") -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.tensor = tensor
+
+
+class RankLostError(CollectiveError):
+    """A rank exited, was killed, or has not answered for the heartbeat timeout."""
+
+
+class MismatchError(CollectiveError):
+    """Ranks announced one tensor with different shapes, dtypes, operations or roots."""
+
+
+class ShutdownError(CollectiveError):
+    """The runtime was shut down before the operation completed."""
+
+
+class DuplicateNameError(CollectiveError, ValueError):
+    """Two operations of one name were in flight on one rank."""
+
+
+class TraceFormatError(HvdtuneError, ValueError):
+    """A trace cannot be read. `path` names the file, `offset` the byte, -1 where none applies."""
+
+    def __init__(self, message: str, path: str = "", offset: int = -1) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+
+class StudyError(HvdtuneError, RuntimeError):
+    """A tuning study could not be stored, read or resumed."""
+
+
+class LaunchError(HvdtuneError, RuntimeError):
+    """The processes of a job could not be started."""
+
+
+HorovodInternalError = CollectiveError

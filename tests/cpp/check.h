@@ -1,0 +1,81 @@
+// The smallest test frame that serves: a file is one executable, a TEST is one behaviour.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hvdtune::testing {
+
+struct Test {
+  const char* name;
+  void (*body)();
+};
+
+inline std::vector<Test>& tests() {
+  static std::vector<Test> list;
+  return list;
+}
+
+struct Register {
+  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
+};
+
+[[noreturn]] inline void fail(const char* file, int line, const char* text) {
+  std::fprintf(stderr, "%s:%d: failed: %s\n", file, line, text);
+  std::fflush(stderr);
+  std::_Exit(1);
+}
+
+}  // namespace hvdtune::testing
+
+#define TEST(name)                                                       \
+  static void name();                                                    \
+  static const hvdtune::testing::Register register_##name(#name, &name); \
+  static void name()
+
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    if (!(condition)) hvdtune::testing::fail(__FILE__, __LINE__, #condition); \
+  } while (0)
+
+#define CHECK_EQ(left, right)                                          \
+  do {                                                                 \
+    const auto& left_value = (left);                                   \
+    const auto& right_value = (right);                                 \
+    if (!(left_value == right_value)) {                                \
+      std::cerr << left_value << " != " << right_value << std::endl;   \
+      hvdtune::testing::fail(__FILE__, __LINE__, #left " == " #right); \
+    }                                                                  \
+  } while (0)
+
+#define CHECK_THROWS(expected_code, statement)                                              \
+  do {                                                                                      \
+    bool thrown = false;                                                                    \
+    try {                                                                                   \
+      statement;                                                                            \
+    } catch (const hvdtune::Error& error) {                                                 \
+      thrown = error.code() == (expected_code);                                             \
+    }                                                                                       \
+    if (!thrown)                                                                            \
+      hvdtune::testing::fail(__FILE__, __LINE__, "no " #expected_code " from " #statement); \
+  } while (0)
+
+int main() {
+  for (const auto& test : hvdtune::testing::tests()) {
+    std::printf("%s\n", test.name);
+    std::fflush(stdout);
+    try {
+      test.body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s threw: %s\n", test.name, error.what());
+      return 1;
+    }
+  }
+  std::printf("%zu passed\n", hvdtune::testing::tests().size());
+  return 0;
+}
