@@ -1,0 +1,244 @@
+#include "transport/handshake.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/status.h"
+#include "transport/bytes.h"
+
+namespace hvdtune {
+namespace {
+
+constexpr uint32_t kMagic = 0x54445648;  // "HVDT"
+constexpr uint8_t kVersion = 1;
+constexpr size_t kNonceAt = 20;
+constexpr size_t kMostHalfOpen = 64;
+constexpr uint64_t kHandshakeNs = 5'000'000'000;
+constexpr uint64_t kSilenceNs = 1'000'000'000;
+
+Hello make_hello(const Greeting& greeting) {
+  Hello hello{};
+  store_le(kMagic, hello.data());
+  hello[4] = kVersion;
+  hello[5] = static_cast<uint8_t>(greeting.purpose);
+  store_le<int32_t>(greeting.from, hello.data() + 8);
+  store_le<int32_t>(greeting.to, hello.data() + 12);
+  store_le(greeting.generation, hello.data() + 16);
+  random_bytes(std::span(hello).subspan(kNonceAt));
+  return hello;
+}
+
+Greeting greeting_of(const Hello& hello) {
+  return {static_cast<Purpose>(hello[5]), load_le<int32_t>(hello.data() + 8),
+          load_le<int32_t>(hello.data() + 12), load_le<uint32_t>(hello.data() + 16)};
+}
+
+Digest prove(const Key& key, std::string_view label, const Hello& hello, const Nonce& nonce) {
+  std::array<uint8_t, sizeof(Hello) + sizeof(Nonce)> both;
+  std::ranges::copy(hello, both.begin());
+  std::ranges::copy(nonce, both.begin() + hello.size());
+  return Hmac(key).sign({reinterpret_cast<const uint8_t*>(label.data()), label.size()}, both);
+}
+
+// The spaces make no label a prefix of another.
+constexpr std::string_view kDialer = "hvdtune dialer  ";
+constexpr std::string_view kAcceptor = "hvdtune acceptor";
+constexpr std::string_view kSession = "hvdtune session ";
+
+bool send_rest(Socket& socket, Bytes bytes, size_t& moved) {
+  moved += socket.try_send(bytes.data() + moved, bytes.size() - moved);
+  return moved == bytes.size();
+}
+
+bool recv_rest(Socket& socket, std::span<uint8_t> bytes, size_t& moved) {
+  moved += socket.try_recv(bytes.data() + moved, bytes.size() - moved);
+  return moved == bytes.size();
+}
+
+std::string name_of(int rank) {
+  return rank == kStoreRank ? "the rendezvous server" : "rank " + std::to_string(rank);
+}
+
+}  // namespace
+
+Dialer::Dialer(std::string address, uint16_t port, const Greeting& greeting, const Key& key)
+    : address_(std::move(address)),
+      port_(port),
+      greeting_(greeting),
+      key_(key),
+      hello_(make_hello(greeting)) {}
+
+pollfd Dialer::poll_entry() const {
+  const bool sends = step_ == Step::kConnect || step_ == Step::kHello || step_ == Step::kProof;
+  return {socket_.fd(), static_cast<short>(sends ? POLLOUT : POLLIN), 0};
+}
+
+bool Dialer::advance() {
+  try {
+    while (step_ != Step::kDone && step()) {
+      step_ = static_cast<Step>(static_cast<uint8_t>(step_) + 1);
+      moved_ = 0;
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUsage) throw;
+    const bool hung_up = error.code() == ErrorCode::kRankLost;
+    throw Error(ErrorCode::kRendezvous,
+                "no connection with " + name_of(greeting_.to) + ": " +
+                    (hung_up ? address_ + ":" + std::to_string(port_) +
+                                   " ended the handshake; it ended, or belongs to another job"
+                             : error.what()),
+                greeting_.to);
+  }
+  return step_ == Step::kDone;
+}
+
+bool Dialer::step() {
+  switch (step_) {
+    case Step::kStart:
+      socket_ = start_connect(address_, port_);
+      return true;
+    case Step::kConnect: {
+      pollfd entry = poll_entry();
+      if (poll(&entry, 1, 0) <= 0) return false;
+      finish_connect(socket_, address_, port_);
+      return true;
+    }
+    case Step::kHello:
+      return send_rest(socket_, hello_, moved_);
+    case Step::kNonce:
+      if (!recv_rest(socket_, nonce_, moved_)) return false;
+      proof_ = prove(key_, kDialer, hello_, nonce_);
+      return true;
+    case Step::kProof:
+      return send_rest(socket_, proof_, moved_);
+    case Step::kAnswer:
+      if (!recv_rest(socket_, answer_, moved_)) return false;
+      if (!digests_equal(answer_, prove(key_, kAcceptor, hello_, nonce_))) {
+        throw Error(ErrorCode::kRendezvous,
+                    address_ + ":" + std::to_string(port_) + " does not have this job's key");
+      }
+      return true;
+    case Step::kDone:
+      break;
+  }
+  return false;
+}
+
+Channel Dialer::take() {
+  socket_.set_peer(greeting_.to);
+  return {std::move(socket_), prove(key_, kSession, hello_, nonce_), greeting_.to};
+}
+
+Channel dial(const std::string& address, uint16_t port, const Greeting& greeting, const Key& key,
+             Deadline deadline, const StopSignal& stop) {
+  Dialer dialer(address, port, greeting, key);
+  const std::string what =
+      "connect to " + name_of(greeting.to) + " at " + address + ":" + std::to_string(port);
+  while (!dialer.advance()) {
+    const pollfd entry = dialer.poll_entry();
+    wait_ready(entry.fd, entry.events, deadline, stop, what.c_str());
+  }
+  return dialer.take();
+}
+
+Acceptor::Acceptor(Listener& listener, const Key& key, int self, uint32_t generation)
+    : listener_(listener), key_(key), self_(self), generation_(generation) {}
+
+void Acceptor::add_to(std::vector<pollfd>& polls) const {
+  const bool full = half_open_.size() >= kMostHalfOpen;
+  if (!full) polls.push_back({listener_.fd(), POLLIN, 0});
+  for (const HalfOpen& one : half_open_) {
+    const bool sends = one.step == Step::kNonce || one.step == Step::kAnswer;
+    polls.push_back({one.socket.fd(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
+  }
+}
+
+Deadline Acceptor::next_expiry() const {
+  if (half_open_.empty()) return Deadline::never();
+  const bool full = half_open_.size() >= kMostHalfOpen;
+  uint64_t soonest = UINT64_MAX;
+  for (const HalfOpen& one : half_open_) {
+    const bool silent = one.step == Step::kHello && one.moved == 0;
+    soonest = std::min(soonest, one.since_ns + (full && silent ? kSilenceNs : kHandshakeNs));
+  }
+  return Deadline::at(soonest);
+}
+
+std::vector<Accepted> Acceptor::advance() {
+  std::vector<Accepted> standing;
+  const uint64_t now = now_ns();
+  while (accept_new(now)) continue;
+  std::erase_if(half_open_, [&](HalfOpen& one) {
+    const Outcome outcome = advance_one(one);
+    if (outcome == Outcome::kStands) {
+      const int from = one.greeting.from;
+      one.socket.set_peer(from);
+      const Key session = prove(key_, kSession, one.hello, one.nonce);
+      standing.push_back({one.greeting.purpose, {std::move(one.socket), session, from}});
+    }
+    return outcome != Outcome::kWaiting || now >= one.since_ns + kHandshakeNs;
+  });
+  return standing;
+}
+
+// True if there was one.
+bool Acceptor::accept_new(uint64_t now) {
+  if (half_open_.size() >= kMostHalfOpen && !make_room(now)) return false;
+  std::optional<Socket> socket = listener_.try_accept();
+  if (!socket) return false;
+  half_open_.emplace_back();
+  half_open_.back().socket = std::move(*socket);
+  half_open_.back().since_ns = now;
+  return true;
+}
+
+// A rank speaks as soon as it is connected: those that do not are strangers.
+bool Acceptor::make_room(uint64_t now) {
+  return std::erase_if(half_open_, [&](const HalfOpen& one) {
+           return one.step == Step::kHello && one.moved == 0 && now >= one.since_ns + kSilenceNs;
+         }) > 0;
+}
+
+Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
+  const auto next = [&](Step step) {
+    one.step = step;
+    one.moved = 0;
+  };
+  try {
+    if (one.step == Step::kHello) {
+      if (!recv_rest(one.socket, one.hello, one.moved)) return Outcome::kWaiting;
+      if (!hello_is_for_me(one)) return Outcome::kRefused;
+      random_bytes(one.nonce);
+      next(Step::kNonce);
+    }
+    if (one.step == Step::kNonce) {
+      if (!send_rest(one.socket, one.nonce, one.moved)) return Outcome::kWaiting;
+      next(Step::kProof);
+    }
+    if (one.step == Step::kProof) {
+      if (!recv_rest(one.socket, one.proof, one.moved)) return Outcome::kWaiting;
+      if (!digests_equal(one.proof, prove(key_, kDialer, one.hello, one.nonce))) {
+        return Outcome::kRefused;
+      }
+      one.answer = prove(key_, kAcceptor, one.hello, one.nonce);
+      next(Step::kAnswer);
+    }
+    if (!send_rest(one.socket, one.answer, one.moved)) return Outcome::kWaiting;
+    return Outcome::kStands;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRankLost) throw;
+    return Outcome::kRefused;
+  }
+}
+
+bool Acceptor::hello_is_for_me(HalfOpen& one) const {
+  one.greeting = greeting_of(one.hello);
+  const uint8_t purpose = one.hello[5];
+  return load_le<uint32_t>(one.hello.data()) == kMagic && one.hello[4] == kVersion &&
+         purpose >= static_cast<uint8_t>(Purpose::kStore) &&
+         purpose <= static_cast<uint8_t>(Purpose::kHealth) && one.greeting.from >= 0 &&
+         one.greeting.to == self_ && one.greeting.generation == generation_;
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,136 @@
+// Who is at the other end of a socket, proved before any other byte is read.
+//
+//   dialer -> acceptor   hello: magic u32, version u8, purpose u8, zero u16, from i32, to i32,
+//                               generation u32, dialer's nonce [32]
+//   acceptor -> dialer   acceptor's nonce [32]
+//   dialer -> acceptor   HMAC(key, "hvdtune dialer"   | hello | acceptor's nonce)
+//   acceptor -> dialer   HMAC(key, "hvdtune acceptor" | hello | acceptor's nonce)
+//
+// Little endian. The dialer proves first, so one without the key gets a random number and a closed
+// socket. Both ends then hold the session key HMAC(key, "hvdtune session" | hello | nonce).
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hmac.h"
+#include "base/stop.h"
+#include "transport/socket.h"
+
+namespace hvdtune {
+
+enum class Purpose : uint8_t { kStore = 1, kData = 2, kControl = 3, kHealth = 4 };
+
+// The rendezvous server's place in Greeting::to and Channel::peer.
+inline constexpr int kStoreRank = -1;
+
+// What a connection is for; both ends must mean the same.
+struct Greeting {
+  Purpose purpose;
+  int from;
+  int to;
+  uint32_t generation;
+};
+
+// An authenticated connection. The session key is fresh for each.
+struct Channel {
+  Socket socket;
+  Key session;
+  int peer = -1;
+};
+
+using Hello = std::array<uint8_t, 52>;
+using Nonce = std::array<uint8_t, 32>;
+
+// The dialing side, step by step.
+// Thread rule: one thread.
+class Dialer {
+ public:
+  Dialer(std::string address, uint16_t port, const Greeting& greeting, const Key& key);
+
+  const Greeting& greeting() const { return greeting_; }
+  pollfd poll_entry() const;
+  // Goes as far as it can without waiting; true once the channel stands. Throws
+  // Error(kRendezvous, ..., greeting().to) when nobody listens there, when the other end hangs up
+  // (as one with another key does) or does not prove that it has the key.
+  bool advance();
+  // REQUIRES: advance() returned true.
+  Channel take();
+
+ private:
+  enum class Step : uint8_t { kStart, kConnect, kHello, kNonce, kProof, kAnswer, kDone };
+  bool step();
+
+  std::string address_;
+  uint16_t port_;
+  Greeting greeting_;
+  Key key_;
+  Step step_ = Step::kStart;
+  size_t moved_ = 0;
+  Hello hello_{};
+  Nonce nonce_{};
+  Digest proof_{};
+  Digest answer_{};
+  Socket socket_;
+};
+
+// Dials and waits. `greeting.to` becomes the channel's peer. Error(kTimeout), Error(kShutdown), and
+// those of Dialer::advance().
+Channel dial(const std::string& address, uint16_t port, const Greeting& greeting, const Key& key,
+             Deadline deadline, const StopSignal& stop);
+
+struct Accepted {
+  Purpose purpose;
+  Channel channel;
+};
+
+// The accepting side: many handshakes at once, none waits for another. A connection that fails its
+// handshake, or takes more than 5 s, is closed without a word; at most 64 are open half way, and
+// of those the silent ones make room first.
+// Thread rule: one thread.
+class Acceptor {
+ public:
+  // Accepts greetings to `self` of this generation only. The listener must outlive the acceptor.
+  Acceptor(Listener& listener, const Key& key, int self, uint32_t generation);
+
+  // Adds what to wait for.
+  void add_to(std::vector<pollfd>& polls) const;
+  // When to call advance() even if poll(2) reports nothing.
+  Deadline next_expiry() const;
+  // Goes as far as it can without waiting; returns the channels that now stand.
+  std::vector<Accepted> advance();
+
+ private:
+  enum class Step : uint8_t { kHello, kNonce, kProof, kAnswer };
+  struct HalfOpen {
+    Socket socket;
+    uint64_t since_ns = 0;
+    Step step = Step::kHello;
+    size_t moved = 0;
+    Hello hello{};
+    Nonce nonce{};
+    Digest proof{};
+    Digest answer{};
+    Greeting greeting{};
+  };
+  enum class Outcome : uint8_t { kWaiting, kStands, kRefused };
+
+  bool accept_new(uint64_t now);
+  bool make_room(uint64_t now);
+  Outcome advance_one(HalfOpen& one);
+  bool hello_is_for_me(HalfOpen& one) const;
+
+  Listener& listener_;
+  Key key_;
+  int self_;
+  uint32_t generation_;
+  std::vector<HalfOpen> half_open_;
+};
+
+}  // namespace hvdtune

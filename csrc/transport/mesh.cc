@@ -1,0 +1,371 @@
+#include "transport/mesh.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/bytes.h"
+#include "transport/rendezvous.h"
+#include "transport/shm/link.h"
+#include "transport/store_stream.h"
+#include "transport/tcp/link.h"
+
+namespace hvdtune {
+namespace {
+
+// How long a rank that lost a peer waits for the server, which knows more, to say why.
+constexpr auto kReasonTime = std::chrono::seconds(2);
+
+// offer: segment offer of the pair's rings, segment offer of the arena (fd -1: none), HMAC under
+// the data channel's session key.
+// segment offer: pid i32, fd i32, bytes u64, cookie [16]. Little endian.
+constexpr size_t kSegmentOfferBytes = 32;
+constexpr size_t kOfferBytes = 2 * kSegmentOfferBytes + sizeof(Digest);
+using OfferMessage = std::array<uint8_t, kOfferBytes>;
+
+void put(const SegmentOffer& offer, uint8_t* to) {
+  store_le(offer.pid, to);
+  store_le(offer.fd, to + 4);
+  store_le(offer.bytes, to + 8);
+  std::ranges::copy(offer.cookie, to + 16);
+}
+
+SegmentOffer get(const uint8_t* from) {
+  SegmentOffer offer{
+      load_le<int32_t>(from), load_le<int32_t>(from + 4), load_le<uint64_t>(from + 8), {}};
+  std::copy_n(from + 16, offer.cookie.size(), offer.cookie.begin());
+  return offer;
+}
+
+Digest offer_mac(const Key& session, const OfferMessage& message) {
+  return hmac_sha256(session, Bytes(message).first(2 * kSegmentOfferBytes));
+}
+
+std::string address_of(const MeshOptions& options) {
+  const bool is_loopback = options.host.starts_with("127.") &&
+                           options.host.find_first_not_of("0123456789.") == std::string::npos;
+  return is_loopback ? options.host : options.bind_address;
+}
+
+class StartUp {
+ public:
+  StartUp(const MeshOptions& options, const StopSignal& stop);
+
+  Mesh run();
+  // Throws what the user is to read, after telling the server or hearing from it.
+  [[noreturn]] void explain(const Error& error);
+
+ private:
+  using Connection = std::pair<Purpose, int>;
+
+  void wait(std::vector<pollfd> polls, Deadline until);
+  std::optional<StoreMessage> hear_store();
+  StoreMessage await_store(StoreMessageType type);
+  void learn_table(const StoreMessage& message);
+  void connect_peers();
+  std::vector<Connection> to_dial() const;
+  std::vector<Connection> to_accept() const;
+  void keep(Purpose purpose, Channel channel);
+  bool shares_memory(int rank) const;
+  void share_memory();
+  void offer_memory(int rank);
+  void take_offer(int rank);
+  void make_links();
+
+  const MeshOptions& options_;
+  const StopSignal& stop_;
+  Deadline deadline_;
+  Listener listener_;
+  StoreStream store_;
+  std::vector<Member> members_;
+  std::map<int, Channel> data_;
+  std::map<int, Segment> segments_;
+  std::string waiting_for_;
+  Mesh mesh_;
+};
+
+StartUp::StartUp(const MeshOptions& options, const StopSignal& stop)
+    : options_(options),
+      stop_(stop),
+      deadline_(Deadline::in(options.start_timeout)),
+      listener_(address_of(options)),
+      store_(dial(options.store_address, options.store_port,
+                  {Purpose::kStore, options.rank, kStoreRank, options.generation}, options.key,
+                  deadline_, stop),
+             false) {}
+
+Mesh StartUp::run() {
+  Member self;
+  self.host = options_.host;
+  self.address = address_of(options_);
+  self.port = listener_.port();
+  self.pid = getpid();
+  self.shared_memory = options_.shared_memory;
+  store_.queue(StoreMessage::registration(options_.size, self));
+  waiting_for_ = "the other ranks to start";
+  learn_table(await_store(StoreMessageType::kTable));
+  connect_peers();
+  share_memory();
+  store_.queue(StoreMessage::connected());
+  waiting_for_ = "the other ranks to connect";
+  await_store(StoreMessageType::kGo);
+  make_links();
+  mesh_.job = store_.take();
+  return std::move(mesh_);
+}
+
+void StartUp::explain(const Error& error) {
+  const bool told = error.code() == ErrorCode::kRendezvous && error.rank() < 0;
+  if (told || error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kShutdown) {
+    throw error;
+  }
+  const bool peer_failed =
+      error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kRendezvous;
+  if (peer_failed) {
+    deadline_ = Deadline::in(kReasonTime);
+    try {
+      while (!hear_store()) wait({}, Deadline::never());
+    } catch (const Error& reason) {
+      if (reason.code() != ErrorCode::kTimeout) throw;
+    }
+  }
+  try {
+    store_.queue(StoreMessage::failed(error.what()));
+    store_.flush();
+  } catch (const Error&) {
+    // The server is gone, too: nobody to tell.
+  }
+  throw Error(ErrorCode::kRendezvous, error.what(), error.rank());
+}
+
+// Sleeps until one of polls or the server has something, or `until`.
+void StartUp::wait(std::vector<pollfd> polls, Deadline until) {
+  polls.push_back({stop_.fd(), POLLIN, 0});
+  polls.push_back({store_.fd(), store_.events(), 0});
+  const Deadline first = Deadline::at(std::min(until.at_ns(), deadline_.at_ns()));
+  if (poll(polls.data(), polls.size(), first.poll_ms()) < 0 && errno != EINTR) {
+    throw Error(ErrorCode::kInternal, system_message("poll", errno));
+  }
+  if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped during start-up");
+  if (deadline_.passed()) {
+    throw Error(ErrorCode::kTimeout, "start-up timed out: rank " + std::to_string(options_.rank) +
+                                         " was waiting for " + waiting_for_);
+  }
+}
+
+// Throws Error(kRendezvous) without a rank when the server says that the job cannot be formed.
+std::optional<StoreMessage> StartUp::hear_store() {
+  try {
+    std::optional<StoreMessage> message = store_.try_receive();
+    if (message && message->type == StoreMessageType::kFailed) {
+      throw Error(ErrorCode::kRendezvous, message->as_text());
+    }
+    if (!message) store_.flush();
+    return message;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRankLost) throw;
+    throw Error(ErrorCode::kRendezvous, "the rendezvous server ended during start-up");
+  }
+}
+
+StoreMessage StartUp::await_store(StoreMessageType type) {
+  for (;;) {
+    std::optional<StoreMessage> message = hear_store();
+    if (message && message->type == type) return std::move(*message);
+    if (message) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    wait({}, Deadline::never());
+  }
+}
+
+void StartUp::learn_table(const StoreMessage& message) {
+  members_ = message.as_table();
+  if (members_.size() != static_cast<size_t>(options_.size)) {
+    throw Error(ErrorCode::kInternal, "the rendezvous server sent a table of another size");
+  }
+  std::vector<std::string> hosts;
+  for (const Member& member : members_) hosts.push_back(member.host);
+  mesh_.topology = make_topology(options_.rank, hosts);
+  mesh_.links.resize(members_.size());
+  mesh_.control.resize(members_.size());
+  mesh_.health.resize(members_.size());
+}
+
+// The higher rank of a pair dials.
+std::vector<StartUp::Connection> StartUp::to_dial() const {
+  std::vector<Connection> list;
+  for (int rank = 0; rank < options_.rank; ++rank) list.emplace_back(Purpose::kData, rank);
+  if (options_.rank > 0) {
+    list.emplace_back(Purpose::kControl, 0);
+    list.emplace_back(Purpose::kHealth, 0);
+  }
+  return list;
+}
+
+std::vector<StartUp::Connection> StartUp::to_accept() const {
+  std::vector<Connection> list;
+  for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
+    list.emplace_back(Purpose::kData, rank);
+    if (options_.rank > 0) continue;
+    list.emplace_back(Purpose::kControl, rank);
+    list.emplace_back(Purpose::kHealth, rank);
+  }
+  return list;
+}
+
+void StartUp::keep(Purpose purpose, Channel channel) {
+  const auto peer = static_cast<size_t>(channel.peer);
+  if (purpose == Purpose::kData) data_.insert_or_assign(channel.peer, std::move(channel));
+  if (purpose == Purpose::kControl) mesh_.control[peer] = std::move(channel);
+  if (purpose == Purpose::kHealth) mesh_.health[peer] = std::move(channel);
+}
+
+void StartUp::connect_peers() {
+  Acceptor acceptor(listener_, options_.key, options_.rank, options_.generation);
+  std::vector<Connection> awaited = to_accept();
+  std::vector<Dialer> dialers;
+  for (const auto& [purpose, rank] : to_dial()) {
+    const Member& peer = members_[static_cast<size_t>(rank)];
+    dialers.emplace_back(peer.address, peer.port,
+                         Greeting{purpose, options_.rank, rank, options_.generation}, options_.key);
+  }
+  for (;;) {
+    std::erase_if(dialers, [this](Dialer& dialer) {
+      if (!dialer.advance()) return false;
+      keep(dialer.greeting().purpose, dialer.take());
+      return true;
+    });
+    for (Accepted& accepted : acceptor.advance()) {
+      // One that is not awaited is a second of its kind, and is dropped.
+      if (std::erase(awaited, Connection(accepted.purpose, accepted.channel.peer)) > 0) {
+        keep(accepted.purpose, std::move(accepted.channel));
+      }
+    }
+    if (dialers.empty() && awaited.empty()) return;
+    const int first = dialers.empty() ? awaited.front().second : dialers.front().greeting().to;
+    waiting_for_ = "rank " + std::to_string(first) + " to connect";
+    if (hear_store()) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    std::vector<pollfd> polls;
+    acceptor.add_to(polls);
+    for (const Dialer& dialer : dialers) polls.push_back(dialer.poll_entry());
+    wait(std::move(polls), acceptor.next_expiry());
+  }
+}
+
+bool StartUp::shares_memory(int rank) const {
+  const Member& self = members_[static_cast<size_t>(options_.rank)];
+  const Member& other = members_[static_cast<size_t>(rank)];
+  return rank != options_.rank && self.host == other.host && self.shared_memory &&
+         other.shared_memory;
+}
+
+// The lower rank of a pair makes the memory, so the offers of local rank 0 reach all local ranks.
+void StartUp::share_memory() {
+  const Topology& topology = mesh_.topology;
+  for (const std::vector<int>& ranks : topology.hosts) {
+    if (ranks.size() < 2 || !std::ranges::count(ranks, options_.rank)) continue;
+    const bool all = std::ranges::all_of(
+        ranks, [this](int rank) { return members_[static_cast<size_t>(rank)].shared_memory; });
+    if (all && topology.local_rank == 0) {
+      mesh_.arena = std::make_unique<Arena>(Arena::create(options_.arena_slot_bytes, ranks));
+    }
+  }
+  for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
+    if (shares_memory(rank)) offer_memory(rank);
+  }
+  for (int rank = 0; rank < options_.rank; ++rank) {
+    if (shares_memory(rank)) take_offer(rank);
+  }
+}
+
+void StartUp::offer_memory(int rank) {
+  const Segment& segment = segments_.emplace(rank, Segment::create(shm_link_bytes())).first->second;
+  OfferMessage message{};
+  put(segment.offer(), message.data());
+  put(mesh_.arena ? mesh_.arena->offer() : SegmentOffer{}, message.data() + kSegmentOfferBytes);
+  Channel& channel = data_.at(rank);
+  std::ranges::copy(offer_mac(channel.session, message), message.begin() + 2 * kSegmentOfferBytes);
+  // A fresh connection takes these few bytes at once.
+  if (channel.socket.try_send(message.data(), message.size()) != message.size()) {
+    throw Error(ErrorCode::kInternal, "a fresh connection took no data", rank);
+  }
+}
+
+void StartUp::take_offer(int rank) {
+  Channel& channel = data_.at(rank);
+  OfferMessage message{};
+  size_t received = 0;
+  waiting_for_ = "the shared memory of rank " + std::to_string(rank);
+  while (received < message.size()) {
+    const size_t got =
+        channel.socket.try_recv(message.data() + received, message.size() - received);
+    received += got;
+    if (got > 0) continue;
+    if (hear_store()) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    wait({{channel.socket.fd(), POLLIN, 0}}, Deadline::never());
+  }
+  if (!digests_equal(Bytes(message).last(sizeof(Digest)), offer_mac(channel.session, message))) {
+    throw Error(ErrorCode::kInternal,
+                "rank " + std::to_string(rank) + " sent an offer with a wrong signature", rank);
+  }
+  segments_.emplace(rank, Segment::open(get(message.data()), rank));
+  const SegmentOffer arena = get(message.data() + kSegmentOfferBytes);
+  if (arena.fd < 0) return;
+  for (const std::vector<int>& ranks : mesh_.topology.hosts) {
+    if (ranks.front() != rank) continue;
+    mesh_.arena = std::make_unique<Arena>(Arena::open(arena, mesh_.topology.local_rank, ranks));
+  }
+}
+
+// By now every rank has opened what it was offered.
+void StartUp::make_links() {
+  if (mesh_.arena) mesh_.arena->close_offer();
+  for (auto& [rank, channel] : data_) {
+    std::unique_ptr<Link>& link = mesh_.links[static_cast<size_t>(rank)];
+    const auto segment = segments_.find(rank);
+    if (segment == segments_.end()) {
+      link = make_tcp_link(std::move(channel.socket));
+      continue;
+    }
+    segment->second.close_fd();
+    link =
+        make_shm_link(std::move(segment->second), std::move(channel.socket), options_.rank < rank);
+  }
+}
+
+}  // namespace
+
+Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    throw Error(ErrorCode::kUsage, "rank " + std::to_string(options.rank) +
+                                       " does not exist in a job of " +
+                                       std::to_string(options.size) + " ranks");
+  }
+  if (options.store_port == 0) {
+    if (options.size > 1) {
+      throw Error(ErrorCode::kUsage, "a job of several ranks needs a rendezvous server");
+    }
+    Mesh mesh;
+    mesh.topology = make_topology(0, std::vector{options.host});
+    mesh.links.resize(1);
+    mesh.control.resize(1);
+    mesh.health.resize(1);
+    return mesh;
+  }
+  std::optional<StartUp> start_up;
+  try {
+    return start_up.emplace(options, stop).run();
+  } catch (const Error& error) {
+    if (start_up) start_up->explain(error);
+    if (error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kShutdown) throw;
+    throw Error(ErrorCode::kRendezvous, error.what());
+  }
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,66 @@
+// A rank's connections to all others, and its place among them.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hmac.h"
+#include "base/stop.h"
+#include "transport/handshake.h"
+#include "transport/link.h"
+#include "transport/shm/arena.h"
+
+namespace hvdtune {
+
+struct MeshOptions {
+  int rank = 0;
+  int size = 1;
+  std::string host = "localhost";  // a host name 127.x.y.z is also the address of its ranks
+  std::string bind_address = "127.0.0.1";
+  std::string store_address = "127.0.0.1";
+  uint16_t store_port = 0;  // 0: no rendezvous; only for size 1
+  Key key{};
+  uint32_t generation = 0;
+  std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
+  bool shared_memory = true;  // within a host; used where all of its ranks have it on
+  size_t arena_slot_bytes = size_t{8} << 20;  // local rank 0's counts
+};
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;  // among the ranks with the same local_rank on other hosts
+  int cross_size = 1;
+  std::vector<std::vector<int>> hosts;  // ranks by host, each ascending; hosts by lowest rank
+};
+
+// `hosts` holds the host name of each rank; equal names are one host.
+Topology make_topology(int rank, std::span<const std::string> hosts);
+
+// Owns what it holds; the links and the arena belong to the cycle thread, each channel to whoever
+// takes it.
+struct Mesh {
+  Topology topology;
+  std::vector<std::unique_ptr<Link>> links;  // by rank, null for self
+  // On rank 0 by rank; on the others only [0] is set.
+  std::vector<std::optional<Channel>> control;
+  std::vector<std::optional<Channel>> health;
+  std::optional<Channel> job;    // to the rendezvous server; empty without one
+  std::unique_ptr<Arena> arena;  // null where the host has one rank or no shared memory
+};
+
+// Returns once every rank of the job is connected to every other. A process can do so again, also
+// with other options. Throws Error(kUsage) for options that make no sense, Error(kRendezvous) with
+// the cause, naming ranks, when any rank fails or the timeout passes, Error(kShutdown) once stop
+// is raised.
+Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop);
+
+}  // namespace hvdtune

@@ -1,0 +1,249 @@
+#include "transport/rendezvous.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "base/status.h"
+#include "transport/store_stream.h"
+
+namespace hvdtune {
+namespace {
+
+enum class Phase : uint8_t { kRegister, kConnect, kGo };
+
+class Formation {
+ public:
+  Formation(Listener& listener, const Key& key, int size, uint32_t generation)
+      : acceptor_(listener, key, kStoreRank, generation),
+        size_(size),
+        ranks_(static_cast<size_t>(size)) {}
+
+  std::vector<Channel> run(Deadline deadline, const StopSignal& stop);
+  std::vector<Member> members() const;
+
+ private:
+  struct Rank {
+    std::optional<StoreStream> stream;
+    Member member;
+    bool connected = false;
+    bool let_go = false;
+  };
+
+  void wait(Deadline deadline, const StopSignal& stop);
+  void admit();
+  void hear_newcomers();
+  bool hear_newcomer(StoreStream& stream);
+  std::optional<std::string> objection(const StoreStream& stream,
+                                       const StoreMessage::Registration& said) const;
+  void hear_ranks();
+  void hear(Rank& rank);
+  void advance_phase();
+  bool let_all_go();
+  void tell_all(const StoreMessage& message);
+  [[noreturn]] void fail(const std::string& text, int rank,
+                         ErrorCode code = ErrorCode::kRendezvous);
+  std::string name_of(const Rank& rank) const;
+  std::string missing() const;
+
+  Acceptor acceptor_;
+  int size_;
+  Phase phase_ = Phase::kRegister;
+  std::vector<StoreStream> newcomers_;
+  std::vector<Rank> ranks_;
+};
+
+std::vector<Channel> Formation::run(Deadline deadline, const StopSignal& stop) {
+  do {
+    wait(deadline, stop);
+    admit();
+    hear_newcomers();
+    if (phase_ != Phase::kGo) hear_ranks();
+    advance_phase();
+  } while (phase_ != Phase::kGo || !let_all_go());
+  std::vector<Channel> channels;
+  for (Rank& rank : ranks_) channels.push_back(rank.stream->take());
+  return channels;
+}
+
+std::vector<Member> Formation::members() const {
+  std::vector<Member> members;
+  for (const Rank& rank : ranks_) members.push_back(rank.member);
+  return members;
+}
+
+void Formation::wait(Deadline deadline, const StopSignal& stop) {
+  std::vector<pollfd> polls = {{stop.fd(), POLLIN, 0}};
+  acceptor_.add_to(polls);
+  for (const StoreStream& stream : newcomers_) polls.push_back({stream.fd(), stream.events(), 0});
+  for (const Rank& rank : ranks_) {
+    if (!rank.stream || rank.let_go) continue;
+    // Once all may go, what a rank says belongs to the job and is not read here.
+    const short events = phase_ == Phase::kGo ? short{POLLOUT} : rank.stream->events();
+    polls.push_back({rank.stream->fd(), events, 0});
+  }
+  const uint64_t until = std::min(deadline.at_ns(), acceptor_.next_expiry().at_ns());
+  if (poll(polls.data(), polls.size(), Deadline::at(until).poll_ms()) < 0 && errno != EINTR) {
+    throw Error(ErrorCode::kInternal, system_message("poll", errno));
+  }
+  if (stop.raised()) fail("the job was stopped during start-up", -1, ErrorCode::kShutdown);
+  if (deadline.passed()) fail("start-up timed out: " + missing(), -1);
+}
+
+void Formation::admit() {
+  for (Accepted& accepted : acceptor_.advance()) {
+    if (accepted.purpose == Purpose::kStore) {
+      newcomers_.emplace_back(std::move(accepted.channel), true);
+    }
+  }
+}
+
+void Formation::hear_newcomers() {
+  std::erase_if(newcomers_, [this](StoreStream& stream) { return hear_newcomer(stream); });
+}
+
+// True once it has become a rank or was sent away.
+bool Formation::hear_newcomer(StoreStream& stream) {
+  try {
+    const std::optional<StoreMessage> message = stream.try_receive();
+    if (!message) return false;
+    if (message->type != StoreMessageType::kRegister) return true;
+    const StoreMessage::Registration said = message->as_registration();
+    const std::optional<std::string> text = objection(stream, said);
+    if (text) {
+      stream.queue(StoreMessage::failed(*text));
+      stream.flush();
+      return true;
+    }
+    Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
+    rank.stream.emplace(std::move(stream));
+    rank.member = said.member;
+    return true;
+  } catch (const Error& error) {
+    const auto index = static_cast<size_t>(stream.peer());
+    const bool awaited = index < ranks_.size() && !ranks_[index].stream;
+    if (awaited) fail("rank " + std::to_string(index) + " left during start-up", stream.peer());
+    return true;
+  }
+}
+
+std::optional<std::string> Formation::objection(const StoreStream& stream,
+                                                const StoreMessage::Registration& said) const {
+  const std::string who = "rank " + std::to_string(stream.peer());
+  if (said.size != size_) {
+    return who + " was started for a job of " + std::to_string(said.size) +
+           " ranks, this one has " + std::to_string(size_);
+  }
+  if (stream.peer() >= size_) {
+    return who + " does not exist in a job of " + std::to_string(size_) + " ranks";
+  }
+  const Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
+  if (rank.stream) return "there are two of rank " + name_of(rank);
+  return std::nullopt;
+}
+
+void Formation::hear_ranks() {
+  for (Rank& rank : ranks_) {
+    if (!rank.stream) continue;
+    try {
+      hear(rank);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kRankLost) {
+        fail("rank " + name_of(rank) + " left during start-up", rank.stream->peer());
+      }
+      if (error.code() == ErrorCode::kInternal) fail(error.what(), rank.stream->peer());
+      throw;
+    }
+  }
+}
+
+void Formation::hear(Rank& rank) {
+  while (const std::optional<StoreMessage> message = rank.stream->try_receive()) {
+    if (message->type == StoreMessageType::kFailed) {
+      fail("rank " + name_of(rank) + ": " + message->as_text(), rank.stream->peer());
+    }
+    const bool expected = message->type == StoreMessageType::kConnected &&
+                          phase_ == Phase::kConnect && !rank.connected;
+    if (!expected) fail("rank " + name_of(rank) + " broke the protocol", rank.stream->peer());
+    rank.connected = true;
+  }
+  rank.stream->flush();
+}
+
+void Formation::advance_phase() {
+  const auto all = [this](auto condition) { return std::ranges::all_of(ranks_, condition); };
+  if (phase_ == Phase::kRegister && all([](const Rank& rank) { return rank.stream.has_value(); })) {
+    phase_ = Phase::kConnect;
+    tell_all(StoreMessage::table(members()));
+  } else if (phase_ == Phase::kConnect && all([](const Rank& rank) { return rank.connected; })) {
+    phase_ = Phase::kGo;
+    tell_all(StoreMessage::go());
+  }
+}
+
+// A rank that is lost from here on is the job's loss, not start-up's.
+bool Formation::let_all_go() {
+  bool all = true;
+  for (Rank& rank : ranks_) {
+    if (rank.let_go) continue;
+    try {
+      rank.let_go = rank.stream->flush();
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kRankLost) throw;
+      rank.let_go = true;
+    }
+    all &= rank.let_go;
+  }
+  return all;
+}
+
+void Formation::tell_all(const StoreMessage& message) {
+  for (Rank& rank : ranks_) {
+    if (!rank.stream) continue;
+    rank.stream->queue(message);
+    try {
+      rank.stream->flush();
+    } catch (const Error& error) {
+      // Found again, with its name, by whoever reads from this rank next.
+      if (error.code() != ErrorCode::kRankLost) throw;
+    }
+  }
+}
+
+void Formation::fail(const std::string& text, int rank, ErrorCode code) {
+  tell_all(StoreMessage::failed(text));
+  throw Error(code, text, rank);
+}
+
+std::string Formation::name_of(const Rank& rank) const {
+  return std::to_string(rank.stream->peer()) + " (pid " + std::to_string(rank.member.pid) + " on " +
+         rank.member.host + ")";
+}
+
+std::string Formation::missing() const {
+  std::string names;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const bool there =
+        phase_ == Phase::kRegister ? ranks_[i].stream.has_value() : ranks_[i].connected;
+    if (!there) names += (names.empty() ? "" : ", ") + std::to_string(i);
+  }
+  return (phase_ == Phase::kRegister ? "no word from rank "
+                                     : "no full set of connections on rank ") +
+         names + " of " + std::to_string(size_);
+}
+
+}  // namespace
+
+std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
+                              Deadline deadline, const StopSignal& stop,
+                              std::vector<Member>* members) {
+  Formation formation(listener, key, size, generation);
+  std::vector<Channel> channels = formation.run(deadline, stop);
+  if (members != nullptr) *members = formation.members();
+  return channels;
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,229 @@
+#include "transport/socket.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/status.h"
+
+namespace hvdtune {
+namespace {
+
+// A peer whose machine vanished, or whose process is stopped with its window full, is lost then.
+constexpr unsigned kUserTimeoutMs = 30'000;
+
+struct Endpoint {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+std::string name_of(const std::string& address, uint16_t port) {
+  return address + ":" + std::to_string(port);
+}
+
+Endpoint endpoint(const std::string& address, uint16_t port) {
+  Endpoint result;
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    std::memcpy(&result.storage, &v4, sizeof v4);
+    result.bytes = sizeof v4;
+  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(port);
+    std::memcpy(&result.storage, &v6, sizeof v6);
+    result.bytes = sizeof v6;
+  } else {
+    throw Error(ErrorCode::kUsage, "'" + address + "' is not a numeric IP address");
+  }
+  return result;
+}
+
+void set_option(int fd, int level, int name, unsigned value) {
+  if (setsockopt(fd, level, name, &value, sizeof value) != 0) {
+    throw Error(ErrorCode::kInternal, system_message("setsockopt", errno));
+  }
+}
+
+void set_up_connection(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  // Without traffic only keepalive probes let the user timeout see a vanished machine.
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+}
+
+UniqueFd new_socket(const Endpoint& at) {
+  UniqueFd fd(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) throw Error(ErrorCode::kInternal, system_message("socket", errno));
+  return fd;
+}
+
+bool is_would_block(int error_number) {
+  return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR;
+}
+
+// Errors of a connection that ended before it was accepted; accept(2) asks to treat them alike.
+bool is_stillborn(int error_number) {
+  constexpr std::array kErrors = {ECONNABORTED, ENETDOWN,     EPROTO,     ENOPROTOOPT, EHOSTDOWN,
+                                  ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, EPERM};
+  for (const int error : kErrors) {
+    if (error == error_number) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void fail_connect(const std::string& address, uint16_t port, int error_number) {
+  throw Error(ErrorCode::kRendezvous,
+              system_message("cannot connect to " + name_of(address, port), error_number));
+}
+
+}  // namespace
+
+UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+void Socket::fail(const char* what, int error_number) const {
+  const std::string who = peer_ >= 0 ? "rank " + std::to_string(peer_) : "the peer";
+  throw Error(ErrorCode::kRankLost,
+              error_number == 0
+                  ? who + " closed its connection"
+                  : system_message("connection to " + who + ": " + what, error_number),
+              peer_);
+}
+
+size_t Socket::try_send(const void* data, size_t bytes) {
+  if (bytes == 0) return 0;
+  const ssize_t sent = ::send(fd_.get(), data, bytes, MSG_NOSIGNAL);
+  if (sent >= 0) return static_cast<size_t>(sent);
+  if (!is_would_block(errno)) fail("send", errno);
+  return 0;
+}
+
+size_t Socket::try_recv(void* data, size_t bytes) {
+  if (bytes == 0) return 0;
+  const ssize_t got = ::recv(fd_.get(), data, bytes, 0);
+  if (got > 0) return static_cast<size_t>(got);
+  if (got == 0) fail("recv", 0);
+  if (!is_would_block(errno)) fail("recv", errno);
+  return 0;
+}
+
+void Socket::send_all(const void* data, size_t bytes, Deadline deadline, const StopSignal& stop) {
+  const auto* from = static_cast<const uint8_t*>(data);
+  while (bytes > 0) {
+    const size_t sent = try_send(from, bytes);
+    from += sent;
+    bytes -= sent;
+    if (sent == 0) wait_ready(fd(), POLLOUT, deadline, stop, "send");
+  }
+}
+
+void Socket::recv_all(void* data, size_t bytes, Deadline deadline, const StopSignal& stop) {
+  auto* to = static_cast<uint8_t*>(data);
+  while (bytes > 0) {
+    const size_t got = try_recv(to, bytes);
+    to += got;
+    bytes -= got;
+    if (got == 0) wait_ready(fd(), POLLIN, deadline, stop, "receive");
+  }
+}
+
+Listener::Listener(const std::string& address, uint16_t port) {
+  Endpoint at = endpoint(address, port);
+  fd_ = new_socket(at);
+  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(fd_.get(), at.get(), at.bytes) != 0 || listen(fd_.get(), SOMAXCONN) != 0) {
+    throw Error(ErrorCode::kRendezvous,
+                system_message("cannot listen on " + name_of(address, port), errno));
+  }
+  if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) {
+    throw Error(ErrorCode::kInternal, system_message("getsockname", errno));
+  }
+  // The port stands at the same place in both address families.
+  sockaddr_in bound{};
+  std::memcpy(&bound, &at.storage, sizeof bound);
+  port_ = ntohs(bound.sin_port);
+}
+
+std::optional<Socket> Listener::try_accept() {
+  for (;;) {
+    UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.get() >= 0) {
+      set_up_connection(fd.get());
+      return Socket(std::move(fd));
+    }
+    if (errno == EINTR || is_stillborn(errno)) continue;
+    if (is_would_block(errno)) return std::nullopt;
+    throw Error(ErrorCode::kInternal, system_message("accept", errno));
+  }
+}
+
+Socket start_connect(const std::string& address, uint16_t port) {
+  Endpoint to = endpoint(address, port);
+  UniqueFd fd = new_socket(to);
+  set_up_connection(fd.get());
+  if (connect(fd.get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    fail_connect(address, port, errno);
+  }
+  return Socket(std::move(fd));
+}
+
+void finish_connect(Socket& socket, const std::string& address, uint16_t port) {
+  int error_number = 0;
+  socklen_t bytes = sizeof error_number;
+  if (getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0) {
+    error_number = errno;
+  }
+  if (error_number != 0) fail_connect(address, port, error_number);
+}
+
+Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
+                  const StopSignal& stop) {
+  Socket socket = start_connect(address, port);
+  const std::string what = "connect to " + name_of(address, port);
+  wait_ready(socket.fd(), POLLOUT, deadline, stop, what.c_str());
+  finish_connect(socket, address, port);
+  return socket;
+}
+
+void wait_ready(int fd, short events, Deadline deadline, const StopSignal& stop, const char* what) {
+  std::array<pollfd, 2> polls = {{{stop.fd(), POLLIN, 0}, {fd, events, 0}}};
+  for (;;) {
+    const int ready = poll(polls.data(), polls.size(), deadline.poll_ms());
+    if (ready < 0 && errno != EINTR) {
+      throw Error(ErrorCode::kInternal, system_message("poll", errno));
+    }
+    if (stop.raised())
+      throw Error(ErrorCode::kShutdown, "stopped while waiting to " + std::string(what));
+    if (ready > 0) return;
+    if (deadline.passed()) {
+      throw Error(ErrorCode::kTimeout, "timed out waiting to " + std::string(what));
+    }
+  }
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,88 @@
+// TCP sockets: connected ones and listeners. Addresses are numeric IPv4 or IPv6; nothing here asks
+// a name server.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/stop.h"
+
+namespace hvdtune {
+
+// A descriptor that closes itself.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { reset(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+
+  int get() const { return fd_; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// Owns a nonblocking, close-on-exec TCP socket with TCP_NODELAY and TCP_USER_TIMEOUT.
+//
+// Every call that finds the peer gone (end of stream, reset, user timeout) throws
+// Error(kRankLost, ..., peer()).
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  // Bytes moved, 0 if none could be.
+  size_t try_send(const void* data, size_t bytes);
+  size_t try_recv(void* data, size_t bytes);
+  // Throw Error(kTimeout) at the deadline and Error(kShutdown) once stop is raised.
+  void send_all(const void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
+  void recv_all(void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
+
+  int fd() const { return fd_.get(); }
+  bool open() const { return fd_.get() >= 0; }
+  void close() { fd_.reset(); }
+  int peer() const { return peer_; }
+  void set_peer(int rank) { peer_ = rank; }
+
+ private:
+  [[noreturn]] void fail(const char* what, int error_number) const;
+
+  UniqueFd fd_;
+  int peer_ = -1;
+};
+
+class Listener {
+ public:
+  // Port 0 lets the kernel choose. Throws Error(kRendezvous) naming address and port.
+  explicit Listener(const std::string& address, uint16_t port = 0);
+
+  uint16_t port() const { return port_; }
+  int fd() const { return fd_.get(); }
+  std::optional<Socket> try_accept();
+
+ private:
+  UniqueFd fd_;
+  uint16_t port_ = 0;
+};
+
+// The two halves of connect_to, for callers that wait for several things at once: poll(2) the
+// socket for POLLOUT, then finish. Throw Error(kRendezvous) naming address and port.
+Socket start_connect(const std::string& address, uint16_t port);
+void finish_connect(Socket& socket, const std::string& address, uint16_t port);
+
+// Error(kRendezvous) when nobody listens there, Error(kTimeout), Error(kShutdown).
+Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
+                  const StopSignal& stop);
+
+// Sleeps until fd is ready for events (poll(2) bits); wakes for the signal and the deadline too
+// and throws then as Socket::recv_all does. `what` goes into the text of Error(kTimeout).
+void wait_ready(int fd, short events, Deadline deadline, const StopSignal& stop, const char* what);
+
+}  // namespace hvdtune

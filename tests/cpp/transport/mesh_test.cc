@@ -1,0 +1,340 @@
+#include "transport/mesh.h"
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "check.h"
+#include "transport/exchange.h"
+#include "transport/rendezvous.h"
+
+using namespace hvdtune;
+
+namespace {
+
+constexpr Key kKey = {9, 9, 9};
+
+Deadline soon() { return Deadline::in(std::chrono::seconds(50)); }
+
+// A rendezvous server in a thread of its own.
+class Server {
+ public:
+  explicit Server(int size, Deadline deadline = soon(), uint32_t generation = 0)
+      : listener_("127.0.0.1"), channels_(std::async(std::launch::async, [=, this] {
+          return form_job(listener_, kKey, size, generation, deadline, stop_, &members_);
+        })) {}
+
+  MeshOptions options(int rank, int size, std::string host) const {
+    MeshOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.host = std::move(host);
+    options.store_port = listener_.port();
+    options.key = kKey;
+    options.start_timeout = std::chrono::seconds(50);
+    options.arena_slot_bytes = 4096;
+    return options;
+  }
+
+  void stop() { stop_.raise(); }
+  std::vector<Channel> channels() { return channels_.get(); }
+  const std::vector<Member>& members() const { return members_; }
+
+ private:
+  Listener listener_;
+  StopSignal stop_;
+  std::vector<Member> members_;
+  std::future<std::vector<Channel>> channels_;
+};
+
+std::future<Mesh> start(const MeshOptions& options, const StopSignal& stop) {
+  return std::async(std::launch::async, [options, &stop] { return connect_mesh(options, stop); });
+}
+
+template <typename T>
+std::string failure_of(std::future<T>& future, ErrorCode code = ErrorCode::kRendezvous) {
+  try {
+    future.get();
+  } catch (const Error& error) {
+    if (error.code() != code) std::cerr << error.what() << std::endl;
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  CHECK(false);
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  if (text.find(part) == std::string::npos) std::cerr << "text: " << text << std::endl;
+  return text.find(part) != std::string::npos;
+}
+
+// Every rank sends its number to every other at once.
+void greet_all(Mesh& mesh, const StopSignal& stop) {
+  const auto size = static_cast<size_t>(mesh.topology.size);
+  const int mine = mesh.topology.rank;
+  std::vector<int> theirs(size, -1);
+  std::vector<Transfer> transfers;
+  for (size_t i = 0; i < size; ++i) {
+    if (mesh.links[i] == nullptr) continue;
+    CHECK_EQ(mesh.links[i]->peer(), static_cast<int>(i));
+    transfers.push_back({mesh.links[i].get(), &mine, sizeof mine, &theirs[i], sizeof(int)});
+  }
+  CHECK_EQ(transfers.size(), size - 1);
+  exchange(transfers, soon(), stop, 0);
+  for (size_t i = 0; i < size; ++i) {
+    if (static_cast<int>(i) != mine) CHECK_EQ(theirs[i], static_cast<int>(i));
+  }
+}
+
+void pass_byte(Channel& from, Channel& to, const StopSignal& stop) {
+  CHECK(from.session == to.session);
+  const char sent = 'x';
+  char received = 0;
+  from.socket.send_all(&sent, 1, soon(), stop);
+  to.socket.recv_all(&received, 1, soon(), stop);
+  CHECK_EQ(received, sent);
+}
+
+std::vector<Mesh> form(int size, const std::function<void(MeshOptions&)>& change,
+                       std::vector<Channel>* jobs = nullptr) {
+  Server server(size);
+  const StopSignal stop;
+  std::vector<std::future<Mesh>> starting;
+  for (int rank = 0; rank < size; ++rank) {
+    MeshOptions options = server.options(rank, size, rank < (size + 1) / 2 ? "a" : "b");
+    change(options);
+    starting.push_back(start(options, stop));
+  }
+  std::vector<Mesh> meshes;
+  for (std::future<Mesh>& one : starting) meshes.push_back(one.get());
+  std::vector<Channel> channels = server.channels();
+  CHECK_EQ(server.members().size(), static_cast<size_t>(size));
+  if (jobs != nullptr) *jobs = std::move(channels);
+  return meshes;
+}
+
+void check_traffic(std::vector<Mesh>& meshes) {
+  const StopSignal stop;
+  std::vector<std::jthread> threads;
+  for (Mesh& mesh : meshes) {
+    threads.emplace_back([&] {
+      greet_all(mesh, stop);
+      if (!mesh.arena) return;
+      mesh.arena->post(1);
+      mesh.arena->await_all(1, soon(), stop, 0);
+    });
+  }
+}
+
+void check_channels(std::vector<Mesh>& meshes, std::vector<Channel>& jobs) {
+  const StopSignal stop;
+  for (size_t i = 0; i < meshes.size(); ++i) {
+    CHECK_EQ(jobs[i].peer, static_cast<int>(i));
+    pass_byte(jobs[i], *meshes[i].job, stop);
+    pass_byte(*meshes[i].job, jobs[i], stop);
+    if (i == 0) continue;
+    pass_byte(*meshes[0].control[i], *meshes[i].control[0], stop);
+    pass_byte(*meshes[i].health[0], *meshes[0].health[i], stop);
+  }
+}
+
+}  // namespace
+
+TEST(one_to_eight_ranks_on_two_hosts_reach_each_other) {
+  for (const int size : {1, 2, 3, 4, 8}) {
+    std::vector<Channel> jobs;
+    std::vector<Mesh> meshes = form(size, [](MeshOptions&) {}, &jobs);
+    check_traffic(meshes);
+    check_channels(meshes, jobs);
+    const Topology& last = meshes.back().topology;
+    CHECK_EQ(last.hosts.size(), size == 1 ? 1U : 2U);
+    CHECK_EQ(meshes[0].arena != nullptr, size > 2);
+  }
+}
+
+TEST(without_shared_memory_all_links_are_sockets) {
+  std::vector<Mesh> meshes = form(3, [](MeshOptions& options) { options.shared_memory = false; });
+  for (const Mesh& mesh : meshes) CHECK(mesh.arena == nullptr);
+  check_traffic(meshes);
+}
+
+TEST(one_rank_without_shared_memory_is_reached_by_sockets) {
+  std::vector<Mesh> meshes = form(3, [](MeshOptions& options) {
+    options.host = "a";
+    options.shared_memory = options.rank != 1;
+  });
+  for (const Mesh& mesh : meshes) CHECK(mesh.arena == nullptr);
+  check_traffic(meshes);
+}
+
+TEST(loopback_aliases_are_hosts_of_their_own) {
+  std::vector<Mesh> meshes = form(4, [](MeshOptions& options) {
+    options.host = options.rank % 2 == 0 ? "127.0.0.2" : "127.0.0.3";
+  });
+  check_traffic(meshes);
+  const Topology& topology = meshes[3].topology;
+  CHECK(topology.hosts == (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  CHECK_EQ(topology.local_rank, 1);
+  CHECK_EQ(topology.cross_rank, 1);
+  CHECK_EQ(topology.cross_size, 2);
+}
+
+TEST(local_rank_zero_decides_the_size_of_the_arena) {
+  std::vector<Mesh> meshes = form(2, [](MeshOptions& options) {
+    options.host = "a";
+    options.arena_slot_bytes = options.rank == 0 ? 8192 : 4096;
+  });
+  for (const Mesh& mesh : meshes) CHECK_EQ(mesh.arena->slot_bytes(), 8192U);
+}
+
+TEST(a_single_rank_needs_no_server) {
+  const StopSignal stop;
+  const Mesh mesh = connect_mesh({}, stop);
+  CHECK_EQ(mesh.topology.local_size, 1);
+  CHECK(!mesh.job);
+}
+
+TEST(several_ranks_need_a_server) {
+  const StopSignal stop;
+  MeshOptions options;
+  options.size = 2;
+  CHECK_THROWS(ErrorCode::kUsage, connect_mesh(options, stop));
+  options.rank = 2;
+  CHECK_THROWS(ErrorCode::kUsage, connect_mesh(options, stop));
+}
+
+TEST(ranks_are_counted_per_host_and_across_hosts) {
+  const std::vector<std::string> hosts = {"b", "a", "b", "c", "a", "b"};
+  const Topology topology = make_topology(4, hosts);
+  CHECK(topology.hosts == (std::vector<std::vector<int>>{{0, 2, 5}, {1, 4}, {3}}));
+  CHECK_EQ(topology.local_rank, 1);
+  CHECK_EQ(topology.local_size, 2);
+  CHECK_EQ(topology.cross_rank, 1);
+  CHECK_EQ(topology.cross_size, 2);
+  CHECK_EQ(make_topology(5, hosts).cross_size, 1);
+  CHECK_EQ(make_topology(3, hosts).cross_rank, 2);
+}
+
+TEST(a_rank_that_leaves_ends_start_up_for_all_and_is_named) {
+  Server server(3);
+  const StopSignal stop;
+  StopSignal leave;
+  std::future<Mesh> first = start(server.options(0, 3, "a"), stop);
+  std::future<Mesh> leaver = start(server.options(1, 3, "host-b"), leave);
+  // It may leave before it registered: then nobody knows its host.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  leave.raise();
+  failure_of(leaver, ErrorCode::kShutdown);
+  CHECK(contains(failure_of(first), "rank 1"));
+  try {
+    server.channels();
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK_EQ(error.rank(), 1);
+    CHECK(contains(error.what(), "left during start-up"));
+  }
+}
+
+TEST(a_rank_that_fails_tells_all_why) {
+  Server server(2);
+  const StopSignal stop;
+  MeshOptions hasty = server.options(0, 2, "a");
+  hasty.start_timeout = std::chrono::milliseconds(200);
+  std::future<Mesh> first = start(hasty, stop);
+  CHECK(contains(failure_of(first), "rank 0 was waiting for the other ranks"));
+  try {
+    server.channels();
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK_EQ(error.rank(), 0);
+    CHECK(contains(error.what(), "start-up timed out"));
+  }
+}
+
+TEST(the_deadline_lists_the_missing_ranks) {
+  Server server(4, Deadline::in(std::chrono::milliseconds(500)));
+  const StopSignal stop;
+  std::future<Mesh> there = start(server.options(2, 4, "a"), stop);
+  const std::string text = failure_of(there);
+  CHECK(contains(text, "no word from rank 0, 1, 3 of 4"));
+  CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
+}
+
+TEST(a_second_of_the_same_rank_is_refused_and_the_job_forms) {
+  Server server(2);
+  const StopSignal stop;
+  std::vector<std::future<Mesh>> twins;
+  for (int i = 0; i < 2; ++i) twins.push_back(start(server.options(0, 2, "a"), stop));
+  while (twins[0].wait_for(std::chrono::milliseconds(5)) != std::future_status::ready &&
+         twins[1].wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
+  }
+  const size_t refused =
+      twins[0].wait_for(std::chrono::seconds(0)) == std::future_status::ready ? 0 : 1;
+  CHECK(contains(failure_of(twins[refused]), "there are two of rank 0"));
+  std::future<Mesh> other = start(server.options(1, 2, "a"), stop);
+  CHECK_EQ(twins[1 - refused].get().topology.size, 2);
+  other.get();
+  server.channels();
+}
+
+TEST(a_rank_of_another_job_size_is_refused) {
+  Server server(2);
+  const StopSignal stop;
+  std::future<Mesh> wrong = start(server.options(1, 3, "a"), stop);
+  CHECK(contains(failure_of(wrong), "started for a job of 3 ranks, this one has 2"));
+  std::future<Mesh> beyond = start(server.options(7, 8, "a"), stop);
+  failure_of(beyond);
+  server.stop();
+  CHECK_THROWS(ErrorCode::kShutdown, server.channels());
+}
+
+TEST(a_stopped_server_lets_no_rank_wait) {
+  Server server(2);
+  const StopSignal stop;
+  std::future<Mesh> waiting = start(server.options(0, 2, "a"), stop);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  server.stop();
+  failure_of(waiting);
+  CHECK_THROWS(ErrorCode::kShutdown, server.channels());
+}
+
+TEST(a_stranger_neither_joins_nor_disturbs) {
+  Server server(1);
+  const StopSignal stop;
+  MeshOptions stranger = server.options(0, 1, "a");
+  stranger.key = Key{1};
+  CHECK_THROWS(ErrorCode::kRendezvous, connect_mesh(stranger, stop));
+  MeshOptions stale = server.options(0, 1, "a");
+  stale.generation = 1;
+  CHECK_THROWS(ErrorCode::kRendezvous, connect_mesh(stale, stop));
+  connect_mesh(server.options(0, 1, "a"), stop);
+  CHECK_EQ(server.channels().size(), 1U);
+}
+
+TEST(a_server_that_is_not_there_is_named) {
+  MeshOptions options;
+  options.size = 2;
+  options.store_port = [] { return Listener("127.0.0.1").port(); }();
+  const StopSignal stop;
+  try {
+    connect_mesh(options, stop);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kRendezvous);
+    CHECK(contains(error.what(), "the rendezvous server"));
+  }
+}
+
+TEST(the_same_process_connects_again) {
+  for (int round = 0; round < 5; ++round) {
+    std::vector<Mesh> meshes = form(2, [](MeshOptions& options) { options.host = "a"; });
+    check_traffic(meshes);
+  }
+}
