@@ -1,0 +1,82 @@
+#include "bindings/knobs_py.h"
+
+#include <pybind11/stl.h>
+
+#include <string>
+
+#include "base/status.h"
+
+namespace py = pybind11;
+
+namespace hvdtune::bindings {
+namespace {
+
+py::object typed(const Knob& knob, double value) {
+  switch (knob.kind) {
+    case KnobKind::kBool:
+      return py::bool_(value != 0);
+    case KnobKind::kInt:
+      return py::int_(static_cast<int64_t>(value));
+    case KnobKind::kFloat:
+      return py::float_(value);
+  }
+  return py::none();
+}
+
+const char* name_of(KnobKind kind) {
+  return kind == KnobKind::kBool ? "bool" : kind == KnobKind::kInt ? "int" : "float";
+}
+
+const char* name_of(KnobScope scope) {
+  return scope == KnobScope::kLive ? "live" : scope == KnobScope::kReinit ? "reinit" : "restart";
+}
+
+py::list knob_rows() {
+  py::list rows;
+  const Setting defaults;
+  for (const Knob& knob : knob_table()) {
+    py::dict row;
+    row["name"] = knob.name;
+    row["unit"] = knob.unit;
+    row["kind"] = name_of(knob.kind);
+    row["low"] = typed(knob, knob.low);
+    row["high"] = typed(knob, knob.high);
+    row["log"] = knob.log_scale;
+    row["default"] = typed(knob, knob.get(defaults));
+    row["scope"] = name_of(knob.scope);
+    row["min_hosts"] = knob.min_hosts;
+    row["doc"] = knob.doc;
+    rows.append(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+py::dict to_dict(const Setting& setting) {
+  py::dict values;
+  for (const Knob& knob : knob_table()) {
+    values[py::str(std::string(knob.name))] = typed(knob, knob.get(setting));
+  }
+  return values;
+}
+
+Setting to_setting(const py::dict& values) {
+  Setting setting;
+  for (const auto& [key, value] : values) {
+    const std::string name = py::str(key);
+    try {
+      set_knob(setting, name, py::cast<double>(value));
+    } catch (const py::cast_error&) {
+      throw Error(ErrorCode::kUsage,
+                  "knob " + name + " needs a number, not " + std::string(py::str(py::repr(value))));
+    }
+  }
+  return setting;
+}
+
+void register_knobs(py::module_& module) {
+  module.def("knob_table", &knob_rows, "One dict per knob, in table order.");
+}
+
+}  // namespace hvdtune::bindings

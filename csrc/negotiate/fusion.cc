@@ -1,0 +1,62 @@
+#include "negotiate/fusion.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvdtune {
+namespace {
+
+struct OpenBucket {
+  std::vector<size_t> members;
+  size_t bytes = 0;
+  CutReason reason = CutReason::kAllReady;
+};
+
+bool fusable(const Response& response) {
+  return response.error.empty() && response.request.op == OpType::kAllreduce;
+}
+
+bool same_kind(const Request& a, const Request& b) {
+  return a.dtype == b.dtype && a.reduce_op == b.reduce_op && a.prescale == b.prescale &&
+         a.postscale == b.postscale;
+}
+
+}  // namespace
+
+FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes) {
+  const auto threshold = static_cast<size_t>(threshold_bytes);
+  std::vector<OpenBucket> buckets;
+  std::vector<size_t> open;  // indexes of buckets that may still grow, one per kind of tensor
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const size_t bytes = bytes_of(ready[i].request);
+    if (!fusable(ready[i]) || threshold == 0) {
+      const CutReason why = fusable(ready[i]) ? CutReason::kFusionOff : CutReason::kAlone;
+      buckets.push_back({{i}, bytes, why});
+      continue;
+    }
+    const auto kin = std::find_if(open.begin(), open.end(), [&](size_t bucket) {
+      return same_kind(ready[buckets[bucket].members[0]].request, ready[i].request);
+    });
+    if (kin != open.end() && buckets[*kin].bytes + bytes <= threshold) {
+      buckets[*kin].members.push_back(i);
+      buckets[*kin].bytes += bytes;
+      continue;
+    }
+    if (kin != open.end()) {
+      buckets[*kin].reason = CutReason::kThreshold;
+      open.erase(kin);
+    }
+    open.push_back(buckets.size());
+    buckets.push_back({{i}, bytes, CutReason::kAllReady});
+  }
+
+  FusionPlan plan;
+  plan.responses.reserve(ready.size());
+  for (const OpenBucket& bucket : buckets) {
+    for (const size_t member : bucket.members) plan.responses.push_back(std::move(ready[member]));
+    plan.buckets.push_back({static_cast<uint32_t>(bucket.members.size()), bucket.reason});
+  }
+  return plan;
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,440 @@
+#include "runtime/cycle_thread.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "negotiate/fusion.h"
+
+namespace hvdtune {
+namespace {
+
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text.append(text.empty() ? "" : ", ").append(std::to_string(rank));
+  return text;
+}
+
+}  // namespace
+
+CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table,
+                         Health& health, StopSignal& stop, Recorder& recorder, Recorder::Lane& lane)
+    : rank_(mesh.topology.rank),
+      size_(mesh.topology.size),
+      options_(options),
+      table_(table),
+      health_(health),
+      stop_(stop),
+      recorder_(recorder),
+      lane_(lane),
+      negotiator_(size_, static_cast<size_t>(options.setting.cache_capacity)),
+      executor_(mesh, stop, table, cache_, recorder, lane),
+      board_(options.setting, size_),
+      ledger_(size_),
+      shown_setting_(options.setting) {
+  for (std::optional<Channel>& channel : mesh.control) {
+    control_.push_back(channel ? std::make_unique<FramedChannel>(std::move(*channel), rank_)
+                               : nullptr);
+  }
+  if (mesh.job && is_coordinator()) {
+    job_ = std::make_unique<FramedChannel>(std::move(*mesh.job), rank_);
+    mesh.job.reset();
+  }
+  thread_ = std::thread(&CycleThread::run, this);
+}
+
+CycleThread::~CycleThread() { leave(); }
+
+void CycleThread::work_added() {
+  if (interest_.load() == Interest::kNewWork) wake_.notify();
+}
+
+void CycleThread::caller_waits() {
+  if (interest_.load() != Interest::kNone) wake_.notify();
+}
+
+void CycleThread::mark_step() {
+  const uint64_t now = now_ns();
+  const std::lock_guard lock(mutex_);
+  if (last_mark_ns_ != 0) marks_.push_back({next_step_++, last_mark_ns_, now});
+  last_mark_ns_ = now;
+}
+
+uint32_t CycleThread::propose(const Setting& setting) {
+  if (!is_coordinator()) {
+    throw Error(ErrorCode::kUsage,
+                "only rank 0 can propose a setting; this is rank " + std::to_string(rank_));
+  }
+  uint32_t version = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    version = next_version_++;
+    proposals_.push_back({version, setting});
+  }
+  wake_.notify();
+  return version;
+}
+
+Setting CycleThread::setting() const {
+  const std::lock_guard lock(mutex_);
+  return shown_setting_;
+}
+
+uint32_t CycleThread::version() const {
+  const std::lock_guard lock(mutex_);
+  return shown_version_;
+}
+
+CycleCounts CycleThread::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+void CycleThread::leave() {
+  leaving_.store(true);
+  wake_.notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CycleThread::run() {
+  try {
+    while (!leaving_.load()) {
+      if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+      turn();
+    }
+    table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
+    farewell();
+  } catch (const Error& error) {
+    fail(error);
+  } catch (const std::exception& error) {
+    fail(Error(ErrorCode::kInternal, error.what()));
+  }
+}
+
+void CycleThread::fail(const Error& error) {
+  Error cause = error;
+  if (error.code() == ErrorCode::kRankLost) cause = health_.settle_loss(error);
+  if (error.code() == ErrorCode::kShutdown && health_.loss()) cause = *health_.loss();
+  stop_.raise();
+  table_.close(cause);
+  if (!job_) return;
+  try {
+    job_->queue(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
+  } catch (const Error& gone) {
+    log(LogLevel::kDebug, options_.log_level, rank_, gone.what());
+  }
+}
+
+void CycleThread::turn() {
+  announce_local();
+  receive();
+  if (is_coordinator()) {
+    take_proposals();
+    emit();
+    warn_of_stalls(now_ns());
+  }
+  sleep();
+}
+
+void CycleThread::announce_local() {
+  for (auto& operation : table_.take_new()) {
+    unannounced_bytes_ += bytes_of(operation->request);
+    unannounced_.push_back(std::move(operation));
+  }
+  const bool waits = rank_waits();
+  const bool news = !unannounced_.empty();
+  // A rank that has just begun to wait says so, once: the coordinator need not collect any longer.
+  const bool hint = waits && !announced_waiting_ && in_flight_ > 0;
+  if (!news && !hint) return;
+  const uint64_t now = now_ns();
+  const Setting& setting = board_.setting();
+  if (!hint && due_ns({last_announce_ns_, unannounced_bytes_, waits}, now, setting.cycle_time_ms,
+                      setting.fusion_threshold_bytes) > now) {
+    return;
+  }
+  submit(compose(now));
+}
+
+Announce CycleThread::compose(uint64_t now) {
+  Announce announce;
+  announce.adopted_version = board_.version();
+  announce.cycles_seen = cycles_applied_;
+  announce.waiting = rank_waits();
+  const bool use_cache = board_.setting().cache_enabled;
+  for (const auto& operation : unannounced_) {
+    operation->announced_ns = now;
+    const auto id = use_cache ? cache_.find(operation->request) : std::nullopt;
+    operation->was_cached = id.has_value();
+    if (id) {
+      announce.cached.push_back(*id);
+    } else {
+      announce.requests.push_back(operation->request);
+    }
+  }
+  in_flight_ += unannounced_.size();
+  unannounced_.clear();
+  unannounced_bytes_ = 0;
+  announced_waiting_ = announce.waiting;
+  last_announce_ns_ = now;
+  take_marks(announce);
+  const std::lock_guard lock(mutex_);
+  counts_.cached_announcements += announce.cached.size();
+  counts_.full_announcements += announce.requests.size();
+  return announce;
+}
+
+void CycleThread::take_marks(Announce& announce) {
+  std::vector<Marked> marks;
+  {
+    const std::lock_guard lock(mutex_);
+    marks.swap(marks_);
+  }
+  for (const Marked& mark : marks) {
+    lane_.record(EventKind::kStep, mark.begin_ns, mark.end_ns, 0, static_cast<uint32_t>(mark.step),
+                 0, 0);
+    announce.steps.push_back({mark.step, mark.end_ns - mark.begin_ns});
+    if (is_coordinator()) {
+      ledger_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns), mark.end_ns);
+    }
+  }
+}
+
+void CycleThread::submit(const Announce& announce) {
+  if (is_coordinator()) return take_announce(0, announce);
+  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
+}
+
+void CycleThread::receive() {
+  for (const auto& channel : control_) {
+    if (!channel) continue;
+    const int peer = channel->peer();
+    const bool left = std::find(departed_.begin(), departed_.end(), peer) != departed_.end();
+    while (!left) {
+      const std::optional<Frame> frame = channel->receive();
+      if (!frame) break;
+      if (is_coordinator() && frame->kind == FrameKind::kAnnounce) {
+        take_announce(peer, decode_announce(frame->payload));
+        if (!departed_.empty() && departed_.back() == peer) break;
+      } else if (!is_coordinator() && frame->kind == FrameKind::kCycle) {
+        apply(decode_cycle(frame->payload));
+        if (!departed_.empty() && departed_.back() == peer) break;
+      } else {
+        throw Error(ErrorCode::kInternal,
+                    "rank " + std::to_string(peer) + " sent a message of the wrong kind", peer);
+      }
+    }
+  }
+}
+
+void CycleThread::take_announce(int rank, const Announce& announce) {
+  if (announce.leaving) return depart(rank);
+  if (board_.acknowledge(rank, announce.adopted_version)) {
+    tell_job(FrameKind::kAdopted,
+             encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
+  }
+  negotiator_.announce(rank, announce, now_ns());
+  for (const StepMark& mark : announce.steps) {
+    if (const auto report = ledger_.add(rank, mark)) report_step(*report);
+  }
+}
+
+void CycleThread::report_step(const StepReport& report) {
+  tell_job(FrameKind::kStep, encode(report));
+}
+
+void CycleThread::tell_job(FrameKind kind, Bytes payload) {
+  if (!job_) return;
+  try {
+    job_->queue(kind, payload);
+  } catch (const Error& error) {
+    // Training outlives the tuner: the setting in force stays.
+    log(LogLevel::kWarning, options_.log_level, rank_,
+        std::string("the launcher is gone; training goes on: ") + error.what());
+    job_.reset();
+  }
+}
+
+void CycleThread::take_proposals() {
+  if (job_) {
+    try {
+      while (const auto frame = job_->receive()) {
+        if (frame->kind == FrameKind::kPropose) board_.stage(decode_proposal(frame->payload));
+      }
+    } catch (const Error& error) {
+      log(LogLevel::kWarning, options_.log_level, rank_,
+          std::string("the launcher is gone; training goes on: ") + error.what());
+      job_.reset();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  for (const Proposal& proposal : proposals_) board_.stage(proposal);
+  proposals_.clear();
+}
+
+void CycleThread::emit() {
+  if (!negotiator_.has_ready()) return;
+  const uint64_t now = now_ns();
+  const Setting& setting = board_.setting();
+  const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
+  if (due_ns(batch, now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) return;
+  Cycle cycle = compose_cycle(now);
+  const std::vector<uint8_t> bytes = encode(cycle);
+  for (const auto& channel : control_) {
+    if (channel) channel->send(FrameKind::kCycle, bytes, Deadline::never(), stop_);
+  }
+  apply(std::move(cycle));
+}
+
+Cycle CycleThread::compose_cycle(uint64_t now) {
+  last_emit_ns_ = now;
+  Cycle cycle;
+  cycle.number = cycles_applied_ + 1;
+  cycle.setting_version = board_.version();
+  Setting setting = board_.setting();
+  if (const auto proposal = board_.take_staged()) {
+    setting = proposal->setting;
+    // Fixed by the memory every rank holds since init.
+    setting.cache_capacity = board_.setting().cache_capacity;
+    cycle.setting = setting;
+    cycle.setting_version = proposal->version;
+  }
+  Ready ready = negotiator_.take_ready(setting.cache_enabled, cycle.number);
+  cycle.evicted = std::move(ready.evicted);
+  FusionPlan plan = plan_fusion(std::move(ready.responses), setting.fusion_threshold_bytes);
+  cycle.responses = std::move(plan.responses);
+  cycle.buckets = std::move(plan.buckets);
+  return cycle;
+}
+
+void CycleThread::apply(Cycle cycle) {
+  const uint64_t now = now_ns();
+  cycles_applied_ = cycle.number;
+  if (cycle.setting) {
+    board_.adopt(cycle.setting_version, *cycle.setting, now);
+    lane_.record(EventKind::kKnobAdopted, now, now, recorder_.intern(to_json(*cycle.setting)), 0, 0,
+                 cycle.setting_version);
+  }
+  for (Response& response : cycle.responses) {
+    if (response.compact) cache_.complete(response);
+  }
+  executor_.execute(cycle, board_.setting(), now);
+  in_flight_ -= std::min(in_flight_, cycle.responses.size());
+  {
+    const std::lock_guard lock(mutex_);
+    ++counts_.cycles;
+    counts_.tensors += cycle.responses.size();
+    counts_.buckets += cycle.buckets.size();
+    shown_setting_ = board_.setting();
+    shown_version_ = board_.version();
+  }
+  for (const int32_t rank : cycle.departed) depart(rank);
+}
+
+void CycleThread::depart(int rank) {
+  departed_.push_back(rank);
+  table_.close(Error(
+      ErrorCode::kRankLost,
+      "rank " + std::to_string(rank) + " has shut down, so no collective can complete any more",
+      rank));
+  if (!is_coordinator()) return;
+  Cycle cycle;
+  cycle.number = cycles_applied_;
+  cycle.setting_version = board_.version();
+  cycle.departed = {rank};
+  for (const auto& channel : control_) {
+    if (!channel ||
+        std::find(departed_.begin(), departed_.end(), channel->peer()) != departed_.end()) {
+      continue;
+    }
+    channel->send(FrameKind::kCycle, encode(cycle), Deadline::never(), stop_);
+  }
+}
+
+void CycleThread::farewell() {
+  Announce announce = compose(now_ns());
+  if (is_coordinator()) {
+    for (const StepMark& mark : announce.steps) {
+      if (const auto report = ledger_.add(0, mark)) report_step(*report);
+    }
+    return depart(0);
+  }
+  if (!departed_.empty() && departed_.back() == 0) return;
+  announce.requests.clear();
+  announce.cached.clear();
+  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
+  announce.steps.clear();
+  announce.leaving = true;
+  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
+}
+
+void CycleThread::warn_of_stalls(uint64_t now) {
+  const auto period = static_cast<uint64_t>(options_.stall_warning.count());
+  if (now < next_stall_check_ns_) return;
+  if (next_stall_check_ns_ != 0) {
+    for (const Stalled& stalled : negotiator_.stalled(now - period)) {
+      log(LogLevel::kWarning, options_.log_level, rank_,
+          "tensor \"" + stalled.name + "\" waits for rank " + list_of(stalled.missing_ranks) +
+              " for more than " + std::to_string(period / 1'000'000'000) +
+              " s; the ranks may call collectives in different order, or one is very slow");
+    }
+  }
+  next_stall_check_ns_ = now + period;
+}
+
+uint64_t CycleThread::wake_time(Interest& interest) {
+  uint64_t until = is_coordinator() && in_flight_ > 0 ? next_stall_check_ns_ : kNever;
+  const uint64_t now = now_ns();
+  const Setting& setting = board_.setting();
+  interest = Interest::kNewWork;
+  if (!unannounced_.empty()) {
+    // The window collects: only its end, or a caller that waits, is worth waking for.
+    interest = Interest::kWaiting;
+    until = std::min(until, due_ns({last_announce_ns_, unannounced_bytes_, false}, now,
+                                   setting.cycle_time_ms, setting.fusion_threshold_bytes));
+  }
+  if (is_coordinator() && negotiator_.has_ready()) {
+    const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
+    until =
+        std::min(until, due_ns(batch, now, setting.cycle_time_ms, setting.fusion_threshold_bytes));
+  }
+  return until;
+}
+
+void CycleThread::sleep() {
+  Interest interest = Interest::kNone;
+  const uint64_t until = wake_time(interest);
+  interest_.store(interest);
+  // Whoever acted before that store may have seen no interest; whoever acts after will notify.
+  const bool newly_waiting =
+      rank_waits() && !announced_waiting_ && (in_flight_ > 0 || !unannounced_.empty());
+  const bool missed =
+      (interest == Interest::kNewWork && table_.has_new()) || newly_waiting || leaving_.load();
+  if (!missed) {
+    std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
+    for (const auto& channel : control_) {
+      if (!channel) continue;
+      if (std::find(departed_.begin(), departed_.end(), channel->peer()) != departed_.end())
+        continue;
+      fds.push_back({channel->fd(), POLLIN, 0});
+    }
+    if (job_) {
+      fds.push_back(
+          {job_->fd(), static_cast<short>(job_->has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
+    }
+    timespec limit{};
+    const uint64_t now = now_ns();
+    if (until != kNever && until > now) {
+      limit.tv_sec = static_cast<time_t>((until - now) / 1'000'000'000);
+      limit.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
+    }
+    ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
+  }
+  interest_.store(Interest::kNone);
+  wake_.drain();
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,34 @@
+#include "runtime/framed_channel.h"
+
+#include <array>
+
+namespace hvdtune {
+
+void FramedChannel::send(FrameKind kind, Bytes payload, Deadline deadline, const StopSignal& stop) {
+  const std::vector<uint8_t> bytes = encoder_.encode(kind, payload);
+  channel_.socket.send_all(bytes.data(), bytes.size(), deadline, stop);
+}
+
+void FramedChannel::queue(FrameKind kind, Bytes payload) {
+  const std::vector<uint8_t> bytes = encoder_.encode(kind, payload);
+  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  flush();
+}
+
+void FramedChannel::flush() {
+  if (unsent_.empty()) return;
+  const size_t sent = channel_.socket.try_send(unsent_.data(), unsent_.size());
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent));
+}
+
+std::optional<Frame> FramedChannel::receive() {
+  if (auto frame = decoder_.next()) return frame;
+  std::array<uint8_t, 16384> buffer;
+  while (const size_t got = channel_.socket.try_recv(buffer.data(), buffer.size())) {
+    decoder_.feed(Bytes(buffer).first(got));
+    if (auto frame = decoder_.next()) return frame;
+  }
+  return std::nullopt;
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,43 @@
+// Authenticated messages over one connection.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/stop.h"
+#include "transport/handshake.h"
+#include "wire/frame.h"
+
+namespace hvdtune {
+
+// Thread rule: one thread. Calls throw Error(kRankLost) when the peer is gone and Error(kInternal)
+// when its bytes are not what the session key signs.
+class FramedChannel {
+ public:
+  FramedChannel(Channel channel, int self)
+      : channel_(std::move(channel)),
+        encoder_(channel_.session, self),
+        decoder_(channel_.session, channel_.peer) {}
+
+  // Waits until all bytes are with the kernel.
+  void send(FrameKind kind, Bytes payload, Deadline deadline, const StopSignal& stop);
+  // Never waits. What the kernel does not take is kept for flush().
+  void queue(FrameKind kind, Bytes payload);
+  void flush();
+  bool has_unsent() const { return !unsent_.empty(); }
+
+  // The next message that has arrived in full. Never waits.
+  std::optional<Frame> receive();
+
+  int fd() const { return channel_.socket.fd(); }
+  int peer() const { return channel_.peer; }
+
+ private:
+  Channel channel_;
+  FrameEncoder encoder_;
+  FrameDecoder decoder_;
+  std::vector<uint8_t> unsent_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,94 @@
+#include "runtime/job_server.h"
+
+#include <poll.h>
+
+#include <utility>
+
+#include "runtime/framed_channel.h"
+
+namespace hvdtune {
+
+JobServer::JobServer(const JobServerOptions& options)
+    : options_(options), listener_(options.bind_address) {
+  thread_ = std::thread(&JobServer::run, this);
+}
+
+JobServer::~JobServer() { close(); }
+
+std::optional<JobEvent> JobServer::next_event(std::chrono::nanoseconds time) {
+  const auto until = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
+  std::unique_lock lock(mutex_);
+  if (!arrived_.wait_until(lock, until, [&] { return !events_.empty(); })) return std::nullopt;
+  JobEvent event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void JobServer::propose(const Proposal& proposal) {
+  {
+    const std::lock_guard lock(mutex_);
+    proposals_.push_back(proposal);
+  }
+  wake_.notify();
+}
+
+void JobServer::close() {
+  stop_.raise();
+  if (thread_.joinable()) thread_.join();
+}
+
+void JobServer::publish(JobEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  arrived_.notify_all();
+}
+
+std::vector<Proposal> JobServer::take_proposals() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(proposals_, {});
+}
+
+void JobServer::run() {
+  try {
+    JobFormed formed;
+    std::vector<Channel> channels =
+        form_job(listener_, options_.key, options_.size, options_.generation,
+                 Deadline::in(options_.start_timeout), stop_, &formed.members);
+    publish(std::move(formed));
+    serve(std::move(channels[0]));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kShutdown && error.code() != ErrorCode::kRankLost) {
+      publish(JobLost{error.rank(), error.what()});
+    }
+  }
+  publish(JobClosed{});
+}
+
+void JobServer::serve(Channel rank_0) {
+  FramedChannel channel(std::move(rank_0), kStoreRank);
+  while (!stop_.raised()) {
+    for (const Proposal& proposal : take_proposals()) {
+      channel.queue(FrameKind::kPropose, encode(proposal));
+    }
+    channel.flush();
+    while (const auto frame = channel.receive()) {
+      if (frame->kind == FrameKind::kStep) {
+        publish(decode_step_report(frame->payload));
+      } else if (frame->kind == FrameKind::kAdopted) {
+        publish(JobAdopted{static_cast<uint32_t>(decode_notice(frame->payload).subject)});
+      } else if (frame->kind == FrameKind::kLost) {
+        const Notice notice = decode_notice(frame->payload);
+        publish(JobLost{notice.subject, notice.text});
+      }
+    }
+    const short events = channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}, {channel.fd(), events, 0}};
+    poll(fds, 3, -1);
+    wake_.drain();
+  }
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,78 @@
+// The launcher's end of a job: brings the ranks together, then listens to rank 0 and carries
+// proposals to it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "base/hmac.h"
+#include "base/status.h"
+#include "base/stop.h"
+#include "transport/rendezvous.h"
+#include "transport/socket.h"
+#include "wire/message.h"
+
+namespace hvdtune {
+
+struct JobFormed {
+  std::vector<Member> members;  // by rank
+};
+struct JobAdopted {
+  uint32_t version = 0;
+};
+struct JobLost {
+  int rank = -1;
+  std::string message;
+};
+struct JobClosed {};  // rank 0 hung up; nothing follows
+
+using JobEvent = std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobClosed>;
+
+struct JobServerOptions {
+  Key key{};
+  int size = 1;
+  uint32_t generation = 0;
+  std::string bind_address = "127.0.0.1";
+  std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
+};
+
+// Thread rule: every member may be called from any thread.
+class JobServer {
+ public:
+  // Listens at once; ranks may connect from here on.
+  explicit JobServer(const JobServerOptions& options);
+  ~JobServer();
+
+  uint16_t port() const { return listener_.port(); }
+  // Nothing when `time` passes first.
+  std::optional<JobEvent> next_event(std::chrono::nanoseconds time);
+  // Reaches rank 0 as soon as the job has formed.
+  void propose(const Proposal& proposal);
+  void close();
+
+ private:
+  void run();
+  void serve(Channel rank_0);
+  void publish(JobEvent event);
+  std::vector<Proposal> take_proposals();
+
+  const JobServerOptions options_;
+  Listener listener_;
+  StopSignal stop_;
+  WakeSignal wake_;
+  std::mutex mutex_;  // guards events_ and proposals_
+  std::condition_variable arrived_;
+  std::deque<JobEvent> events_;
+  std::vector<Proposal> proposals_;
+  std::thread thread_;
+};
+
+}  // namespace hvdtune

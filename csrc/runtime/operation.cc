@@ -1,0 +1,143 @@
+#include "runtime/operation.h"
+
+namespace hvdtune {
+namespace {
+
+Error naming_tensor(const Error& error, const std::string& name) {
+  return {error.code(), std::string(error.what()) + "; tensor \"" + name + "\" was not completed",
+          error.rank(), name};
+}
+
+}  // namespace
+
+std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const std::string& name = operations[i].request.name;
+    if (closed_) throw naming_tensor(*closed_, name);
+    bool twice = in_flight_.contains(name);
+    for (size_t j = 0; j < i; ++j) twice = twice || operations[j].request.name == name;
+    if (twice) {
+      throw Error(ErrorCode::kDuplicateName,
+                  "a tensor named \"" + name +
+                      "\" is already in flight on this rank; wait for it or use another name",
+                  -1, name);
+    }
+  }
+  std::vector<Handle> handles;
+  for (Operation& operation : operations) {
+    auto shared = std::make_shared<Operation>(std::move(operation));
+    in_flight_.emplace(shared->request.name, next_);
+    new_.push_back(shared);
+    entries_.emplace(next_, Entry{std::move(shared), false, std::nullopt});
+    handles.push_back(next_++);
+  }
+  return handles;
+}
+
+std::vector<std::shared_ptr<Operation>> OperationTable::take_new() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(new_, {});
+}
+
+bool OperationTable::has_new() const {
+  const std::lock_guard lock(mutex_);
+  return !new_.empty();
+}
+
+std::shared_ptr<Operation> OperationTable::find(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto handle = in_flight_.find(name);
+  return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
+}
+
+void OperationTable::finish(const std::string& name, std::optional<Error> error) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto handle = in_flight_.find(name);
+    if (handle == in_flight_.end()) return;
+    Entry& entry = entries_.at(handle->second);
+    entry.done = true;
+    entry.error = std::move(error);
+    in_flight_.erase(handle);
+  }
+  done_.notify_all();
+}
+
+void OperationTable::complete(const std::string& name) { finish(name, std::nullopt); }
+
+void OperationTable::fail(const std::string& name, const Error& error) { finish(name, error); }
+
+void OperationTable::close(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = error;
+    for (const auto& [name, handle] : in_flight_) {
+      Entry& entry = entries_.at(handle);
+      entry.done = true;
+      entry.error = naming_tensor(error, name);
+    }
+    in_flight_.clear();
+    new_.clear();
+  }
+  done_.notify_all();
+}
+
+const OperationTable::Entry& OperationTable::entry(Handle handle) const {
+  const auto found = entries_.find(handle);
+  if (found == entries_.end()) {
+    throw Error(ErrorCode::kUsage, "handle " + std::to_string(handle) +
+                                       " is unknown: it was synchronized before, or never given");
+  }
+  return found->second;
+}
+
+bool OperationTable::is_done(Handle handle) const {
+  const Entry& found = entry(handle);
+  if (found.done && found.error) throw *found.error;
+  return found.done;
+}
+
+bool OperationTable::poll(Handle handle) const {
+  const std::lock_guard lock(mutex_);
+  return is_done(handle);
+}
+
+bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time,
+                          const std::function<void()>& on_block) {
+  // The system clock, because ThreadSanitizer does not know the waits on the steady one. Callers
+  // pass short times and come back, so a clock that is set does no harm.
+  const auto until = std::chrono::system_clock::now() +
+                     std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
+  std::unique_lock lock(mutex_);
+  if (is_done(handle)) return true;
+  ++waiting_;
+  lock.unlock();
+  on_block();
+  lock.lock();
+  done_.wait_until(lock, until, [&] {
+    const auto found = entries_.find(handle);
+    return found == entries_.end() || found->second.done;
+  });
+  --waiting_;
+  return is_done(handle);
+}
+
+std::shared_ptr<Operation> OperationTable::release(Handle handle) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(handle);
+  if (found == entries_.end() || !found->second.done) {
+    throw Error(ErrorCode::kUsage, "handle " + std::to_string(handle) + " is not done or unknown");
+  }
+  std::shared_ptr<Operation> operation = std::move(found->second.operation);
+  entries_.erase(found);
+  return operation;
+}
+
+int OperationTable::waiting_threads() const {
+  const std::lock_guard lock(mutex_);
+  return waiting_;
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,83 @@
+// One rank of a job: owns its connections, its threads and everything they share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "runtime/cycle_thread.h"
+#include "runtime/health.h"
+#include "runtime/operation.h"
+#include "timeline/recorder.h"
+#include "transport/mesh.h"
+
+namespace hvdtune {
+
+struct RuntimeOptions {
+  MeshOptions mesh;
+  Setting setting;
+  std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(30);
+  std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
+  LogLevel log_level = LogLevel::kWarning;
+  std::string timeline_path;  // empty: not recorded from the start
+  uint64_t timeline_max_bytes = 0;
+  std::string version;  // of the package, for the timeline's metadata
+};
+
+// What a caller asks for. Memory is the caller's and must live until the operation is done.
+struct Submission {
+  Request request;
+  const void* input = nullptr;
+  void* output = nullptr;  // null for allgather
+};
+
+// Thread rule: every member may be called from any thread, shutdown() by one.
+class Runtime {
+ public:
+  // Returns when all ranks of the job have come. Throws what connect_mesh throws.
+  explicit Runtime(const RuntimeOptions& options);
+  ~Runtime();
+
+  const Topology& topology() const { return mesh_.topology; }
+
+  // All or none. Throws Error(kUsage) for what no rank could ever do, Error(kDuplicateName), or the
+  // error the job ended with.
+  std::vector<Handle> submit(std::vector<Submission> submissions);
+  bool poll(Handle handle) const { return table_.poll(handle); }
+  // False when `time` has passed; throws what the operation failed with.
+  bool wait(Handle handle, std::chrono::nanoseconds time);
+  std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
+
+  void mark_step() { cycle_->mark_step(); }
+  uint32_t propose(const Setting& setting) { return cycle_->propose(setting); }
+  Setting setting() const { return cycle_->setting(); }
+  uint32_t version() const { return cycle_->version(); }
+  CycleCounts counts() const { return cycle_->counts(); }
+
+  void start_timeline(const std::string& path, uint64_t max_bytes);
+  void stop_timeline();
+  uint64_t timeline_dropped() const { return recorder_.dropped(); }
+
+  // Fails what is pending, says farewell to the other ranks and ends all threads. Idempotent.
+  void shutdown();
+
+ private:
+  void check(const Submission& submission) const;
+  std::string metadata() const;
+
+  const RuntimeOptions options_;
+  StopSignal stop_;
+  Mesh mesh_;
+  Recorder recorder_;
+  Recorder::Lane& cycle_lane_;
+  Recorder::Lane& health_lane_;
+  OperationTable table_;
+  std::unique_ptr<Health> health_;
+  std::unique_ptr<CycleThread> cycle_;
+};
+
+}  // namespace hvdtune
