@@ -1,0 +1,181 @@
+"""Writes a trace for chrome://tracing and Perfetto; `readers.chrome` reads it back unchanged.
+
+The file is one JSON object. Everything but the events comes first, then one event per line, so
+that a file cut short still says what it is and shows all its whole lines.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtune.timeline.rows import Rows, assign_rows
+from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, KINDS, Kind, Trace
+
+FORMAT = 1
+EVENTS_PER_CHUNK = 1 << 16
+_NEGOTIATE, _LATE = KIND_NAMES.index("NEGOTIATE"), KIND_NAMES.index("LATE")
+
+Columns = dict[str, NDArray[Any]]
+
+
+def write_chrome(trace: Trace, path: Path | str) -> None:
+    """Write `trace` as Chrome trace JSON, compressed when the path ends in ".gz".
+
+    One process per rank; row 0 steps, 1 communication, 2 clock measurements, from 16 on one per
+    tensor. Times are in microseconds with three decimals, which is exact.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as packed:
+                    _write(trace, cast("IO[bytes]", packed))
+            else:
+                _write(trace, file)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write(trace: Trace, file: IO[bytes]) -> None:
+    rows = assign_rows(trace)
+    other = {
+        "hvdtune": FORMAT,
+        "events": len(trace.events),
+        "meta": trace.meta,
+        "warnings": trace.warnings,
+        "tensors": rows.tensors,
+    }
+    file.write(b'{"displayTimeUnit":"ms","otherData":' + msgspec.json.encode(other))
+    file.write(b',\n"traceEvents":[\n')
+    file.write(",\n".join(_titles(trace, rows)).encode())
+    columns = _columns(trace, rows)
+    texts = np.array([_json(text) for text in trace.events["name"].cat.categories], dtype=object)
+    for begin in range(0, len(trace.events), EVENTS_PER_CHUNK):
+        chunk = {key: values[begin : begin + EVENTS_PER_CHUNK] for key, values in columns.items()}
+        lines = np.empty(len(chunk["kind"]), dtype=object)
+        for where, text in _lines(chunk, texts):
+            lines[where] = text
+        file.write((",\n" + ",\n".join(lines)).encode())
+    file.write(b"\n]}\n")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _titles(trace: Trace, rows: Rows) -> Iterator[str]:
+    events = trace.events
+    ranks = events["rank"].to_numpy()
+    known = trace.meta.get("ranks", {})
+    for rank in sorted({int(rank) for rank in np.unique(ranks)} | set(known)):
+        host = known.get(rank, {}).get("host")
+        title = f"rank {rank} ({host})" if host else f"rank {rank}"
+        yield _title("process_name", rank, 0, {"name": title})
+        yield _title("process_sort_index", rank, 0, {"sort_index": rank})
+        for row in np.unique(rows.row[ranks == rank]).tolist():
+            yield _title("thread_name", rank, row, {"name": rows.titles[row]})
+            yield _title("thread_sort_index", rank, row, {"sort_index": row})
+
+
+def _title(what: str, rank: int, row: int, args: dict[str, Any]) -> str:
+    return _json({"ph": "M", "name": what, "pid": rank, "tid": row, "args": args})
+
+
+def _columns(trace: Trace, rows: Rows) -> Columns:
+    events = trace.events
+    columns: Columns = {key: events[key].to_numpy() for key in ("rank", "seq", "bucket", "arg")}
+    columns["kind"] = events["kind"].cat.codes.to_numpy()
+    columns["name"] = events["name"].cat.codes.to_numpy()
+    columns["row"] = rows.row
+    columns["us"], columns["us_decimals"] = np.divmod(events["begin_ns"].to_numpy(), 1000)
+    duration = events["end_ns"].to_numpy() - events["begin_ns"].to_numpy()
+    columns["dur"], columns["dur_decimals"] = np.divmod(duration, 1000)
+    columns["announced"], columns["late"] = _negotiation_details(columns)
+    return columns
+
+
+def _negotiation_details(columns: Columns) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each negotiation, its name with the operation it was for, and who was late, as JSON."""
+    kind = columns["kind"]
+    names = np.full(len(kind), "NEGOTIATE", dtype=object)
+    late = np.full(len(kind), "", dtype=object)
+    negotiations = np.flatnonzero(kind == _NEGOTIATE)
+    collectives = np.isin(kind, [KIND_NAMES.index(name) for name in COLLECTIVES])
+    matches = _same_collective(columns, negotiations, np.flatnonzero(collectives))
+    operations = np.array([f"NEGOTIATE_{name}" for name in KIND_NAMES], dtype=object)
+    names[negotiations[matches >= 0]] = operations[kind[matches[matches >= 0]]]
+
+    matches = _same_collective(columns, negotiations, np.flatnonzero(kind == _LATE))
+    where = matches[matches >= 0]
+    values = (columns[key][where].tolist() for key in ("arg", "dur", "dur_decimals"))
+    rows = zip(*values, strict=True)
+    late[negotiations[matches >= 0]] = [
+        f',"last_rank":{rank},"late_us":{us}.{decimals:03d}' for rank, us, decimals in rows
+    ]
+    return names, late
+
+
+def _same_collective(
+    columns: Columns, rows: NDArray[np.intp], candidates: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """For each of `rows`, a candidate of the same name and sequence number; -1: there is none.
+
+    The number is the same on every rank, so what this rank has not recorded, another may have.
+    """
+    if len(rows) == 0 or len(candidates) == 0:
+        return np.full(len(rows), -1, np.intp)
+    key = columns["seq"] * (int(columns["name"].max()) + 1) + columns["name"]
+    order = candidates[np.argsort(key[candidates], kind="stable")]
+    at = np.minimum(np.searchsorted(key[order], key[rows]), len(order) - 1)
+    return np.where(key[order[at]] == key[rows], order[at], -1)
+
+
+def _lines(chunk: Columns, texts: NDArray[Any]) -> Iterator[tuple[NDArray[np.intp], list[str]]]:
+    for code in np.unique(chunk["kind"]).tolist():
+        kind = KINDS[KIND_NAMES[code]]
+        where = np.flatnonzero(chunk["kind"] == code)
+        template, keys = _template(kind)
+        values: list[list[Any]] = []
+        for key in keys:
+            column = chunk[key][where]
+            values.append((texts[column] if key == "name" else column).tolist())
+        yield where, [template % row for row in zip(*values, strict=True)]
+
+
+_PLACE = '"pid":%d,"tid":%d,"ts":%d.%03d'
+_PLACE_KEYS = ("rank", "row", "us", "us_decimals")
+
+
+def _template(kind: Kind) -> tuple[str, tuple[str, ...]]:
+    """A %-format for events of a kind, and the columns that fill it in."""
+    fields = {column: label for column, label in kind.fields.items() if label != "cycle"}
+    args = ",".join(f'"{label}":{_FORMATS.get(column, "%d")}' for column, label in fields.items())
+    keys: tuple[str, ...] = tuple(fields)
+    if kind.duration:
+        args += f',"{kind.duration}":%d.%03d'
+        keys += ("dur", "dur_decimals")
+    if kind.name == "CYCLE":
+        # Viewers draw every number in a counter's args, and its own number is no counter.
+        head = f'{{"ph":"C","name":"cycle",{_PLACE},"cycle":%d'
+        return f'{head},"args":{{{args}}}}}', (*_PLACE_KEYS, "seq", *keys)
+    if kind.name == "NEGOTIATE":
+        head = f'{{"ph":"X","cat":"tensor","name":"%s",{_PLACE},"dur":%d.%03d'
+        keys = ("announced", *_PLACE_KEYS, "dur", "dur_decimals", *keys, "late")
+        return f'{head},"args":{{{args}%s}}}}', keys
+    start = f'"cat":"{kind.row}","name":"{kind.name}",{_PLACE}'
+    if kind.span:
+        head = f'{{"ph":"X",{start},"dur":%d.%03d'
+        return f'{head},"args":{{{args}}}}}', (*_PLACE_KEYS, "dur", "dur_decimals", *keys)
+    scope = "p" if kind.row == "process" else "t"
+    return f'{{"ph":"i","s":"{scope}",{start},"args":{{{args}}}}}', (*_PLACE_KEYS, *keys)
+
+
+_FORMATS = {"name": "%s"}

@@ -1,0 +1,228 @@
+import gzip
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import rank_files as files
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline import Trace, merge, read, write_chrome
+
+EVENT_COUNT = 19
+
+
+def assert_same(left: Trace, right: Trace) -> None:
+    pd.testing.assert_frame_equal(left.events, right.events)
+    assert left.meta == right.meta
+    assert left.warnings == right.warnings
+
+
+def exported(trace: Trace, path: Path) -> dict[str, Any]:
+    write_chrome(trace, path)
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def overlapping_without_nesting(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            rows[event["pid"], event["tid"]].append(event)
+    bad = []
+    for row in rows.values():
+        open_ends: list[int] = []
+        for event in sorted(row, key=lambda event: (event["ts"], -event["dur"])):
+            begin = round(event["ts"] * 1000)
+            end = begin + round(event["dur"] * 1000)
+            while open_ends and open_ends[-1] <= begin:
+                open_ends.pop()
+            if open_ends and end > open_ends[-1]:
+                bad.append(event)
+            open_ends.append(end)
+    return bad
+
+
+@pytest.fixture
+def trace() -> Trace:
+    return read(files.GOLDEN / "rank-0.hvt")
+
+
+def test_the_export_is_that_of_the_golden_file(trace: Trace, tmp_path: Path) -> None:
+    write_chrome(trace, tmp_path / "trace.json")
+    golden = (files.GOLDEN / "trace.json").read_text()
+    assert (tmp_path / "trace.json").read_text() == golden
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_was_exported_reads_back_unchanged(trace: Trace, tmp_path: Path, name: str) -> None:
+    write_chrome(trace, tmp_path / name)
+    assert_same(trace, read(tmp_path / name))
+
+
+def test_the_document_is_well_formed_and_shows_every_event(trace: Trace, tmp_path: Path) -> None:
+    document = exported(trace, tmp_path / "trace.json")
+    shown = [event for event in document["traceEvents"] if event["ph"] != "M"]
+    assert document["displayTimeUnit"] == "ms"
+    assert len(shown) == document["otherData"]["events"] == EVENT_COUNT
+    assert {event["ph"] for event in shown} == {"X", "i", "C"}
+    for event in shown:
+        assert isinstance(event["ts"], float)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        assert event["ph"] != "X" or event["dur"] >= 0
+    assert overlapping_without_nesting(shown) == []
+
+
+def test_negotiations_say_their_operation_and_who_was_late(trace: Trace, tmp_path: Path) -> None:
+    events = exported(trace, tmp_path / "trace.json")["traceEvents"]
+    first, second = (event for event in events if event["name"] == "NEGOTIATE_ALLREDUCE")
+    assert first["args"] == {"seq": 0, "bucket": 0, "cached": 1, "last_rank": 0, "late_us": 15.0}
+    assert second["args"] == {"seq": 1, "bucket": 0, "cached": 0}
+
+
+def test_rows_are_titled_and_the_same_on_every_rank(tmp_path: Path) -> None:
+    queue = [files.record("QUEUE", 10, 20, name=2)]
+    both = [files.record("QUEUE", 10, 20, name=1), *queue]
+    paths = [files.rank_file(tmp_path, 0, both), files.rank_file(tmp_path, 1, queue)]
+    events = exported(merge(paths), tmp_path / "trace.json")["traceEvents"]
+    titles = {(e["name"], e["pid"], e["tid"]): e["args"] for e in events if e["ph"] == "M"}
+    assert titles["process_name", 0, 0] == {"name": "rank 0 (alpha)"}
+    assert titles["thread_name", 0, 16] == {"name": "t1"}
+    assert titles["thread_name", 0, 17] == titles["thread_name", 1, 17] == {"name": "t2"}
+    assert ("thread_name", 1, 16) not in titles
+
+
+def test_spans_that_overlap_without_nesting_get_a_further_row(tmp_path: Path) -> None:
+    items = [
+        files.record("BUCKET", 100, 200, bucket=1),
+        files.record("PACK", 100, 150, bucket=1),
+        files.record("BUCKET", 150, 250, bucket=2),
+        files.record("NEGOTIATE", 10, 40, name=1),
+        files.record("NEGOTIATE", 20, 60, name=1, seq=1),
+        files.record("QUEUE", 60, 60, name=1),
+    ]
+    trace = merge([files.rank_file(tmp_path, 0, items)])
+    events = exported(trace, tmp_path / "trace.json")["traceEvents"]
+    assert overlapping_without_nesting(events) == []
+    titles = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert titles == {"communication", "communication (2)", "t1", "t1 (2)"}
+    assert_same(trace, read(tmp_path / "trace.json"))
+
+
+def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
+    hostile = [
+        '"}]}',
+        "</script>",
+        "%s %d",
+        "\x00\x1f\u2028",
+        "\\",
+        "rank 0",
+        "x" * 5000,
+        "\U0001f600",
+    ]
+    items = [files.record("QUEUE", k, k + 1, name=k + 1) for k in range(len(hostile))]
+    path = files.write(
+        tmp_path / "rank-0.hvt",
+        files.header(),
+        files.metadata(host='"host"'),
+        files.names(dict(enumerate(hostile, start=1))),
+        files.records([*items, files.record("KNOB_ADOPTED", 50, name=1, arg=3)]),
+        files.end(),
+    )
+    trace = merge([path])
+    document = exported(trace, tmp_path / "trace.json")
+    titles = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
+    assert set(hostile) <= set(titles)
+    assert_same(trace, read(tmp_path / "trace.json"))
+
+
+def test_large_values_read_back_unchanged(tmp_path: Path) -> None:
+    big = 2**32 - 1
+    items = [
+        files.record("STEP", 0, 1),
+        files.record("ALLREDUCE", 10**14 + 1, 10**15 + 1, name=1, seq=big, bucket=big, arg=big),
+        files.record("CYCLE", 7, seq=big, bucket=big, arg=big),
+        files.clock(8, -(2**62) + 3, 2**40 + 1),
+    ]
+    trace = merge([files.rank_file(tmp_path, 5, items)])
+    write_chrome(trace, tmp_path / "trace.json")
+    assert_same(trace, read(tmp_path / "trace.json"))
+
+
+def test_an_empty_trace_reads_back_empty(tmp_path: Path) -> None:
+    trace = merge([files.rank_file(tmp_path, 0, [])])
+    write_chrome(trace, tmp_path / "trace.json")
+    assert_same(trace, read(tmp_path / "trace.json"))
+
+
+def test_nothing_is_left_beside_the_export(trace: Trace, tmp_path: Path) -> None:
+    write_chrome(trace, tmp_path / "trace.json.gz")
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
+
+
+def test_compressed_exports_are_reproducible(trace: Trace, tmp_path: Path) -> None:
+    for name in ("a.json.gz", "b.json.gz"):
+        write_chrome(trace, tmp_path / name)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+def test_an_export_cut_anywhere_gives_its_whole_lines(trace: Trace, tmp_path: Path) -> None:
+    write_chrome(trace, tmp_path / "trace.json")
+    whole = (tmp_path / "trace.json").read_bytes()
+    events_begin = whole.index(b'{"ph":"X"')
+    for cut in range(events_begin, len(whole), 37):
+        read_back = read(files.write(tmp_path / "cut.json", whole[:cut]))
+        assert len(read_back.events) <= EVENT_COUNT
+        if len(read_back.events) < EVENT_COUNT:
+            assert f"of {EVENT_COUNT} events could be read" in read_back.warnings[-1]
+
+
+def test_a_damaged_line_is_left_out_and_its_offset_said(trace: Trace, tmp_path: Path) -> None:
+    write_chrome(trace, tmp_path / "trace.json")
+    text = (tmp_path / "trace.json").read_bytes()
+    damaged = text.replace(b'"name":"BUCKET","pid":0', b'"name":"BUCKET","pid":[')
+    read_back = read(files.write(tmp_path / "damaged.json", damaged))
+    assert len(read_back.events) == EVENT_COUNT - 1
+    at = damaged.rindex(b"\n", 0, damaged.index(b'"BUCKET"')) + 1
+    assert f"1 lines from byte {at} are damaged" in read_back.warnings[-2]
+
+
+def test_a_compressed_export_cut_short_gives_what_is_there(tmp_path: Path) -> None:
+    items = [files.record("STEP", 10 * k, 10 * k + k % 7, seq=k) for k in range(20_000)]
+    trace = merge([files.rank_file(tmp_path, 0, items)])
+    write_chrome(trace, tmp_path / "trace.json.gz")
+    packed = (tmp_path / "trace.json.gz").read_bytes()
+    read_back = read(files.write(tmp_path / "cut.json.gz", packed[: len(packed) // 2]))
+    assert 1_000 < len(read_back.events) < 20_000
+    assert any("cut off at byte" in text for text in read_back.warnings)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}",
+        b"[]",
+        b'{"traceEvents":[]}',
+        b"\x1f\x8bnonsense",
+        b'{"displayTimeUnit":"ms","otherData":{},\n"traceEvents":[\n]}',
+        b'{"displayTimeUnit":"ms"',
+        gzip.compress(b"hello"),
+        b"\x00" * 1000,
+    ],
+)
+def test_other_files_are_one_line_of_error(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(TraceFormatError) as caught:
+        read(files.write(tmp_path / "other.json", content))
+    assert "other.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ts", ["1e300", "-1e300", '"1"', "null", "9" * 400])
+def test_times_out_of_range_are_damage(trace: Trace, tmp_path: Path, ts: str) -> None:
+    write_chrome(trace, tmp_path / "trace.json")
+    text = (tmp_path / "trace.json").read_bytes().replace(b'"ts":3.001', b'"ts":' + ts.encode())
+    read_back = read(files.write(tmp_path / "bad.json", text))
+    assert len(read_back.events) == EVENT_COUNT - 1

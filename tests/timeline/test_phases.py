@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rank_files as files
+
+from hvdtune.timeline import Trace, merge, phase_table, step_table, summary, tensor_table
+from hvdtune.timeline.intervals import covered_ns, covered_within, union
+
+MS = 1_000_000
+
+
+def array(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, np.int64)
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    # Two tensors share a bucket of 4 ms in each of two steps of 10 ms.
+    ranks = []
+    for rank in (0, 1):
+        items = []
+        for step in (0, 1):
+            at = step * 10 * MS
+            items += [files.record("STEP", at, at + 10 * MS, seq=step)]
+            items += [files.record("BUCKET", at + 2 * MS, at + 6 * MS, seq=2, arg=300)]
+            for tensor, size in ((1, 100), (2, 200)):
+                seq = 2 * step + tensor
+                row = {"name": tensor, "seq": seq}
+                items += [
+                    files.record("NEGOTIATE", at, at + 2 * MS, **row),
+                    files.record("LATE", at, at + tensor * MS, arg=tensor - 1, **row),
+                    files.record("ALLREDUCE", at + 2 * MS, at + 6 * MS, arg=size, **row),
+                ]
+        ranks.append(files.rank_file(tmp_path, rank, items, size=2))
+    return merge(ranks)
+
+
+def test_each_tensor_has_its_times_and_its_last_rank(trace: Trace) -> None:
+    table = tensor_table(trace).set_index("tensor")
+    assert table.loc["t2"].drop(["queue_p50_us", "queue_p95_us"]).to_dict() == {
+        "operation": "ALLREDUCE",
+        "bytes": 200,
+        "count": 2,
+        "negotiate_p50_us": 2000.0,
+        "negotiate_p95_us": 2000.0,
+        "communicate_p50_us": 4000.0,
+        "communicate_p95_us": 4000.0,
+        "last_rank": 1,
+        "last_rank_percent": 100.0,
+        "late_p95_us": 2000.0,
+    }
+    assert table.loc["t1", "last_rank"] == 0
+
+
+def test_tensors_of_one_bucket_do_not_count_its_time_twice(trace: Trace) -> None:
+    table = phase_table(trace).set_index(["rank", "phase"])
+    assert table.loc[(0, "communicate"), "busy_ms"] == 8
+    assert table.loc[(0, "communicate"), "percent"] == 40
+    assert table.loc[(1, "negotiate"), "busy_ms"] == 4
+
+
+def test_communication_is_clipped_to_steps(tmp_path: Path) -> None:
+    items = [
+        files.record("STEP", 0, 10 * MS),
+        files.record("BUCKET", 8 * MS, 14 * MS),
+        files.record("STEP", 12 * MS, 20 * MS, seq=1),
+    ]
+    table = step_table(merge([files.rank_file(tmp_path, 0, items)]))
+    assert table["communicate_ms"].tolist() == [2, 2]
+
+
+def test_the_summary_gives_steps_with_their_spread(trace: Trace) -> None:
+    numbers = summary(trace)
+    assert (numbers["ranks"], numbers["steps"], numbers["step_ms_p50"]) == (2, 2, 10)
+    assert numbers["communicate_percent"] == pytest.approx(40)
+    assert numbers["dropped"] == 0
+
+
+def test_tables_of_an_empty_trace_are_empty(tmp_path: Path) -> None:
+    trace = merge([files.rank_file(tmp_path, 0, [])])
+    assert len(tensor_table(trace)) == len(phase_table(trace)) == len(step_table(trace)) == 0
+    assert summary(trace)["steps"] == 0
+
+
+def test_a_union_joins_what_overlaps_or_touches() -> None:
+    begin, end = union(array(5, 0, 10, 1), array(6, 4, 12, 5))
+    assert (begin.tolist(), end.tolist()) == ([0, 10], [6, 12])
+    assert covered_ns(array(0, 0, 3), array(4, 4, 5)) == 5
+    assert covered_ns(array(), array()) == 0
+
+
+def test_windows_count_only_what_lies_in_them() -> None:
+    generator = np.random.default_rng(3)
+    begin = generator.integers(0, 900, 60)
+    end = begin + generator.integers(0, 30, 60)
+    window_begin = generator.integers(0, 1000, 100)
+    window_end = window_begin + generator.integers(0, 200, 100)
+    busy = np.zeros(1300, bool)
+    for first, last in zip(begin, end, strict=True):
+        busy[first:last] = True
+    expected = [busy[a:b].sum() for a, b in zip(window_begin, window_end, strict=True)]
+    assert covered_within(begin, end, window_begin, window_end).tolist() == expected
+    assert covered_within(array(), array(), array(1), array(2)).tolist() == [0]
