@@ -103,9 +103,13 @@ bool wait(Runtime& runtime, Handle handle, double timeout_s) {
 
 std::vector<int64_t> gathered_shape(Operation& operation) { return operation.gathered_shape; }
 
+size_t gathered_bytes(Operation& operation) {
+  return size_of(operation.request.dtype) *
+         static_cast<size_t>(element_count(operation.gathered_shape));
+}
+
 void copy_gathered(Operation& operation, uintptr_t to, size_t bytes) {
-  size_t have = size_of(operation.request.dtype) *
-                static_cast<size_t>(element_count(operation.gathered_shape));
+  const size_t have = gathered_bytes(operation);
   if (bytes != have) {
     throw Error(ErrorCode::kUsage,
                 "the result has " + std::to_string(have) + " bytes, not " + std::to_string(bytes));
@@ -143,6 +147,7 @@ py::dict topology(Runtime& runtime) {
 void register_runtime(py::module_& module) {
   py::class_<Operation, std::shared_ptr<Operation>>(module, "Operation")
       .def("gathered_shape", &gathered_shape)
+      .def("gathered_bytes", &gathered_bytes)
       .def("copy_gathered", &copy_gathered, NoGil());
   py::class_<Runtime>(module, "Runtime")
       .def(py::init(&make_runtime))

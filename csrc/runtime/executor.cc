@@ -17,7 +17,7 @@ int spins_for(const Topology& topology) {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 0;
-  return topology.local_size <= CPU_COUNT(&cpus) ? 2000 : 0;
+  return topology.local_size <= CPU_COUNT(&cpus) ? 300 : 0;
 }
 
 EventKind event_of(OpType op) {
