@@ -93,8 +93,7 @@ void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal
     } else if (deadline.passed()) {
       fail_timeout(transfers);
     } else if (idle < spins) {
-      ++idle;
-      cpu_pause();
+      spin_politely(idle++);
     } else {
       wait_for_any(transfers, deadline, stop, polls);
     }

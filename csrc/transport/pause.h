@@ -1,6 +1,8 @@
 // What a spinning wait does between two looks.
 #pragma once
 
+#include <sched.h>
+
 namespace hvdtune {
 
 inline void cpu_pause() {
@@ -9,6 +11,16 @@ inline void cpu_pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+// The given round of a spinning wait: now and then the processor goes to whoever wants it, who may
+// be the one that is waited for.
+inline void spin_politely(int round) {
+  if (round % 16 == 15) {
+    sched_yield();
+  } else {
+    cpu_pause();
+  }
 }
 
 }  // namespace hvdtune

@@ -119,7 +119,7 @@ void Arena::await(int local_rank, uint64_t value, Deadline deadline, const StopS
   const auto reached = [&] { return theirs.value.load(std::memory_order_acquire) >= value; };
   for (int i = 0; i < spins; ++i) {
     if (reached()) return;
-    cpu_pause();
+    spin_politely(i);
   }
   for (int i = 0; i < kYields; ++i) {
     if (reached()) return;
