@@ -1,0 +1,3 @@
+from hvdtune.cli import main
+
+main()

@@ -1,0 +1,112 @@
+"""Commands and their one-line errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.exceptions import TyperException
+
+import hvdtune
+from hvdtune.cli.messages import complain
+from hvdtune.cli.options import RunCommand, RunOptions
+from hvdtune.errors import HvdtuneError
+
+# Rich's panels cut long option names at 80 columns and triple the time to the help.
+_PLAIN: Final[dict[str, Any]] = {
+    "no_args_is_help": True,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"max_content_width": 100},
+}
+
+app = typer.Typer(name="hvdtune", add_completion=False, **_PLAIN)
+timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
+app.add_typer(timeline, name="timeline")
+app.command("run", cls=RunCommand)(RunOptions)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Parses, acts and exits: 0, 1 for a failure, 2 for a usage error, else the job's code."""
+    try:
+        code = act(app(args=args, prog_name="hvdtune", standalone_mode=False))
+    except (HvdtuneError, TyperException) as error:
+        code = error.exit_code
+        text = error.format_message() if isinstance(error, TyperException) else str(error)
+        if text:
+            complain(text)
+    except typer.Abort:
+        code = 130
+    except KeyboardInterrupt as error:
+        code = getattr(error, "exit_code", 130)
+        complain(str(error) or "stopped by SIGINT")
+    except ModuleNotFoundError as error:
+        if error.name != "hvdtune.core._native":
+            raise
+        code = 1
+        complain("the native module hvdtune.core._native is not built: install hvdtune again")
+    sys.exit(code)
+
+
+def act(parsed: Any) -> int:
+    """Runs what was parsed; other commands have run already and left their exit code."""
+    if isinstance(parsed, RunOptions):
+        from hvdtune.cli.run import run
+
+        return run(parsed)
+    return int(parsed or 0)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hvdtune {hvdtune.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Data-parallel training with a tuning workbench."""
+
+
+@app.command()
+def doctor(
+    *, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
+) -> int:
+    """What this machine has for hvdtune, and how to get what is missing."""
+    from hvdtune.doctor import examine, render_json, render_text
+
+    findings = examine()
+    print(render_json(findings) if as_json else render_text(findings))
+    return 0
+
+
+@timeline.command()
+def view(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Trace or run folder.")],
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8050,
+    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
+) -> int:
+    """Open the dashboard on traces or run folders."""
+    try:
+        from hvdtune.dashboard.app import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("hvdtune"):
+            raise
+        raise HvdtuneError(
+            f"the dashboard needs {error.name}: pip install 'hvdtune[dashboard]'"
+        ) from None
+    serve(paths, host=host, port=port, open_browser=browser)
+    return 0

@@ -1,0 +1,122 @@
+"""A study's progress on the terminal: two live lines there, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from hvdtune.cli.duration import format_duration
+from hvdtune.launch.output import Writer, terminal_writer
+from hvdtune.tuner.space import describe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+    from hvdtune.core.knobs import Setting
+    from hvdtune.tuner.progress import Progress
+
+
+class Display(Protocol):
+    """Where a study's progress goes, and the ranks' output while it runs."""
+
+    def show(self, progress: Progress) -> None: ...
+    def write(self, stream: str, text: bytes) -> None: ...
+
+
+def headline(progress: Progress) -> str:
+    """Where the study stands: phase, trial, launch, time left."""
+    parts: list[str] = [progress.phase]
+    if progress.phase in ("search", "race", "verify"):
+        parts.append(f"trial {progress.trial}/{progress.trials}")
+    parts.append(f"launch {progress.launch}")
+    parts.append(f"{format_duration(progress.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def reading(progress: Progress, default: Setting) -> str:
+    """What is being measured: setting, gain so far with its error, pairs, steps per second."""
+    if progress.setting is None:
+        return ""
+    parts = [describe(progress.setting, default)]
+    if progress.gain_percent is not None:
+        error = progress.plus_minus_percent
+        spread = "" if error is None else f" +- {error:.1f}"
+        pairs = f"{progress.pairs} pair{'' if progress.pairs == 1 else 's'}"
+        parts.append(f"{progress.gain_percent:+.1f}{spread} % ({pairs})")
+    if progress.steps_per_s is not None:
+        parts.append(f"{progress.steps_per_s:.1f} steps/s")
+    if progress.best_gain_percent is not None:
+        parts.append(f"best so far {progress.best_gain_percent:+.1f} %")
+    return "  ".join(parts)
+
+
+class PlainDisplay:
+    """One line on stderr per message and per finished trial."""
+
+    def __init__(self, default: Setting) -> None:
+        self._default = default
+        self._trial = 0
+        self._pending = ""
+        self.write: Writer = terminal_writer()
+
+    def show(self, progress: Progress) -> None:
+        """Called from the tuner's thread only."""
+        if progress.trial != self._trial:
+            self._trial = progress.trial
+            self._print(progress, self._pending)
+        if progress.message:
+            self._print(progress, progress.message)
+            for line in progress.lines[-5:]:
+                print(f"    {line}", file=sys.stderr)
+        self._pending = reading(progress, self._default)
+
+    def _print(self, progress: Progress, text: str) -> None:
+        print(f"hvdtune: {headline(progress)}: {text}", file=sys.stderr, flush=True)
+
+
+class LiveDisplay:
+    """Two lines at the bottom of the terminal; messages and output scroll above them.
+
+    Redrawn when there is news only: a clock would take time from the ranks being measured.
+    """
+
+    def __init__(self, default: Setting, console: Console, live: Live) -> None:
+        self._default, self._console, self._live = default, console, live
+
+    def show(self, progress: Progress) -> None:
+        """May be called from any thread."""
+        from rich.text import Text
+
+        if progress.message:
+            self._console.print(Text(progress.message))
+            for line in progress.lines[-5:]:
+                self._console.print(Text(f"    {line}", style="dim"))
+        lines = Text(headline(progress), style="bold", no_wrap=True, overflow="ellipsis")
+        lines.append("\n" + reading(progress, self._default), style="not bold")
+        self._live.update(lines, refresh=True)
+
+    def write(self, _: str, text: bytes) -> None:
+        """Called from the thread that reads the ranks' output."""
+        from rich.text import Text
+
+        shown = text.decode(errors="replace").replace("\r", "\n").rstrip("\n")
+        self._console.print(Text(shown), soft_wrap=True)
+
+
+@contextmanager
+def open_display(default: Setting) -> Iterator[Display]:
+    """The display that suits stderr."""
+    if not sys.stderr.isatty():
+        yield PlainDisplay(default)
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False)
+    with Live(
+        console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    ) as live:
+        yield LiveDisplay(default, console, live)

@@ -1,0 +1,176 @@
+"""The folder of a run: where what it leaves lies, and whose it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from hvdtune.errors import HvdtuneError, UsageError
+
+_PARENT: Final = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What a run runs.
+
+    Runs of one folder have the same command and the same host for each rank. A study is continued
+    without being named only when what it searches, `study`, is the same too; None: no study.
+    """
+
+    command: tuple[str, ...]
+    hosts: tuple[str, ...]
+    study: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As in run.json."""
+        return {
+            "v": 1,
+            "command": list(self.command),
+            "hosts": list(self.hosts),
+            "study": self.study,
+        }
+
+
+class RunFolder:
+    """An open run folder, held by a lock until it is closed.
+
+    RUN/run.json tells what runs; RUN/ranks/launch-K/ has the raw traces, RUN/output/launch-K.log
+    what the ranks wrote, RUN/trace.json the merged trace.
+    """
+
+    def __init__(self, path: Path, identity: RunIdentity) -> None:
+        """Makes or continues the run at `path`.
+
+        Raises UsageError when another command's run is there, HvdtuneError when it is in use or
+        cannot be written.
+        """
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "run.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise HvdtuneError(f"cannot use the folder {path}: {error.strerror}") from None
+        try:
+            self._claim(identity)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _claim(self, identity: RunIdentity) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HvdtuneError(f"another hvdtune is running in {self.path}") from None
+        there = os.pread(self._lock, 1 << 20, 0)
+        if not there:
+            os.pwrite(self._lock, json.dumps(identity.to_json()).encode() + b"\n", 0)
+        elif not _same_job(_parse(there), identity):
+            raise UsageError(
+                f"{self.path} holds the run of another command: choose another with -o"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._lock)
+
+    @property
+    def trace(self) -> Path:
+        return self.path / "trace.json"
+
+    def ranks(self, launch: int) -> Path:
+        """The folder of one launch's raw traces, made if need be."""
+        folder = self.path / "ranks" / f"launch-{launch}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def log(self, launch: int) -> Path:
+        """The file for one launch's output; its folder is made if need be."""
+        folder = self.path / "output"
+        folder.mkdir(exist_ok=True)
+        return folder / f"launch-{launch}.log"
+
+    def next_launch(self) -> int:
+        """The number after the last launch that has left output here; the first is 0."""
+        numbers = [
+            int(path.stem.removeprefix("launch-"))
+            for path in self.path.glob("output/launch-*.log")
+            if path.stem.removeprefix("launch-").isdigit()
+        ]
+        return max(numbers, default=-1) + 1
+
+    def files(self) -> list[tuple[str, str]]:
+        """What is here, for the user: (path, meaning)."""
+        meanings = {
+            "report.md": "report",
+            "profile.yaml": "the chosen setting, for --profile",
+            "verdict.json": "verdict",
+            "study.db": "study (Optuna)",
+            "pairs.jsonl": "every measured pair",
+            "trace.json": "merged trace, for `hvdtune timeline view`",
+            "output": "what the ranks wrote",
+            "ranks": "raw trace of each rank",
+        }
+        return [
+            (str(self.path / name), meaning)
+            for name, meaning in meanings.items()
+            if (self.path / name).exists()
+        ]
+
+
+def latest_unfinished(identity: RunIdentity, parent: Path = _PARENT) -> Path | None:
+    """The newest run of this identity whose study has no verdict; None if there is none."""
+    candidates = sorted(parent.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
+    for file in reversed(candidates):
+        if (file.parent / "verdict.json").exists():
+            continue
+        if _parse(file.read_bytes()) == identity.to_json() and not _locked(file):
+            return file.parent
+    return None
+
+
+def fresh_path(title: str, parent: Path = _PARENT) -> Path:
+    """A path runs/TITLE-TIME that is not there yet."""
+    name = f"{Path(title).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = parent / name
+    number = 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path
+
+
+def _locked(file: Path) -> bool:
+    with file.open("rb") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
+    wanted = identity.to_json()
+    return all(stored.get(name) == wanted[name] for name in ("command", "hosts"))
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

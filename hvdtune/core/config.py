@@ -1,0 +1,212 @@
+"""The environment of a process, read once. Nothing else in hvdtune reads or copies `os.environ`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from hvdtune.core.knobs import Knob, Value, load_knobs, parse_assignments
+from hvdtune.errors import UsageError
+
+KEY_BYTES: Final = 32
+TRANSPORTS: Final = ("auto", "tcp")
+# The knobs for which Horovod has a variable of its own; the units are the same.
+HOROVOD_KNOBS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "fusion_threshold_bytes": "HOROVOD_FUSION_THRESHOLD",
+        "cycle_time_ms": "HOROVOD_CYCLE_TIME",
+        "cache_capacity": "HOROVOD_CACHE_CAPACITY",
+        "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    }
+)
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What the environment says about this process.
+
+    `rendezvous_port` 0 means that no launcher started it: rank 0 of 1, no sockets. `setting`
+    holds only the knobs the environment names; the others keep their defaults. `timeline` is
+    this rank's raw trace file, "" for none.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+    host: str = "localhost"
+    rendezvous_address: str = ""
+    rendezvous_port: int = 0
+    key: bytes = dataclasses.field(default=b"", repr=False)
+    setting: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    timeline: str = ""
+    timeline_max_bytes: int = 0
+    heartbeat_timeout_s: float = 30.0
+    start_timeout_s: float = 30.0
+    transport: str = "auto"
+    log_level: str = "warning"
+
+    @classmethod
+    def from_environ(
+        cls, environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
+    ) -> Config:
+        """Reads `environ` (default: the process's) against `knobs` (default: the knob table).
+
+        Raises UsageError naming the variable whose value cannot be.
+        """
+        env = os.environ if environ is None else environ
+        rank = _read(env, "HVDTUNE_RANK", _whole, 0)
+        size = _read(env, "HVDTUNE_SIZE", _whole, 1)
+        if not 0 <= rank < size:
+            raise UsageError(f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}")
+        address, port = _read(env, "HVDTUNE_RENDEZVOUS", _endpoint, ("", 0))
+        if size > 1 and port == 0:
+            raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=_read(env, "HVDTUNE_LOCAL_RANK", _whole, 0),
+            local_size=_read(env, "HVDTUNE_LOCAL_SIZE", _whole, 1),
+            cross_rank=_read(env, "HVDTUNE_CROSS_RANK", _whole, 0),
+            cross_size=_read(env, "HVDTUNE_CROSS_SIZE", _whole, 1),
+            host=env.get("HVDTUNE_HOST") or socket.gethostname(),
+            rendezvous_address=address,
+            rendezvous_port=port,
+            key=_read_key(env) if port else b"",
+            setting=read_setting(env, knobs),
+            timeline=env.get("HVDTUNE_TIMELINE", "").replace("%r", str(rank)),
+            timeline_max_bytes=int(_read(env, "HVDTUNE_TIMELINE_MAX_MB", _amount, 0.0) * 2**20),
+            heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", _amount, 30.0),
+            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", _amount, 30.0),
+            transport=_read(env, "HVDTUNE_TRANSPORT", _transport, "auto"),
+            log_level=env.get("HVDTUNE_LOG_LEVEL", "warning").lower(),
+        )
+
+
+def read_setting(
+    environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
+) -> dict[str, Value]:
+    """The knobs that `environ` names, by HVDTUNE_<NAME> or else by Horovod's variable.
+
+    Raises UsageError naming the variable whose value the knob cannot have.
+    """
+    env = os.environ if environ is None else environ
+    setting: dict[str, Value] = {}
+    for knob in load_knobs() if knobs is None else knobs:
+        for variable in (f"HVDTUNE_{knob.name.upper()}", HOROVOD_KNOBS.get(knob.name, "")):
+            if env.get(variable):
+                try:
+                    setting |= parse_assignments([f"{knob.name}={env[variable]}"], [knob])
+                except UsageError as error:
+                    raise UsageError(f"{variable}: {error}") from None
+                break
+    return setting
+
+
+def launch_defaults(environ: Mapping[str, str] | None = None) -> Config:
+    """What the environment asks of jobs that this process launches; knobs and place left out."""
+    wanted = ("HVDTUNE_START_TIMEOUT_S", "HVDTUNE_HEARTBEAT_TIMEOUT_S", "HVDTUNE_TRANSPORT")
+    env = os.environ if environ is None else environ
+    return Config.from_environ({name: env.get(name, "") for name in wanted}, knobs=())
+
+
+def worker_environ(
+    variables: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a new rank: this process's (or `environ`) with `variables` on top."""
+    inherited = dict(os.environ if environ is None else environ)
+    for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE"):
+        inherited.pop(stale, None)
+    return inherited | dict(variables)
+
+
+def _read(env: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={text} {error}") from None
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError("is not a number")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = _integer(text)
+    if value < 0:
+        raise ValueError("is negative")
+    return value
+
+
+def _amount(text: str) -> float:
+    value = _number(text)
+    if value < 0:
+        raise ValueError("is negative")
+    return value
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    address, colon, port = text.rpartition(":")
+    if not colon or not address or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError("is not ADDRESS:PORT")
+    return address, int(port)
+
+
+def _transport(text: str) -> str:
+    if text not in TRANSPORTS:
+        raise ValueError(f"is none of {', '.join(TRANSPORTS)}")
+    return text
+
+
+def _read_key(env: Mapping[str, str]) -> bytes:
+    if env.get("HVDTUNE_KEY_FD"):
+        source = f"HVDTUNE_KEY_FD={env['HVDTUNE_KEY_FD']}"
+        fd = _read(env, "HVDTUNE_KEY_FD", _whole, -1)
+        try:
+            key = os.pread(fd, KEY_BYTES + 1, 0)
+            # Programs that the script starts have no business with the job's key.
+            os.set_inheritable(fd, False)
+        except OSError:
+            raise UsageError(
+                f"{source} is not open: a program between `hvdtune run` and this one closed the "
+                "descriptors it inherited"
+            ) from None
+    elif env.get("HVDTUNE_KEY_FILE"):
+        source = f"HVDTUNE_KEY_FILE={env['HVDTUNE_KEY_FILE']}"
+        try:
+            with open(env["HVDTUNE_KEY_FILE"], "rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise UsageError(f"{source} can be read by others; it must have mode 0600")
+                key = file.read(KEY_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{source}: {error.strerror}") from None
+    else:
+        raise UsageError("HVDTUNE_RENDEZVOUS is set but HVDTUNE_KEY_FD is not: use `hvdtune run`")
+    if len(key) != KEY_BYTES:
+        raise UsageError(f"{source} does not hold a key of {KEY_BYTES} bytes")
+    return key

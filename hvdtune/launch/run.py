@@ -1,0 +1,338 @@
+"""One job: its ranks, its channel and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from hvdtune.core.config import KEY_BYTES, worker_environ
+from hvdtune.launch.output import Output, Writer
+from hvdtune.launch.plan import Slot, slot_environ
+from hvdtune.launch.spawn import ProcessGroup, key_descriptor
+
+if TYPE_CHECKING:
+    from hvdtune.core.job import JobEvent
+    from hvdtune.core.knobs import Setting
+
+_BIND_HOST: Final = "127.0.0.1"
+# Between the last rank's exit and the arrival of what it last sent.
+_LAST_EVENTS_S: Final = 1.0
+_LAST_OUTPUT_S: Final = 2.0
+
+
+class Channel(Protocol):
+    """What a job needs of core.job.JobChannel."""
+
+    @property
+    def address(self) -> str: ...
+    def propose(self, setting: Setting) -> int: ...
+    def next_event(self, timeout_s: float) -> JobEvent | None: ...
+    def close(self) -> None: ...
+
+
+# (key, number of ranks, start timeout in seconds) -> a listening channel
+OpenChannel = Callable[[bytes, int, float], Channel]
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What runs: the argument vector of every rank, the place of each, and how to name it."""
+
+    command: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    title: str
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """How a job is run.
+
+    `timeline` is the path of the raw trace files with `%r` for the rank, "" for none;
+    `timeline_max_mb` 0 means no cap. Once a rank has failed the others have `report_grace_s` to
+    report and exit, then `terminate_grace_s` to end after SIGTERM.
+    """
+
+    start_timeout_s: float = 30.0
+    heartbeat_timeout_s: float = 30.0
+    transport: str = "auto"
+    timeline: str = ""
+    timeline_max_mb: float = 0.0
+    report_grace_s: float = 5.0
+    terminate_grace_s: float = 3.0
+    tail_lines: int = 40
+
+
+@dataclass(frozen=True)
+class ExitReport:
+    """How a job ended.
+
+    `returncode` is that of the first rank to fail (128 + N when signal N killed it), 1 when the
+    job was never formed, 0 when all went well. `reason` is one line, "" when all went well;
+    `tail` holds the last lines of the failed rank, else of rank 0.
+    """
+
+    returncode: int
+    reason: str
+    tail: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is known when all ranks have ended.
+
+    `codes` are the ranks' return codes (-N: killed by signal N), `order` the ranks in the order
+    of their ends, `signalled` those that the launcher itself ended.
+    """
+
+    codes: tuple[int, ...]
+    order: tuple[int, ...]
+    signalled: frozenset[int]
+    formed: bool
+    start_failure: str
+    stopped: bool
+
+
+def judge(ending: Ending, title: str) -> tuple[int, str, int]:
+    """The job's return code, its reason in one line ("" for none) and the rank to quote."""
+    places = {rank: place for place, rank in enumerate(ending.order)}
+    failed = [
+        (places.get(rank, len(places)), rank)
+        for rank, code in enumerate(ending.codes)
+        if code != 0 and rank not in ending.signalled
+    ]
+    if ending.stopped and not failed:
+        return 128 + signal.SIGTERM, f"{title} was stopped", 0
+    if ending.start_failure and not ending.formed:
+        rank = min(failed)[1] if failed else 0
+        return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
+    if failed:
+        rank = min(failed)[1]
+        code = ending.codes[rank]
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        return _shell_code(code), f"rank {rank} {how}", rank
+    if not ending.formed:
+        return 1, f"{title} ended without calling hvd.init(), so there was no job", 0
+    return 0, "", 0
+
+
+class Job:
+    """A running job. A context manager: leaving it leaves no process. Used from one thread."""
+
+    def __init__(
+        self, plan: JobPlan, options: JobOptions, channel: Channel, writers: Sequence[Writer]
+    ) -> None:
+        self._plan, self._options = plan, options
+        self.channel = channel
+        self._group = ProcessGroup()
+        self._output = Output(len(plan.slots), writers, options.tail_lines)
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._pending: deque[JobEvent] = deque()
+        self._formed = self._closed = self._stopped = False
+        self._start_failure = ""
+        self._failed_at_s: float | None = None
+        self._signalled: frozenset[int] = frozenset()
+        self._report: ExitReport | None = None
+
+    @classmethod
+    def start(
+        cls,
+        plan: JobPlan,
+        setting: Setting,
+        options: JobOptions,
+        *,
+        writers: Sequence[Writer] = (),
+        open_channel: OpenChannel | None = None,
+    ) -> Job:
+        """Starts all ranks; `setting` overrides the knobs it names for them.
+
+        Raises LaunchError when a process cannot be started.
+        """
+        key = os.urandom(KEY_BYTES)
+        channel = (open_channel or _open_channel)(key, len(plan.slots), options.start_timeout_s)
+        job = cls(plan, options, channel, writers)
+        try:
+            job._spawn(key, setting)
+        except BaseException:
+            job._end()
+            raise
+        return job
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.terminate()
+
+    @property
+    def write_error(self) -> str:
+        """Why the ranks' output could not be passed on, "" when it was."""
+        return self._output.write_error
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids by rank."""
+        return tuple(child.pid for child in self._children)
+
+    def tail(self, rank: int = 0) -> tuple[str, ...]:
+        """The last lines of a rank."""
+        return self._output.tail(rank)
+
+    def propose(self, setting: Setting) -> int:
+        """Asks all ranks to adopt `setting`; returns its version."""
+        return self.channel.propose(setting)
+
+    def next_event(self, timeout_s: float) -> JobEvent | None:
+        """The oldest event of the ranks not yet taken, None when none comes in time."""
+        self._supervise()
+        if self._pending:
+            return self._pending.popleft()
+        return None if self._closed else self._take(timeout_s)
+
+    def poll(self) -> ExitReport | None:
+        """How the job ended; None while it runs. Events stay for `next_event`."""
+        self._supervise()
+        return self._report
+
+    def wait(self) -> ExitReport:
+        """Waits for the end. Drops the events that nobody takes."""
+        while (report := self.poll()) is None:
+            self._drain(0.0)
+            self._pending.clear()
+            self._output.wait_for_change(0.25)
+        return report
+
+    def terminate(self, grace_s: float | None = None) -> None:
+        """Ends the job: SIGTERM to the ranks, SIGKILL to all that is left after the grace.
+
+        The default grace is that of the options.
+        """
+        if self.poll() is None:
+            grace_s = self._options.terminate_grace_s if grace_s is None else grace_s
+            self._stopped = True
+            self._signal_ranks()
+            deadline_s = time.monotonic() + grace_s
+            try:
+                while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
+                    self._output.wait_for_change(min(left_s, 0.1))
+            finally:
+                self._end()
+
+    def _spawn(self, key: bytes, setting: Setting) -> None:
+        shared = self._shared_environ(setting)
+        with key_descriptor(key) as key_fd:
+            for slot in self._plan.slots:
+                place = slot_environ(slot, len(self._plan.slots))
+                environ = worker_environ(shared | place | {"HVDTUNE_KEY_FD": str(key_fd)})
+                child = self._group.start(self._plan.command, environ, key_fd)
+                self._children.append(child)
+                self._output.watch(slot.rank, child)
+        self._output.start()
+
+    def _shared_environ(self, setting: Setting) -> dict[str, str]:
+        options = self._options
+        variables = {
+            "HVDTUNE_RENDEZVOUS": self.channel.address,
+            "HVDTUNE_START_TIMEOUT_S": f"{options.start_timeout_s:g}",
+            "HVDTUNE_HEARTBEAT_TIMEOUT_S": f"{options.heartbeat_timeout_s:g}",
+            "HVDTUNE_TRANSPORT": options.transport,
+            "PYTHONUNBUFFERED": "1",
+        }
+        if options.timeline:
+            variables["HVDTUNE_TIMELINE"] = options.timeline
+            variables["HVDTUNE_TIMELINE_MAX_MB"] = f"{options.timeline_max_mb:g}"
+        return variables | setting_environ(setting)
+
+    def _take(self, timeout_s: float) -> JobEvent | None:
+        from hvdtune.core.job import Closed, Formed, Lost
+
+        event = self.channel.next_event(timeout_s)
+        match event:
+            case Formed():
+                self._formed = True
+            case Closed():
+                self._closed = True
+            case Lost(message=message) if not self._formed:
+                self._start_failure = self._start_failure or message
+        return event
+
+    def _drain(self, timeout_s: float) -> None:
+        while not self._closed and (event := self._take(timeout_s)) is not None:
+            self._pending.append(event)
+            timeout_s = 0.0
+
+    def _running(self) -> list[int]:
+        return [rank for rank, child in enumerate(self._children) if child.poll() is None]
+
+    def _signal_ranks(self) -> None:
+        self._signalled |= frozenset(self._running())
+        self._group.signal_children(signal.SIGTERM)
+
+    def _supervise(self) -> None:
+        if self._report is not None:
+            return
+        if not self._running():
+            self._end()
+            return
+        if self._failed_at_s is None:
+            if self._start_failure or any(child.returncode for child in self._children):
+                self._failed_at_s = time.monotonic()
+            return
+        failed_for_s = time.monotonic() - self._failed_at_s
+        if failed_for_s > self._options.report_grace_s + self._options.terminate_grace_s:
+            self._end()
+        elif failed_for_s > self._options.report_grace_s and not self._signalled:
+            self._signal_ranks()
+
+    def _end(self) -> None:
+        """Leaves no process and no descriptor, whatever the state."""
+        if self._report is not None:
+            return
+        self._signalled |= frozenset(self._running())
+        self._group.kill()
+        self._output.close(_LAST_OUTPUT_S)
+        self._drain(0.0 if self._formed or self._stopped else _LAST_EVENTS_S)
+        self.channel.close()
+        ending = Ending(
+            codes=tuple(child.wait() for child in self._children),
+            order=self._output.ended(),
+            signalled=self._signalled,
+            formed=self._formed,
+            start_failure=self._start_failure,
+            stopped=self._stopped,
+        )
+        code, reason, rank = judge(ending, self._plan.title)
+        self._report = ExitReport(code, reason, self._output.tail(rank))
+
+
+def setting_environ(setting: Setting) -> dict[str, str]:
+    """The variables that give ranks a setting."""
+    return {
+        f"HVDTUNE_{name.upper()}": str(int(value) if isinstance(value, bool) else value)
+        for name, value in setting.items()
+    }
+
+
+def _open_channel(key: bytes, ranks: int, start_timeout_s: float) -> Channel:
+    from hvdtune.core.job import JobChannel
+
+    return JobChannel(key, ranks, _BIND_HOST, start_timeout_s)
+
+
+def _shell_code(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

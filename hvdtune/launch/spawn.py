@@ -1,0 +1,93 @@
+"""Process groups that end with the process that made them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from hvdtune.errors import LaunchError
+
+# The group's leader. It waits for the end of a pipe that only the launcher holds, so that even a
+# launcher killed with SIGKILL takes the whole group along, grandchildren included.
+_GUARD: Final = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
+
+
+class ProcessGroup:
+    """Child processes that share a process group, apart from the launcher's own.
+
+    Ends with `kill()`, or with the launcher, however that dies. Used from one thread.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                process_group=0,
+            )
+        except OSError as error:
+            raise LaunchError(f"cannot start a process group: {error.strerror}") from None
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(
+        self, command: Sequence[str], environ: Mapping[str, str], key_fd: int
+    ) -> subprocess.Popen[bytes]:
+        """Starts a child with pipes for stdout and stderr and `key_fd` under the same number.
+
+        Raises LaunchError when the program cannot be started.
+        """
+        try:
+            child = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(key_fd,),
+                process_group=self._guard.pid,
+            )
+        except OSError as error:
+            raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from None
+        self._children.append(child)
+        return child
+
+    def signal_children(self, number: signal.Signals) -> None:
+        """Sends a signal to the children that still run, not to theirs."""
+        for child in self._children:
+            if child.poll() is None:
+                child.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends the children and what they have started, at once. May be called again."""
+        if self._guard.returncode is None:
+            # The guard is not reaped yet, so the number still is this group's.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
+            for child in self._children:
+                child.wait()
+            self._guard.wait()
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+
+
+@contextlib.contextmanager
+def key_descriptor(key: bytes) -> Iterator[int]:
+    """A sealed memory file that holds the key: nothing of it is in argv, environment or on disk."""
+    fd = os.memfd_create("hvdtune-key", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.write(fd, key)
+        fcntl.fcntl(
+            fd,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL,
+        )
+        yield fd
+    finally:
+        os.close(fd)

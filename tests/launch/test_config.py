@@ -1,0 +1,125 @@
+import os
+
+import pytest
+
+from hvdtune.core.config import Config, launch_defaults, read_setting, worker_environ
+from hvdtune.core.knobs import Knob
+from hvdtune.errors import UsageError
+
+_KNOBS = (
+    Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
+    Knob("cycle_time_ms", "ms", "float", 0, 50, True, 1.0, "live"),
+    Knob("hierarchical_allreduce", "", "bool", 0, 1, False, False, "live", 2),
+)
+_RANK_1 = {
+    "HVDTUNE_RANK": "1",
+    "HVDTUNE_SIZE": "2",
+    "HVDTUNE_HOST": "127.0.0.2",
+    "HVDTUNE_RENDEZVOUS": "127.0.0.1:4711",
+}
+
+
+@pytest.fixture
+def key_fd():
+    fd = os.memfd_create("key", 0)
+    os.write(fd, bytes(range(32)))
+    yield fd
+    os.close(fd)
+
+
+def test_without_a_launcher_a_process_is_rank_0_of_1():
+    config = Config.from_environ({}, _KNOBS)
+    assert (config.rank, config.size, config.rendezvous_port, config.key) == (0, 1, 0, b"")
+    assert (config.setting, config.timeline, config.transport) == ({}, "", "auto")
+
+
+def test_a_launched_rank_knows_its_place_and_its_key(key_fd):
+    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_LOCAL_RANK": "1"}
+    config = Config.from_environ(environ, _KNOBS)
+    assert (config.rank, config.size, config.local_rank, config.host) == (1, 2, 1, "127.0.0.2")
+    assert (config.rendezvous_address, config.rendezvous_port) == ("127.0.0.1", 4711)
+    assert config.key == bytes(range(32))
+    assert "key" not in repr(config)
+
+
+def test_the_key_is_read_again_after_shutdown_but_not_inherited(key_fd):
+    os.set_inheritable(key_fd, True)
+    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)}
+    assert Config.from_environ(environ, ()).key == Config.from_environ(environ, ()).key
+    assert not os.get_inheritable(key_fd)
+
+
+def test_a_key_file_must_be_private(tmp_path):
+    file = tmp_path / "key"
+    file.write_bytes(bytes(32))
+    environ = _RANK_1 | {"HVDTUNE_KEY_FILE": str(file)}
+    file.chmod(0o600)
+    assert Config.from_environ(environ, ()).key == bytes(32)
+    file.chmod(0o644)
+    with pytest.raises(UsageError, match="can be read by others"):
+        Config.from_environ(environ, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"HVDTUNE_RANK": "two"}, "HVDTUNE_RANK=two is not a whole number"),
+        ({"HVDTUNE_RANK": "2"}, "HVDTUNE_RANK=2 is not a rank of HVDTUNE_SIZE=2"),
+        ({"HVDTUNE_RENDEZVOUS": ""}, "HVDTUNE_SIZE=2 needs HVDTUNE_RENDEZVOUS"),
+        ({"HVDTUNE_RENDEZVOUS": "nowhere"}, "is not ADDRESS:PORT"),
+        ({"HVDTUNE_RENDEZVOUS": "a:99999"}, "is not ADDRESS:PORT"),
+        ({"HVDTUNE_KEY_FD": ""}, "HVDTUNE_KEY_FD is not"),
+        ({"HVDTUNE_KEY_FD": "987"}, "closed the descriptors it inherited"),
+        ({"HVDTUNE_KEY_FILE": "/absent", "HVDTUNE_KEY_FD": ""}, "No such file"),
+        ({"HVDTUNE_START_TIMEOUT_S": "-1"}, "HVDTUNE_START_TIMEOUT_S=-1 is negative"),
+        ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),
+        ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is none of auto, tcp"),
+        ({"HVDTUNE_CYCLE_TIME_MS": "fast"}, "HVDTUNE_CYCLE_TIME_MS: "),
+        ({"HOROVOD_FUSION_THRESHOLD": "9999999999"}, "HOROVOD_FUSION_THRESHOLD: .*out of range"),
+    ],
+)
+def test_values_that_cannot_be_are_named(key_fd, changes, fault):
+    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | changes
+    with pytest.raises(UsageError, match=fault):
+        Config.from_environ(environ, _KNOBS)
+
+
+def test_a_key_of_the_wrong_length_is_refused(tmp_path):
+    fd = os.memfd_create("short", 0)
+    os.write(fd, b"short")
+    with pytest.raises(UsageError, match="does not hold a key of 32 bytes"):
+        Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(fd)}, ())
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("environ", "setting"),
+    [
+        ({"HVDTUNE_CYCLE_TIME_MS": "2.5"}, {"cycle_time_ms": 2.5}),
+        ({"HOROVOD_CYCLE_TIME": "3"}, {"cycle_time_ms": 3.0}),
+        ({"HOROVOD_CYCLE_TIME": "3", "HVDTUNE_CYCLE_TIME_MS": "4"}, {"cycle_time_ms": 4.0}),
+        ({"HOROVOD_FUSION_THRESHOLD": "0"}, {"fusion_threshold_bytes": 0}),
+        ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}, {"hierarchical_allreduce": True}),
+        ({"HVDTUNE_HIERARCHICAL_ALLREDUCE": "false"}, {"hierarchical_allreduce": False}),
+        ({"HVDTUNE_CYCLE_TIME_MS": ""}, {}),
+    ],
+)
+def test_knobs_come_from_our_variable_or_horovods(environ, setting):
+    assert read_setting(environ, _KNOBS) == setting
+
+
+def test_the_rank_is_put_into_the_name_of_the_trace(key_fd):
+    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}
+    config = Config.from_environ(environ | {"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, ())
+    assert config.timeline == "/run/rank-1.hvt"
+    assert config.timeline_max_bytes == 3 << 19
+
+
+def test_a_new_ranks_environment_has_no_key_of_an_outer_job():
+    outer = {"HVDTUNE_KEY_FD": "7", "HVDTUNE_KEY_FILE": "/k", "PATH": "/bin", "A": "1"}
+    assert worker_environ({"A": "2"}, outer) == {"PATH": "/bin", "A": "2"}
+
+
+def test_a_launcher_inside_a_rank_takes_its_timeouts_but_not_its_place():
+    defaults = launch_defaults(_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
+    assert (defaults.start_timeout_s, defaults.size) == (77.0, 1)
