@@ -1,0 +1,194 @@
+"""A whole study on a live run: calibrate, search, race, verify, go on with the result."""
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hvdtune.core.job import Closed
+from hvdtune.core.knobs import Knob, Setting
+from hvdtune.errors import StudyError
+from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape
+from hvdtune.tuner.live import ExitReport as ExitReport
+from hvdtune.tuner.live import LiveRun, StartJob, TrialFailed
+from hvdtune.tuner.live import RunningJob as RunningJob
+from hvdtune.tuner.measure import BlockShape
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import PairLog
+from hvdtune.tuner.plan import plan_verify
+from hvdtune.tuner.profile import make_profile, replace_file, write_profile
+from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.race import entrants, race, standing
+from hvdtune.tuner.report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.search import search
+from hvdtune.tuner.space import describe, make_space
+from hvdtune.tuner.statistics import to_percent
+from hvdtune.tuner.store import PAIRS_FILE, StudyStore
+from hvdtune.tuner.verdict import Verdict, judge, keep_default
+from hvdtune.tuner.verify import verify
+
+PROFILE_FILE = "profile.yaml"
+VERDICT_FILE = "verdict.json"
+REPORT_FILE = "report.md"
+_FOLLOW_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is tuned.
+
+    `default` is the complete setting with which `start_job` starts the script, `hosts` how many
+    hosts it runs on; `fingerprint` goes into the profile.
+    """
+
+    start_job: StartJob
+    knobs: Sequence[Knob]
+    default: Setting
+    hosts: int = 1
+    fingerprint: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """`job` is the run that goes on with the verdict's setting, None if the script has ended."""
+
+    verdict: Verdict
+    job: RunningJob | None
+
+
+def tune(
+    study: Study,
+    run_dir: Path,
+    options: TuneOptions | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    clock: Clock | None = None,
+) -> TuneResult:
+    """Tune the script and prove the result; continues the study that `run_dir` holds, if any.
+
+    Writes study.db, pairs.jsonl, profile.yaml, verdict.json and report.md there. When the tuner
+    itself fails, the training goes on with the default to its end before the error is raised.
+
+    Raises:
+        UsageError: nothing can be tuned with these options.
+        StudyError: the script cannot be measured, or the study cannot be stored.
+    """
+    options = options or TuneOptions()
+    space = make_space(study.knobs, study.default, study.hosts, options.tunable, options.fixed)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    clock = clock or WallClock()
+    reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
+    with (
+        StudyStore(run_dir, space, options) as store,
+        PairLog(run_dir / PAIRS_FILE) as log,
+    ):
+        first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
+        live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)
+        bench = Bench(live, log, reporter, space.default, seed=options.seed)
+        try:
+            verdict = _run(bench, store, options, study, run_dir)
+        except Exception as error:
+            # The one place where any failure of the tuner ends: the training must not feel it.
+            job = live.leave_with(space.default)
+            if job is not None:
+                try:
+                    reporter.notice(f"the study stopped: {error}; training goes on as by default")
+                finally:
+                    follow(job, clock)
+            raise
+        except BaseException:
+            live.stop()
+            raise
+        job = live.leave_with(verdict.setting)
+        reporter.phase("done", verdict.text)
+    return TuneResult(verdict, job)
+
+
+def follow(job: RunningJob, clock: Clock | None = None) -> ExitReport:
+    """Wait for the job's end, taking its events so that they do not pile up."""
+    clock = clock or WallClock()
+    closed = False
+    while (report := job.poll()) is None:
+        if closed:
+            clock.sleep(_FOLLOW_POLL_S)
+        else:
+            closed = isinstance(job.next_event(_FOLLOW_POLL_S), Closed)
+    return report
+
+
+def _run(
+    bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
+) -> Verdict:
+    bench.reporter.phase("start", "starting the script")
+    calibration = calibrate(bench, _shape(bench, store, options), options)
+    store.set("noise_floor", to_percent(calibration.floor))
+    search(bench, store, calibration, options)
+    verdict = _decide(bench, store, calibration, options)
+    store.set("verdict", json.dumps(verdict_document(verdict)))
+    _write_results(bench, store, calibration, verdict, study, run_dir)
+    return verdict
+
+
+def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
+    fresh = choose_shape(bench, options)
+    stored = store.get("block")
+    if stored is not None:
+        # Pairs of one study are alike: a resumed one keeps the block length.
+        return BlockShape(stored["steps"], stored["settle_steps"], fresh.step_s)
+    store.set("block", {"steps": fresh.steps, "settle_steps": fresh.settle_steps})
+    return fresh
+
+
+def _decide(
+    bench: Bench, store: StudyStore, calibration: Calibration, options: TuneOptions
+) -> Verdict:
+    trials = store.trials()
+    runners = entrants(trials, bench.default, calibration.noise, options.race_entrants)
+    ranked = race(bench, runners, calibration, options)
+    for trial in ranked:
+        plan = plan_verify(
+            options,
+            calibration.noise,
+            calibration.cost,
+            bench.reporter.seconds_left,
+            standing(bench, trial, calibration.noise).mean,
+        )
+        try:
+            launches = verify(bench, trial.setting, calibration.shape, plan, trial.number)
+        except TrialFailed as failure:
+            setting = describe(trial.setting, bench.default)
+            bench.reporter.notice(f"{setting} failed its verification: {failure}")
+        else:
+            return judge(trial.setting, bench.default, launches, calibration.floor)
+    tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
+    reason = "every candidate made the script fail" if ranked else f"{tried} tried, none faster"
+    return keep_default(bench.default, calibration.floor, reason)
+
+
+def _write_results(
+    bench: Bench,
+    store: StudyStore,
+    calibration: Calibration,
+    verdict: Verdict,
+    study: Study,
+    run_dir: Path,
+) -> None:
+    world = bench.live.world
+    fingerprint = {**(study.fingerprint or {})}
+    if world is not None:
+        fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
+    try:
+        profile = make_profile(verdict, bench.default, fingerprint, created)
+        write_profile(profile, run_dir / PROFILE_FILE)
+        write_verdict(verdict, run_dir / VERDICT_FILE)
+        replace_file(run_dir / REPORT_FILE, report)
+    except OSError as error:
+        raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _ignore(progress: Progress) -> None:
+    del progress

@@ -1,0 +1,276 @@
+"""Drives the running job: starts the script, proposes settings, takes blocks, notices the end.
+
+One thread uses a LiveRun. Whatever goes wrong with a setting, the default is proposed again at
+once; whatever ends the script, the next measurement starts it anew.
+"""
+
+import contextlib
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from hvdtune.core.job import Closed, Formed, JobEvent, Lost, Rejected, StepDone
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import HvdtuneError, StudyError
+from hvdtune.tuner.measure import Block, BlockMeter, BlockShape, Order, PairTimes, pair_times
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.progress import Clock, Reporter
+
+_POLL_S = 0.2
+_BARREN_LAUNCHES = 3
+
+
+class ExitReport(Protocol):
+    """How the script ended: exit code, one line about it ("" if well), its last output lines."""
+
+    @property
+    def returncode(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def tail(self) -> tuple[str, ...]: ...
+
+
+class RunningJob(Protocol):
+    """A started script; `terminate` returns when none of its processes is left."""
+
+    def propose(self, setting: Setting) -> int: ...
+    def next_event(self, timeout_s: float) -> JobEvent | None: ...
+    def poll(self) -> ExitReport | None: ...
+    def terminate(self) -> None: ...
+
+
+StartJob = Callable[[], RunningJob]
+
+
+class TrialFailed(Exception):
+    """This setting cannot be measured; the study goes on."""
+
+
+class JobCrashed(TrialFailed):
+    """The script failed while this setting was measured."""
+
+
+class ScriptEnded(Exception):
+    """The script came to its natural end; what was being measured is measured again."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks as they found each other."""
+
+    size: int
+    hosts: tuple[str, ...]
+
+
+class LiveRun:
+    """The script being tuned, over all its launches.
+
+    Args:
+        start_job: starts the script with the default setting.
+        default: the reference of every pair.
+        first_launch: number of the first launch; a resumed study goes on counting.
+    """
+
+    def __init__(
+        self,
+        start_job: StartJob,
+        default: Setting,
+        options: TuneOptions,
+        clock: Clock,
+        reporter: Reporter,
+        first_launch: int = 0,
+    ) -> None:
+        self._start_job = start_job
+        self._default = default
+        self._options = options
+        self._clock = clock
+        self._reporter = reporter
+        self._version = 0
+        self._lost = ""
+        self._crashes = 0
+        self._barren = 0
+        self.job: RunningJob | None = None
+        self.launch = first_launch - 1
+        self.launch_s = 0.0
+        self.step_s = 0.0
+        self.pair_s = 0.0
+        self.repeated_blocks = 0
+        self.world: World | None = None
+
+    def require(self) -> None:
+        """Start the script unless it is running; returns when its steps are warm.
+
+        Raises StudyError when it cannot be brought to step, or crashes again and again.
+        """
+        while self.job is None:
+            with contextlib.suppress(JobCrashed, ScriptEnded):
+                self._launch()
+
+    def restart(self) -> None:
+        """End the script and start it again."""
+        self.stop()
+        self.require()
+
+    def stop(self) -> None:
+        """End the script if it is running."""
+        job, self.job = self.job, None
+        if job is not None:
+            job.terminate()
+
+    def measure(self, setting: Setting, order: Order, shape: BlockShape) -> PairTimes:
+        """One pair in the running launch.
+
+        Raises ScriptEnded (measure again), TrialFailed (give this setting up) or StudyError.
+        """
+        began = self._clock.now()
+        blocks = []
+        for letter in order:
+            blocks.append(self._block(self._default if letter == "A" else setting, shape))
+        self._crashes = self._barren = 0
+        self.pair_s = self._clock.now() - began
+        return pair_times(order, blocks)
+
+    def leave_with(self, setting: Setting) -> RunningJob | None:
+        """Propose the setting and let the script go on with it; None if it has ended."""
+        job, self.job = self.job, None
+        if job is not None and job.poll() is None:
+            with contextlib.suppress(HvdtuneError):
+                job.propose(setting)
+            return job
+        return None
+
+    def _launch(self) -> None:
+        self.launch += 1
+        self._barren += 1
+        self._version = 0
+        self._lost = ""
+        self._reporter.launched(self.launch)
+        began = self._clock.now()
+        self.job = self._start_job()
+        self._await_formed()
+        self.step_s = self._warm_up()
+        self.launch_s = self._clock.now() - began
+
+    def _await_formed(self) -> None:
+        limit_s = self._options.form_timeout_s
+        deadline = self._clock.now() + limit_s
+        while True:
+            event = self._event("calling hvd.init()")
+            if isinstance(event, Formed):
+                hosts = tuple(sorted({rank.host for rank in event.ranks}))
+                self.world = World(len(event.ranks), hosts)
+                return
+            if self._clock.now() > deadline:
+                self.stop()
+                raise StudyError(f"the ranks did not form a job within {limit_s:g} s")
+
+    def _warm_up(self) -> float:
+        limit_s = self._options.first_step_timeout_s
+        waited_for = "an optimizer step"
+        first = self._next_step(limit_s, waited_for)
+        if first is None:
+            self.stop()
+            raise StudyError(
+                f"the ranks formed a job but took no optimizer step within {limit_s:g} s; "
+                "is the optimizer an hvd.DistributedOptimizer?"
+            )
+        self._take_steps(at_least=10, for_s=1.0)
+        return statistics.median(self._take_steps(at_least=10, for_s=0.5))
+
+    def _take_steps(self, at_least: int, for_s: float) -> list[float]:
+        times: list[float] = []
+        while (len(times) < at_least or sum(times) < for_s) and (
+            len(times) < 3 or sum(times) < 10 * for_s
+        ):
+            times.append(max(self._step().durations_ns) / 1e9)
+        return times
+
+    def _block(self, setting: Setting, shape: BlockShape) -> Block:
+        block = self._one_block(setting, shape)
+        if block.paused:
+            # A validation or checkpoint fell into it. Once only: a setting that causes pauses
+            # shows them again.
+            self.repeated_blocks += 1
+            block = self._one_block(setting, shape)
+        return block
+
+    def _one_block(self, setting: Setting, shape: BlockShape) -> Block:
+        self._propose(setting)
+        meter = BlockMeter(self._version, shape)
+        limit_s = max(self._options.adopt_timeout_s, 20 * shape.step_s)
+        deadline = self._clock.now() + limit_s
+        while not meter.done:
+            meter.add(self._step())
+            if not meter.adopted and self._clock.now() > deadline:
+                self._propose(self._default)
+                raise TrialFailed(f"the ranks did not adopt the setting within {limit_s:g} s")
+        return meter.block()
+
+    def _propose(self, setting: Setting) -> None:
+        assert self.job is not None
+        try:
+            self._version = self.job.propose(setting)
+        except HvdtuneError as error:
+            self._lost = self._lost or str(error)
+            self._end("a step")
+
+    def _step(self) -> StepDone:
+        step = self._next_step(self._options.stall_timeout_s, "a step")
+        if step is None:
+            self.stop()
+            self._crashed(f"no step for {self._options.stall_timeout_s:g} s", ())
+        return step
+
+    def _next_step(self, limit_s: float, waited_for: str) -> StepDone | None:
+        deadline = self._clock.now() + limit_s
+        while True:
+            event = self._event(waited_for)
+            if isinstance(event, StepDone):
+                return event
+            if isinstance(event, Rejected) and event.version == self._version:
+                self._propose(self._default)
+                raise TrialFailed(f"the ranks refused the setting: {event.reason}")
+            if self._clock.now() > deadline:
+                return None
+
+    def _event(self, waited_for: str) -> JobEvent | None:
+        assert self.job is not None
+        event = self.job.next_event(_POLL_S)
+        if isinstance(event, Lost):
+            self._lost = event.message
+        elif isinstance(event, Closed) or (event is None and self.job.poll() is not None):
+            self._end(waited_for)
+        return event
+
+    def _end(self, waited_for: str) -> NoReturn:
+        assert self.job is not None
+        deadline = self._clock.now() + self._options.exit_timeout_s
+        while (report := self.job.poll()) is None and self._clock.now() < deadline:
+            self._clock.sleep(_POLL_S)
+        self.stop()
+        if report is None or report.returncode != 0:
+            what = "the script hung up but did not end"
+            if report is not None:
+                what = report.reason or f"the script failed with exit code {report.returncode}"
+            lost = f" ({self._lost})" if self._lost and self._lost != what else ""
+            self._crashed(what + lost, () if report is None else tuple(report.tail))
+        if waited_for != "a step":
+            raise StudyError(f"the script ended without {waited_for}")
+        if self._barren >= _BARREN_LAUNCHES:
+            raise StudyError(
+                f"the script ended {self._barren} times before one pair was measured; "
+                "let it take more steps"
+            )
+        raise ScriptEnded
+
+    def _crashed(self, reason: str, tail: tuple[str, ...]) -> NoReturn:
+        self._crashes += 1
+        self._reporter.notice(f"launch {self.launch}: {reason}", tail)
+        last = f"; its last line: {tail[-1].strip()}" if tail else ""
+        if self.step_s == 0.0:
+            raise StudyError(f"{reason} before it could be measured{last}")
+        if self._crashes >= self._options.max_crashes:
+            raise StudyError(f"{reason}, {self._crashes} times in a row{last}")
+        raise JobCrashed(reason)

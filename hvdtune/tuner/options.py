@@ -1,0 +1,39 @@
+"""What the caller may choose about a study."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of a study; the defaults suit a script of 50 to 200 steps per second.
+
+    `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
+    the value of the start setting. The times are seconds of the launcher's clock.
+    """
+
+    trials: int = 40
+    time_budget_s: float = 480.0
+    seed: int = 0
+    tunable: tuple[str, ...] | None = None
+    fixed: tuple[str, ...] = ()
+
+    calibrate_pairs: int = 8
+    min_pairs_per_trial: int = 3
+    max_pairs_per_trial: int = 10
+    resolution_percent: float = 1.0
+    race_entrants: int = 3
+    race_pairs: int = 6
+    min_verify_pairs: int = 20
+    max_verify_pairs: int = 48
+    verify_launches: int = 3
+    max_verify_launches: int = 5
+
+    block_s: float = 0.25
+    min_block_steps: int = 8
+
+    max_crashes: int = 3
+    form_timeout_s: float = 120.0
+    first_step_timeout_s: float = 300.0
+    adopt_timeout_s: float = 30.0
+    stall_timeout_s: float = 300.0
+    exit_timeout_s: float = 600.0

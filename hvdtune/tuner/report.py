@@ -1,0 +1,115 @@
+"""report.md and verdict.json: a finished study for people and for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hvdtune.core.knobs import Setting
+from hvdtune.tuner.bench import by_launch
+from hvdtune.tuner.calibrate import Calibration
+from hvdtune.tuner.pairs import Pair
+from hvdtune.tuner.profile import replace_file
+from hvdtune.tuner.space import describe, shown
+from hvdtune.tuner.statistics import estimate, to_percent
+from hvdtune.tuner.store import TrialView
+from hvdtune.tuner.verdict import Verdict
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON values."""
+    document: dict[str, Any] = msgspec.to_builtins(verdict)
+    return {"version": 1, "improved": verdict.improved, **document}
+
+
+def write_verdict(verdict: Verdict, path: Path) -> None:
+    """Write verdict.json."""
+    replace_file(path, json.dumps(verdict_document(verdict), indent=2) + "\n")
+
+
+def render_report(
+    verdict: Verdict,
+    default: Setting,
+    calibration: Calibration,
+    trials: Sequence[TrialView],
+    pairs: Sequence[Pair],
+) -> str:
+    """The report as Markdown."""
+    sections = [
+        f"# Tuning report\n\n**{verdict.text}**",
+        _settings(verdict, default),
+        _verification(verdict, pairs),
+        _trials(trials, default),
+        _method(calibration, pairs),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _settings(verdict: Verdict, default: Setting) -> str:
+    rows = ["## Setting", "", "| knob | default | chosen |", "|---|---|---|"]
+    for name, value in default.items():
+        chosen = verdict.setting[name]
+        mark = "**" if chosen != value else ""
+        rows.append(f"| {name} | {shown(name, value)} | {mark}{shown(name, chosen)}{mark} |")
+    return "\n".join(rows)
+
+
+def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
+    if verdict.candidate is None:
+        return ""
+    mine = [p for p in pairs if p.phase == "verify" and _same(p.setting, verdict.candidate)]
+    rows = [
+        "## Verification",
+        "",
+        "Fresh pairs of the best setting, by launch of the script.",
+        "",
+        "| launch | pairs | gain % | 95 % CI within the launch |",
+        "|---|---|---|---|",
+    ]
+    for number, launch in enumerate(by_launch(mine), 1):
+        own = estimate(launch)
+        interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
+        rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
+    if verdict.p_value is not None:
+        rows += ["", f"Wilcoxon signed rank, two-sided: p = {verdict.p_value:.2g}."]
+    return "\n".join(rows)
+
+
+def _trials(trials: Sequence[TrialView], default: Setting) -> str:
+    measured = [trial for trial in trials if trial.setting and not trial.is_duplicate]
+    order = {"complete": 0, "pruned": 1}
+    measured.sort(key=lambda trial: (order.get(trial.state, 2), -trial.log_ratio))
+    rows = [
+        "## Trials",
+        "",
+        "Gains of trials are single readings under selection: only the verification counts.",
+        "",
+        "| trial | gain % | +- | pairs | state | setting |",
+        "|---|---|---|---|---|---|",
+    ]
+    for trial in measured:
+        gain = "" if trial.gain_percent is None else f"{trial.gain_percent:+.1f}"
+        spread = "" if trial.stderr_percent is None else f"{2 * trial.stderr_percent:.1f}"
+        state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
+        setting = describe(trial.setting, default)
+        rows.append(f"| {trial.number} | {gain} | {spread} | {trial.pairs} | {state} | {setting} |")
+    return "\n".join(rows)
+
+
+def _method(calibration: Calibration, pairs: Sequence[Pair]) -> str:
+    shape, noise = calibration.shape, calibration.noise
+    return (
+        "## Method\n\n"
+        f"A pair is four blocks, ABBA or BAAB, of the default (A) and a setting (B). A block is "
+        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
+        f"{1e3 * shape.step_s:.1f} ms per step, on the slowest rank's clock. The default against "
+        f"itself: standard deviation {100 * noise.sd:.2f} % per pair over {noise.df} pairs, noise "
+        f"floor {to_percent(calibration.floor):.2f} %. {len(pairs)} pairs in all, every one in "
+        "pairs.jsonl."
+    )
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return dict(one) == dict(other)

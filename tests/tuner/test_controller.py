@@ -1,0 +1,225 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
+from verdict_rates import bimodal
+
+from hvdtune.core.job import Closed
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import StudyError, UsageError
+from hvdtune.tuner.controller import Study, TuneResult, follow, tune
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.profile import read_profile
+from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.store import read_study
+
+
+def faster_with_short_cycles(setting: Setting) -> float:
+    cycle_ms = float(setting["cycle_time_ms"])
+    gain = 0.08 - 0.03 * abs(math.log10((cycle_ms + 0.01) / 0.2))
+    return gain - (1.5 if setting["fusion_threshold_bytes"] == 0 else 0.0)
+
+
+class Bed:
+    """A study in a temporary directory, and everything it said."""
+
+    def __init__(self, run_dir: Path, script: Script) -> None:
+        self.run_dir = run_dir
+        self.cluster = SimulatedCluster(script)
+        self.said: list[Progress] = []
+
+    def tune(self, **options: Any) -> TuneResult:
+        study = Study(self.cluster.start, KNOBS, DEFAULT, fingerprint={"hvdtune": "0"})
+        chosen = TuneOptions(**{"trials": 12, **options})
+        return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
+
+    @property
+    def job(self) -> SimulatedJob:
+        return self.cluster.jobs[-1]
+
+    @property
+    def messages(self) -> str:
+        return "\n".join(progress.message for progress in self.said)
+
+
+def test_a_faster_setting_is_found_proved_and_left_in_force(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    result = bed.tune(trials=20)
+
+    assert result.verdict.improved
+    assert result.verdict.pairs >= 20
+    assert result.verdict.launches >= 3
+    assert result.job is bed.job
+    assert bed.job.proposed[-1] == result.verdict.setting
+    assert bed.job.poll() is None
+    true_gain = 100 * math.expm1(faster_with_short_cycles(result.verdict.setting))
+    assert result.verdict.ci_percent is not None
+    assert result.verdict.ci_percent[0] < true_gain < result.verdict.ci_percent[1]
+
+
+def test_the_results_are_on_disk(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    verdict = bed.tune().verdict
+
+    profile = read_profile(tmp_path / "profile.yaml", KNOBS)
+    assert profile.setting == verdict.setting
+    assert profile.verdict.text == verdict.text
+    assert profile.fingerprint == {"world": 2, "hosts": ["localhost"], "hvdtune": "0"}
+    assert json.loads((tmp_path / "verdict.json").read_text())["text"] == verdict.text
+    assert verdict.text in (tmp_path / "report.md").read_text()
+    view = read_study(tmp_path)
+    assert view.verdict is not None
+    assert view.verdict["kind"] == verdict.kind
+    assert view.noise_floor_percent == verdict.noise_floor_percent
+    assert view.trials[0].setting == DEFAULT
+
+
+def test_no_gain_keeps_the_default(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+    verdict = bed.tune().verdict
+
+    assert verdict.kind == "default"
+    assert verdict.text.startswith("no setting beats the default by more than")
+    assert bed.job.proposed[-1] == DEFAULT
+    assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
+
+
+def test_when_all_are_slower_nothing_is_verified(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=lambda setting: -0.3))
+    verdict = bed.tune().verdict
+
+    assert (verdict.kind, verdict.candidate) == ("default", None)
+    assert "11 tried, none faster" in verdict.text
+    assert not [pair for pair in read_study(tmp_path).pairs if pair.phase == "verify"]
+
+
+def test_a_setting_that_changes_from_launch_to_launch_is_called_unstable(tmp_path: Path) -> None:
+    kinds = []
+    for seed in range(6):
+        bed = Bed(tmp_path / str(seed), Script(seed=seed, launch_gain=bimodal))
+        kinds.append(bed.tune(trials=5, seed=seed).verdict.kind)
+
+    assert kinds.count("unstable") >= 3
+    assert "improved" not in kinds
+
+
+def test_the_study_fits_its_time_budget(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    began = bed.cluster.clock.now()
+    verdict = bed.tune(trials=40, time_budget_s=240.0).verdict
+
+    assert verdict.pairs >= 20
+    assert bed.cluster.clock.now() - began < 1.1 * 240.0
+
+
+def test_a_crashing_setting_costs_its_trial_only(tmp_path: Path) -> None:
+    def crashes(setting: Setting) -> bool:
+        return not setting["cache_enabled"]
+
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, crashes_with=crashes))
+    verdict = bed.tune(trials=16, max_crashes=9).verdict
+
+    states = [trial.state for trial in read_study(tmp_path).trials]
+    assert "failed" in states
+    assert verdict.improved
+    assert verdict.setting["cache_enabled"]
+    assert any("Segmentation fault" in line for each in bed.said for line in each.lines)
+
+
+def test_crashes_without_end_end_the_study(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting != DEFAULT))
+
+    with pytest.raises(StudyError, match="3 times in a row"):
+        bed.tune()
+    assert len(bed.cluster.jobs) == 3
+
+
+def test_a_script_that_ends_early_is_started_again(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, steps_per_launch=2500))
+    verdict = bed.tune().verdict
+
+    assert verdict.improved
+    assert len(bed.cluster.jobs) > 4
+    assert "the script has ended and is started again" in bed.messages
+
+
+def test_equal_settings_are_measured_once(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+    bed.tune(trials=30, tunable=("cache_enabled",))
+
+    measured = [t for t in read_study(tmp_path).trials if not t.is_duplicate]
+    assert len(measured) == 2
+
+
+def test_training_goes_on_with_the_default_when_the_tuner_fails(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(steps_per_launch=3000))
+
+    def fail_in_the_search(progress: Progress) -> None:
+        bed.said.append(progress)
+        if progress.phase == "search" and progress.pairs == 2:
+            raise ZeroDivisionError("a defect")
+
+    study = Study(bed.cluster.start, KNOBS, DEFAULT)
+    options = TuneOptions(trials=12)
+    with pytest.raises(ZeroDivisionError):
+        tune(study, tmp_path, options, fail_in_the_search, bed.cluster.clock)
+
+    assert bed.job.setting == DEFAULT
+    assert not bed.job.terminated
+    report = bed.job.poll()
+    assert report is not None
+    assert report.returncode == 0
+
+
+def test_a_default_that_cannot_be_measured_ends_the_study(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(refuses=lambda setting: True, steps_per_launch=3000))
+
+    with pytest.raises(StudyError, match="the default itself cannot be measured: the ranks ref"):
+        bed.tune()
+    assert not bed.job.terminated
+
+
+def test_an_interrupt_ends_the_script(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+
+    def interrupt(progress: Progress) -> None:
+        if progress.phase == "search":
+            raise KeyboardInterrupt
+
+    study = Study(bed.cluster.start, KNOBS, DEFAULT)
+    with pytest.raises(KeyboardInterrupt):
+        tune(study, tmp_path, TuneOptions(), interrupt, bed.cluster.clock)
+
+    assert bed.job.terminated
+
+
+def test_nothing_is_started_when_nothing_can_be_tuned(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+
+    with pytest.raises(UsageError):
+        bed.tune(tunable=("cache_capacity",))
+    assert bed.cluster.jobs == []
+
+
+def test_progress_tells_phases_in_order_and_counts_down(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    bed.tune()
+
+    phases = list(dict.fromkeys(progress.phase for progress in bed.said))
+    assert phases == ["start", "calibrate", "search", "race", "verify", "done"]
+    left = [progress.seconds_left for progress in bed.said]
+    assert left == sorted(left, reverse=True)
+    measured = [progress for progress in bed.said if progress.plus_minus_percent is not None]
+    assert all(progress.steps_per_s for progress in measured)
+    assert bed.said[-1].trial == bed.said[-1].trials == 12
+
+
+def test_following_a_job_waits_for_its_end(tmp_path: Path) -> None:
+    cluster = SimulatedCluster(Script(steps_per_launch=50))
+    job = cluster.start()
+
+    assert follow(job, cluster.clock).returncode == 0
+    assert not isinstance(job.next_event(0.1), Closed)

@@ -1,0 +1,56 @@
+import pytest
+from simulated_job import DEFAULT, KNOBS
+
+from hvdtune.core import knobs
+from hvdtune.core.knobs import parse_assignments, validate
+from hvdtune.errors import UsageError
+
+
+def test_values_take_their_knobs_type() -> None:
+    setting = validate({"cycle_time_ms": 2, "chunk_bytes": 65536.0, "cache_enabled": 1}, KNOBS)
+
+    assert setting == {"cycle_time_ms": 2.0, "chunk_bytes": 65536, "cache_enabled": True}
+    assert [type(value) for value in setting.values()] == [float, int, bool]
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"cycle_time": 1.0}, "unknown knob cycle_time; the knobs are fusion_threshold_bytes"),
+        ({"cycle_time_ms": 51.0}, "cycle_time_ms = 51 is out of range: 0 to 50 ms"),
+        ({"cycle_time_ms": float("nan")}, "is not a number"),
+        ({"chunk_bytes": 70000.5}, "chunk_bytes = 70000.5 is not a whole number"),
+        ({"cache_enabled": 2}, "cache_enabled = 2 is not true or false"),
+        ({"cycle_time_ms": True}, "cycle_time_ms = True is not a number"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(setting: dict[str, knobs.Value], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        validate(setting, KNOBS)
+
+
+def test_assignments_are_read_from_the_command_line() -> None:
+    texts = ["cycle_time_ms=2.5", "fusion_threshold_bytes=0", "cache_enabled=off"]
+
+    assert parse_assignments(texts, KNOBS) == {
+        "cycle_time_ms": 2.5,
+        "fusion_threshold_bytes": 0,
+        "cache_enabled": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["cycle_time_ms", "cycle_time_ms=fast", "chunk_bytes=1.5", "cache_enabled=maybe", "x=1"]
+)
+def test_a_wrong_assignment_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_assignments([text], KNOBS)
+
+
+def test_the_default_setting_holds_every_knob() -> None:
+    assert list(DEFAULT) == [knob.name for knob in KNOBS]
+
+
+def test_an_unknown_name_of_the_module_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'KNOB'"):
+        _ = knobs.KNOB

@@ -1,0 +1,103 @@
+import math
+
+import pytest
+
+from hvdtune.core.job import StepDone
+from hvdtune.tuner.measure import (
+    Block,
+    BlockMeter,
+    BlockShape,
+    Order,
+    orders,
+    pair_times,
+    shape_for,
+)
+
+SHAPE = BlockShape(steps=4, settle_steps=2, step_s=0.01)
+
+
+def step(version: int, *durations_s: float) -> StepDone:
+    return StepDone(0, version, tuple(int(d * 1e9) for d in durations_s), 0)
+
+
+def run(meter: BlockMeter, steps: list[StepDone]) -> int:
+    for number, each in enumerate(steps, 1):
+        meter.add(each)
+        if meter.done:
+            return number
+    return 0
+
+
+def test_a_block_begins_after_adoption_and_settling() -> None:
+    meter = BlockMeter(7, SHAPE)
+    steps = [step(6, 9.0), step(-1, 9.0), step(7, 9.0)] + [step(7, 0.01)] * 9
+
+    # A settle step of 9 s is as long as settling may take in all.
+    assert run(meter, steps) == 3 + 4
+    assert meter.block() == Block(4, 0.04)
+
+
+def test_settle_steps_are_discarded() -> None:
+    meter = BlockMeter(1, SHAPE)
+
+    assert run(meter, [step(1, 0.02)] * 2 + [step(1, 0.01)] * 4) == 6
+    assert meter.block().total_s == pytest.approx(0.04)
+
+
+def test_the_slowest_ranks_sum_is_the_blocks_time() -> None:
+    meter = BlockMeter(1, SHAPE)
+    run(meter, [step(1, 0.01, 0.01)] * 2 + [step(1, 0.01, 0.012), step(1, 0.011, 0.01)] * 2)
+
+    assert meter.block().total_s == pytest.approx(0.044)
+
+
+def test_steps_of_another_version_cut_nothing_in() -> None:
+    meter = BlockMeter(1, BlockShape(2, 0, 0.01))
+
+    assert run(meter, [step(1, 0.01), step(-1, 5.0), step(0, 5.0), step(1, 0.01)]) == 4
+    assert meter.block().total_s == pytest.approx(0.02)
+
+
+def test_a_far_slower_settings_block_is_cut_short() -> None:
+    meter = BlockMeter(1, BlockShape(steps=50, settle_steps=5, step_s=0.01))
+
+    assert run(meter, [step(1, 0.5)] * 60) == 4 + 5
+    assert meter.block().step_s == pytest.approx(0.5)
+    assert not meter.block().paused
+
+
+def test_a_pause_is_noticed() -> None:
+    meter = BlockMeter(1, BlockShape(steps=20, settle_steps=0, step_s=0.01))
+    run(meter, [step(1, 30.0)] + [step(1, 0.01)] * 19)
+
+    assert meter.block().paused
+
+
+@pytest.mark.parametrize("order", ["ABBA", "BAAB"])
+def test_linear_drift_cancels_within_a_pair(order: Order) -> None:
+    drifting = [math.exp(0.1 * k) for k in range(4)]
+    blocks = [
+        Block(10, 10 * drift * (0.02 if letter == "A" else 0.01))
+        for letter, drift in zip(order, drifting, strict=True)
+    ]
+
+    times = pair_times(order, blocks)
+    assert times.log_ratio == pytest.approx(math.log(2))
+    assert times.steps == 40
+
+
+def test_two_pairs_take_both_orders() -> None:
+    drawn = [orders(str(seed)) for seed in range(50)]
+
+    assert all(set(pair) == {"ABBA", "BAAB"} for pair in drawn)
+    assert {pair[0] for pair in drawn} == {"ABBA", "BAAB"}
+
+
+@pytest.mark.parametrize(
+    ("step_s", "steps"), [(0.005, 50), (0.02, 13), (0.1, 8), (2.0, 8), (1e-5, 512)]
+)
+def test_blocks_last_a_quarter_second_or_eight_steps(step_s: float, steps: int) -> None:
+    shape = shape_for(step_s, block_s=0.25, min_steps=8)
+
+    assert shape.steps == steps
+    assert 2 <= shape.settle_steps <= math.ceil(steps / 5)

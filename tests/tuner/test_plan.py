@@ -1,0 +1,63 @@
+import dataclasses
+
+import pytest
+
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.plan import Cost, plan_verify, reserve_s, trial_pairs, wanted_pairs
+from hvdtune.tuner.statistics import Noise
+
+OPTIONS = TuneOptions()
+COST = Cost(pair_s=1.3, launch_s=8.0)
+
+
+def test_a_noisier_run_gets_more_pairs_per_trial() -> None:
+    wanted = [wanted_pairs(OPTIONS, Noise(sd, 8)) for sd in (0.001, 0.01, 0.02, 0.1)]
+
+    assert wanted == sorted(wanted)
+    assert wanted[0] == OPTIONS.min_pairs_per_trial
+    assert wanted[-1] == OPTIONS.max_pairs_per_trial
+
+
+def test_verification_uses_fresh_launches_when_there_is_time() -> None:
+    plan = plan_verify(OPTIONS, Noise(0.02, 8), COST, 150.0, 0.05)
+
+    assert plan.restart
+    assert OPTIONS.verify_launches <= plan.launches <= OPTIONS.max_verify_launches
+    assert plan.pairs * COST.pair_s + plan.launches * COST.launch_s < 150.0
+
+
+@pytest.mark.parametrize(("seconds", "launches"), [(48.0, 3), (40.0, 2), (30.0, 1), (0.0, 1)])
+def test_short_of_time_the_running_launch_is_the_first(seconds: float, launches: int) -> None:
+    plan = plan_verify(OPTIONS, Noise(0.02, 8), COST, seconds, 0.05)
+
+    assert (plan.restart, plan.launches) == (False, launches)
+    assert plan.pairs in (20, 21)
+
+
+def test_a_small_gain_is_verified_with_more_pairs() -> None:
+    small = plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, 0.01)
+    large = plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, 0.50)
+
+    assert large.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
+
+
+def test_the_reserve_is_at_most_half_unless_the_least_needs_more() -> None:
+    noise = Noise(0.02, 8)
+
+    assert reserve_s(OPTIONS, noise, COST, 480.0) < 240.0
+    assert reserve_s(OPTIONS, noise, COST, 100.0) == pytest.approx(50.0)
+    assert reserve_s(OPTIONS, noise, COST, 10.0) == pytest.approx(20 * 1.3 * 1.1)
+
+
+def test_trials_share_what_time_is_left() -> None:
+    noise = Noise(0.02, 8)
+
+    assert trial_pairs(OPTIONS, noise, COST, 400.0, 10) == OPTIONS.max_pairs_per_trial
+    assert trial_pairs(OPTIONS, noise, COST, 130.0, 40) == 5
+    assert trial_pairs(OPTIONS, noise, COST, 130.0, 400) == OPTIONS.min_pairs_per_trial
+    assert trial_pairs(OPTIONS, noise, COST, 3.0, 40) == 0
+
+
+def test_options_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        OPTIONS.trials = 3  # type: ignore[misc]

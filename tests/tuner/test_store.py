@@ -1,0 +1,149 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import optuna
+import pytest
+from simulated_job import DEFAULT, KNOBS
+
+from hvdtune.errors import StudyError
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.space import Space, make_space
+from hvdtune.tuner.store import Outcome, StudyStore, read_study
+
+OPTIONS = TuneOptions(trials=20, seed=3)
+
+
+def space() -> Space:
+    return make_space(KNOBS, DEFAULT)
+
+
+def test_the_default_is_asked_first(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        assert store.ask() == (0, DEFAULT)
+        assert store.ask()[1] != DEFAULT
+
+
+def test_the_database_is_in_wal_mode(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS):
+        pass
+
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_outcomes_can_be_read_while_the_tuner_works(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        for outcome in (
+            Outcome("complete", 0.05, 0.01, 8, ""),
+            Outcome("pruned", -0.2, 0.02, 2, "slower than the default"),
+            Outcome("failed", None, None, 0, "the script failed"),
+        ):
+            number, setting = store.ask()
+            store.tell(number, outcome)
+        store.ask()
+        store.set("noise_floor", 0.6)
+        view = read_study(tmp_path)
+
+    assert [trial.state for trial in view.trials] == ["complete", "pruned", "failed", "running"]
+    assert view.trials[0].log_ratio == pytest.approx(0.05)
+    assert view.trials[0].log_stderr == pytest.approx(0.01)
+    assert view.trials[1].reason == "slower than the default"
+    assert view.trials[2].setting == setting
+    assert view.trials[2].gain_percent is None
+    assert (view.noise_floor_percent, view.default, view.verdict) == (0.6, DEFAULT, None)
+
+
+def test_a_duplicate_repeats_the_outcome_and_is_not_counted(tmp_path: Path) -> None:
+    only = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))
+    with StudyStore(tmp_path, only, OPTIONS) as store:
+        for _ in range(8):
+            number, setting = store.ask()
+            if store.is_known(setting):
+                store.tell_duplicate(number, setting)
+            else:
+                store.tell(number, Outcome("pruned", -0.1, 0.01, 3, "slower than the default"))
+        trials = store.trials()
+
+        assert store.measured_trials == 2
+    duplicate = next(trial for trial in trials if trial.is_duplicate)
+    assert duplicate.state == "pruned"
+    assert duplicate.reason in ("the same setting as trial 0", "the same setting as trial 1")
+
+
+def test_trials_of_a_dead_tuner_are_failed_and_asked_again(tmp_path: Path) -> None:
+    store = StudyStore(tmp_path, space(), OPTIONS)
+    store.tell(store.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+    number, setting = store.ask()
+    store.close()
+
+    with StudyStore(tmp_path, space(), OPTIONS) as resumed:
+        again, same = resumed.ask()
+        assert same == setting
+        assert again != number
+        assert resumed.measured_trials == 1
+        assert number not in [trial.number for trial in resumed.trials()]
+
+
+def test_a_resumed_study_draws_other_points(tmp_path: Path) -> None:
+    drawn = []
+    for _ in range(3):
+        with StudyStore(tmp_path, space(), OPTIONS) as store:
+            number, setting = store.ask()
+            drawn.append(str(setting))
+            store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+
+    assert len(set(drawn)) == 3
+
+
+def test_one_seed_draws_the_same_settings(tmp_path: Path) -> None:
+    drawn = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        with StudyStore(tmp_path / name, space(), OPTIONS) as store:
+            for gain in range(12):
+                number, setting = store.ask()
+                store.tell(number, Outcome("complete", 0.01 * gain, 0.01, 3))
+                drawn.append(setting)
+
+    assert drawn[:12] == drawn[12:]
+
+
+def test_a_second_tuner_is_kept_out(tmp_path: Path) -> None:
+    with (
+        StudyStore(tmp_path, space(), OPTIONS),
+        pytest.raises(StudyError, match="another tuner is working"),
+    ):
+        StudyStore(tmp_path, space(), OPTIONS)
+
+
+def test_a_study_of_another_default_is_refused(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS):
+        pass
+
+    other = make_space(KNOBS, {**DEFAULT, "cycle_time_ms": 5.0})
+    with pytest.raises(StudyError, match="another default; choose another directory"):
+        StudyStore(tmp_path, other, OPTIONS)
+
+
+def test_a_file_that_is_no_database_is_a_study_error(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_bytes(b"no database" * 1000)
+
+    with pytest.raises(StudyError, match=r"study\.db: file is not a database"):
+        StudyStore(tmp_path, space(), OPTIONS)
+    with pytest.raises(StudyError, match=r"study\.db"):
+        read_study(tmp_path)
+
+
+def test_a_directory_without_a_study_is_a_study_error(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"holds no study \(study\.db is missing\)"):
+        read_study(tmp_path)
+
+
+def test_optuna_itself_can_open_the_study(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        store.tell(store.ask()[0], Outcome("complete", 0.01, 0.01, 8))
+
+    study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path}/study.db")
+    attributes = study.trials[0].user_attrs
+    assert {"setting", "gain_percent", "stderr", "pairs", "state_reason"} <= set(attributes)
