@@ -1,0 +1,1 @@
+"""The page that shows a trace and the study beside it; `app.serve` is the way in."""

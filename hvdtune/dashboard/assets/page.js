@@ -1,0 +1,29 @@
+// The theme lives on <html data-theme>; it is set here, before the first paint.
+(function () {
+  const key = "hvdtune-theme";
+  const root = document.documentElement;
+  let stored = null;
+  try {
+    stored = window.localStorage.getItem(key);
+  } catch (error) {
+    stored = null; // storage may be blocked; the system's preference decides then
+  }
+  const prefersDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = stored || (prefersDark ? "dark" : "light");
+
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {
+    hvdtune: {
+      switch_theme: function (clicks) {
+        if (clicks) {
+          root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+          try {
+            window.localStorage.setItem(key, root.dataset.theme);
+          } catch (error) {
+            console.info("the theme is kept for this visit only");
+          }
+        }
+        return root.dataset.theme;
+      },
+    },
+  });
+})();

@@ -1,0 +1,1 @@
+"""Figures: each module turns frames into one plotly Figure and does nothing else."""

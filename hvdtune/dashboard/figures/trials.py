@@ -1,0 +1,97 @@
+"""Gain of every trial of a study over the reference, with its interval."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
+
+_SYMBOLS = {
+    "complete": "circle",
+    "pruned": "circle-open",
+    "running": "diamond-open",
+    "failed": "x",
+    "waiting": "diamond-open",
+}
+
+
+def trials_figure(
+    trials: pd.DataFrame, noise_floor_percent: float | None, theme: Theme
+) -> go.Figure:
+    """Draw trials (trial, state, gain_percent, spread_percent, pairs, reason, values).
+
+    `spread_percent` is the length of the error bar to either side.
+
+    Trials without a measured gain stand on the zero line; the band is the A/A noise floor.
+    """
+    figure = empty_figure(theme, 340)
+    if noise_floor_percent is not None:
+        figure.add_hrect(
+            y0=-noise_floor_percent, y1=noise_floor_percent, fillcolor=theme.band, line_width=0
+        )
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
+            text=f"band: A/A noise floor +/- {noise_floor_percent:.2f} %", showarrow=False,
+            font={"color": theme.muted, "size": 11},
+        )  # fmt: skip
+    figure.add_hline(y=0, line={"color": theme.muted, "width": 1})
+    colours = {
+        "complete": theme.accent,
+        "pruned": theme.muted,
+        "running": theme.good,
+        "failed": theme.bad,
+        "waiting": theme.muted,
+    }
+    for state, symbol in _SYMBOLS.items():
+        chosen = trials[trials["state"] == state]
+        if not chosen.empty:
+            figure.add_trace(_state_points(chosen, state, symbol, colours[state]))
+    figure.update_xaxes(title="trial", tickformat="d", showgrid=False)
+    figure.update_yaxes(title="faster than the reference (%)", ticksuffix=" ")
+    return figure
+
+
+def _state_points(trials: pd.DataFrame, state: str, symbol: str, colour: str) -> go.Scatter:
+    texts = [
+        [plain(_gain_text(trial)), plain(trial["reason"]), plain(_setting_text(trial["values"]))]
+        for trial in trials.to_dict("records")
+    ]
+    return go.Scatter(
+        name=state,
+        mode="markers",
+        x=trials["trial"].to_numpy(),
+        y=trials["gain_percent"].fillna(0.0).to_numpy(),
+        error_y={
+            "type": "data",
+            "array": trials["spread_percent"].fillna(0.0).to_numpy(),
+            "thickness": 1.2,
+            "width": 3,
+            "color": colour,
+        },
+        marker={
+            "symbol": symbol,
+            "size": 9,
+            "color": colour,
+            "line": {"width": 1.5, "color": colour},
+        },
+        customdata=texts,
+        hovertemplate=(
+            "<b>trial %{x}</b> - "
+            + state
+            + "<br>%{customdata[0]}<br>%{customdata[2]}<br>%{customdata[1]}<extra></extra>"
+        ),
+    )
+
+
+def _gain_text(trial: Mapping[Any, Any]) -> str:
+    if pd.isna(trial["gain_percent"]):
+        return "no gain was measured"
+    spread = trial["spread_percent"]
+    bar = "" if pd.isna(spread) else f" +/- {spread:.2f} (2 standard errors)"
+    return f"{trial['gain_percent']:+.2f} %{bar}, {trial['pairs']} pairs"
+
+
+def _setting_text(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{knob} {value}" for knob, value in values.items())

@@ -1,0 +1,93 @@
+"""Who may see the page: a token from the printed URL, and a Host header that names this machine."""
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from flask import Flask, Response, redirect, request
+
+_DENIED = (
+    "403: this hvdtune dashboard opens only with the link that was printed when it started "
+    "(it carries a token). Open that link again.\n"
+)
+_WRONG_HOST = (
+    "403: this hvdtune dashboard does not answer under this host name. Use the printed link.\n"
+)
+_POLICY = (
+    "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) -> None:
+    """Put every route of `server` behind `token` and refuse foreign Host headers.
+
+    The first visit carries `?token=`; the answer sets a cookie and drops the token from the
+    address. `script_hashes` are the CSP sources of the page's own inline scripts.
+    """
+    policy = _POLICY.format(scripts=" ".join(script_hashes))
+    cookie = f"hvdtune_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
+
+    @server.before_request
+    def admit() -> Response | None:
+        if not names_this_machine(request.host, host):
+            return _refuse(_WRONG_HOST)
+        if _same(request.cookies.get(cookie, ""), token):
+            return None if "token" not in request.args else _without_token()
+        if not _same(request.args.get("token", ""), token):
+            return _refuse(_DENIED)
+        answer = _without_token()
+        answer.set_cookie(cookie, token, httponly=True, samesite="Lax", path="/")
+        return answer
+
+    @server.after_request
+    def harden(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
+def names_this_machine(host_header: str, bound_host: str) -> bool:
+    """True for a Host header that DNS rebinding cannot produce: an address or our own name."""
+    name = host_header.rpartition(":")[0] if ":" in host_header.rpartition("]")[2] else host_header
+    name = name.strip("[]").rstrip(".").lower()
+    if name in {"localhost", bound_host.lower()}:
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return not is_loopback(bound_host) and name in {
+            socket.gethostname().lower(),
+            socket.getfqdn().lower(),
+        }
+    return address.is_loopback or not is_loopback(bound_host)
+
+
+def is_loopback(host: str) -> bool:
+    """True when only this machine can reach a server bound to `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _same(given: str, expected: str) -> bool:
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+def _without_token() -> Response:
+    rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
+    answer = redirect(f"{request.path}?{urlencode(rest)}" if rest else request.path, code=303)
+    assert isinstance(answer, Response)
+    return answer
+
+
+def _refuse(sentence: str) -> Response:
+    return Response(sentence, status=403, content_type="text/plain; charset=utf-8")

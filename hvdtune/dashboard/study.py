@@ -1,0 +1,143 @@
+"""The tuning study that lies beside a trace, as frames for the page."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pandas as pd
+
+from hvdtune.errors import StudyError
+
+if TYPE_CHECKING:
+    from hvdtune.tuner.pairs import Pair
+    from hvdtune.tuner.store import StudyView
+
+STANDARD_ERRORS = 2
+FILES = ("study.db", "pairs.jsonl", "verdict.json")
+_TRIAL_COLUMNS = [
+    "trial", "state", "gain_percent", "spread_percent", "pairs", "reason", "values",
+]  # fmt: skip
+_PAIR_COLUMNS = [
+    "pair", "launch", "gain_percent", "setting_step_ms", "reference_step_ms", "steps", "order",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The study's one-line result; `interval_percent` is the 95 % interval of the gain."""
+
+    text: str
+    improved: bool
+    interval_percent: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """One study.
+
+    trials: trial, state (complete | pruned | failed | running | waiting), gain_percent,
+    spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value).
+    verification: pair, launch, gain_percent, setting_step_ms, reference_step_ms, steps, order.
+    """
+
+    trials: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_TRIAL_COLUMNS))
+    verification: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_PAIR_COLUMNS))
+    noise_floor_percent: float | None = None
+    verdict: Verdict | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        """How much the study rests on, in one sentence."""
+        states = self.trials["state"].value_counts()
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        launches = self.verification["launch"].nunique()
+        floor = self.noise_floor_percent
+        parts = [
+            f"{len(self.trials)} trials{f' ({counts})' if counts else ''}",
+            f"{len(self.verification)} verification pairs over {launches} launches",
+            "A/A noise floor not recorded" if floor is None else f"A/A noise floor {floor:.2f} %",
+        ]
+        return "; ".join(parts) + "."
+
+
+def knob_names(trials: pd.DataFrame) -> list[str]:
+    """Every knob that some trial sets, in order of first appearance."""
+    return list(dict.fromkeys(name for values in trials["values"] for name in values))
+
+
+def open_study(folder: Path) -> Study | None:
+    """The study in `folder`, None when there is none.
+
+    A study that cannot be read becomes a warning: the trace beside it still opens.
+    """
+    if not any((folder / name).exists() for name in FILES):
+        return None
+    # Optuna takes most of a second to import; a trace without a study does not need it.
+    from hvdtune.tuner.store import read_study
+
+    try:
+        return describe_study(read_study(folder))
+    except StudyError as error:
+        return Study(verdict=_stored_verdict(folder / "verdict.json"), warnings=[str(error)])
+
+
+def describe_study(view: "StudyView") -> Study:
+    """A study as the tuner stored it, as the page's frames."""
+    rows = [
+        {
+            "trial": trial.number,
+            "state": trial.state,
+            "gain_percent": trial.gain_percent,
+            "spread_percent": None
+            if trial.stderr_percent is None
+            else STANDARD_ERRORS * trial.stderr_percent,
+            "pairs": trial.pairs,
+            "reason": trial.reason,
+            "values": dict(trial.setting),
+        }
+        for trial in view.trials
+    ]
+    trials = pd.DataFrame(rows, columns=_TRIAL_COLUMNS)
+    measured = ["gain_percent", "spread_percent"]
+    return Study(
+        trials=trials.astype(dict.fromkeys(measured, float)),
+        verification=_verification(view.pairs),
+        noise_floor_percent=view.noise_floor_percent,
+        verdict=None if view.verdict is None else _verdict(view.verdict),
+    )
+
+
+def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
+    rows = [
+        {
+            "pair": number,
+            "launch": pair.launch,
+            "gain_percent": 100.0 * math.expm1(pair.log_ratio),
+            "setting_step_ms": pair.setting_step_ms,
+            "reference_step_ms": pair.reference_step_ms,
+            "steps": pair.steps,
+            "order": pair.order,
+        }
+        for number, pair in enumerate((pair for pair in pairs if pair.phase == "verify"), 1)
+    ]
+    return pd.DataFrame(rows, columns=_PAIR_COLUMNS)
+
+
+def _verdict(stored: Mapping[str, Any]) -> Verdict:
+    interval = stored.get("ci_percent")
+    return Verdict(
+        text=str(stored.get("text", "")),
+        improved=bool(stored.get("improved", stored.get("kind") == "improved")),
+        interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
+    )
+
+
+def _stored_verdict(path: Path) -> Verdict | None:
+    try:
+        return _verdict(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
+    except (OSError, msgspec.DecodeError):
+        return None

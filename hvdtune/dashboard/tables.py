@@ -1,0 +1,91 @@
+"""The page's tables: rows from the run, and what each column is called and how it is shown."""
+
+from typing import Any
+
+import pandas as pd
+
+from hvdtune.dashboard.study import knob_names
+from hvdtune.timeline import Trace, tensor_table
+
+_TENSOR_GROUPS = {  # header -> (field, header below it); "" has no group
+    "": (
+        ("tensor", "Tensor"),
+        ("operation", "Operation"),
+        ("bytes", "Size (bytes)"),
+        ("count", "Count"),
+    ),
+    "Negotiate (us)": (("negotiate_p50_us", "p50"), ("negotiate_p95_us", "p95")),
+    "Queue (us)": (("queue_p50_us", "p50"), ("queue_p95_us", "p95")),
+    "Communicate (us)": (("communicate_p50_us", "p50"), ("communicate_p95_us", "p95")),
+    "Announced last": (
+        ("last_rank", "rank"),
+        ("last_rank_percent", "how often (%)"),
+        ("late_p95_us", "late p95 (us)"),
+    ),
+}
+_TRIAL_HEADERS = {
+    "trial": "Trial",
+    "state": "State",
+    "gain_percent": "Gain (%)",
+    "spread_percent": "+/- 2 s.e. (%)",
+    "pairs": "Pairs",
+    "reason": "Reason",
+}
+
+
+def tensor_columns() -> list[dict[str, Any]]:
+    """Column definitions of the per-tensor table; the first column names the tensor."""
+    columns: list[dict[str, Any]] = []
+    for group, fields in _TENSOR_GROUPS.items():
+        members = [_column(field, header) for field, header in fields]
+        columns += [{"headerName": group, "children": members}] if group else members
+    columns[0] |= {"pinned": "left", "minWidth": 220, "tooltipField": "tensor"}
+    return columns
+
+
+def tensor_rows(trace: Trace) -> pd.DataFrame:
+    """One row per tensor with the fields of `tensor_columns`."""
+    fields = [field for members in _TENSOR_GROUPS.values() for field, _ in members]
+    table = tensor_table(trace)[fields]
+    return table.assign(last_rank=table["last_rank"].where(table["last_rank"] >= 0))
+
+
+def trial_columns(trials: pd.DataFrame) -> list[dict[str, Any]]:
+    """Column definitions of the trial table; each knob of the study is a column."""
+    columns = [_column(field, header) for field, header in _TRIAL_HEADERS.items()]
+    for column in columns:
+        if column["field"] in {"gain_percent", "spread_percent"}:
+            column["valueFormatter"] = {"function": _number_format(2)}
+        if column["field"] == "reason":
+            column |= {"minWidth": 180, "tooltipField": "reason"}
+    return columns + [
+        {"field": f"knob_{position}", "headerName": knob, "headerTooltip": knob, "minWidth": 130}
+        for position, knob in enumerate(knob_names(trials))
+    ]
+
+
+def trial_rows(trials: pd.DataFrame) -> pd.DataFrame:
+    """Trials with one column per knob, in the order of `trial_columns`."""
+    rows = trials[list(_TRIAL_HEADERS)].copy()
+    for position, knob in enumerate(knob_names(trials)):
+        rows[f"knob_{position}"] = [str(values.get(knob, "")) for values in trials["values"]]
+    return rows
+
+
+def _column(field: str, header: str) -> dict[str, Any]:
+    # Room for the header beside its sort and filter marks.
+    column: dict[str, Any] = {
+        "field": field, "headerName": header, "minWidth": 74 + 7 * len(header)
+    }  # fmt: skip
+    if field in {"tensor", "operation", "state", "reason"}:
+        return column
+    number = {
+        "type": "rightAligned",
+        "filter": "agNumberColumnFilter",
+        "valueFormatter": {"function": _number_format(1 if field.endswith("_us") else 0)},
+    }
+    return column | number
+
+
+def _number_format(decimals: int) -> str:
+    return f"params.value == null ? '' : d3.format(',.{decimals}f')(params.value)"

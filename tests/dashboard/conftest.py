@@ -1,0 +1,100 @@
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from hvdtune.timeline import write_chrome
+
+from .studies import write_study
+from .synthetic import training_trace
+
+BROWSER_ARGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+SERVE = """
+import sys
+from pathlib import Path
+from hvdtune.dashboard.app import serve
+serve([Path(path) for path in sys.argv[1:]], open_browser=False)
+"""
+
+
+class Dashboard:
+    """A dashboard in a process of its own; `link` is what it printed."""
+
+    def __init__(self, *paths):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, *map(str, paths)], stdout=subprocess.PIPE, text=True
+        )
+        self.link = next(word for word in self.process.stdout.readline().split() if "://" in word)
+        self.origin = self.link.split("/?")[0]
+
+    def interrupt(self):
+        """Ctrl-C; returns the exit code and what it printed last."""
+        self.process.send_signal(signal.SIGINT)
+        rest, _ = self.process.communicate(timeout=30)
+        return self.process.returncode, rest
+
+    def close(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=BROWSER_ARGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_chrome(training_trace(), folder / "trace.json.gz")
+    write_study(folder, reason="<b>slow</b>")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plain_trace(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plain") / "other.json"
+    write_chrome(training_trace(tensors=4, hostile=False), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def dashboard(run_folder, plain_trace):
+    dashboard = Dashboard(run_folder, plain_trace)
+    yield dashboard
+    dashboard.close()
+
+
+@pytest.fixture
+def page(browser, dashboard):
+    """The opened page; the test fails on console errors and on requests to other origins."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page = context.new_page()
+    complaints = []
+    page.on("console", lambda m: m.type in ("error", "warning") and complaints.append(m.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((dashboard.origin, "data:", "blob:"))
+            else complaints.append(f"request to {request.url}")
+        ),
+    )
+    page.goto(dashboard.link)
+    page.wait_for_selector("#timeline .barlayer .point")
+    yield page
+    context.close()
+    assert complaints == []

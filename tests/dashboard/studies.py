@@ -1,0 +1,60 @@
+"""Studies as the tuner stores them: views built by hand, and one real study.db."""
+
+import json
+import math
+from pathlib import Path
+
+from hvdtune.core.knobs import Knob
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import Pair, PairLog
+from hvdtune.tuner.space import Space
+from hvdtune.tuner.store import Outcome, StudyStore
+
+DEFAULT = {"cycle_time_ms": 1.0}
+VERDICT = {
+    "version": 1,
+    "improved": True,
+    "kind": "improved",
+    "gain_percent": 7.3,
+    "ci_percent": [6.1, 8.4],
+    "text": "+7.3 % [6.1, 8.4] 95 % CI, 4 pairs, A/A floor 0.6 %",
+}
+
+
+def verification_pair(launch: int, gain_percent: float, phase: str = "verify") -> Pair:
+    """A pair whose setting was faster by `gain_percent`."""
+    return Pair(
+        launch=launch,
+        phase=phase,
+        trial=None,
+        setting={"cycle_time_ms": 0.5},
+        reference=DEFAULT,
+        log_ratio=math.log1p(gain_percent / 100),
+        setting_step_ms=38.0,
+        reference_step_ms=38.0 * (1 + gain_percent / 100),
+        steps=40,
+        order="ABBA",
+        t_unix=0.0,
+    )
+
+
+def write_study(folder: Path, reason: str = "slower than the default") -> None:
+    """Write study.db, pairs.jsonl and verdict.json with one trial of each outcome."""
+    knob = Knob("cycle_time_ms", "ms", "float", 0.1, 50.0, True, 1.0, "live")
+    options = TuneOptions(trials=3)
+    outcomes = [
+        Outcome("complete", math.log1p(0.05), 0.004, 8),
+        Outcome("pruned", math.log1p(-0.03), 0.006, 3, reason),
+        Outcome("failed", None, None, 0, "rank 1 was lost"),
+    ]
+    with StudyStore(folder, Space((knob,), DEFAULT), options) as store:
+        for outcome in outcomes:
+            number, _ = store.ask()
+            store.tell(number, outcome)
+        store.set("noise_floor", 0.6)
+        store.set("verdict", json.dumps(VERDICT))
+    with PairLog(folder / "pairs.jsonl") as log:
+        log.append(verification_pair(1, 0.1, "calibrate"))
+        for launch, gain in ((2, 7.0), (2, 7.6), (3, 6.8), (3, 8.0)):
+            log.append(verification_pair(launch, gain))
+    (folder / "verdict.json").write_text(json.dumps(VERDICT))
