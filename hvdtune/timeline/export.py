@@ -27,8 +27,8 @@ Columns = dict[str, NDArray[Any]]
 def write_chrome(trace: Trace, path: Path | str) -> None:
     """Write `trace` as Chrome trace JSON, compressed when the path ends in ".gz".
 
-    One process per rank; row 0 steps, 1 communication, 2 clock measurements, from 16 on one per
-    tensor. Times are in microseconds with three decimals, which is exact.
+    One process per rank; thread 1 is steps, 2 communication, 3 clock measurements, from 16 on one
+    per tensor. Times are in microseconds with three decimals, which is exact.
     """
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
@@ -53,8 +53,8 @@ def _write(trace: Trace, file: IO[bytes]) -> None:
         "warnings": trace.warnings,
         "tensors": rows.tensors,
     }
-    file.write(b'{"displayTimeUnit":"ms","otherData":' + msgspec.json.encode(other))
-    file.write(b',\n"traceEvents":[\n')
+    file.write(f'{{"displayTimeUnit":"ms","otherData":{_json(other)},\n'.encode())
+    file.write(b'"traceEvents":[\n')
     file.write(",\n".join(_titles(trace, rows)).encode())
     columns = _columns(trace, rows)
     texts = np.array([_json(text) for text in trace.events["name"].cat.categories], dtype=object)
@@ -68,7 +68,8 @@ def _write(trace: Trace, file: IO[bytes]) -> None:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    # Perfetto's reader loses its place at a backslash before the quote that ends a string.
+    return msgspec.json.encode(value).decode().replace(r"\\", r"\u005c")
 
 
 def _titles(trace: Trace, rows: Rows) -> Iterator[str]:

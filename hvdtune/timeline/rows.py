@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.schema import KIND_NAMES, KINDS, Ints, Trace
 
-STEPS, COMMUNICATION, CLOCK, FIRST_TENSOR = 0, 1, 2, 16
+# Not 0: Perfetto takes thread 0 of process 1 for thread 1.
+STEPS, COMMUNICATION, CLOCK, FIRST_TENSOR = 1, 2, 3, 16
 _FIXED = {"steps": STEPS, "communication": COMMUNICATION, "clock": CLOCK, "process": STEPS}
 
 
@@ -90,15 +91,15 @@ def _place(begins: list[int], ends: list[int]) -> list[int]:
     rows: list[list[int]] = [[]]  # of each row, the ends of the spans still open
     placed = []
     for begin, end in zip(begins, ends, strict=True):
-        for number, open_ends in enumerate(rows):
-            while open_ends and open_ends[-1] <= begin:
-                open_ends.pop()
-            if not open_ends or end <= open_ends[-1]:
-                break
-        else:
-            number = len(rows)
-            open_ends = []
-            rows.append(open_ends)
-        open_ends.append(end)
-        placed.append(number)
+        row = next((k for k, row in enumerate(rows) if _fits(row, begin, end)), len(rows))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(end)
+        placed.append(row)
     return placed
+
+
+def _fits(open_ends: list[int], begin: int, end: int) -> bool:
+    while open_ends and open_ends[-1] <= begin:
+        open_ends.pop()
+    return not open_ends or end <= open_ends[-1]

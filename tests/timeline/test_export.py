@@ -88,6 +88,7 @@ def test_rows_are_titled_and_the_same_on_every_rank(tmp_path: Path) -> None:
     both = [files.record("QUEUE", 10, 20, name=1), *queue]
     paths = [files.rank_file(tmp_path, 0, both), files.rank_file(tmp_path, 1, queue)]
     events = exported(merge(paths), tmp_path / "trace.json")["traceEvents"]
+    assert all(e["tid"] > 0 for e in events if e["ph"] == "X")
     titles = {(e["name"], e["pid"], e["tid"]): e["args"] for e in events if e["ph"] == "M"}
     assert titles["process_name", 0, 0] == {"name": "rank 0 (alpha)"}
     assert titles["thread_name", 0, 16] == {"name": "t1"}
@@ -137,6 +138,13 @@ def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
     titles = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"]
     assert set(hostile) <= set(titles)
     assert_same(trace, read(tmp_path / "trace.json"))
+
+
+def test_no_string_ends_in_a_backslash_which_perfetto_misreads(
+    trace: Trace, tmp_path: Path
+) -> None:
+    write_chrome(trace, tmp_path / "trace.json")
+    assert "\\\\" not in (tmp_path / "trace.json").read_text()
 
 
 def test_large_values_read_back_unchanged(tmp_path: Path) -> None:

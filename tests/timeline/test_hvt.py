@@ -107,7 +107,7 @@ def test_an_unreadable_file_is_one_line_of_error(tmp_path: Path, content: bytes,
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceFormatError, match="none.hvt"):
+    with pytest.raises(TraceFormatError, match=r"none\.hvt"):
         read(tmp_path / "none.hvt")
 
 
