@@ -1,6 +1,7 @@
 #include "negotiate/negotiator.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/status.h"
@@ -166,15 +167,15 @@ void Negotiator::evict(uint32_t id, Ready& batch) {
 void Negotiator::drop_retired() {
   if (retired_.empty()) return;
   const uint64_t seen = *std::min_element(cycles_seen_.begin(), cycles_seen_.end());
+  const auto unseen = [&](const auto& item) { return item.second.first > seen; };
+  if (std::all_of(retired_.begin(), retired_.end(), unseen)) return;
   // Entries that some rank has announced and others have not are resolved through retired_.
-  const auto still_announced = [&](uint32_t id) {
-    return std::any_of(pending_.begin(), pending_.end(), [&](const auto& item) {
-      return std::find(item.second.ids.begin(), item.second.ids.end(), id) != item.second.ids.end();
-    });
-  };
-  std::erase_if(retired_, [&](const auto& item) {
-    return item.second.first <= seen && !still_announced(item.first);
-  });
+  std::unordered_set<uint32_t> announced;
+  for (const auto& [name, pending] : pending_) {
+    announced.insert(pending.ids.begin(), pending.ids.end());
+  }
+  std::erase_if(retired_,
+                [&](const auto& item) { return !unseen(item) && !announced.contains(item.first); });
 }
 
 std::vector<Stalled> Negotiator::stalled(uint64_t before_ns) const {

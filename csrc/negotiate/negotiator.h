@@ -31,6 +31,7 @@ class Negotiator {
   // Throws Error(kInternal) when a rank announces what it cannot (twice, or an unknown number).
   void announce(int rank, const Announce& announce, uint64_t now_ns);
 
+  bool has_pending() const { return !pending_.empty(); }
   bool has_ready() const { return !ready_.empty(); }
   size_t ready_bytes() const { return ready_bytes_; }
   // Every rank has a thread blocked on a pending operation.

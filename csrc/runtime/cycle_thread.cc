@@ -3,15 +3,22 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <limits>
 #include <utility>
 
 #include "negotiate/fusion.h"
+#include "transport/socket.h"
 
 namespace hvdtune {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+pollfd poll_entry(const FramedChannel& channel) {
+  const short events = channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+  return {channel.fd(), events, 0};
+}
 
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
@@ -101,12 +108,13 @@ void CycleThread::leave() {
 }
 
 void CycleThread::run() {
+  // A thread inherits rounding and the flushing of subnormals; sums must not depend on the caller.
+  std::fesetenv(FE_DFL_ENV);
   try {
     while (!leaving_.load()) {
       if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
       turn();
     }
-    table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
     farewell();
   } catch (const Error& error) {
     fail(error);
@@ -117,16 +125,16 @@ void CycleThread::run() {
 
 void CycleThread::fail(const Error& error) {
   Error cause = error;
-  if (error.code() == ErrorCode::kRankLost) cause = health_.settle_loss(error);
-  if (error.code() == ErrorCode::kShutdown && health_.loss()) cause = *health_.loss();
+  if (error.code() == ErrorCode::kRankLost) {
+    cause = health_.settle_loss(error);
+  } else if (error.code() == ErrorCode::kShutdown && health_.loss()) {
+    cause = *health_.loss();
+  } else {
+    health_.tell_failure(error.what());
+  }
   stop_.raise();
   table_.close(cause);
-  if (!job_) return;
-  try {
-    job_->queue(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
-  } catch (const Error& gone) {
-    log(LogLevel::kDebug, options_.log_level, rank_, gone.what());
-  }
+  tell_job(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
 }
 
 void CycleThread::turn() {
@@ -141,6 +149,7 @@ void CycleThread::turn() {
 }
 
 void CycleThread::announce_local() {
+  if (!departed_.empty()) return;  // nothing can complete any more
   for (auto& operation : table_.take_new()) {
     unannounced_bytes_ += bytes_of(operation->request);
     unannounced_.push_back(std::move(operation));
@@ -205,23 +214,22 @@ void CycleThread::take_marks(Announce& announce) {
 
 void CycleThread::submit(const Announce& announce) {
   if (is_coordinator()) return take_announce(0, announce);
-  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
+  // Never waits for rank 0, which may be waiting for this rank to take a long cycle.
+  control_[0]->queue(FrameKind::kAnnounce, encode(announce));
 }
 
 void CycleThread::receive() {
   for (const auto& channel : control_) {
     if (!channel) continue;
     const int peer = channel->peer();
-    const bool left = std::find(departed_.begin(), departed_.end(), peer) != departed_.end();
-    while (!left) {
+    channel->flush();
+    while (!has_departed(peer)) {
       const std::optional<Frame> frame = channel->receive();
       if (!frame) break;
       if (is_coordinator() && frame->kind == FrameKind::kAnnounce) {
         take_announce(peer, decode_announce(frame->payload));
-        if (!departed_.empty() && departed_.back() == peer) break;
       } else if (!is_coordinator() && frame->kind == FrameKind::kCycle) {
         apply(decode_cycle(frame->payload));
-        if (!departed_.empty() && departed_.back() == peer) break;
       } else {
         throw Error(ErrorCode::kInternal,
                     "rank " + std::to_string(peer) + " sent a message of the wrong kind", peer);
@@ -231,15 +239,15 @@ void CycleThread::receive() {
 }
 
 void CycleThread::take_announce(int rank, const Announce& announce) {
-  if (announce.leaving) return depart(rank);
   if (board_.acknowledge(rank, announce.adopted_version)) {
     tell_job(FrameKind::kAdopted,
              encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
   }
-  negotiator_.announce(rank, announce, now_ns());
   for (const StepMark& mark : announce.steps) {
     if (const auto report = ledger_.add(rank, mark)) report_step(*report);
   }
+  if (announce.leaving) return depart(rank);
+  negotiator_.announce(rank, announce, now_ns());
 }
 
 void CycleThread::report_step(const StepReport& report) {
@@ -247,24 +255,18 @@ void CycleThread::report_step(const StepReport& report) {
 }
 
 void CycleThread::tell_job(FrameKind kind, Bytes payload) {
-  if (!job_) return;
-  try {
-    job_->queue(kind, payload);
-  } catch (const Error& error) {
-    // Training outlives the tuner: the setting in force stays.
-    log(LogLevel::kWarning, options_.log_level, rank_,
-        std::string("the launcher is gone; training goes on: ") + error.what());
-    job_.reset();
-  }
+  if (job_) job_->queue(kind, payload);
 }
 
 void CycleThread::take_proposals() {
   if (job_) {
     try {
+      job_->flush();
       while (const auto frame = job_->receive()) {
         if (frame->kind == FrameKind::kPropose) board_.stage(decode_proposal(frame->payload));
       }
     } catch (const Error& error) {
+      // Training outlives the tuner: the setting in force stays.
       log(LogLevel::kWarning, options_.log_level, rank_,
           std::string("the launcher is gone; training goes on: ") + error.what());
       job_.reset();
@@ -276,7 +278,7 @@ void CycleThread::take_proposals() {
 }
 
 void CycleThread::emit() {
-  if (!negotiator_.has_ready()) return;
+  if (!can_emit()) return;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
   const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
@@ -334,41 +336,46 @@ void CycleThread::apply(Cycle cycle) {
   for (const int32_t rank : cycle.departed) depart(rank);
 }
 
+bool CycleThread::has_departed(int rank) const {
+  return std::find(departed_.begin(), departed_.end(), rank) != departed_.end();
+}
+
 void CycleThread::depart(int rank) {
+  if (is_coordinator()) {
+    Cycle cycle;
+    cycle.number = cycles_applied_;
+    cycle.setting_version = board_.version();
+    cycle.departed = {rank};
+    const std::vector<uint8_t> bytes = encode(cycle);
+    for (const auto& channel : control_) {
+      if (!channel || has_departed(channel->peer())) continue;
+      channel->send(FrameKind::kCycle, bytes, Deadline::never(), stop_);
+    }
+  }
   departed_.push_back(rank);
+  if (leaving_.load()) {
+    return table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
+  }
   table_.close(Error(
       ErrorCode::kRankLost,
       "rank " + std::to_string(rank) + " has shut down, so no collective can complete any more",
       rank));
-  if (!is_coordinator()) return;
-  Cycle cycle;
-  cycle.number = cycles_applied_;
-  cycle.setting_version = board_.version();
-  cycle.departed = {rank};
-  for (const auto& channel : control_) {
-    if (!channel ||
-        std::find(departed_.begin(), departed_.end(), channel->peer()) != departed_.end()) {
-      continue;
-    }
-    channel->send(FrameKind::kCycle, encode(cycle), Deadline::never(), stop_);
-  }
 }
 
+// The others may already wait for data that this rank has announced, so it goes on executing until
+// rank 0 has taken note; after that nothing is emitted.
 void CycleThread::farewell() {
+  unannounced_.clear();
   Announce announce = compose(now_ns());
-  if (is_coordinator()) {
-    for (const StepMark& mark : announce.steps) {
-      if (const auto report = ledger_.add(0, mark)) report_step(*report);
-    }
-    return depart(0);
-  }
-  if (!departed_.empty() && departed_.back() == 0) return;
-  announce.requests.clear();
-  announce.cached.clear();
-  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
-  announce.steps.clear();
   announce.leaving = true;
-  control_[0]->send(FrameKind::kAnnounce, encode(announce), Deadline::never(), stop_);
+  if (is_coordinator()) return take_announce(0, announce);
+  FramedChannel& coordinator = *control_[0];
+  if (!has_departed(0)) coordinator.queue(FrameKind::kAnnounce, encode(announce));
+  while (!has_departed(0) && !has_departed(rank_)) {
+    const short events = coordinator.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    wait_ready(coordinator.fd(), events, Deadline::never(), stop_, "leave");
+    receive();
+  }
 }
 
 void CycleThread::warn_of_stalls(uint64_t now) {
@@ -386,7 +393,8 @@ void CycleThread::warn_of_stalls(uint64_t now) {
 }
 
 uint64_t CycleThread::wake_time(Interest& interest) {
-  uint64_t until = is_coordinator() && in_flight_ > 0 ? next_stall_check_ns_ : kNever;
+  if (!departed_.empty()) return kNever;
+  uint64_t until = negotiator_.has_pending() ? next_stall_check_ns_ : kNever;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
   interest = Interest::kNewWork;
@@ -396,7 +404,7 @@ uint64_t CycleThread::wake_time(Interest& interest) {
     until = std::min(until, due_ns({last_announce_ns_, unannounced_bytes_, false}, now,
                                    setting.cycle_time_ms, setting.fusion_threshold_bytes));
   }
-  if (is_coordinator() && negotiator_.has_ready()) {
+  if (can_emit()) {
     const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
     until =
         std::min(until, due_ns(batch, now, setting.cycle_time_ms, setting.fusion_threshold_bytes));
@@ -409,22 +417,15 @@ void CycleThread::sleep() {
   const uint64_t until = wake_time(interest);
   interest_.store(interest);
   // Whoever acted before that store may have seen no interest; whoever acts after will notify.
-  const bool newly_waiting =
-      rank_waits() && !announced_waiting_ && (in_flight_ > 0 || !unannounced_.empty());
-  const bool missed =
-      (interest == Interest::kNewWork && table_.has_new()) || newly_waiting || leaving_.load();
+  const bool wait_is_news = !unannounced_.empty() || (in_flight_ > 0 && !announced_waiting_);
+  const bool missed = leaving_.load() || (interest == Interest::kNewWork && table_.has_new()) ||
+                      (interest != Interest::kNone && wait_is_news && rank_waits());
   if (!missed) {
     std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
     for (const auto& channel : control_) {
-      if (!channel) continue;
-      if (std::find(departed_.begin(), departed_.end(), channel->peer()) != departed_.end())
-        continue;
-      fds.push_back({channel->fd(), POLLIN, 0});
+      if (channel && !has_departed(channel->peer())) fds.push_back(poll_entry(*channel));
     }
-    if (job_) {
-      fds.push_back(
-          {job_->fd(), static_cast<short>(job_->has_unsent() ? POLLIN | POLLOUT : POLLIN), 0});
-    }
+    if (job_) fds.push_back(poll_entry(*job_));
     timespec limit{};
     const uint64_t now = now_ns();
     if (until != kNever && until > now) {

@@ -85,6 +85,8 @@ class CycleThread {
   void apply(Cycle cycle);
   void depart(int rank);
   void farewell();
+  bool has_departed(int rank) const;
+  bool can_emit() const { return departed_.empty() && negotiator_.has_ready(); }
   void report_step(const StepReport& report);
   void tell_job(FrameKind kind, Bytes payload);
   void warn_of_stalls(uint64_t now);

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/status.h"
+
 namespace hvdtune {
 
 void FramedChannel::send(FrameKind kind, Bytes payload, Deadline deadline, const StopSignal& stop) {
@@ -17,8 +19,13 @@ void FramedChannel::queue(FrameKind kind, Bytes payload) {
 
 void FramedChannel::flush() {
   if (unsent_.empty()) return;
-  const size_t sent = channel_.socket.try_send(unsent_.data(), unsent_.size());
-  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent));
+  try {
+    const size_t sent = channel_.socket.try_send(unsent_.data(), unsent_.size());
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kRankLost) throw;
+    unsent_.clear();
+  }
 }
 
 std::optional<Frame> FramedChannel::receive() {

@@ -11,8 +11,7 @@
 
 namespace hvdtune {
 
-// Thread rule: one thread. Calls throw Error(kRankLost) when the peer is gone and Error(kInternal)
-// when its bytes are not what the session key signs.
+// Thread rule: one thread.
 class FramedChannel {
  public:
   FramedChannel(Channel channel, int self)
@@ -20,14 +19,17 @@ class FramedChannel {
         encoder_(channel_.session, self),
         decoder_(channel_.session, channel_.peer) {}
 
-  // Waits until all bytes are with the kernel.
+  // Waits until all bytes are with the kernel. Throws as Socket::send_all. REQUIRES: nothing is
+  // left of what queue() took.
   void send(FrameKind kind, Bytes payload, Deadline deadline, const StopSignal& stop);
-  // Never waits. What the kernel does not take is kept for flush().
+  // Never waits. What the kernel does not take is kept for flush(). Neither says that the peer is
+  // gone: receive() does, after what the peer sent before it went.
   void queue(FrameKind kind, Bytes payload);
   void flush();
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // The next message that has arrived in full. Never waits.
+  // The next message that has arrived in full. Never waits. Throws Error(kRankLost) when the peer
+  // is gone and Error(kInternal) when its bytes are not what the session key signs.
   std::optional<Frame> receive();
 
   int fd() const { return channel_.socket.fd(); }

@@ -56,6 +56,17 @@ Error Health::settle_loss(const Error& suspect) {
   return *loss();
 }
 
+void Health::tell_failure(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss_) {
+      const std::string text = "rank " + std::to_string(rank_) + " failed: " + why;
+      loss_ = Error(ErrorCode::kRankLost, text, rank_);
+    }
+  }
+  wake_.notify();
+}
+
 void Health::leave() {
   leaving_.store(true);
   wake_.notify();
@@ -78,13 +89,9 @@ void Health::run() {
     if (const auto loss = this->loss()) tell_others(loss->rank(), loss->what());
     sleep(rank_ == 0 ? now + count(interval_) : next_ping_ns_);
   }
+  if (const auto loss = this->loss()) tell_others(loss->rank(), loss->what());
   for (Peer& peer : peers_) {
-    if (!peer.channel) continue;
-    try {
-      peer.channel->queue(FrameKind::kBye, {});
-    } catch (const Error&) {
-      peer.channel.reset();  // it left first
-    }
+    if (peer.channel) peer.channel->queue(FrameKind::kBye, {});
   }
 }
 
@@ -134,7 +141,7 @@ void Health::take(Peer& peer, const Frame& frame) {
         const std::lock_guard lock(mutex_);
         if (!loss_) loss_ = Error(ErrorCode::kRankLost, notice.text, notice.subject);
       }
-      told_ = true;
+      told_ = rank_ != 0;  // rank 0 passes it on
       lost_.notify_all();
       return failed_.raise();
     }
@@ -164,12 +171,7 @@ void Health::ping(uint64_t now) {
     if (!peer.channel) continue;
     Writer out;
     out.put(now_ns());
-    try {
-      peer.channel->queue(FrameKind::kPing, out.take());
-    } catch (const Error&) {
-      // The next receive says what happened, after what the peer sent before it.
-      continue;
-    }
+    peer.channel->queue(FrameKind::kPing, out.take());
   }
 }
 
@@ -203,11 +205,7 @@ void Health::tell_others(int rank, const std::string& text) {
   told_ = true;
   for (Peer& peer : peers_) {
     if (!peer.channel || peer.channel->peer() == rank) continue;
-    try {
-      peer.channel->queue(FrameKind::kLost, encode(Notice{rank, text}));
-    } catch (const Error&) {
-      peer.channel.reset();  // it is gone as well; the first loss stands
-    }
+    peer.channel->queue(FrameKind::kLost, encode(Notice{rank, text}));
   }
 }
 

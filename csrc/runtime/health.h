@@ -35,6 +35,8 @@ class Health {
   // What a data connection saw. The cause is often another rank that died first, so this waits up
   // to a second for that news before it settles on `suspect`.
   Error settle_loss(const Error& suspect);
+  // This rank cannot go on, which the others take as its loss.
+  void tell_failure(const std::string& why);
 
   // Says farewell, so that leaving is not taken for dying, and ends the thread.
   void leave();

@@ -33,7 +33,13 @@ void JobServer::propose(const Proposal& proposal) {
   wake_.notify();
 }
 
-void JobServer::close() {
+void JobServer::close() { abort("the launcher stopped the job during start-up"); }
+
+void JobServer::abort(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_stopped_.empty()) why_stopped_ = why;
+  }
   stop_.raise();
   if (thread_.joinable()) thread_.join();
 }
@@ -56,7 +62,7 @@ void JobServer::run() {
     JobFormed formed;
     std::vector<Channel> channels =
         form_job(listener_, options_.key, options_.size, options_.generation,
-                 Deadline::in(options_.start_timeout), stop_, &formed.members);
+                 Deadline::in(options_.start_timeout), stop_, &formed.members, why_stopped_);
     publish(std::move(formed));
     serve(std::move(channels[0]));
   } catch (const Error& error) {

@@ -57,6 +57,9 @@ class JobServer {
   // Reaches rank 0 as soon as the job has formed.
   void propose(const Proposal& proposal);
   void close();
+  // As close(); ranks that still wait for each other fail at once with this text. For a launcher
+  // that sees a rank end before it has joined, which no connection can tell.
+  void abort(const std::string& why);
 
  private:
   void run();
@@ -67,6 +70,7 @@ class JobServer {
   const JobServerOptions options_;
   Listener listener_;
   StopSignal stop_;
+  std::string why_stopped_;  // written before stop_ is raised, read after
   WakeSignal wake_;
   std::mutex mutex_;  // guards events_ and proposals_
   std::condition_variable arrived_;

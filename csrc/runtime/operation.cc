@@ -1,5 +1,9 @@
 #include "runtime/operation.h"
 
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
 namespace hvdtune {
 namespace {
 
@@ -12,12 +16,11 @@ Error naming_tensor(const Error& error, const std::string& name) {
 
 std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < operations.size(); ++i) {
-    const std::string& name = operations[i].request.name;
+  std::unordered_set<std::string_view> names;
+  for (const Operation& operation : operations) {
+    const std::string& name = operation.request.name;
     if (closed_) throw naming_tensor(*closed_, name);
-    bool twice = in_flight_.contains(name);
-    for (size_t j = 0; j < i; ++j) twice = twice || operations[j].request.name == name;
-    if (twice) {
+    if (!names.insert(name).second || in_flight_.contains(name)) {
       throw Error(ErrorCode::kDuplicateName,
                   "a tensor named \"" + name +
                       "\" is already in flight on this rank; wait for it or use another name",

@@ -42,9 +42,7 @@ void Runtime::check(const Submission& submission) const {
     throw Error(ErrorCode::kUsage, "tensor \"" + request.name + "\": " + why, -1, request.name);
   };
   if (request.name.empty()) refuse("it has no name");
-  for (const int64_t dim : request.shape) {
-    if (dim < 0) refuse("a dimension is negative");
-  }
+  if (!is_countable(request.shape)) refuse("a dimension is negative, or they are too large");
   if (request.op == OpType::kAllgather && request.shape.empty()) {
     refuse("allgather needs at least one dimension to concatenate along; reshape it to [1]");
   }
@@ -57,7 +55,10 @@ void Runtime::check(const Submission& submission) const {
     if (request.reduce_op == ReduceOp::kAverage) refuse("bool has no average; use sum, min or max");
     if (request.prescale != 1.0 || request.postscale != 1.0) refuse("bool cannot be scaled");
   }
-  if (bytes_of(request) > 0 && submission.input == nullptr) refuse("it has no memory");
+  const bool writes = request.op != OpType::kAllgather;
+  if (bytes_of(request) > 0 && (!submission.input || (writes && !submission.output))) {
+    refuse("it has no memory");
+  }
 }
 
 std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {

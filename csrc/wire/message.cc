@@ -1,6 +1,8 @@
 #include "wire/message.h"
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <string_view>
 
 #include "wire/codec.h"
@@ -34,8 +36,9 @@ Request get_request(Reader& in) {
   request.postscale = in.get<double>();
   request.name = in.get_string();
   request.shape = in.get_list<int64_t>();
-  for (const int64_t dim : request.shape) {
-    if (dim < 0) in.malformed("a dimension is negative");
+  if (!is_countable(request.shape)) in.malformed("a shape is impossible");
+  if (request.op == OpType::kAllgather && request.shape.empty()) {
+    in.malformed("an allgather has no dimension");
   }
   return request;
 }
@@ -86,6 +89,16 @@ std::string_view name_of(CutReason reason) {
   constexpr std::array<std::string_view, kCutReasonCount> kNames = {
       "nothing else was ready", "fusion threshold", "operation never fuses", "fusion is off"};
   return kNames[static_cast<size_t>(reason)];
+}
+
+bool is_countable(const std::vector<int64_t>& shape) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 8;  // of the widest elements
+  int64_t count = 1;
+  for (const int64_t dim : shape) {
+    if (dim < 0 || (dim > 0 && count > kMost / dim)) return false;
+    count *= std::max<int64_t>(dim, 1);
+  }
+  return true;
 }
 
 int64_t element_count(const std::vector<int64_t>& shape) {

@@ -5,11 +5,12 @@
 //   Request   = u8 op, u8 reduce_op, u8 dtype, i32 root, f64 prescale, f64 postscale, str name,
 //               [i64 shape]
 //   StepMark  = u64 step, u64 duration_ns
-//   Cycle     = u64 number, u32 setting_version, u8 has_setting, [Setting], [Response],
-//   [BucketCut],
-//               [u32 evicted], [i32 departed]
-//   Response  = u32 cache_id, u8 form, i32 last_rank, u64 late_ns,
-//               form full: Request, [i64 first_dims], str error
+//   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, [Response],
+//               [BucketCut], [u32 evicted], [i32 departed]
+//   Setting   = f64 for each knob, in table order
+//   Response  = u32 cache_id, u8 compact, i32 last_rank, u64 late_ns,
+//               unless compact: Request, [i64 first_dims], str error
+//   BucketCut = u32 tensors, u8 reason
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,9 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
+// No dimension is negative and the bytes of so many elements can be counted.
+bool is_countable(const std::vector<int64_t>& shape);
+// REQUIRES: is_countable(shape).
 int64_t element_count(const std::vector<int64_t>& shape);
 size_t bytes_of(const Request& request);
 
