@@ -96,6 +96,7 @@ void register_job_server(py::module_& module) {
       .def_property_readonly("port", &JobServer::port)
       .def("next_event", &next_event, py::arg("timeout_s"))
       .def("propose", &propose, py::arg("version"), py::arg("setting"))
+      .def("abort", &JobServer::abort, py::arg("why"), NoGil())
       .def("close", &JobServer::close, NoGil());
 }
 

@@ -323,9 +323,8 @@ void CycleThread::apply(Cycle cycle) {
   for (Response& response : cycle.responses) {
     if (response.compact) cache_.complete(response);
   }
-  executor_.execute(cycle, board_.setting(), now);
-  in_flight_ -= std::min(in_flight_, cycle.responses.size());
   {
+    // Before the first operation completes: its caller sees what it was part of.
     const std::lock_guard lock(mutex_);
     ++counts_.cycles;
     counts_.tensors += cycle.responses.size();
@@ -333,6 +332,8 @@ void CycleThread::apply(Cycle cycle) {
     shown_setting_ = board_.setting();
     shown_version_ = board_.version();
   }
+  executor_.execute(cycle, board_.setting(), now);
+  in_flight_ -= std::min(in_flight_, cycle.responses.size());
   for (const int32_t rank : cycle.departed) depart(rank);
 }
 

@@ -10,6 +10,9 @@ namespace hvdtune {
 
 JobServer::JobServer(const JobServerOptions& options)
     : options_(options), listener_(options.bind_address) {
+  failed_start_.report = [this](const Error& error) {
+    publish(JobLost{error.rank(), error.what()});
+  };
   thread_ = std::thread(&JobServer::run, this);
 }
 
@@ -33,15 +36,16 @@ void JobServer::propose(const Proposal& proposal) {
   wake_.notify();
 }
 
-void JobServer::close() { abort("the launcher stopped the job during start-up"); }
-
-void JobServer::abort(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (why_stopped_.empty()) why_stopped_ = why;
-  }
+void JobServer::close() {
   stop_.raise();
   if (thread_.joinable()) thread_.join();
+}
+
+void JobServer::abort(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failed_start_.abort.raised()) return;
+  failed_start_.why = why;
+  failed_start_.abort.raise();
 }
 
 void JobServer::publish(JobEvent event) {
@@ -62,7 +66,7 @@ void JobServer::run() {
     JobFormed formed;
     std::vector<Channel> channels =
         form_job(listener_, options_.key, options_.size, options_.generation,
-                 Deadline::in(options_.start_timeout), stop_, &formed.members, why_stopped_);
+                 Deadline::in(options_.start_timeout), stop_, &formed.members, &failed_start_);
     publish(std::move(formed));
     serve(std::move(channels[0]));
   } catch (const Error& error) {

@@ -70,7 +70,7 @@ class JobServer {
   const JobServerOptions options_;
   Listener listener_;
   StopSignal stop_;
-  std::string why_stopped_;  // written before stop_ is raised, read after
+  FailedStart failed_start_;  // its text is guarded by mutex_ until raised
   WakeSignal wake_;
   std::mutex mutex_;  // guards events_ and proposals_
   std::condition_variable arrived_;

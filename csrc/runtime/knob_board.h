@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/knob.h"
@@ -23,7 +24,7 @@ class KnobBoard {
   // lies between the two.
   int64_t version_between(uint64_t begin_ns, uint64_t end_ns) const {
     if (begin_ns >= adopted_ns_) return version_;
-    return end_ns < adopted_ns_ ? previous_version_ : -1;
+    return end_ns < adopted_ns_ ? int64_t{previous_version_} : -1;
   }
   void adopt(uint32_t version, const Setting& setting, uint64_t now_ns) {
     previous_version_ = version_;

@@ -17,8 +17,9 @@ enum class Phase : uint8_t { kRegister, kConnect, kGo };
 
 class Formation {
  public:
-  Formation(Listener& listener, const Key& key, int size, uint32_t generation)
-      : acceptor_(listener, key, kStoreRank, generation),
+  Formation(Listener& listener, const Key& key, int size, uint32_t generation, FailedStart* failed)
+      : failed_(failed),
+        acceptor_(listener, key, kStoreRank, generation),
         size_(size),
         ranks_(static_cast<size_t>(size)) {}
 
@@ -34,6 +35,8 @@ class Formation {
   };
 
   void wait(Deadline deadline, const StopSignal& stop);
+  void step(Deadline deadline, const StopSignal& stop);
+  void refuse_from_now_on(const Error& error);
   void admit();
   void hear_newcomers();
   bool hear_newcomer(StoreStream& stream);
@@ -49,6 +52,8 @@ class Formation {
   std::string name_of(const Rank& rank) const;
   std::string missing() const;
 
+  FailedStart* failed_;
+  std::optional<std::string> refusal_;  // what every rank is told once the start has failed
   Acceptor acceptor_;
   int size_;
   Phase phase_ = Phase::kRegister;
@@ -58,15 +63,32 @@ class Formation {
 
 std::vector<Channel> Formation::run(Deadline deadline, const StopSignal& stop) {
   do {
-    wait(deadline, stop);
-    admit();
-    hear_newcomers();
-    if (phase_ != Phase::kGo) hear_ranks();
-    advance_phase();
+    try {
+      step(refusal_ ? Deadline::never() : deadline, stop);
+    } catch (const Error& error) {
+      if (failed_ == nullptr || error.code() != ErrorCode::kRendezvous) throw;
+      refuse_from_now_on(error);
+    }
   } while (phase_ != Phase::kGo || !let_all_go());
   std::vector<Channel> channels;
   for (Rank& rank : ranks_) channels.push_back(rank.stream->take());
   return channels;
+}
+
+void Formation::step(Deadline deadline, const StopSignal& stop) {
+  wait(deadline, stop);
+  if (failed_ != nullptr && failed_->abort.raised() && !refusal_) fail(failed_->why, -1);
+  admit();
+  hear_newcomers();
+  if (phase_ != Phase::kGo) hear_ranks();
+  if (!refusal_) advance_phase();
+}
+
+void Formation::refuse_from_now_on(const Error& error) {
+  phase_ = Phase::kRegister;
+  refusal_ = error.what();
+  for (Rank& rank : ranks_) rank.stream.reset();
+  failed_->report(error);
 }
 
 std::vector<Member> Formation::members() const {
@@ -77,6 +99,7 @@ std::vector<Member> Formation::members() const {
 
 void Formation::wait(Deadline deadline, const StopSignal& stop) {
   std::vector<pollfd> polls = {{stop.fd(), POLLIN, 0}};
+  if (failed_ != nullptr && !refusal_) polls.push_back({failed_->abort.fd(), POLLIN, 0});
   acceptor_.add_to(polls);
   for (const StoreStream& stream : newcomers_) polls.push_back({stream.fd(), stream.events(), 0});
   for (const Rank& rank : ranks_) {
@@ -124,7 +147,7 @@ bool Formation::hear_newcomer(StoreStream& stream) {
     return true;
   } catch (const Error& error) {
     const auto index = static_cast<size_t>(stream.peer());
-    const bool awaited = index < ranks_.size() && !ranks_[index].stream;
+    const bool awaited = !refusal_ && index < ranks_.size() && !ranks_[index].stream;
     if (awaited) fail("rank " + std::to_string(index) + " left during start-up", stream.peer());
     return true;
   }
@@ -132,6 +155,7 @@ bool Formation::hear_newcomer(StoreStream& stream) {
 
 std::optional<std::string> Formation::objection(const StoreStream& stream,
                                                 const StoreMessage::Registration& said) const {
+  if (refusal_) return refusal_;
   const std::string who = "rank " + std::to_string(stream.peer());
   if (said.size != size_) {
     return who + " was started for a job of " + std::to_string(said.size) +
@@ -239,8 +263,8 @@ std::string Formation::missing() const {
 
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
                               Deadline deadline, const StopSignal& stop,
-                              std::vector<Member>* members) {
-  Formation formation(listener, key, size, generation);
+                              std::vector<Member>* members, FailedStart* failed) {
+  Formation formation(listener, key, size, generation, failed);
   std::vector<Channel> channels = formation.run(deadline, stop);
   if (members != nullptr) *members = formation.members();
   return channels;

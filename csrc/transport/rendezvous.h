@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/hmac.h"
+#include "base/status.h"
 #include "base/stop.h"
 #include "transport/handshake.h"
 #include "transport/socket.h"
@@ -22,6 +24,15 @@ struct Member {
   bool shared_memory = true;
 };
 
+// For a server that outlives a start-up that failed, so that ranks which come late hear why.
+struct FailedStart {
+  // Raised by a launcher that sees a rank's process end before it connected, which nobody else can
+  // know; `why` is written before.
+  StopSignal abort;
+  std::string why;
+  std::function<void(const Error&)> report;  // called once, on the server's thread
+};
+
 // Waits until all ranks have registered, tells each where the others are, waits until each has
 // connected to its peers and lets all go at once. Returns one channel per rank, in rank order,
 // kept open as the job channels; `members`, if given, receives what the ranks said.
@@ -29,9 +40,11 @@ struct Member {
 // A rank that registers twice or for another job size is refused with a text; the others go on
 // waiting. Throws Error(kRendezvous) when a rank leaves or fails before all were let go, naming it,
 // and when the deadline passes, naming the missing ones; the ranks still there throw the same
-// text. Error(kShutdown) once stop is raised.
+// text. Error(kShutdown) once stop is raised. Once `abort` is raised, ranks that are there and
+// those that still come are told why, until stop is raised.
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
                               Deadline deadline, const StopSignal& stop,
-                              std::vector<Member>* members = nullptr);
+                              std::vector<Member>* members = nullptr,
+                              FailedStart* failed = nullptr);
 
 }  // namespace hvdtune

@@ -1,0 +1,139 @@
+"""Runs a function as every rank of a job, in real processes.
+
+Ranks are forked from a server that has imported torch once, which costs milliseconds instead of the
+seconds of a fresh interpreter.
+"""
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from hvdtune.core import _native
+from hvdtune.core.config import Config
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["hvdtune.torch", "tests.parallel.ranks"])
+
+
+@dataclass
+class Outcome:
+    """What one rank returned or raised, or that it was killed (`value` and `error` None)."""
+
+    rank: int
+    value: Any = None
+    error: BaseException | None = None
+    trace: str = ""
+
+
+@dataclass
+class Job:
+    processes: list[Any]
+    results: list[Connection]
+    server: _native.JobServer
+
+    def pid(self, rank: int) -> int:
+        return self.processes[rank].pid
+
+    def outcomes(self, timeout_s: float = 60.0) -> list[Outcome]:
+        """Every rank's outcome, in rank order; fails when a rank is still silent at the end."""
+        done: dict[int, Outcome] = {}
+        pending = dict(enumerate(self.results))
+        while pending:
+            ready = wait(list(pending.values()), timeout_s)
+            assert ready, f"ranks {sorted(pending)} neither returned nor died in {timeout_s} s"
+            for rank, connection in list(pending.items()):
+                if connection not in ready:
+                    continue
+                del pending[rank]
+                try:
+                    done[rank] = connection.recv()
+                except EOFError:
+                    done[rank] = Outcome(rank)
+                    self.tell_of_death(rank)
+        for process in self.processes:
+            process.join(timeout_s)
+        return [done[rank] for rank in sorted(done)]
+
+
+    def tell_of_death(self, rank: int) -> None:
+        """What a launcher does: a rank that died before it joined cannot be missed otherwise."""
+        formed = False
+        while event := self.server.next_event(0.0):
+            formed = formed or event["type"] == "formed"
+        if not formed:
+            self.server.abort(f"rank {rank} ended before the job was formed")
+
+
+def _main(body: Callable[..., Any], config: Config, arguments: tuple, results: Connection) -> None:
+    import torch
+
+    import hvdtune.torch as hvd
+    from hvdtune.core import runtime
+
+    torch.set_num_threads(1)
+    try:
+        runtime.init(config=config)
+        try:
+            outcome = Outcome(config.rank, body(*arguments))
+        finally:
+            hvd.shutdown()
+    except BaseException as error:
+        outcome = Outcome(config.rank, None, error, traceback.format_exc())
+    results.send(outcome)
+    results.close()
+
+
+@contextmanager
+def start(
+    body: Callable[..., Any],
+    size: int,
+    *arguments: Any,
+    hosts: Sequence[str] | None = None,
+    **config: Any,
+) -> Iterator[Job]:
+    """The job while the block runs; its processes are ended after."""
+    key = os.urandom(32)
+    server = _native.JobServer(key, size)
+    processes, results = [], []
+    for rank in range(size):
+        receive, send = _context.Pipe(duplex=False)
+        place = Config(
+            rank=rank,
+            size=size,
+            host=hosts[rank] if hosts else "localhost",
+            rendezvous_address="127.0.0.1",
+            rendezvous_port=server.port,
+            key=key,
+            **config,
+        )
+        process = _context.Process(target=_main, args=(body, place, arguments, send))
+        process.start()
+        send.close()
+        processes.append(process)
+        results.append(receive)
+    try:
+        yield Job(processes, results, server)
+    finally:
+        server.close()
+        for process in processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        for connection in results:
+            connection.close()
+
+
+def run(body: Callable[..., Any], size: int, *arguments: Any, **options: Any) -> list[Any]:
+    """What `body` returned on each rank; re-raises the first error."""
+    with start(body, size, *arguments, **options) as job:
+        outcomes = job.outcomes()
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise AssertionError(f"rank {outcome.rank} failed:\n{outcome.trace}")
+        assert outcome.trace == ""
+    return [outcome.value for outcome in outcomes]

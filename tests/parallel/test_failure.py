@@ -1,0 +1,127 @@
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.errors import RankLostError, RendezvousError, ShutdownError
+from tests.parallel.ranks import start
+
+KILLS = int(os.environ.get("HVDTUNE_TEST_KILLS", "12"))
+
+
+def reduce_for_ever():
+    tensor = torch.ones(300_000)
+    count = 0
+    while True:
+        hvd.allreduce_(tensor, op=hvd.Max, name=f"t{count % 7}")
+        count += 1
+
+
+def segments():
+    return sorted(name for name in os.listdir("/dev/shm") if "hvdtune" in name)
+
+
+def check_survivors(outcomes, victim):
+    for outcome in outcomes:
+        if outcome.rank == victim:
+            continue
+        assert f"rank {victim}" in str(outcome.error), outcome.trace
+        if isinstance(outcome.error, RendezvousError):
+            continue  # killed before the job was formed: there is no tensor yet
+        assert isinstance(outcome.error, RankLostError), outcome.trace
+        assert outcome.error.rank == victim, outcome.trace
+        assert outcome.error.tensor.startswith("allreduce.t"), outcome.trace
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_after_sigkill_every_survivor_names_the_rank_and_the_tensor(seed):
+    generator = random.Random(seed)
+    victim = generator.randrange(3)
+    hosts = ["127.0.0.1", "127.0.0.1", "127.0.0.2"] if seed % 2 else None
+    before = segments()
+    with start(reduce_for_ever, 3, hosts=hosts) as job:
+        time.sleep(generator.random() * 1.2)
+        os.kill(job.pid(victim), signal.SIGKILL)
+        check_survivors(job.outcomes(timeout_s=20.0), victim)
+    assert segments() == before
+
+
+def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
+    with start(reduce_for_ever, 3, heartbeat_timeout_s=1.0) as job:
+        time.sleep(0.6)
+        os.kill(job.pid(1), signal.SIGSTOP)
+        try:
+            outcomes = []
+            for rank in (0, 2):
+                assert job.results[rank].poll(30.0)
+                outcomes.append(job.results[rank].recv())
+        finally:
+            os.kill(job.pid(1), signal.SIGCONT)
+        check_survivors(outcomes, victim=1)
+        assert "stopped" in str(outcomes[0].error)
+
+
+def leave_early():
+    if hvd.rank() == 1:
+        return "left"
+    while True:
+        hvd.allreduce(torch.ones(1), name="waits")
+
+
+def test_a_rank_that_exits_is_named_to_those_who_wait():
+    with start(leave_early, 3) as job:
+        outcomes = job.outcomes()
+    assert outcomes[1].value == "left"
+    for rank in (0, 2):
+        error = outcomes[rank].error
+        assert isinstance(error, RankLostError), outcomes[rank].trace
+        assert error.rank == 1
+        assert error.tensor == "allreduce.waits"
+
+
+def busy():
+    hvd.barrier()
+    if hvd.rank() == 1:
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline:
+            sum(range(1000))
+    return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+
+
+def test_a_busy_rank_is_not_a_dead_one():
+    with start(busy, 2, heartbeat_timeout_s=1.0) as job:
+        assert [outcome.value for outcome in job.outcomes()] == [2.0, 2.0]
+
+
+def restart():
+    values = []
+    hvd.shutdown()
+    with pytest.raises(ValueError, match="has not been initialized"):
+        hvd.rank()
+    return values
+
+
+def test_functions_refuse_to_work_after_shutdown():
+    with start(restart, 2) as job:
+        assert [outcome.value for outcome in job.outcomes()] == [[], []]
+
+
+def pending_at_shutdown():
+    if hvd.rank() == 0:
+        handle = hvd.allreduce_async(torch.ones(1), name="never")
+        native = hvd.torch_native = __import__("hvdtune.core.runtime", fromlist=["x"]).native()
+        hvd.shutdown()
+        with pytest.raises((ShutdownError, RankLostError)):
+            hvd.synchronize(handle)
+        return native is not None
+    time.sleep(0.5)
+    return True
+
+
+def test_what_is_pending_at_shutdown_fails_instead_of_hanging():
+    with start(pending_at_shutdown, 2) as job:
+        assert [outcome.value for outcome in job.outcomes()] == [True, True]

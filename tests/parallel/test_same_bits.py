@@ -1,0 +1,103 @@
+"""Whatever the knobs, the transport and the topology's algorithm: the same bits."""
+
+import hashlib
+import random
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core import runtime
+from tests.parallel.ranks import run
+
+SETTINGS = 200
+HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"]
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int32]
+
+
+def random_setting(generator):
+    return {
+        "fusion_threshold_bytes": generator.choice([0, 1 << generator.randrange(10, 28)]),
+        "cycle_time_ms": generator.choice([0.0, generator.uniform(0.01, 3.0)]),
+        "chunk_bytes": generator.randrange(65536, 4 << 20),
+        "hierarchical_allreduce": generator.random() < 0.5,
+        "cache_enabled": generator.random() < 0.5,
+    }
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(100 + hvd.rank())
+    tensors = []
+    for index, count in enumerate([1, 3, 17, 1000, 4097, 60_001, 180_003]):
+        dtype = DTYPES[index % len(DTYPES)]
+        values = torch.randn(count, generator=generator) * 1000
+        tensors.append(values.to(dtype))
+    return tensors
+
+
+def digest_of_every_setting(count, seed):
+    generator = random.Random(seed)
+    order = random.Random(hvd.rank())
+    tensors = inputs()
+    digests = []
+    for round_ in range(count):
+        setting = random_setting(generator)
+        if hvd.rank() == 0:
+            version = runtime.propose(setting)
+        while hvd.rank() == 0 and runtime.native().version() < version:
+            hvd.allreduce(torch.zeros(1), name="adopt")
+            hvd.broadcast_object(runtime.native().version() >= version, 0, "adopted")
+        while hvd.rank() != 0:
+            hvd.allreduce(torch.zeros(1), name="adopt")
+            if hvd.broadcast_object(None, 0, "adopted"):
+                break
+        announce = list(range(len(tensors)))
+        order.shuffle(announce)
+        handles = {
+            i: hvd.allreduce_async(tensors[i], name=f"t{i}", op=hvd.Sum) for i in announce
+        }
+        digest = hashlib.sha256()
+        for i in range(len(tensors)):
+            result = hvd.synchronize(handles[i])
+            digest.update(result.contiguous().view(torch.uint8).numpy().tobytes())
+        digests.append(digest.hexdigest())
+    return digests
+
+
+def expected_digest(size, host_sizes):
+    """The canonical order, written as plainly as possible."""
+    digest = hashlib.sha256()
+    contributions = []
+    for rank in range(size):
+        generator = torch.Generator().manual_seed(100 + rank)
+        rows = []
+        for index, count in enumerate([1, 3, 17, 1000, 4097, 60_001, 180_003]):
+            rows.append((torch.randn(count, generator=generator) * 1000).to(DTYPES[index % 5]))
+        contributions.append(rows)
+    for index in range(7):
+        dtype = contributions[0][index].dtype
+        wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        total = None
+        first = 0
+        for host in host_sizes:
+            partial = contributions[first][index].to(wide)
+            for rank in range(first + 1, first + host):
+                partial = partial + contributions[rank][index].to(wide)
+            total = partial if total is None else total + partial
+            first += host
+        digest.update(total.to(dtype).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize(
+    ("size", "hosts"), [(4, HOSTS), (3, None)], ids=["two-hosts", "one-host"]
+)
+def test_200_random_settings_give_identical_bits(size, hosts, transport):
+    host_sizes = [2, 2] if hosts else [size]
+    wanted = expected_digest(size, host_sizes)
+    per_case = SETTINGS // 4
+    for digests in run(
+        digest_of_every_setting, size, per_case, size, hosts=hosts, transport=transport
+    ):
+        assert digests == [wanted] * per_case

@@ -1,0 +1,179 @@
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core import runtime
+from hvdtune.errors import UsageError
+from tests.parallel.ranks import run
+
+
+def make_model(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8), torch.nn.Linear(8, 1)
+    )
+
+
+def data():
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(32, 6, generator=generator), torch.randn(32, 1, generator=generator)
+
+
+def make_optimizer(kind, model):
+    if kind == "adam":
+        return torch.optim.Adam(model.parameters(), lr=0.01)
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(kind, steps=5):
+    model = make_model(seed=hvd.rank())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        make_optimizer(kind, model), named_parameters=model.named_parameters()
+    )
+    inputs, targets = data()
+    share = slice(hvd.rank(), None, hvd.size())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs[share]), targets[share]).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()], isinstance(optimizer, torch.optim.Optimizer)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam"])
+def test_two_ranks_train_as_one_process_does_on_all_data(kind):
+    model = make_model(seed=0)
+    optimizer = make_optimizer(kind, model)
+    inputs, targets = data()
+    for _ in range(5):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    first, second = run(train, 2, kind)
+    for alone, here, there in zip(model.parameters(), first[0], second[0], strict=True):
+        assert torch.equal(here, there)
+        assert torch.allclose(alone, here, atol=1e-5)
+    assert first[1]
+
+
+def accumulate():
+    model = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), backward_passes_per_step=2
+    )
+    for _ in range(2):
+        model(torch.full((1, 2), float(hvd.rank() + 1))).sum().backward()
+    with pytest.raises(UsageError, match="backward_passes_per_step"):
+        model(torch.ones(1, 2)).sum().backward()
+    optimizer.synchronize()
+    gradient = model.weight.grad.clone()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    return gradient.flatten().tolist(), model.weight.detach().flatten().tolist()
+
+
+def test_gradients_accumulate_over_backward_passes_per_step():
+    for gradient, weight in run(accumulate, 2):
+        # Passes add up on each rank to 2 and 4, and a refused third pass adds ones locally before.
+        assert weight == [-value for value in gradient]
+
+
+def branch():
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(1, 1), "b": torch.nn.Linear(1, 1)})
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters()
+    )
+    model["a" if hvd.rank() == 0 else "b"](torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    return [p.grad.item() for p in model.parameters()]
+
+
+def test_a_parameter_unused_on_one_rank_contributes_zero():
+    assert run(branch, 2) == [[0.5, 0.5, 0.5, 0.5]] * 2
+
+
+def optimizer_state():
+    model = make_model(seed=hvd.rank())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1 * (hvd.rank() + 1))
+    if hvd.rank() == 1:
+        model(torch.ones(1, 6)).sum().backward()
+        optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=1)
+    rows = [state["exp_avg"] for state in optimizer.state.values()]
+    return optimizer.param_groups[0]["lr"], rows
+
+
+def test_optimizer_state_and_hyperparameters_come_from_the_root():
+    (rate, rows), (root_rate, root_rows) = run(optimizer_state, 2)
+    assert rate == root_rate == 0.2
+    assert len(rows) == 6
+    assert all(torch.equal(row, root) for row, root in zip(rows, root_rows, strict=True))
+
+
+def objects():
+    return hvd.broadcast_object({"rank": hvd.rank(), "text": "x" * 1000}, root_rank=1)
+
+
+def test_objects_are_broadcast():
+    assert run(objects, 3) == [{"rank": 1, "text": "x" * 1000}] * 3
+
+
+def compressed():
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), compression=hvd.Compression.fp16
+    )
+    model(torch.full((1, 1), 1.0 + hvd.rank() / 4096)).sum().backward()
+    optimizer.step()
+    return model.weight.grad.dtype, model.weight.grad.item()
+
+
+def test_compression_sends_float16_and_gives_back_float32():
+    for dtype, gradient in run(compressed, 2):
+        assert dtype == torch.float32
+        assert gradient == 1.0
+
+
+def misuse():
+    model = torch.nn.Linear(1, 1)
+    with pytest.raises(UsageError, match="unique"):
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            named_parameters=[("w", model.weight), ("w", model.bias)],
+        )
+    with pytest.raises(UsageError, match="1 names for 2 parameters"):
+        hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=[("w", model.weight)]
+        )
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    model(torch.ones(1, 1)).sum().backward()
+    with pytest.raises(RuntimeError, match="zero_grad"):
+        optimizer.zero_grad()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return model.weight.grad
+
+
+def test_a_wrapper_is_not_made_for_names_that_cannot_work():
+    assert run(misuse, 2) == [None, None]
+
+
+def steps():
+    model = make_model(seed=0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    values = []
+    for step in range(12):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+        values.append(runtime.setting()["cycle_time_ms"])
+        if step == 5 and hvd.rank() == 0:
+            runtime.propose({"cycle_time_ms": 0.25})
+    return values
+
+
+def test_a_setting_is_adopted_while_training_runs():
+    for values in run(steps, 2):
+        assert values[0] == 1.0
+        assert values[-1] == 0.25
