@@ -49,7 +49,13 @@ void put(Writer& out, const Setting& setting) {
 
 Setting get_setting(Reader& in) {
   Setting setting;
-  for (const Knob& knob : knob_table()) set_knob(setting, knob.name, in.get<double>());
+  for (const Knob& knob : knob_table()) {
+    try {
+      set_knob(setting, knob.name, in.get<double>());
+    } catch (const Error& error) {
+      in.malformed(error.what());
+    }
+  }
   return setting;
 }
 

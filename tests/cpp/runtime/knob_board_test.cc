@@ -1,0 +1,68 @@
+#include "runtime/knob_board.h"
+
+#include "check.h"
+#include "runtime/step_ledger.h"
+
+using namespace hvdtune;
+
+namespace {
+
+Setting with_chunk(int64_t bytes) {
+  Setting setting;
+  setting.chunk_bytes = bytes;
+  return setting;
+}
+
+}  // namespace
+
+TEST(a_proposal_replaces_one_that_was_not_sent) {
+  KnobBoard board(Setting{}, 2);
+  board.stage({1, with_chunk(65536)});
+  board.stage({2, with_chunk(131072)});
+  CHECK(board.take_staged()->version == 2);
+  CHECK(!board.has_staged());
+  CHECK(!board.take_staged());
+  CHECK_EQ(board.version(), 0U);
+}
+
+TEST(adoption_is_complete_when_the_last_rank_says_so) {
+  KnobBoard board(Setting{}, 3);
+  board.adopt(5, with_chunk(65536), 100);
+  CHECK_EQ(board.setting().chunk_bytes, 65536);
+  CHECK(!board.acknowledge(0, 5));
+  CHECK(!board.acknowledge(2, 5));
+  CHECK(!board.acknowledge(2, 5));
+  CHECK(board.acknowledge(1, 5));
+  CHECK(!board.acknowledge(1, 5));
+}
+
+TEST(an_interval_has_the_version_that_held_all_the_while) {
+  KnobBoard board(Setting{}, 1);
+  CHECK_EQ(board.version_between(10, 20), 0);
+  board.adopt(1, Setting{}, 100);
+  board.adopt(2, Setting{}, 200);
+  CHECK_EQ(board.version_between(120, 180), 1);
+  CHECK_EQ(board.version_between(150, 200), -1);
+  CHECK_EQ(board.version_between(150, 250), -1);
+  CHECK_EQ(board.version_between(200, 250), 2);
+}
+
+TEST(a_step_is_reported_once_all_ranks_have_told) {
+  StepLedger ledger(2);
+  ledger.note_own(0, 3, 1000);
+  CHECK(!ledger.add(0, {0, 70}));
+  const auto report = ledger.add(1, {0, 90});
+  CHECK(report.has_value());
+  CHECK_EQ(report->step, 0U);
+  CHECK_EQ(report->version, 3);
+  CHECK_EQ(report->end_ns, 1000U);
+  CHECK(report->durations_ns == std::vector<uint64_t>({70, 90}));
+}
+
+TEST(steps_that_a_rank_left_out_are_forgotten) {
+  StepLedger ledger(2);
+  CHECK(!ledger.add(0, {0, 1}));
+  CHECK(!ledger.add(0, {1, 1}));
+  CHECK(ledger.add(1, {1, 1}).has_value());
+  CHECK(!ledger.add(1, {0, 1}));
+}

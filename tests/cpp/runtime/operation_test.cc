@@ -1,0 +1,92 @@
+#include "runtime/operation.h"
+
+#include <atomic>
+#include <thread>
+
+#include "check.h"
+
+using namespace hvdtune;
+
+namespace {
+
+std::vector<Operation> named(const std::vector<std::string>& names) {
+  std::vector<Operation> operations;
+  for (const std::string& name : names) operations.emplace_back().request.name = name;
+  return operations;
+}
+
+void nothing() {}
+
+}  // namespace
+
+TEST(a_group_is_added_as_a_whole_or_not_at_all) {
+  OperationTable table;
+  table.add(named({"a"}));
+  CHECK_THROWS(ErrorCode::kDuplicateName, table.add(named({"b", "a"})));
+  CHECK_THROWS(ErrorCode::kDuplicateName, table.add(named({"c", "d", "c"})));
+  CHECK_EQ(table.take_new().size(), 1U);
+  CHECK(table.find("b") == nullptr);
+  table.add(named({"b", "c"}));
+  CHECK_EQ(table.take_new().size(), 2U);
+}
+
+TEST(a_name_is_free_again_once_done) {
+  OperationTable table;
+  const Handle first = table.add(named({"a"}))[0];
+  table.complete("a");
+  const Handle second = table.add(named({"a"}))[0];
+  CHECK(table.poll(first));
+  CHECK(!table.poll(second));
+  CHECK_THROWS(ErrorCode::kUsage, table.release(second));
+  CHECK(table.release(first)->request.name == "a");
+}
+
+TEST(a_failure_is_told_until_the_handle_is_released) {
+  OperationTable table;
+  const Handle handle = table.add(named({"a"}))[0];
+  table.fail("a", Error(ErrorCode::kMismatch, "no", -1, "a"));
+  CHECK_THROWS(ErrorCode::kMismatch, table.poll(handle));
+  CHECK_THROWS(ErrorCode::kMismatch, table.wait(handle, std::chrono::seconds(1), nothing));
+  table.release(handle);
+  CHECK_THROWS(ErrorCode::kUsage, table.poll(handle));
+}
+
+TEST(closing_fails_what_is_pending_and_what_comes) {
+  OperationTable table;
+  const std::vector<Handle> handles = table.add(named({"a", "b"}));
+  table.complete("a");
+  table.close(Error(ErrorCode::kRankLost, "rank 1 is gone", 1));
+  table.close(Error(ErrorCode::kShutdown, "too late to be the reason"));
+  CHECK(table.poll(handles[0]));
+  CHECK_THROWS(ErrorCode::kRankLost, table.poll(handles[1]));
+  CHECK_THROWS(ErrorCode::kRankLost, table.add(named({"c"})));
+  CHECK(table.take_new().empty());
+}
+
+TEST(waiting_ends_with_the_time_and_counts_only_while_it_lasts) {
+  OperationTable table;
+  const Handle handle = table.add(named({"a"}))[0];
+  int seen = 0;
+  CHECK(!table.wait(handle, std::chrono::milliseconds(1), [&] { seen = table.waiting_threads(); }));
+  CHECK_EQ(seen, 1);
+  CHECK_EQ(table.waiting_threads(), 0);
+}
+
+TEST(no_completion_is_missed_by_a_waiting_thread) {
+  OperationTable table;
+  constexpr int kRounds = 3000;
+  std::jthread completer([&] {
+    for (int done = 0; done < kRounds;) {
+      for (const auto& operation : table.take_new()) {
+        table.complete(operation->request.name);
+        ++done;
+      }
+      std::this_thread::yield();
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    const Handle handle = table.add(named({"t"}))[0];
+    CHECK(table.wait(handle, std::chrono::seconds(60), nothing));
+    table.release(handle);
+  }
+}

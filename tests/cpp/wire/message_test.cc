@@ -1,0 +1,157 @@
+#include "wire/message.h"
+
+#include <cstring>
+#include <limits>
+
+#include "check.h"
+#include "wire/codec.h"
+#include "wire/samples.h"
+
+using namespace hvdtune;
+using namespace hvdtune::testing;
+
+namespace {
+
+// Every shorter message, and one byte more, is refused as malformed.
+template <typename Decode>
+void check_lengths(std::vector<uint8_t> bytes, Decode decode) {
+  decode(Bytes(bytes));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    CHECK_THROWS(ErrorCode::kInternal, decode(Bytes(bytes).first(size)));
+  }
+  bytes.push_back(0);
+  CHECK_THROWS(ErrorCode::kInternal, decode(Bytes(bytes)));
+}
+
+// The message with one of its u32 counts made huge.
+std::vector<uint8_t> with_count(std::vector<uint8_t> bytes, size_t at, uint32_t count) {
+  std::memcpy(bytes.data() + at, &count, sizeof count);
+  return bytes;
+}
+
+bool same(const Response& a, const Response& b) {
+  return a.request == b.request && a.first_dims == b.first_dims && a.error == b.error &&
+         a.cache_id == b.cache_id && a.compact == b.compact && a.last_rank == b.last_rank &&
+         a.late_ns == b.late_ns;
+}
+
+}  // namespace
+
+TEST(an_announcement_survives_the_wire) {
+  const Announce sent = sample_announce();
+  const Announce got = decode_announce(encode(sent));
+  CHECK_EQ(got.adopted_version, sent.adopted_version);
+  CHECK_EQ(got.cycles_seen, sent.cycles_seen);
+  CHECK(got.waiting && !got.leaving);
+  CHECK(got.cached == sent.cached);
+  CHECK(got.requests == sent.requests);
+  CHECK_EQ(got.steps.size(), 2U);
+  CHECK_EQ(got.steps[1].duration_ns, sent.steps[1].duration_ns);
+}
+
+TEST(a_cycle_survives_the_wire) {
+  const Cycle sent = sample_cycle();
+  const Cycle got = decode_cycle(encode(sent));
+  CHECK_EQ(got.number, sent.number);
+  CHECK_EQ(got.setting_version, sent.setting_version);
+  CHECK(got.setting == sent.setting);
+  CHECK_EQ(got.responses.size(), sent.responses.size());
+  for (size_t i = 0; i < sent.responses.size(); ++i) {
+    Response expected = sent.responses[i];
+    if (expected.compact) expected.request = {};
+    CHECK(same(got.responses[i], expected));
+  }
+  CHECK_EQ(got.buckets[0].tensors, 2U);
+  CHECK(got.buckets[1].reason == CutReason::kAlone);
+  CHECK(got.evicted == sent.evicted);
+  CHECK(got.departed == sent.departed);
+}
+
+TEST(messages_to_and_from_the_launcher_survive_the_wire) {
+  const StepReport report = decode_step_report(encode(StepReport{5, -1, 77, {1, 2, 3}}));
+  CHECK_EQ(report.step, 5U);
+  CHECK_EQ(report.version, -1);
+  CHECK_EQ(report.end_ns, 77U);
+  CHECK(report.durations_ns == std::vector<uint64_t>({1, 2, 3}));
+  const Notice notice = decode_notice(encode(Notice{-3, "text"}));
+  CHECK_EQ(notice.subject, -3);
+  CHECK_EQ(notice.text, "text");
+  Setting setting;
+  setting.cycle_time_ms = 0.1;
+  const Proposal proposal = decode_proposal(encode(Proposal{9, setting}));
+  CHECK_EQ(proposal.version, 9U);
+  CHECK(proposal.setting == setting);
+}
+
+TEST(a_message_of_the_wrong_length_is_refused) {
+  check_lengths(encode(sample_announce()), [](Bytes bytes) { decode_announce(bytes); });
+  check_lengths(encode(sample_cycle()), [](Bytes bytes) { decode_cycle(bytes); });
+  check_lengths(encode(Notice{1, "why"}), [](Bytes bytes) { decode_notice(bytes); });
+  check_lengths(encode(StepReport{5, -1, 77, {1, 2, 3}}),
+                [](Bytes bytes) { decode_step_report(bytes); });
+  check_lengths(encode(Proposal{}), [](Bytes bytes) { decode_proposal(bytes); });
+}
+
+TEST(a_count_that_cannot_follow_is_refused_before_memory_is_taken) {
+  const std::vector<uint8_t> announce = encode(Announce{});
+  for (const size_t at : {13, 17, 21}) {  // cached, requests, steps
+    for (const uint32_t count : {1U, 0x7fffffffU, 0xffffffffU}) {
+      CHECK_THROWS(ErrorCode::kInternal, decode_announce(with_count(announce, at, count)));
+    }
+  }
+  const std::vector<uint8_t> cycle = encode(Cycle{});
+  for (const size_t at : {13, 17, 21, 25}) {  // responses, buckets, evicted, departed
+    CHECK_THROWS(ErrorCode::kInternal, decode_cycle(with_count(cycle, at, 0xffffffff)));
+  }
+}
+
+TEST(enumerators_out_of_range_are_refused) {
+  Announce announce;
+  announce.requests = {sample_request("t")};
+  const std::vector<uint8_t> good = encode(announce);
+  for (const size_t at : {21, 22, 23}) {  // op, reduce_op, dtype
+    std::vector<uint8_t> bad = good;
+    bad[at] = 200;
+    CHECK_THROWS(ErrorCode::kInternal, decode_announce(bad));
+  }
+}
+
+TEST(shapes_that_no_memory_could_hold_are_refused) {
+  const std::vector<int64_t> impossible[] = {
+      {-1}, {int64_t{1} << 40, int64_t{1} << 40}, {0, int64_t{1} << 62, 8}, {INT64_MAX}};
+  for (const auto& shape : impossible) {
+    CHECK(!is_countable(shape));
+    Announce announce;
+    announce.requests = {sample_request("t")};
+    announce.requests[0].shape = shape;
+    CHECK_THROWS(ErrorCode::kInternal, decode_announce(encode(announce)));
+  }
+  CHECK(is_countable({}));
+  CHECK(is_countable({0, 5}));
+  CHECK(is_countable({int64_t{1} << 30, int64_t{1} << 29}));
+}
+
+TEST(an_allgather_without_dimensions_is_refused) {
+  Announce announce;
+  announce.requests = {sample_request("t")};
+  announce.requests[0].op = OpType::kAllgather;
+  announce.requests[0].shape = {};
+  CHECK_THROWS(ErrorCode::kInternal, decode_announce(encode(announce)));
+}
+
+TEST(buckets_must_cover_the_responses) {
+  for (const uint32_t tensors : {0U, 1U, 3U, 0xffffffffU}) {
+    Cycle cycle = sample_cycle();
+    cycle.buckets = {{tensors, CutReason::kAllReady}, {1, CutReason::kAlone}};
+    if (tensors == 2) continue;
+    CHECK_THROWS(ErrorCode::kInternal, decode_cycle(encode(cycle)));
+  }
+}
+
+TEST(a_setting_out_of_range_is_refused) {
+  Setting setting;
+  setting.cycle_time_ms = 51;
+  CHECK_THROWS(ErrorCode::kInternal, decode_proposal(encode(Proposal{1, setting})));
+  setting.cycle_time_ms = std::numeric_limits<double>::quiet_NaN();
+  CHECK_THROWS(ErrorCode::kInternal, decode_proposal(encode(Proposal{1, setting})));
+}

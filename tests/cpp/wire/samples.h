@@ -1,0 +1,56 @@
+// Messages that use every field.
+#pragma once
+
+#include <string>
+
+#include "wire/message.h"
+
+namespace hvdtune::testing {
+
+inline Request sample_request(const std::string& name) {
+  Request request;
+  request.op = OpType::kAllreduce;
+  request.reduce_op = ReduceOp::kAverage;
+  request.dtype = DType::kBfloat16;
+  request.root = 3;
+  request.prescale = 0.25;
+  request.postscale = 4.0;
+  request.name = name;
+  request.shape = {5, 0, 7};
+  return request;
+}
+
+inline Announce sample_announce() {
+  Announce announce;
+  announce.adopted_version = 4;
+  announce.cycles_seen = 1234567890123;
+  announce.waiting = true;
+  announce.cached = {1, 70000};
+  announce.requests = {sample_request("layer.weight"), sample_request("")};
+  announce.steps = {{8, 1'000'000}, {9, 2'000'000}};
+  return announce;
+}
+
+inline Cycle sample_cycle() {
+  Cycle cycle;
+  cycle.number = 99;
+  cycle.setting_version = 2;
+  cycle.setting = Setting{};
+  cycle.setting->hierarchical_allreduce = true;
+  cycle.responses.resize(3);
+  cycle.responses[0].request = sample_request("a");
+  cycle.responses[0].first_dims = {1, 2, 3};
+  cycle.responses[0].cache_id = 17;
+  cycle.responses[1].compact = true;
+  cycle.responses[1].cache_id = 16;
+  cycle.responses[1].last_rank = 2;
+  cycle.responses[1].late_ns = 55;
+  cycle.responses[2].request = sample_request("b");
+  cycle.responses[2].error = "the ranks disagree";
+  cycle.buckets = {{2, CutReason::kThreshold}, {1, CutReason::kAlone}};
+  cycle.evicted = {5};
+  cycle.departed = {1};
+  return cycle;
+}
+
+}  // namespace hvdtune::testing
