@@ -1,6 +1,7 @@
 // When a batch of announcements or of ready tensors is sent.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace hvdtune {

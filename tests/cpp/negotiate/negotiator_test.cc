@@ -1,0 +1,286 @@
+#include "negotiate/negotiator.h"
+
+#include "check.h"
+#include "negotiate/response_cache.h"
+
+using namespace hvdtune;
+
+namespace {
+
+Request tensor(const std::string& name, std::vector<int64_t> shape = {4}) {
+  Request request;
+  request.name = name;
+  request.shape = std::move(shape);
+  return request;
+}
+
+Announce full(std::vector<Request> requests, uint64_t cycles_seen = 0) {
+  Announce announce;
+  announce.requests = std::move(requests);
+  announce.cycles_seen = cycles_seen;
+  return announce;
+}
+
+Announce cached(std::vector<uint32_t> ids, uint64_t cycles_seen) {
+  Announce announce;
+  announce.cached = std::move(ids);
+  announce.cycles_seen = cycles_seen;
+  return announce;
+}
+
+// The only response of the cycle.
+Response answer(Negotiator& negotiator, uint64_t cycle, bool cache_enabled = true) {
+  Ready ready = negotiator.take_ready(cache_enabled, cycle);
+  CHECK_EQ(ready.responses.size(), 1U);
+  return ready.responses[0];
+}
+
+// Both of two ranks announce `request` in full.
+Response agree_on(Negotiator& negotiator, const Request& request, uint64_t cycle) {
+  negotiator.announce(0, full({request}, cycle - 1), 10);
+  negotiator.announce(1, full({request}, cycle - 1), 20);
+  return answer(negotiator, cycle);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST(a_tensor_is_ready_when_the_last_rank_has_announced_it) {
+  Negotiator negotiator(3, 16);
+  negotiator.announce(0, full({tensor("a"), tensor("b")}), 100);
+  negotiator.announce(2, full({tensor("b"), tensor("a")}), 150);
+  CHECK(!negotiator.has_ready());
+  CHECK(negotiator.has_pending());
+  negotiator.announce(1, full({tensor("b")}), 170);
+  negotiator.announce(1, full({tensor("a")}), 400);
+  CHECK_EQ(negotiator.ready_bytes(), 32U);
+  const Ready ready = negotiator.take_ready(true, 1);
+  CHECK_EQ(ready.responses.size(), 2U);
+  CHECK_EQ(ready.responses[0].request.name, "b");
+  CHECK_EQ(ready.responses[0].late_ns, 70U);
+  CHECK_EQ(ready.responses[1].request.name, "a");
+  CHECK_EQ(ready.responses[1].late_ns, 300U);
+  CHECK_EQ(ready.responses[1].last_rank, 1);
+  CHECK(!negotiator.has_ready());
+  CHECK(!negotiator.has_pending());
+  CHECK_EQ(negotiator.ready_bytes(), 0U);
+}
+
+TEST(everybody_waits_follows_each_ranks_last_word) {
+  Negotiator negotiator(2, 16);
+  Announce announce;
+  announce.waiting = true;
+  negotiator.announce(0, announce, 1);
+  CHECK(!negotiator.everybody_waits());
+  negotiator.announce(1, announce, 2);
+  CHECK(negotiator.everybody_waits());
+  negotiator.announce(0, Announce{}, 3);
+  CHECK(!negotiator.everybody_waits());
+}
+
+TEST(a_mismatch_names_ranks_and_what_each_announced) {
+  Negotiator negotiator(3, 16);
+  Request other = tensor("t", {5});
+  other.dtype = DType::kFloat16;
+  negotiator.announce(0, full({tensor("t")}), 1);
+  negotiator.announce(1, full({tensor("t")}), 1);
+  negotiator.announce(2, full({other}), 1);
+  const Response response = answer(negotiator, 1);
+  CHECK(contains(response.error, "tensor \"t\" differs"));
+  CHECK(contains(response.error, "rank 0 announced allreduce(sum) float32 [4]"));
+  CHECK(contains(response.error, "rank 2 announced allreduce(sum) float16 [5]"));
+  CHECK_EQ(response.cache_id, kNoCacheId);
+}
+
+TEST(any_difference_is_a_mismatch) {
+  std::vector<Request> others(6, tensor("t"));
+  others[0].op = OpType::kBroadcast;
+  others[1].reduce_op = ReduceOp::kMax;
+  others[2].root = 1;
+  others[3].prescale = 2;
+  others[4].postscale = 2;
+  others[5].shape = {2, 2};
+  for (const Request& other : others) {
+    Negotiator negotiator(2, 16);
+    negotiator.announce(0, full({tensor("t")}), 1);
+    negotiator.announce(1, full({other}), 1);
+    CHECK(!answer(negotiator, 1).error.empty());
+  }
+}
+
+TEST(an_allgather_may_differ_in_its_first_dimension_only) {
+  for (const int64_t columns : {3, 4}) {
+    Negotiator negotiator(2, 16);
+    Request mine = tensor("g", {7, 3});
+    Request theirs = tensor("g", {0, columns});
+    mine.op = theirs.op = OpType::kAllgather;
+    negotiator.announce(0, full({mine}), 1);
+    negotiator.announce(1, full({theirs}), 1);
+    const Response response = answer(negotiator, 1);
+    CHECK_EQ(response.error.empty(), columns == 3);
+    if (columns == 3) CHECK(response.first_dims == std::vector<int64_t>({7, 0}));
+  }
+}
+
+TEST(a_known_tensor_is_answered_by_its_number) {
+  Negotiator negotiator(2, 16);
+  const Response first = agree_on(negotiator, tensor("t"), 1);
+  CHECK(!first.compact);
+  CHECK(first.cache_id != kNoCacheId);
+  negotiator.announce(0, cached({first.cache_id}, 1), 30);
+  negotiator.announce(1, cached({first.cache_id}, 1), 40);
+  const Response second = answer(negotiator, 2);
+  CHECK(second.compact);
+  CHECK_EQ(second.cache_id, first.cache_id);
+  CHECK_EQ(second.request.name, "t");
+}
+
+TEST(a_changed_shape_gets_a_new_number) {
+  Negotiator negotiator(2, 16);
+  const Response first = agree_on(negotiator, tensor("t"), 1);
+  negotiator.announce(0, full({tensor("t", {9})}, 1), 30);
+  negotiator.announce(1, full({tensor("t", {9})}, 1), 40);
+  const Ready ready = negotiator.take_ready(true, 2);
+  CHECK(!ready.responses[0].compact);
+  CHECK(ready.responses[0].cache_id != first.cache_id);
+  CHECK(ready.evicted == std::vector<uint32_t>({first.cache_id}));
+}
+
+TEST(a_shape_that_changed_on_one_rank_only_is_a_mismatch) {
+  Negotiator negotiator(2, 16);
+  const Response first = agree_on(negotiator, tensor("t"), 1);
+  negotiator.announce(0, cached({first.cache_id}, 1), 30);
+  negotiator.announce(1, full({tensor("t", {9})}, 1), 40);
+  CHECK(contains(answer(negotiator, 2).error, "rank 1 announced allreduce(sum) float32 [9]"));
+}
+
+TEST(the_least_recently_used_entry_goes) {
+  Negotiator negotiator(2, 2);
+  const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
+  const uint32_t b = agree_on(negotiator, tensor("b"), 2).cache_id;
+  negotiator.announce(0, cached({a}, 2), 1);
+  negotiator.announce(1, cached({a}, 2), 1);
+  CHECK(answer(negotiator, 3).compact);
+  negotiator.announce(0, full({tensor("c")}, 3), 1);
+  negotiator.announce(1, full({tensor("c")}, 3), 1);
+  CHECK(negotiator.take_ready(true, 4).evicted == std::vector<uint32_t>({b}));
+}
+
+TEST(an_entry_announced_by_one_rank_may_be_evicted_before_the_other_comes) {
+  Negotiator negotiator(2, 1);
+  const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
+  negotiator.announce(0, cached({a}, 1), 1);
+  agree_on(negotiator, tensor("b"), 2);
+  // Rank 1 announced it before it heard of the eviction.
+  negotiator.announce(1, cached({a}, 1), 1);
+  const Response late = answer(negotiator, 3);
+  CHECK(!late.compact);
+  CHECK(late.error.empty());
+  CHECK_EQ(late.request.name, "a");
+  CHECK(late.cache_id != a);
+}
+
+TEST(an_entry_announced_by_one_rank_is_understood_long_after_its_eviction) {
+  Negotiator negotiator(2, 1);
+  const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
+  negotiator.announce(0, cached({a}, 1), 1);
+  for (uint64_t cycle = 2; cycle < 6; ++cycle) {
+    agree_on(negotiator, tensor("b" + std::to_string(cycle)), cycle);
+  }
+  negotiator.announce(1, full({tensor("a")}, 5), 1);
+  CHECK(answer(negotiator, 6).error.empty());
+  // Both ranks have seen the eviction and no announcement of it is open: it is forgotten.
+  negotiator.announce(0, full({}, 6), 1);
+  negotiator.announce(1, full({}, 6), 1);
+  CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(1, cached({a}, 6), 1));
+}
+
+TEST(an_entry_that_is_answered_and_evicted_in_one_cycle_is_told_in_full) {
+  Negotiator negotiator(2, 1);
+  const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
+  for (const int rank : {0, 1}) {
+    Announce announce = cached({a}, 1);
+    announce.requests = {tensor("b"), tensor("c")};
+    negotiator.announce(rank, announce, 1);
+  }
+  const Ready ready = negotiator.take_ready(true, 2);
+  CHECK_EQ(ready.responses.size(), 3U);
+  CHECK(!ready.responses[0].compact);
+  CHECK_EQ(ready.responses[0].cache_id, kNoCacheId);
+  // Admitted and evicted in one cycle: nobody is asked to remember it.
+  CHECK_EQ(ready.responses[1].cache_id, kNoCacheId);
+  CHECK(ready.responses[2].cache_id != kNoCacheId);
+}
+
+TEST(without_a_cache_nothing_gets_a_number) {
+  Negotiator none(2, 0);
+  CHECK_EQ(agree_on(none, tensor("t"), 1).cache_id, kNoCacheId);
+  Negotiator off(2, 16);
+  off.announce(0, full({tensor("t")}), 1);
+  off.announce(1, full({tensor("t")}), 1);
+  CHECK_EQ(answer(off, 1, false).cache_id, kNoCacheId);
+}
+
+TEST(a_cache_turned_on_again_still_holds_what_it_held) {
+  Negotiator negotiator(2, 16);
+  const uint32_t id = agree_on(negotiator, tensor("t"), 1).cache_id;
+  negotiator.announce(0, full({tensor("t")}, 1), 1);
+  negotiator.announce(1, full({tensor("t")}, 1), 1);
+  CHECK(!answer(negotiator, 2, false).compact);
+  negotiator.announce(0, cached({id}, 2), 1);
+  negotiator.announce(1, cached({id}, 2), 1);
+  CHECK(answer(negotiator, 3).compact);
+}
+
+TEST(a_name_announced_twice_by_one_rank_is_an_error) {
+  Negotiator negotiator(2, 16);
+  negotiator.announce(0, full({tensor("t")}), 1);
+  CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(0, full({tensor("t")}), 2));
+  Negotiator other(2, 16);
+  const uint32_t id = agree_on(other, tensor("t"), 1).cache_id;
+  other.announce(1, cached({id}, 1), 1);
+  CHECK_THROWS(ErrorCode::kInternal, other.announce(1, full({tensor("t")}, 1), 2));
+}
+
+TEST(an_unknown_number_is_an_error) {
+  Negotiator negotiator(2, 16);
+  CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(1, cached({0}, 0), 1));
+}
+
+TEST(stalled_tensors_name_the_ranks_that_are_missing) {
+  Negotiator negotiator(3, 16);
+  negotiator.announce(1, full({tensor("old")}), 100);
+  negotiator.announce(2, full({tensor("new")}), 500);
+  const std::vector<Stalled> stalled = negotiator.stalled(500);
+  CHECK_EQ(stalled.size(), 1U);
+  CHECK_EQ(stalled[0].name, "old");
+  CHECK(stalled[0].missing_ranks == std::vector<int>({0, 2}));
+  CHECK_EQ(stalled[0].since_ns, 100U);
+  CHECK_EQ(negotiator.stalled(501).size(), 2U);
+}
+
+TEST(a_rank_finds_only_exactly_what_it_announced_before) {
+  ResponseCache cache;
+  Response response;
+  response.request = tensor("t");
+  response.first_dims = {4, 5};
+  response.cache_id = 8;
+  cache.remember(tensor("t"), response);
+  CHECK(cache.find(tensor("t")) == 8U);
+  CHECK(!cache.find(tensor("t", {5})));
+  CHECK(!cache.find(tensor("u")));
+  Response compact;
+  compact.cache_id = 8;
+  cache.complete(compact);
+  CHECK(compact.first_dims == response.first_dims);
+  response.cache_id = 9;
+  cache.remember(tensor("t"), response);
+  cache.forget(8);
+  cache.forget(8);
+  CHECK(cache.find(tensor("t")) == 9U);
+  compact.cache_id = 8;
+  CHECK_THROWS(ErrorCode::kInternal, cache.complete(compact));
+}
