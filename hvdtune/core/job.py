@@ -23,7 +23,7 @@ class RankAddress:
 
 @dataclass(frozen=True)
 class Formed:
-    """Every rank has called `init()`; `knobs` is the setting they start with (version 0)."""
+    """Every rank has called `init()`; `knobs` is the setting of version 0, empty if not told."""
 
     ranks: tuple[RankAddress, ...]
     knobs: Setting
@@ -124,7 +124,7 @@ def event_from_dict(event: Mapping[str, Any]) -> JobEvent:
             return StepDone(event["step"], event["version"], durations, event["t_ns"])
         case "formed":
             ranks = tuple(RankAddress(r["rank"], r["host"], r["pid"]) for r in event["ranks"])
-            return Formed(ranks, dict(event["knobs"]))
+            return Formed(ranks, dict(event.get("knobs", {})))
         case "adopted":
             return Adopted(event["version"])
         case "rejected":

@@ -1,6 +1,5 @@
 """The A/A phase: how long steps take, and how much the default differs from itself."""
 
-import statistics
 from dataclasses import dataclass
 
 from hvdtune.errors import StudyError
@@ -19,7 +18,11 @@ class Calibration:
     shape: BlockShape
     noise: Noise
     floor: float
-    cost: Cost
+
+
+def current_cost(bench: Bench, calibration: Calibration) -> Cost:
+    """What pairs and launches take at the moment."""
+    return Cost(bench.live.pair_s or calibration.shape.pair_s, bench.live.launch_s)
 
 
 def choose_shape(bench: Bench, options: TuneOptions) -> BlockShape:
@@ -34,17 +37,13 @@ def calibrate(bench: Bench, shape: BlockShape, options: TuneOptions) -> Calibrat
     Raises StudyError when the script does not run with its own default.
     """
     bench.reporter.phase("calibrate", "measuring the default against itself")
-    durations_s: list[float] = []
     failures = 0
     while len(bench.log.of("calibrate", bench.default)) < options.calibrate_pairs:
         try:
             bench.pair("calibrate", bench.default, shape, trial=0)
-            durations_s.append(bench.live.pair_s)
         except TrialFailed as failure:
             failures += 1
             if failures >= options.max_crashes:
                 raise StudyError(f"the default itself cannot be measured: {failure}") from failure
     noise = noise_of(bench.log_ratios("calibrate", bench.default))
-    pair_s = statistics.median(durations_s) if durations_s else shape.pair_s
-    cost = Cost(pair_s, launch_s=bench.live.launch_s)
-    return Calibration(shape, noise, noise_floor(noise), cost)
+    return Calibration(shape, noise, noise_floor(noise))

@@ -11,7 +11,7 @@ from hvdtune.core.job import Closed
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape
+from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.live import ExitReport as ExitReport
 from hvdtune.tuner.live import LiveRun, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
@@ -151,7 +151,7 @@ def _decide(
         plan = plan_verify(
             options,
             calibration.noise,
-            calibration.cost,
+            current_cost(bench, calibration),
             bench.reporter.seconds_left,
             standing(bench, trial, calibration.noise).mean,
         )

@@ -6,6 +6,7 @@ once; whatever ends the script, the next measurement starts it anew.
 
 import contextlib
 import statistics
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
@@ -19,6 +20,7 @@ from hvdtune.tuner.progress import Clock, Reporter
 
 _POLL_S = 0.2
 _BARREN_LAUNCHES = 3
+_RECENT_PAIRS = 9
 
 
 class ExitReport(Protocol):
@@ -95,9 +97,17 @@ class LiveRun:
         self.launch = first_launch - 1
         self.launch_s = 0.0
         self.step_s = 0.0
-        self.pair_s = 0.0
+        self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
         self.repeated_blocks = 0
         self.world: World | None = None
+
+    @property
+    def pair_s(self) -> float | None:
+        """What a pair takes: the median of the latest, None before the first.
+
+        Of the latest, because a machine shared with others changes its pace within a study.
+        """
+        return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
 
     def require(self) -> None:
         """Start the script unless it is running; returns when its steps are warm.
@@ -129,7 +139,7 @@ class LiveRun:
         for letter in order:
             blocks.append(self._block(self._default if letter == "A" else setting, shape))
         self._crashes = self._barren = 0
-        self.pair_s = self._clock.now() - began
+        self._recent_pairs_s.append(self._clock.now() - began)
         return pair_times(order, blocks)
 
     def leave_with(self, setting: Setting) -> RunningJob | None:

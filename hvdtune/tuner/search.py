@@ -2,7 +2,7 @@
 
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import Calibration
+from hvdtune.tuner.calibrate import Calibration, current_cost
 from hvdtune.tuner.live import TrialFailed
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.plan import reserve_s, trial_pairs
@@ -40,9 +40,10 @@ def _pairs_for_next(
     bench: Bench, store: StudyStore, calibration: Calibration, options: TuneOptions
 ) -> int:
     left_s = bench.reporter.seconds_left
-    search_s = left_s - reserve_s(options, calibration.noise, calibration.cost, left_s)
+    cost = current_cost(bench, calibration)
+    search_s = left_s - reserve_s(options, calibration.noise, cost, left_s)
     trials_left = options.trials - store.measured_trials
-    return trial_pairs(options, calibration.noise, calibration.cost, search_s, trials_left)
+    return trial_pairs(options, calibration.noise, cost, search_s, trials_left)
 
 
 def _default_outcome(bench: Bench) -> Outcome:

@@ -121,8 +121,16 @@ class StudyStore:
             return _views(self._study.get_trials(deepcopy=False))
 
     def best(self) -> Estimate | None:
-        """The completed trial with the largest mean, the default included. For pruning only."""
-        complete = [trial for trial in self.trials() if trial.state == "complete"]
+        """The completed trial with the largest mean: for pruning, never for a verdict.
+
+        Without the default, whose A/A mean is noise around a gain known to be zero.
+        """
+        default = self._space.default
+        complete = [
+            trial
+            for trial in self.trials()
+            if trial.state == "complete" and trial.setting != default
+        ]
         if not complete:
             return None
         best = max(complete, key=lambda trial: trial.log_ratio)

@@ -15,7 +15,7 @@ def verify(
     good at does not decide. Raises TrialFailed when the setting makes the script fail.
     """
     bench.reporter.phase(
-        "verify", f"{plan.pairs} fresh pairs in {plan.launches} launches of the script"
+        "verify", f"{plan.pairs} fresh pairs, launches of the script: {plan.launches}"
     )
     done = len(bench.log.of("verify", setting))
     fresh = not plan.restart and done == 0

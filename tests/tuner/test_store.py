@@ -109,6 +109,17 @@ def test_one_seed_draws_the_same_settings(tmp_path: Path) -> None:
     assert drawn[:12] == drawn[12:]
 
 
+def test_the_best_is_never_the_default(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        store.tell(store.ask()[0], Outcome("complete", 0.02, 0.01, 8))
+        assert store.best() is None
+        store.tell(store.ask()[0], Outcome("complete", 0.01, 0.005, 8))
+        best = store.best()
+
+    assert best is not None
+    assert best.mean == pytest.approx(0.01)
+
+
 def test_a_second_tuner_is_kept_out(tmp_path: Path) -> None:
     with (
         StudyStore(tmp_path, space(), OPTIONS),

@@ -16,7 +16,7 @@ from simulated_job import DEFAULT, Script, SimulatedCluster, no_launch_gain
 
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import calibrate, choose_shape
+from hvdtune.tuner.calibrate import calibrate, choose_shape, current_cost
 from hvdtune.tuner.live import LiveRun
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
@@ -46,7 +46,9 @@ def one_verdict(script: Script, directory: Path) -> Verdict:
     with PairLog(directory / f"{script.seed}.jsonl") as log:
         bench = Bench(live, log, reporter, DEFAULT, seed=options.seed)
         found = calibrate(bench, choose_shape(bench, options), options)
-        plan = plan_verify(options, found.noise, found.cost, 80.0, script.gain(CANDIDATE))
+        plan = plan_verify(
+            options, found.noise, current_cost(bench, found), 80.0, script.gain(CANDIDATE)
+        )
         launches = verify(bench, CANDIDATE, found.shape, plan)
     return judge(CANDIDATE, DEFAULT, launches, found.floor)
 
