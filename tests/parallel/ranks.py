@@ -6,6 +6,7 @@ seconds of a fresh interpreter.
 
 import multiprocessing
 import os
+import pickle
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,10 @@ class Job:
     def pid(self, rank: int) -> int:
         return self.processes[rank].pid
 
+    def outcome(self, rank: int) -> Outcome:
+        """What this rank sent; EOFError if it died before."""
+        return pickle.loads(self.results[rank].recv_bytes())
+
     def outcomes(self, timeout_s: float = 60.0) -> list[Outcome]:
         """Every rank's outcome, in rank order; fails when a rank is still silent at the end."""
         done: dict[int, Outcome] = {}
@@ -51,14 +56,13 @@ class Job:
                     continue
                 del pending[rank]
                 try:
-                    done[rank] = connection.recv()
+                    done[rank] = self.outcome(rank)
                 except EOFError:
                     done[rank] = Outcome(rank)
                     self.tell_of_death(rank)
         for process in self.processes:
             process.join(timeout_s)
         return [done[rank] for rank in sorted(done)]
-
 
     def tell_of_death(self, rank: int) -> None:
         """What a launcher does: a rank that died before it joined cannot be missed otherwise."""
@@ -84,7 +88,8 @@ def _main(body: Callable[..., Any], config: Config, arguments: tuple, results: C
             hvd.shutdown()
     except BaseException as error:
         outcome = Outcome(config.rank, None, error, traceback.format_exc())
-    results.send(outcome)
+    # Plain pickle: multiprocessing's own would share tensors through a process that ends here.
+    results.send_bytes(pickle.dumps(outcome))
     results.close()
 
 

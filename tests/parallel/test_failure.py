@@ -58,7 +58,7 @@ def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
             outcomes = []
             for rank in (0, 2):
                 assert job.results[rank].poll(30.0)
-                outcomes.append(job.results[rank].recv())
+                outcomes.append(job.outcome(rank))
         finally:
             os.kill(job.pid(1), signal.SIGCONT)
         check_survivors(outcomes, victim=1)

@@ -43,19 +43,14 @@ def digest_of_every_setting(count, seed):
     for round_ in range(count):
         setting = random_setting(generator)
         if hvd.rank() == 0:
-            version = runtime.propose(setting)
-        while hvd.rank() == 0 and runtime.native().version() < version:
-            hvd.allreduce(torch.zeros(1), name="adopt")
-            hvd.broadcast_object(runtime.native().version() >= version, 0, "adopted")
-        while hvd.rank() != 0:
-            hvd.allreduce(torch.zeros(1), name="adopt")
-            if hvd.broadcast_object(None, 0, "adopted"):
-                break
+            runtime.propose(setting)
+        # The next cycle carries it to every rank.
+        hvd.allreduce(torch.zeros(1), name="adopt")
+        assert runtime.native().version() == round_ + 1
+        assert runtime.setting()["chunk_bytes"] == setting["chunk_bytes"]
         announce = list(range(len(tensors)))
         order.shuffle(announce)
-        handles = {
-            i: hvd.allreduce_async(tensors[i], name=f"t{i}", op=hvd.Sum) for i in announce
-        }
+        handles = {i: hvd.allreduce_async(tensors[i], name=f"t{i}", op=hvd.Sum) for i in announce}
         digest = hashlib.sha256()
         for i in range(len(tensors)):
             result = hvd.synchronize(handles[i])
@@ -90,9 +85,7 @@ def expected_digest(size, host_sizes):
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
-@pytest.mark.parametrize(
-    ("size", "hosts"), [(4, HOSTS), (3, None)], ids=["two-hosts", "one-host"]
-)
+@pytest.mark.parametrize(("size", "hosts"), [(4, HOSTS), (3, None)], ids=["two-hosts", "one-host"])
 def test_200_random_settings_give_identical_bits(size, hosts, transport):
     host_sizes = [2, 2] if hosts else [size]
     wanted = expected_digest(size, host_sizes)
