@@ -1,3 +1,3 @@
-from hvdtune.cli import main
+import hvdtune.cli
 
-main()
+hvdtune.cli.main()

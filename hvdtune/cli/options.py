@@ -128,7 +128,7 @@ class RunOptions:
         typer.Option(
             rich_help_panel=_TIMELINE,
             min=1,
-            help="Raw trace kept per rank, the oldest goes first. [default: all; 64 with --trials]",
+            help="Raw trace kept per rank, the oldest goes first. [default: all; 16 with --trials]",
         ),
     ] = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hvdtune.errors import UsageError
 from hvdtune.launch.plan import is_script
 
 
@@ -12,7 +13,7 @@ def split_command(words: Sequence[str], options: Mapping[str, bool]) -> tuple[li
 
     Before the command every option is ours, known or not. After a script (`*.py`) the known ones
     are ours and the others the script's; after any other command word nothing is ours. `--` ends
-    ours everywhere and is dropped.
+    ours everywhere and is dropped. Raises UsageError when an option lacks its value.
 
     Args:
         words: what follows `hvdtune run`.
@@ -21,18 +22,24 @@ def split_command(words: Sequence[str], options: Mapping[str, bool]) -> tuple[li
     ours: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
-        count = _known_words(rest[0], options) or 1
-        ours, rest = ours + rest[:count], rest[count:]
+        ours += _take(rest, _known_words(rest[0], options) or 1)
     if not rest or rest[0] == "--" or not is_script(rest[0]):
         return ours, rest[1:] if rest[:1] == ["--"] else rest
     command = [rest.pop(0)]
     while rest and rest[0] != "--":
         count = _known_words(rest[0], options)
         if count:
-            ours, rest = ours + rest[:count], rest[count:]
+            ours += _take(rest, count)
         else:
             command.append(rest.pop(0))
     return ours, command + rest[1:]
+
+
+def _take(rest: list[str], count: int) -> list[str]:
+    if len(rest) < count:
+        raise UsageError(f"option {rest[0]} needs a value")
+    taken, rest[:] = rest[:count], rest[count:]
+    return taken
 
 
 def _known_words(word: str, options: Mapping[str, bool]) -> int:

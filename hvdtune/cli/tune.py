@@ -28,7 +28,8 @@ from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import PAIRS_FILE
 
-_DEFAULT_TIMELINE_MB: Final = 64.0
+# Per rank; the merged trace is about four times as large.
+_DEFAULT_TIMELINE_MB: Final = 16.0
 _LAST_LINES: Final = 8
 
 
@@ -105,8 +106,8 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
         job_options, timeline_max_mb=options.timeline_max_mb or _DEFAULT_TIMELINE_MB
     )
     with ExitStack() as stack:
-        folder = stack.enter_context(_open_folder(options, plan, default))
         stack.enter_context(stop_signals())
+        folder = stack.enter_context(_open_folder(options, plan, default))
         try:
             return _study(options, plan, job_options, folder, default, tune_options)
         except Stopped as stop:
@@ -123,7 +124,8 @@ def _study(
     default: Setting,
     tune_options: TuneOptions,
 ) -> int:
-    with open_display(default) as display:
+    with ExitStack() as screen:
+        display = screen.enter_context(open_display(default))
         writers: list[Writer] = [display.write] if options.verbose else []
         with Launches(plan, default, job_options, folder, writers) as launches:
             study = Study(
@@ -134,28 +136,36 @@ def _study(
                 fingerprint=_fingerprint(plan),
             )
             result = run_study(study, folder.path, tune_options, display.show)
-            code = 0
-            job = launches.job
-            assert job is not None
-            if result.job is not None:
-                tell("the script goes on with this setting to its end")
-                report = job.wait()
-                code = report.returncode
-                if report.reason:
-                    complain(report.reason)
-            if job.write_error:
-                warn(job.write_error)
+            screen.close()
+            code = _follow(launches) if result.job is not None else 0
     _conclude(options, folder, launches, result.verdict.text)
     return code
 
 
+def _follow(launches: Launches) -> int:
+    assert launches.job is not None
+    try:
+        tell("the script goes on with this setting to its end")
+        report = launches.job.wait()
+    except Stopped as stop:
+        launches.close()
+        complain(str(stop))
+        return stop.exit_code
+    if report.reason:
+        complain(report.reason)
+    return report.returncode
+
+
 def _conclude(options: RunOptions, folder: RunFolder, launches: Launches, verdict: str) -> None:
+    assert launches.job is not None
+    if launches.job.write_error:
+        warn(launches.job.write_error)
     target = options.timeline_filename or folder.trace
     try:
         write_trace(folder.ranks(launches.number), target)
     except HvdtuneError as error:
         warn(f"no merged trace: {error}")
-    if launches.job is not None and not options.verbose:
+    if not options.verbose:
         print(f"last lines of rank 0 (launch {launches.number}):")
         for line in launches.job.tail(0)[-_LAST_LINES:]:
             print(f"    {line}")

@@ -80,7 +80,9 @@ def start_job(write_script: Callable[[str], str]) -> Iterator[StartJob]:
 def nothing_is_left() -> Iterator[None]:
     yield
     assert psutil.Process().children(recursive=True) == []
-    assert [thread.name for thread in threading.enumerate() if thread.name == "hvdtune-output"] == []
+    assert [
+        thread.name for thread in threading.enumerate() if thread.name == "hvdtune-output"
+    ] == []
 
 
 @pytest.fixture

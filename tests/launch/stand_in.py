@@ -10,10 +10,10 @@ import threading
 
 from hvdtune.core.job import Closed, Formed, JobEvent, Lost, RankAddress
 from hvdtune.core.knobs import Setting
+from hvdtune.launch.hosts import Host
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import terminal_writer
 from hvdtune.launch.plan import plan_slots
-from hvdtune.launch.hosts import Host
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 
 # What a rank's script does for hvd.init().
@@ -41,7 +41,7 @@ class StandInChannel:
 
     @property
     def address(self) -> str:
-        return "127.0.0.1:{}".format(self._server.getsockname()[1])
+        return f"127.0.0.1:{self._server.getsockname()[1]}"
 
     def propose(self, setting: Setting) -> int:
         raise NotImplementedError

@@ -3,6 +3,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -202,21 +203,39 @@ def test_descriptors_of_the_launcher_are_not_left_open(start_job):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+_FORMED = Ending((), (0, 1), frozenset(), formed=True, start_failure="", stopped=False)
+_TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
+
+
 @pytest.mark.parametrize(
-    ("codes", "order", "signalled", "formed", "failure", "stopped", "wanted"),
+    ("ending", "wanted"),
     [
-        ((0, 0), (0, 1), (), True, "", False, (0, "", 0)),
-        ((4, 3), (1, 0), (), True, "", False, (3, "rank 1 exited with code 3", 1)),
-        ((-15, 3), (1, 0), (0,), True, "", False, (3, "rank 1 exited with code 3", 1)),
-        ((1, -6), (1, 0), (), True, "", False, (134, "rank 1 was killed by SIGABRT", 1)),
-        ((-15, -15), (0, 1), (0, 1), False, "too late", False, (1, "too late", 0)),
-        ((1, 9), (1, 0), (), False, "too late", False, (9, "too late", 1)),
-        ((-15, -15), (0, 1), (0, 1), True, "", True, (143, "x.py was stopped", 0)),
-        ((5, -15), (0, 1), (1,), True, "", True, (5, "rank 0 exited with code 5", 0)),
+        (replace(_FORMED, codes=(0, 0)), (0, "", 0)),
+        (replace(_FORMED, codes=(4, 3), order=(1, 0)), (3, "rank 1 exited with code 3", 1)),
+        (
+            replace(_FORMED, codes=(-15, 3), order=(1, 0), signalled=frozenset({0})),
+            (3, "rank 1 exited with code 3", 1),
+        ),
+        (
+            replace(_FORMED, codes=(1, -6), order=(1, 0)),
+            (134, "rank 1 was killed by SIGABRT", 1),
+        ),
+        (
+            replace(_TOO_LATE, codes=(-15, -15), signalled=frozenset({0, 1})),
+            (1, "too late", 0),
+        ),
+        (replace(_TOO_LATE, codes=(1, 9), order=(1, 0)), (9, "too late", 1)),
+        (
+            replace(_FORMED, codes=(-15, -15), signalled=frozenset({0, 1}), stopped=True),
+            (143, "x.py was stopped", 0),
+        ),
+        (
+            replace(_FORMED, codes=(5, -15), signalled=frozenset({1}), stopped=True),
+            (5, "rank 0 exited with code 5", 0),
+        ),
     ],
 )
-def test_the_verdict_on_an_ending(codes, order, signalled, formed, failure, stopped, wanted):
-    ending = Ending(codes, order, frozenset(signalled), formed, failure, stopped)
+def test_the_verdict_on_an_ending(ending, wanted):
     assert judge(ending, "x.py") == wanted
 
 

@@ -1,0 +1,97 @@
+import subprocess
+import sys
+
+import pytest
+
+import hvdtune
+from hvdtune.cli import main
+
+
+def _run(capsys, *words):
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return end.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    return "train.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "fault"),
+    [
+        ("nonsense", 2, "No such command 'nonsense'"),
+        ("run", 2, "Missing argument 'SCRIPT'"),
+        ("run -np 0 train.py", 2, "'--num-proc' / '-np'"),
+        ("run -np two train.py", 2, "'--num-proc' / '-np'"),
+        ("run train.py -np", 2, "option -np needs a value"),
+        ("run --nope train.py", 2, "No such option: --nope"),
+        ("run absent.py", 2, "there is no script absent.py"),
+        ("run -np 2 absent-program", 2, "there is no program absent-program"),
+        ("run -H a:b train.py", 2, "-H: 'a:b' is not a host"),
+        ("run -H node7:2 train.py", 1, "host node7 is not this machine"),
+        ("run -np 5 -H localhost:4 train.py", 2, "the hosts have 4 slots"),
+        ("run -H localhost:1 --hostfile h train.py", 2, "-H or --hostfile, not both"),
+        ("run --hostfile absent train.py", 2, "--hostfile absent: No such file"),
+        ("run --transport rdma train.py", 2, "--transport"),
+        ("run --time-budget soon train.py", 2, "'soon' is not a time such as"),
+        ("run --time-budget 8m train.py", 2, "--time-budget needs --trials"),
+        ("run --knobs a train.py", 2, "--knobs needs --trials"),
+        ("run --trials 0 train.py", 2, "'--trials'"),
+        ("run --profile absent.yaml train.py", 2, "cannot read absent.yaml"),
+        ("run --timeline-filename no/dir/x.json train.py", 2, "--timeline-filename no/dir/x.json"),
+        ("timeline view", 2, "Missing argument 'PATH"),
+    ],
+)
+def test_a_users_mistake_is_one_line_with_the_right_code(capsys, script, words, code, fault):
+    got, out, err = _run(capsys, *words.split())
+    assert (got, out) == (code, "")
+    assert err.startswith("hvdtune: error: ") and err.count("\n") == 1
+    assert fault in err
+
+
+def test_the_rule_for_options_after_the_script_is_in_the_help(capsys):
+    code, out, _ = _run(capsys, "run", "--help")
+    text = " ".join(out.split())
+    assert code == 0
+    assert "after a *.py script those below are hvdtune's and all others the script's own" in text
+    assert "`--` ends hvdtune's options" in text
+    assert "--no-hierarchical-allreduce" in text
+
+
+def test_the_version_is_printed(capsys):
+    assert _run(capsys, "--version") == (0, f"hvdtune {hvdtune.__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(words):
+    program = (
+        "import sys; from hvdtune.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "typer" in loaded
+    assert loaded.isdisjoint({"numpy", "pandas", "optuna", "rich", "torch", "scipy", "dash"})
+    assert "hvdtune.core._native" not in done.stderr
+
+
+def test_a_missing_dashboard_is_one_line(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "dash", None)
+    monkeypatch.delitem(sys.modules, "hvdtune.dashboard.app", raising=False)
+    code, _, err = _run(capsys, "timeline", "view", str(tmp_path))
+    assert code == 1
+    assert err == "hvdtune: error: the dashboard needs dash: pip install 'hvdtune[dashboard]'\n"
+
+
+def test_a_trace_that_is_not_there_is_a_usage_error(capsys, tmp_path):
+    pytest.importorskip("dash")
+    code, _, err = _run(capsys, "timeline", "view", "--no-browser", str(tmp_path / "absent.json"))
+    assert code == 2
+    assert "absent.json" in err and err.count("\n") == 1

@@ -1,0 +1,63 @@
+import pytest
+
+from hvdtune.cli.display import PlainDisplay, headline, reading
+from hvdtune.tuner.progress import Progress
+
+_DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
+_SLOW = {"cycle_time_ms": 5.0, "chunk_bytes": 524288}
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress("start", seconds_left=480), "start, launch 0, 8m00s left"),
+        (
+            Progress("search", trial=3, trials=40, launch=1, seconds_left=65),
+            "search, trial 3/40, launch 1, 1m05s left",
+        ),
+    ],
+)
+def test_the_headline_says_where_the_study_stands(progress, text):
+    assert headline(progress) == text
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress("search"), ""),
+        (Progress("search", setting=_DEFAULT), "default"),
+        (
+            Progress("search", setting=_SLOW, gain_percent=-2.04, pairs=1),
+            "cycle_time_ms=5  -2.0 % (1 pair)",
+        ),
+        (
+            Progress(
+                "race",
+                setting=_SLOW,
+                gain_percent=3.21,
+                plus_minus_percent=1.1,
+                pairs=4,
+                steps_per_s=52.13,
+                best_gain_percent=4.0,
+            ),
+            "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best so far +4.0 %",
+        ),
+    ],
+)
+def test_the_reading_gives_gain_error_and_pairs(progress, text):
+    assert reading(progress, _DEFAULT) == text
+
+
+def test_plain_lines_come_per_trial_and_per_message(capfd):
+    display = PlainDisplay(_DEFAULT)
+    display.show(Progress("search", trials=2, message="up to 2 trials"))
+    for pairs in (1, 2, 3):
+        display.show(Progress("search", trials=2, setting=_SLOW, gain_percent=1.0, pairs=pairs))
+    display.show(Progress("search", trial=1, trials=2))
+    display.show(Progress("search", trial=1, trials=2, message="crashed", lines=("boom",)))
+    assert capfd.readouterr().err.splitlines() == [
+        "hvdtune: search, trial 0/2, launch 0, 0s left: up to 2 trials",
+        "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)",
+        "hvdtune: search, trial 1/2, launch 0, 0s left: crashed",
+        "    boom",
+    ]

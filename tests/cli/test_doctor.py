@@ -1,0 +1,54 @@
+import json
+import shutil
+import sys
+
+import pytest
+
+from hvdtune import doctor
+from hvdtune.cli import main
+from hvdtune.doctor import Finding, examine, render_text
+
+
+def test_json_has_every_finding_with_its_state(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--json"])
+    findings = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert end.value.code == 0
+    assert findings["shared memory"]["state"] == findings["TCP"]["state"] == "ok"
+    assert {"cores", "/dev/shm", "PyTorch", "TensorFlow", "MPI", "NCCL", "mpi4py"} <= set(findings)
+
+
+def test_what_is_absent_comes_with_advice():
+    text = render_text(
+        [
+            Finding("machine", "cores", "ok", "2 of 2"),
+            Finding("framework", "PyTorch", "absent", "", "pip install torch"),
+            Finding("machine", "native core", "missing", "", "install hvdtune again"),
+        ]
+    )
+    assert text.splitlines() == [
+        "machine",
+        "  ok      cores           2 of 2",
+        "",
+        "framework",
+        "  -       PyTorch",
+        "                          pip install torch",
+        "",
+        "machine",
+        "  MISSING native core",
+        "                          install hvdtune again",
+    ]
+
+
+def test_frameworks_are_found_without_being_imported():
+    loaded = set(sys.modules)
+    examine()
+    assert not {"torch", "tensorflow", "mpi4py.MPI"} & (set(sys.modules) - loaded)
+
+
+def test_a_compiler_that_does_not_answer_is_shown_as_such(monkeypatch, tmp_path):
+    mute = tmp_path / "c++"
+    mute.write_text("no program")
+    monkeypatch.setattr(shutil, "which", lambda name: str(mute) if name == "c++" else None)
+    compiler = next(finding for finding in doctor.examine() if finding.name == "C++ compiler")
+    assert compiler.detail == f"{mute}: does not answer --version"

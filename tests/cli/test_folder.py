@@ -1,0 +1,87 @@
+import json
+
+import pytest
+
+from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.errors import HvdtuneError, UsageError
+
+_TRAIN = RunIdentity(("train.py", "--lr", "1"), ("localhost",), {"knobs": None})
+
+
+def test_a_folder_tells_what_ran_in_it(tmp_path):
+    with RunFolder(tmp_path / "run", _TRAIN):
+        stored = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert stored["command"] == ["train.py", "--lr", "1"]
+
+
+def test_the_same_command_may_use_its_folder_again(tmp_path):
+    for _ in range(2):
+        with RunFolder(tmp_path, _TRAIN) as folder:
+            assert folder.path == tmp_path
+
+
+def test_another_commands_folder_is_refused(tmp_path):
+    with RunFolder(tmp_path, _TRAIN):
+        pass
+    with pytest.raises(UsageError, match="holds the run of another command"):
+        RunFolder(tmp_path, RunIdentity(("other.py",), ("localhost",)))
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    with RunFolder(tmp_path, _TRAIN), pytest.raises(HvdtuneError, match="another hvdtune"):
+        RunFolder(tmp_path, _TRAIN)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(HvdtuneError, match="cannot use the folder"):
+        RunFolder(tmp_path / "file" / "run", _TRAIN)
+
+
+def test_launches_are_numbered_by_their_logs(tmp_path):
+    with RunFolder(tmp_path, _TRAIN) as folder:
+        assert folder.next_launch() == 0
+        folder.log(0).touch()
+        folder.log(11).touch()
+        assert folder.next_launch() == 12
+
+
+def test_the_latest_unfinished_study_of_the_same_command_is_found(tmp_path):
+    for name, identity in (
+        ("first", _TRAIN),
+        ("second", _TRAIN),
+        ("done", _TRAIN),
+        ("other", RunIdentity(("other.py",), ("localhost",), {"knobs": None})),
+        ("searches-less", RunIdentity(_TRAIN.command, _TRAIN.hosts, {"knobs": "a"})),
+        ("no-study", RunIdentity(_TRAIN.command, _TRAIN.hosts)),
+    ):
+        RunFolder(tmp_path / name, identity).__exit__(None, None, None)
+    (tmp_path / "done" / "verdict.json").touch()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    assert latest_unfinished(_TRAIN, tmp_path) == tmp_path / "second"
+
+
+def test_a_study_that_is_being_worked_on_is_not_continued(tmp_path):
+    with RunFolder(tmp_path / "run", _TRAIN):
+        assert latest_unfinished(_TRAIN, tmp_path) is None
+
+
+def test_where_there_are_no_runs_none_is_found(tmp_path):
+    assert latest_unfinished(_TRAIN, tmp_path / "runs") is None
+
+
+def test_fresh_paths_differ_within_a_second(tmp_path):
+    paths = set()
+    for _ in range(3):
+        path = fresh_path("jobs/train.py", tmp_path)
+        path.mkdir()
+        paths.add(path)
+    assert len(paths) == 3
+    assert all(path.name.startswith("train-2") for path in paths)
+
+
+def test_only_files_that_are_there_are_listed(tmp_path):
+    with RunFolder(tmp_path, _TRAIN) as folder:
+        (tmp_path / "report.md").touch()
+        assert folder.files() == [(str(tmp_path / "report.md"), "report")]

@@ -1,0 +1,117 @@
+import json
+import signal
+
+import pytest
+
+pytest.importorskip("hvdtune.core._native")
+
+
+def test_a_job_runs_and_its_output_is_prefixed(hvdtune, script):
+    script("init(); print('rank', rank(), sys.argv[1:])")
+    run = hvdtune("run", "train.py", "--lr", "0.1", "-np", "2", "--cycle-time-ms", "2")
+    out, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+    assert sorted(out.splitlines()) == [
+        "[0]<stdout>:rank 0 ['--lr', '0.1']",
+        "[1]<stdout>:rank 1 ['--lr', '0.1']",
+    ]
+
+
+def test_knobs_reach_the_ranks(hvdtune, script):
+    script("import json; init(); print(json.dumps(native().setting()))")
+    options = ("--fusion-threshold-mb", "0.5", "--fix", "chunk_bytes=65536", "--cycle-time-ms", "3")
+    out, _ = hvdtune("run", *options, "train.py").communicate()
+    setting = json.loads(out.partition(">:")[2])
+    assert setting["fusion_threshold_bytes"] == 524288
+    assert (setting["chunk_bytes"], setting["cycle_time_ms"]) == (65536, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        ("--fix=cycle_time=3", "unknown knob cycle_time; the knobs are"),
+        ("--fix=cycle_time_ms", "is not of the form knob=value"),
+        ("--cycle-time-ms=99", "cycle_time_ms = 99 is out of range: 0 to 50 ms"),
+    ],
+)
+def test_knobs_that_cannot_be_are_one_line(hvdtune, script, option, fault):
+    script("init()")
+    run = hvdtune("run", option, "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 2
+    assert err.startswith("hvdtune: error: ") and err.count("\n") == 1 and fault in err
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "reason"),
+    [
+        ("init(); sys.exit(5 if rank() == 1 else 0)", 5, "rank 1 exited with code 5"),
+        ("init(); rank() == 1 and os.kill(os.getpid(), 9)", 137, "rank 1 was killed by SIGKILL"),
+        ("print('no init')", 1, "train.py ended without calling hvd.init(), so there was no job"),
+    ],
+)
+def test_a_failure_is_the_exit_code_and_one_line(hvdtune, script, body, code, reason):
+    script(body)
+    run = hvdtune("run", "-np", "2", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == code
+    assert err.splitlines()[-1] == f"hvdtune: error: {reason}"
+
+
+def test_ranks_that_never_call_init_are_ended_after_the_start_timeout(hvdtune, script):
+    script("time.sleep(600)")
+    run = hvdtune("run", "--start-timeout", "1", "-np", "2", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 1
+    assert err.startswith("hvdtune: error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "name"), [(signal.SIGINT, 130, "SIGINT"), (signal.SIGTERM, 143, "SIGTERM")]
+)
+def test_a_stopped_job_ends_with_everything_it_started(hvdtune, script, number, code, name):
+    script("init(); print('up'); time.sleep(600)")
+    run = hvdtune("run", "-np", "2", "train.py")
+    run.stdout.readline()
+    run.send_signal(number)
+    _, err = run.communicate()
+    assert (run.returncode, err) == (code, f"hvdtune: error: stopped by {name}\n")
+
+
+def test_a_trace_of_all_ranks_is_left(hvdtune, script, tmp_path):
+    script("init()\nfor _ in range(5): step()")
+    run = hvdtune("run", "-np", "2", "--timeline-filename", "trace.json", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 0, err
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events if event["ph"] == "X"} == {0, 1}
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "trace.json"}
+
+
+def test_a_run_folder_keeps_output_and_trace(hvdtune, script, tmp_path):
+    script("init(); step(); step(); print('kept')")
+    for _ in range(2):
+        run = hvdtune("run", "-o", "kept", "train.py")
+        assert run.communicate()[0] == "[0]<stdout>:kept\n"
+    left = {str(path.relative_to(tmp_path / "kept")) for path in (tmp_path / "kept").rglob("*.*")}
+    assert left == {
+        "run.json",
+        "trace.json",
+        "output/launch-0.log",
+        "output/launch-1.log",
+        "ranks/launch-0/rank-0.hvt",
+        "ranks/launch-1/rank-0.hvt",
+    }
+
+
+def test_loopback_aliases_are_hosts(hvdtune, script):
+    script(
+        "from hvdtune.core.runtime import cross_rank, local_rank\n"
+        "init(); print(rank(), local_rank(), cross_rank(), os.environ['HVDTUNE_HOST'])"
+    )
+    out, _ = hvdtune("run", "-H", "127.0.0.1:2,127.0.0.2:1", "train.py").communicate()
+    assert sorted(line.partition(">:")[2] for line in out.splitlines()) == [
+        "0 0 0 127.0.0.1",
+        "1 1 0 127.0.0.1",
+        "2 0 1 127.0.0.2",
+    ]

@@ -1,0 +1,58 @@
+import pytest
+
+from hvdtune.cli.split import split_command
+from hvdtune.errors import UsageError
+
+_OPTIONS = {
+    "-np": True,
+    "--num-proc": True,
+    "--lr-free": True,
+    "--seed": True,
+    "--verbose": False,
+    "--hierarchical": False,
+    "--no-hierarchical": False,
+    "--help": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "ours", "command"),
+    [
+        ("train.py", "", "train.py"),
+        ("-np 2 train.py --lr 0.1", "-np 2", "train.py --lr 0.1"),
+        ("train.py -np 2 --lr 0.1", "-np 2", "train.py --lr 0.1"),
+        ("train.py --lr 0.1 -np 2", "-np 2", "train.py --lr 0.1"),
+        ("-np 2 train.py --seed 7 data", "-np 2 --seed 7", "train.py data"),
+        ("-np=2 train.py --seed=7 x=1", "-np=2 --seed=7", "train.py x=1"),
+        ("--verbose train.py --no-hierarchical", "--verbose --no-hierarchical", "train.py"),
+        ("train.py --verbose=1", "", "train.py --verbose=1"),
+        ("train.py --seeds 3 --se 4", "", "train.py --seeds 3 --se 4"),
+        ("train.py -- --seed 7", "", "train.py --seed 7"),
+        ("train.py --seed 1 -- --seed 7 -- x", "--seed 1", "train.py --seed 7 -- x"),
+        ("-np 2 -- train.py --seed 7", "-np 2", "train.py --seed 7"),
+        ("-np 2 -- train.py -- --seed 7", "-np 2", "train.py -- --seed 7"),
+        ("-np 2 python train.py --seed 7", "-np 2", "python train.py --seed 7"),
+        ("bash -c train.py --verbose -np 3", "", "bash -c train.py --verbose -np 3"),
+        ("./train.sh --help", "", "./train.sh --help"),
+        ("--nope train.py", "--nope", "train.py"),
+        ("-np 2", "-np 2", ""),
+        ("train.py - --verbose", "--verbose", "train.py -"),
+        ("", "", ""),
+        ("--", "", ""),
+    ],
+)
+def test_options_of_ours_and_of_the_script(words, ours, command):
+    assert split_command(words.split(), _OPTIONS) == (ours.split(), command.split())
+
+
+def test_the_value_of_an_option_is_not_mistaken_for_the_command():
+    assert split_command(["--seed", "train.py", "run.py"], _OPTIONS) == (
+        ["--seed", "train.py"],
+        ["run.py"],
+    )
+
+
+@pytest.mark.parametrize("words", ["--seed", "train.py --seed", "--verbose -np"])
+def test_an_option_without_its_value_is_a_usage_error(words):
+    with pytest.raises(UsageError, match=f"option {words.split()[-1]} needs a value"):
+        split_command(words.split(), _OPTIONS)

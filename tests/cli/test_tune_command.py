@@ -1,0 +1,74 @@
+import json
+import signal
+
+import pytest
+
+pytest.importorskip("hvdtune.core._native")
+
+_STEPS = """
+init()
+for _ in range({steps}):
+    time.sleep(0.001)
+    step()
+print("accuracy 0.97")
+"""
+_TUNE = ("run", "--trials", "2", "--time-budget", "20s", "--knobs", "cycle_time_ms", "train.py")
+
+
+def test_a_study_leaves_a_verdict_and_all_its_files(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=20000))
+    run = hvdtune(*_TUNE, "-o", "study")
+    out, err = run.communicate()
+    assert run.returncode == 0, err
+    verdict = json.loads((tmp_path / "study" / "verdict.json").read_text())
+    assert f"verdict: {verdict['text']}" in out
+    assert "    accuracy 0.97" in out.splitlines()
+    for name in ("study.db", "pairs.jsonl", "profile.yaml", "report.md", "trace.json", "output"):
+        assert f"study/{name}" in out
+        assert (tmp_path / "study" / name).exists()
+    assert "accuracy 0.97" in (tmp_path / "study" / "output" / "launch-0.log").read_text()
+
+
+def test_a_study_that_was_stopped_is_continued_by_the_same_command(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=10**6))
+    run = hvdtune(*_TUNE)
+    assert any("calibrate" in line for line in iter(run.stderr.readline, ""))
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate()
+    assert run.returncode == 130
+    assert "the same command continues this study in runs/train-" in err
+    again = hvdtune(*_TUNE)
+    assert "continuing the unfinished study in runs/train-" in again.stderr.readline()
+    again.send_signal(signal.SIGTERM)
+    again.communicate()
+    assert again.returncode == 143
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_script_stopped_after_the_verdict_still_leaves_everything(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=10**6))
+    run = hvdtune(*_TUNE, "-o", "study", "--verbose")
+    assert any("goes on" in line for line in iter(run.stderr.readline, ""))
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate()
+    assert (run.returncode, err.splitlines()[0]) == (130, "hvdtune: error: stopped by SIGINT")
+    assert "verdict: " in out
+    assert (tmp_path / "study" / "trace.json").exists()
+
+
+def test_knobs_that_cannot_be_tuned_are_refused_before_anything_is_made(hvdtune, script, tmp_path):
+    script("init()")
+    run = hvdtune("run", "--trials", "2", "--knobs", "cache_capacity", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 2
+    assert err.startswith("hvdtune: error: cache_capacity cannot change in a live run")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_without_steps_is_one_line(hvdtune, script):
+    script("init(); print('nothing to do')")
+    run = hvdtune("run", "--trials", "2", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 1
+    assert err.splitlines()[-1].startswith("hvdtune: error: ")
+    assert "Traceback" not in err
