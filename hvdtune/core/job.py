@@ -111,6 +111,13 @@ class JobChannel:
         event = self._server.next_event(timeout_s)
         return None if event is None else event_from_dict(event)
 
+    def abort(self, why: str) -> None:
+        """Fails the start-up: ranks that wait for each other, or are still to come, raise `why`.
+
+        For a launcher that sees a rank end before it has joined. No effect on a formed job.
+        """
+        self._server.abort(why)
+
     def close(self) -> None:
         """Hang up; the ranks keep running with the setting they have."""
         self._server.close()

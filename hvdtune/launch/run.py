@@ -34,6 +34,7 @@ class Channel(Protocol):
     def address(self) -> str: ...
     def propose(self, setting: Setting) -> int: ...
     def next_event(self, timeout_s: float) -> JobEvent | None: ...
+    def abort(self, why: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -115,8 +116,7 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
     if failed:
         rank = min(failed)[1]
         code = ending.codes[rank]
-        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        return _shell_code(code), f"rank {rank} {how}", rank
+        return _shell_code(code), f"rank {rank} {_ending(code)}", rank
     if not ending.formed:
         return 1, f"{title} ended without calling hvd.init(), so there was no job", 0
     return 0, "", 0
@@ -134,7 +134,7 @@ class Job:
         self._output = Output(len(plan.slots), writers, options.tail_lines)
         self._children: list[subprocess.Popen[bytes]] = []
         self._pending: deque[JobEvent] = deque()
-        self._formed = self._closed = self._stopped = False
+        self._formed = self._closed = self._stopped = self._aborted = False
         self._start_failure = ""
         self._failed_at_s: float | None = None
         self._signalled: frozenset[int] = frozenset()
@@ -285,6 +285,7 @@ class Job:
         if not self._running():
             self._end()
             return
+        self._abort_if_it_cannot_form()
         if self._failed_at_s is None:
             if self._start_failure or any(child.returncode for child in self._children):
                 self._failed_at_s = time.monotonic()
@@ -294,6 +295,18 @@ class Job:
             self._end()
         elif failed_for_s > self._options.report_grace_s and not self._signalled:
             self._signal_ranks()
+
+    def _abort_if_it_cannot_form(self) -> None:
+        ended = [rank for rank, child in enumerate(self._children) if child.poll() is not None]
+        if self._aborted or not ended:
+            return
+        self._drain(0.0)
+        if self._formed:
+            return
+        # Nobody else can know: the rank may never have connected to anything.
+        self._aborted = True
+        how = _ending(self._children[ended[0]].returncode)
+        self.channel.abort(f"rank {ended[0]} {how} before all ranks had called hvd.init()")
 
     def _end(self) -> None:
         """Leaves no process and no descriptor, whatever the state."""
@@ -332,6 +345,10 @@ def _open_channel(key: bytes, ranks: int, start_timeout_s: float) -> Channel:
 
 def _shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
+
+
+def _ending(code: int) -> str:
+    return f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
 
 
 def _signal_name(number: int) -> str:

@@ -52,6 +52,9 @@ class StandInChannel:
         except queue.Empty:
             return None
 
+    def abort(self, why: str) -> None:
+        self._events.put(Lost(-1, why))
+
     def close(self) -> None:
         # Wakes accept(), which closing alone does not.
         self._server.shutdown(socket.SHUT_RDWR)

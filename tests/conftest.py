@@ -1,0 +1,35 @@
+import os
+import threading
+import time
+
+import psutil
+import pytest
+
+# Started once and kept by multiprocessing for the whole run.
+SERVERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
+
+
+def leftovers():
+    threads = {t.name for t in threading.enumerate() if not t.daemon}
+    children = set()
+    for child in psutil.Process().children(recursive=True):
+        try:
+            command = " ".join(child.cmdline())
+            if not any(server in command for server in SERVERS):
+                children.add(f"{child.pid} {command[:80]}")
+        except psutil.NoSuchProcess:
+            continue
+    return {"threads": threads, "children": children, "shm": set(os.listdir("/dev/shm"))}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    before = leftovers()
+    yield
+    for _ in range(50):
+        after = leftovers()
+        left = {kind: after[kind] - before[kind] for kind in after}
+        if not any(left.values()):
+            return
+        time.sleep(0.1)
+    pytest.fail(f"left behind: {left}")

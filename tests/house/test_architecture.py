@@ -1,0 +1,77 @@
+"""The floors of the house plan, and the documents that describe them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# A unit of csrc may include itself and these.
+FLOORS = {
+    "base": set(),
+    "wire": {"base"},
+    "timeline": {"base"},
+    "transport": {"base"},
+    "negotiate": {"base", "wire"},
+    "collective": {"base", "transport"},
+    "runtime": {"base", "wire", "timeline", "transport", "negotiate", "collective"},
+    "bindings": {"base", "timeline", "runtime"},
+}
+SOURCES = sorted([*ROOT.glob("csrc/**/*.h"), *ROOT.glob("csrc/**/*.cc")])
+
+
+def includes(path):
+    return re.findall(r'^#include "([\w/.]+)"', path.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_unit_includes_lower_floors_only(path):
+    unit = path.relative_to(ROOT / "csrc").parts[0]
+    for included in includes(path):
+        other = included.split("/")[0]
+        assert other == unit or other in FLOORS[unit], f"{unit} may not include {included}"
+
+
+def test_headers_form_no_cycle():
+    graph = {
+        str(path.relative_to(ROOT / "csrc")): includes(path)
+        for path in SOURCES
+        if path.suffix == ".h"
+    }
+
+    def visit(header, path):
+        assert header not in path, " -> ".join([*path, header])
+        for included in graph.get(header, []):
+            visit(included, [*path, header])
+
+    for header in graph:
+        visit(header, [])
+
+
+def test_decisions_are_pure_and_the_environment_has_one_reader():
+    for path in SOURCES:
+        text = path.read_text()
+        assert "getenv" not in text, path
+        if path.is_relative_to(ROOT / "csrc/negotiate"):
+            assert not re.search(r"now_ns\(\)|#include <(sys|poll|thread|mutex)", text), path
+    readers = [
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("hvdtune/**/*.py")
+        if re.search(r"os\.(environ|getenv)", path.read_text())
+    ]
+    assert readers == ["hvdtune/core/config.py"]
+
+
+def test_every_path_that_a_document_names_exists():
+    missing = []
+    for document in ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "DECISIONS.md"]:
+        text = (ROOT / document).read_text()
+        for name in re.findall(r"`((?:csrc|hvdtune|tests|studies|docs)/[\w./-]*)`", text):
+            if not (ROOT / name).exists():
+                missing.append(f"{document}: {name}")
+    assert missing == []
+
+
+def test_architecture_stays_short():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) < 200
