@@ -26,7 +26,11 @@ class StepLedger {
     Row& row = rows_[mark.step];
     row.report.durations_ns.resize(static_cast<size_t>(size_), 0);
     row.report.durations_ns[static_cast<size_t>(rank)] = mark.duration_ns;
-    if (++row.told < size_) return std::nullopt;
+    if (++row.told < size_) {
+      // A rank that never tells must not make the others' rows pile up.
+      if (rows_.size() > kMostOpen) rows_.erase(rows_.begin());
+      return std::nullopt;
+    }
     StepReport report = std::move(row.report);
     report.step = mark.step;
     // A rank that skips steps would leave rows behind for ever.
@@ -39,6 +43,8 @@ class StepLedger {
     StepReport report;
     int told = 0;
   };
+  static constexpr size_t kMostOpen = 4096;
+
   int size_;
   std::map<uint64_t, Row> rows_;
 };

@@ -1,7 +1,6 @@
 #include "runtime/knob_board.h"
 
 #include "check.h"
-#include "runtime/step_ledger.h"
 
 using namespace hvdtune;
 
@@ -45,24 +44,4 @@ TEST(an_interval_has_the_version_that_held_all_the_while) {
   CHECK_EQ(board.version_between(150, 200), -1);
   CHECK_EQ(board.version_between(150, 250), -1);
   CHECK_EQ(board.version_between(200, 250), 2);
-}
-
-TEST(a_step_is_reported_once_all_ranks_have_told) {
-  StepLedger ledger(2);
-  ledger.note_own(0, 3, 1000);
-  CHECK(!ledger.add(0, {0, 70}));
-  const auto report = ledger.add(1, {0, 90});
-  CHECK(report.has_value());
-  CHECK_EQ(report->step, 0U);
-  CHECK_EQ(report->version, 3);
-  CHECK_EQ(report->end_ns, 1000U);
-  CHECK(report->durations_ns == std::vector<uint64_t>({70, 90}));
-}
-
-TEST(steps_that_a_rank_left_out_are_forgotten) {
-  StepLedger ledger(2);
-  CHECK(!ledger.add(0, {0, 1}));
-  CHECK(!ledger.add(0, {1, 1}));
-  CHECK(ledger.add(1, {1, 1}).has_value());
-  CHECK(!ledger.add(1, {0, 1}));
 }
