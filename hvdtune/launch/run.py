@@ -110,6 +110,9 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
     ]
     if ending.stopped and not failed:
         return 128 + signal.SIGTERM, f"{title} was stopped", 0
+    never_joined = 1, f"{title} ended without calling hvd.init(), so there was no job", 0
+    if not ending.formed and not any(ending.codes):
+        return never_joined
     if ending.start_failure and not ending.formed:
         rank = min(failed)[1] if failed else 0
         return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
@@ -117,9 +120,7 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
         rank = min(failed)[1]
         code = ending.codes[rank]
         return _shell_code(code), f"rank {rank} {_ending(code)}", rank
-    if not ending.formed:
-        return 1, f"{title} ended without calling hvd.init(), so there was no job", 0
-    return 0, "", 0
+    return (0, "", 0) if ending.formed else never_joined
 
 
 class Job:
