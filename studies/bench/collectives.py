@@ -65,13 +65,13 @@ def measure(ranks: int, sizes: list[int], rounds: int) -> dict[str, dict[int, li
             "mpi": mpirun is not None,
             "store": f"{folder}/gloo",
             "results": f"{folder}/results.json",
+            "key_file": str(key_file),
         }
         command = [sys.executable, __file__, "--worker", json.dumps(task)]
         shared = {
             "HVDTUNE_SIZE": str(ranks),
             "HVDTUNE_HOST": "localhost",
             "HVDTUNE_RENDEZVOUS": channel.address,
-            "HVDTUNE_KEY_FILE": str(key_file),
             "OMP_NUM_THREADS": "1",
         }
         try:
@@ -107,7 +107,7 @@ def peers(task: dict[str, Any]) -> tuple[int, dict[str, Callable[[Any], Any]]]:
     import hvdtune.torch as hvd
     from hvdtune.core.config import Config
 
-    environ = worker_environ({})
+    environ = worker_environ({"HVDTUNE_KEY_FILE": task["key_file"]})
     reducers: dict[str, Callable[[Any], Any]] = {}
     if task["mpi"]:
         from mpi4py import MPI
