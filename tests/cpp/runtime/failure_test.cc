@@ -127,17 +127,21 @@ TEST(a_rank_that_shuts_down_is_named_to_those_who_wait) {
   }
 }
 
-// An exception between submit and wait, then the interpreter's exit: the others were promised the
-// data.
+// An exception between submit and the end of wait, then the interpreter's exit: the others were
+// promised the data.
 TEST(a_rank_that_shuts_down_without_waiting_leaves_nobody_hanging) {
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 60; ++round) {
     const int leaver = round % 3;
     Job job({.size = 3, .hosts = 1 + round % 2});
-    job.each([leaver](Runtime& runtime, int rank) {
+    job.each([leaver, round](Runtime& runtime, int rank) {
       std::vector<float> values(100'000, 1.0F);
       try {
         const Handle handle = submit_one(runtime, allreduce_of("async", values));
-        if (rank == leaver) return runtime.shutdown();
+        if (rank == leaver) {
+          // Leaves at any point from before the announcement to after the end.
+          runtime.wait(handle, std::chrono::microseconds(20 * round));
+          return runtime.shutdown();
+        }
         finish(runtime, handle);
         CHECK_EQ(values[99'999], 3.0F);
       } catch (const Error& error) {
