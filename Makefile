@@ -11,7 +11,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .PHONY: demo test check lint format cpp-test sanitize soak bench clean
 
 demo: $(VENV)/.demo
-	hvdtune run -np 2 --trials 40 --time-budget 8m -o $(RUN) studies/quickstart/train_torch.py
+	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py
 
 test: $(VENV)/.test cpp-test
 	python -m pytest

@@ -12,8 +12,8 @@ namespace hvdtune {
 
 enum class AllreduceAlgorithm : uint8_t { kCopy, kShared, kDirect, kHierarchical };
 
-// Pure: the same on every rank for the same arguments. `shared` says whether every host with
-// several ranks has an arena.
+// Pure: the same on every rank for the same arguments. `shared` says that this rank has an arena; a
+// mesh gives one to every host with several ranks, or to none.
 AllreduceAlgorithm choose_allreduce(const Topology& topology, bool homogeneous, bool shared,
                                     const Setting& setting);
 

@@ -13,7 +13,7 @@ enum Area : size_t { kPacked, kReceived, kResult };
 void reduce_chunk(Group& group, const Reduction& reduction, uint8_t* packed, uint8_t* result,
                   size_t count) {
   const size_t element = size_of(reduction.dtype);
-  const Share mine = share_of(count, group.size(), group.rank());
+  const Share mine = share_of(count, group.size(), group.rank(), element);
   const size_t mine_bytes = mine.count * element;
   uint8_t* received =
       group.scratch().take(kReceived, mine_bytes * static_cast<size_t>(group.size()));
@@ -25,7 +25,7 @@ void reduce_chunk(Group& group, const Reduction& reduction, uint8_t* packed, uin
       inputs.push_back(packed + mine.begin * element);
       continue;
     }
-    const Share theirs = share_of(count, group.size(), rank);
+    const Share theirs = share_of(count, group.size(), rank, element);
     uint8_t* into = received + mine_bytes * static_cast<size_t>(rank);
     inputs.push_back(into);
     transfers.push_back({&group.link(rank), packed + theirs.begin * element, theirs.count * element,
@@ -39,7 +39,7 @@ void reduce_chunk(Group& group, const Reduction& reduction, uint8_t* packed, uin
   transfers.clear();
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank == group.rank()) continue;
-    const Share theirs = share_of(count, group.size(), rank);
+    const Share theirs = share_of(count, group.size(), rank, element);
     transfers.push_back({&group.link(rank), result + mine.begin * element, mine_bytes,
                          result + theirs.begin * element, theirs.count * element});
   }

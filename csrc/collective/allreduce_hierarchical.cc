@@ -27,7 +27,7 @@ void reduce_share(Group& group, const Reduction& reduction, std::span<const uint
   const std::vector<int> cross = cross_ranks(group.topology());
   const int hosts = static_cast<int>(cross.size());
   const int me = group.topology().cross_rank;
-  const Share mine = share_of(share.count, hosts, me);
+  const Share mine = share_of(share.count, hosts, me, element);
 
   uint8_t* partial = group.scratch().take(kPartial, share.count * wide);
   group.observe(Phase::kReduce, share.count * element,
@@ -41,7 +41,7 @@ void reduce_share(Group& group, const Reduction& reduction, std::span<const uint
       partials.push_back(partial + mine.begin * wide);
       continue;
     }
-    const Share theirs = share_of(share.count, hosts, host);
+    const Share theirs = share_of(share.count, hosts, host, element);
     partials.push_back(received + mine.count * wide * static_cast<size_t>(host));
     transfers.push_back({&group.link(cross[static_cast<size_t>(host)]),
                          partial + theirs.begin * wide, theirs.count * wide, partials.back(),
@@ -56,7 +56,7 @@ void reduce_share(Group& group, const Reduction& reduction, std::span<const uint
   transfers.clear();
   for (int host = 0; host < hosts; ++host) {
     if (host == me) continue;
-    const Share theirs = share_of(share.count, hosts, host);
+    const Share theirs = share_of(share.count, hosts, host, element);
     transfers.push_back({&group.link(cross[static_cast<size_t>(host)]), out + mine.begin * element,
                          mine.count * element, out + theirs.begin * element,
                          theirs.count * element});
@@ -69,7 +69,7 @@ void through_arena(Group& group, const Reduction& reduction, const Payload& payl
   Arena& arena = *group.arena();
   const int parity = group.next_parity();
   const size_t element = size_of(reduction.dtype);
-  const Share share = share_of(bytes / element, arena.local_size(), arena.local_rank());
+  const Share share = share_of(bytes / element, arena.local_size(), arena.local_rank(), element);
   group.observe(Phase::kPack, bytes,
                 [&] { payload.pack(at, bytes, arena.slot(arena.local_rank(), parity)); });
   group.meet();

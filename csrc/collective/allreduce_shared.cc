@@ -45,7 +45,8 @@ class SharedAllreduce {
       if (ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
       group_.await_local();
       if (!ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
-      const Share mine = share_of(bytes / element_, arena_.local_size(), arena_.local_rank());
+      const Share mine =
+          share_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
       reduce(mine, parity, arena_.result(parity) + mine.begin * element_);
       group_.meet();
       unpack(at, bytes, arena_.result(parity));

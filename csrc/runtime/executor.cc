@@ -101,7 +101,9 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   run(members, setting);
   // Recorded before completion: a script that ends with its last tensor still has its record.
   if (recorder_.enabled()) record_execution(members, reason, received_ns, begin);
-  for (const Member& member : members) table_.complete(member.operation->request.name);
+  std::vector<std::shared_ptr<Operation>> done;
+  for (Member& member : members) done.push_back(std::move(member.operation));
+  table_.complete(done);
 }
 
 void Executor::run(std::span<const Member> members, const Setting& setting) {

@@ -54,22 +54,30 @@ std::shared_ptr<Operation> OperationTable::find(const std::string& name) const {
   return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
 }
 
-void OperationTable::finish(const std::string& name, std::optional<Error> error) {
+void OperationTable::finish_locked(const std::string& name, std::optional<Error> error) {
+  const auto handle = in_flight_.find(name);
+  if (handle == in_flight_.end()) return;
+  Entry& entry = entries_.at(handle->second);
+  entry.done = true;
+  entry.error = std::move(error);
+  in_flight_.erase(handle);
+}
+
+void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
   {
     const std::lock_guard lock(mutex_);
-    const auto handle = in_flight_.find(name);
-    if (handle == in_flight_.end()) return;
-    Entry& entry = entries_.at(handle->second);
-    entry.done = true;
-    entry.error = std::move(error);
-    in_flight_.erase(handle);
+    for (const auto& operation : operations) finish_locked(operation->request.name, std::nullopt);
   }
   done_.notify_all();
 }
 
-void OperationTable::complete(const std::string& name) { finish(name, std::nullopt); }
-
-void OperationTable::fail(const std::string& name, const Error& error) { finish(name, error); }
+void OperationTable::fail(const std::string& name, const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    finish_locked(name, error);
+  }
+  done_.notify_all();
+}
 
 void OperationTable::close(const Error& error) {
   {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -43,7 +44,8 @@ class OperationTable {
   bool has_new() const;
   // Null if no such name is in flight.
   std::shared_ptr<Operation> find(const std::string& name) const;
-  void complete(const std::string& name);
+  // All at once: a caller that waits for one of them most likely waits for the next as well.
+  void complete(std::span<const std::shared_ptr<Operation>> operations);
   void fail(const std::string& name, const Error& error);
   // Fails all in flight, and from then on add(), with `error`; each failure names its tensor. The
   // first close() stands.
@@ -65,7 +67,7 @@ class OperationTable {
     bool done = false;
     std::optional<Error> error;
   };
-  void finish(const std::string& name, std::optional<Error> error);
+  void finish_locked(const std::string& name, std::optional<Error> error);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
 

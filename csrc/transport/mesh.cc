@@ -268,10 +268,10 @@ bool StartUp::shares_memory(int rank) const {
 // The lower rank of a pair makes the memory, so the offers of local rank 0 reach all local ranks.
 void StartUp::share_memory() {
   const Topology& topology = mesh_.topology;
+  // Over the whole job, so that the ranks of every host choose the same algorithms.
+  const bool all = std::ranges::all_of(members_, &Member::shared_memory);
   for (const std::vector<int>& ranks : topology.hosts) {
     if (ranks.size() < 2 || !std::ranges::count(ranks, options_.rank)) continue;
-    const bool all = std::ranges::all_of(
-        ranks, [this](int rank) { return members_[static_cast<size_t>(rank)].shared_memory; });
     if (all && topology.local_rank == 0) {
       mesh_.arena = std::make_unique<Arena>(Arena::create(options_.arena_slot_bytes, ranks));
     }

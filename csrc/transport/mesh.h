@@ -28,7 +28,7 @@ struct MeshOptions {
   Key key{};
   uint32_t generation = 0;
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
-  bool shared_memory = true;  // within a host; used where all of its ranks have it on
+  bool shared_memory = true;                  // within a host
   size_t arena_slot_bytes = size_t{8} << 20;  // local rank 0's counts
 };
 
@@ -54,7 +54,8 @@ struct Mesh {
   std::vector<std::optional<Channel>> control;
   std::vector<std::optional<Channel>> health;
   std::optional<Channel> job;    // to the rendezvous server; empty without one
-  std::unique_ptr<Arena> arena;  // null where the host has one rank or no shared memory
+  std::unique_ptr<Arena> arena;  // null for a lone rank, or when any rank of the job has no
+                                 // shared memory
 };
 
 // Returns once every rank of the job is connected to every other. A process can do so again, also

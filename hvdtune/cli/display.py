@@ -1,4 +1,4 @@
-"""A study's progress on the terminal: two live lines there, plain lines elsewhere."""
+"""A study's progress on the terminal: live lines there, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def headline(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def reading(progress: Progress, default: Setting) -> str:
-    """What is being measured: setting, gain so far with its error, pairs, steps per second."""
+def reading(progress: Progress, default: Setting) -> list[str]:
+    """What is being measured: the setting; then gain so far with its error, pairs, steps/s."""
     if progress.setting is None:
-        return ""
-    parts = [describe(progress.setting, default)]
+        return []
+    parts: list[str] = []
     if progress.gain_percent is not None:
         error = progress.plus_minus_percent
         spread = "" if error is None else f" +- {error:.1f}"
@@ -50,7 +50,7 @@ def reading(progress: Progress, default: Setting) -> str:
         parts.append(f"{progress.steps_per_s:.1f} steps/s")
     if progress.best_gain_percent is not None:
         parts.append(f"best so far {progress.best_gain_percent:+.1f} %")
-    return "  ".join(parts)
+    return [line for line in (describe(progress.setting, default), "  ".join(parts)) if line]
 
 
 class PlainDisplay:
@@ -71,14 +71,14 @@ class PlainDisplay:
             self._print(progress, progress.message)
             for line in progress.lines[-5:]:
                 print(f"    {line}", file=sys.stderr)
-        self._pending = reading(progress, self._default)
+        self._pending = "  ".join(reading(progress, self._default))
 
     def _print(self, progress: Progress, text: str) -> None:
         print(f"hvdtune: {headline(progress)}: {text}", file=sys.stderr, flush=True)
 
 
 class LiveDisplay:
-    """Two lines at the bottom of the terminal; messages and output scroll above them.
+    """Three lines at the bottom of the terminal; messages and output scroll above them.
 
     Redrawn when there is news only: a clock would take time from the ranks being measured.
     """
@@ -95,7 +95,8 @@ class LiveDisplay:
             for line in progress.lines[-5:]:
                 self._console.print(Text(f"    {line}", style="dim"))
         lines = Text(headline(progress), style="bold", no_wrap=True, overflow="ellipsis")
-        lines.append("\n" + reading(progress, self._default), style="not bold")
+        for line in reading(progress, self._default):
+            lines.append("\n" + line, style="not bold")
         self._live.update(lines, refresh=True)
 
     def write(self, _: str, text: bytes) -> None:

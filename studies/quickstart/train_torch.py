@@ -91,7 +91,7 @@ def train(arguments: argparse.Namespace) -> None:
             loss.backward()
             optimizer.step()
             total += loss.item()
-        if hvd.rank() == 0 and (epoch + 1) % 10 == 0:
+        if hvd.rank() == 0 and (epoch + 1) % 20 == 0:
             print(f"epoch {epoch + 1:3d}  loss {total / steps:.4f}", flush=True)
 
     model.eval()
@@ -105,7 +105,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
     parser.add_argument("--lr", type=float, default=0.01, help="per rank")
     parser.add_argument("--seed", type=int, default=1)

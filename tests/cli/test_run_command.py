@@ -3,8 +3,6 @@ import signal
 
 import pytest
 
-pytest.importorskip("hvdtune.core._native")
-
 
 def test_a_job_runs_and_its_output_is_prefixed(hvdtune, script):
     script("init(); print('rank', rank(), sys.argv[1:])")

@@ -1,9 +1,12 @@
 import json
+import os
 import signal
+import time
 
+import psutil
 import pytest
 
-pytest.importorskip("hvdtune.core._native")
+pytestmark = pytest.mark.slow
 
 _STEPS = """
 init()
@@ -43,6 +46,27 @@ def test_a_study_that_was_stopped_is_continued_by_the_same_command(hvdtune, scri
     again.communicate()
     assert again.returncode == 143
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_study_whose_launcher_was_killed_loses_no_pair_and_leaves_no_process(
+    hvdtune, script, tmp_path
+):
+    script(_STEPS.format(steps=15_000))
+    run = hvdtune(*_TUNE, "-o", "study")
+    pairs = tmp_path / "study" / "pairs.jsonl"
+    while not pairs.exists() or pairs.read_text().count("\n") < 3:
+        assert run.poll() is None
+        time.sleep(0.05)
+    ranks = psutil.Process(run.pid).children(recursive=True)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert psutil.wait_procs(ranks, timeout=20)[1] == []
+    finished = pairs.read_text()
+    again = hvdtune(*_TUNE, "-o", "study")
+    _, err = again.communicate()
+    assert again.returncode == 0, err
+    assert pairs.read_text().startswith(finished)
+    assert (tmp_path / "study" / "verdict.json").exists()
 
 
 def test_a_script_stopped_after_the_verdict_still_leaves_everything(hvdtune, script, tmp_path):

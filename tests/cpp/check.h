@@ -45,8 +45,8 @@ struct Register {
 
 #define CHECK_EQ(left, right)                                          \
   do {                                                                 \
-    const auto& left_value = (left);                                   \
-    const auto& right_value = (right);                                 \
+    const auto left_value = (left);                                    \
+    const auto right_value = (right);                                  \
     if (!(left_value == right_value)) {                                \
       std::cerr << left_value << " != " << right_value << std::endl;   \
       hvdtune::testing::fail(__FILE__, __LINE__, #left " == " #right); \

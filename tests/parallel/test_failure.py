@@ -37,6 +37,7 @@ def check_survivors(outcomes, victim):
         assert outcome.error.tensor.startswith("allreduce.t"), outcome.trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_after_sigkill_every_survivor_names_the_rank_and_the_tensor(seed):
     generator = random.Random(seed)

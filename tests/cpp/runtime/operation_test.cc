@@ -33,7 +33,7 @@ TEST(a_group_is_added_as_a_whole_or_not_at_all) {
 TEST(a_name_is_free_again_once_done) {
   OperationTable table;
   const Handle first = table.add(named({"a"}))[0];
-  table.complete("a");
+  table.complete(std::vector{table.find("a")});
   const Handle second = table.add(named({"a"}))[0];
   CHECK(table.poll(first));
   CHECK(!table.poll(second));
@@ -54,7 +54,7 @@ TEST(a_failure_is_told_until_the_handle_is_released) {
 TEST(closing_fails_what_is_pending_and_what_comes) {
   OperationTable table;
   const std::vector<Handle> handles = table.add(named({"a", "b"}));
-  table.complete("a");
+  table.complete(std::vector{table.find("a")});
   table.close(Error(ErrorCode::kRankLost, "rank 1 is gone", 1));
   table.close(Error(ErrorCode::kShutdown, "too late to be the reason"));
   CHECK(table.poll(handles[0]));
@@ -78,7 +78,7 @@ TEST(no_completion_is_missed_by_a_waiting_thread) {
   std::jthread completer([&] {
     for (int done = 0; done < kRounds;) {
       for (const auto& operation : table.take_new()) {
-        table.complete(operation->request.name);
+        table.complete(std::vector{operation});
         ++done;
       }
       std::this_thread::yield();
