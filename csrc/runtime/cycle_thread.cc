@@ -175,7 +175,6 @@ Announce CycleThread::compose(uint64_t now) {
   announce.waiting = rank_waits();
   const bool use_cache = board_.setting().cache_enabled;
   for (const auto& operation : unannounced_) {
-    operation->announced_ns = now;
     const auto id = use_cache ? cache_.find(operation->request) : std::nullopt;
     operation->was_cached = id.has_value();
     if (id) {

@@ -27,7 +27,7 @@ struct Operation {
   Request request;
   const uint8_t* input = nullptr;  // the caller keeps this memory alive until done
   uint8_t* output = nullptr;       // null for allgather: the result is kept in `gathered`
-  uint64_t announced_ns = 0;
+  uint64_t announced_ns = 0;  // by the caller; the cycle thread may collect a while before it tells
   bool was_cached = false;
   std::unique_ptr<uint8_t[]> gathered;
   std::vector<int64_t> gathered_shape;

@@ -63,9 +63,11 @@ void Runtime::check(const Submission& submission) const {
 
 std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
   std::vector<Operation> operations;
+  const uint64_t now = now_ns();
   for (Submission& submission : submissions) {
     check(submission);
     Operation operation;
+    operation.announced_ns = now;
     operation.request = std::move(submission.request);
     operation.input = static_cast<const uint8_t*>(submission.input);
     operation.output = static_cast<uint8_t*>(submission.output);

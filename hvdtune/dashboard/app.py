@@ -44,8 +44,9 @@ def serve(
         server = make_server(
             host, bound, app.server, threaded=True, request_handler=_Quiet, fd=listener.fileno()
         )
-        _announce(host, f"http://{_in_link(host)}:{bound}/?token={token}", open_browser)
+        # From the link on, Ctrl-C is the way to end it.
         with contextlib.suppress(KeyboardInterrupt):
+            _announce(host, f"http://{_in_link(host)}:{bound}/?token={token}", open_browser)
             server.serve_forever()  # returns on Ctrl-C, its socket closed
     print("hvdtune dashboard: ended")
 
