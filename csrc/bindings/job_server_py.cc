@@ -53,6 +53,11 @@ struct ToDict {
     row["message"] = lost.message;
     return row;
   }
+  py::dict operator()(const JobLeft& left) const {
+    py::dict row = typed("left");
+    row["rank"] = left.rank;
+    return row;
+  }
   py::dict operator()(const JobClosed&) const { return typed("closed"); }
 };
 

@@ -44,6 +44,7 @@ void Negotiator::announce(int rank, const Announce& announce, uint64_t now_ns) {
     pending.in_full.emplace(rank, request);
     settle(request.name, pending);
   }
+  if (ready_.empty() && everybody_waits()) settle_conflicts();
   drop_retired();
 }
 
@@ -57,7 +58,7 @@ Negotiator::Pending& Negotiator::arrive(int rank, const std::string& name, uint6
     pending.ids.assign(static_cast<size_t>(size_), kNoCacheId);
     pending.first_ns = now_ns;
   }
-  if (pending.ids[static_cast<size_t>(rank)] != kNoCacheId || pending.in_full.contains(rank)) {
+  if (announced(pending, rank)) {
     throw Error(ErrorCode::kInternal,
                 "rank " + std::to_string(rank) + " announced tensor \"" + name + "\" twice", rank,
                 name);
@@ -72,6 +73,50 @@ void Negotiator::settle(const std::string& name, Pending& pending) {
   if (pending.count < size_) return;
   ready_.push_back(name);
   ready_bytes_ += bytes_of(request_of(pending, 0));
+}
+
+// Names are "operation.name". Ranks that wait for different operations under one name would wait
+// for ever: allreduce.x on some and allgather.x on all others.
+void Negotiator::settle_conflicts() {
+  std::map<std::string, std::vector<std::string>> by_stem;
+  for (const auto& [name, pending] : pending_)
+    by_stem[name.substr(name.find('.') + 1)].push_back(name);
+  for (const auto& [stem, names] : by_stem) {
+    if (!conflict(names)) continue;
+    std::string said;
+    for (const std::string& name : names) {
+      for (int rank = 0; rank < size_; ++rank) {
+        if (!announced(pending_.at(name), rank)) continue;
+        said += (said.empty() ? "rank " : ", rank ") + std::to_string(rank) + " announced " +
+                describe(request_of(pending_.at(name), rank));
+      }
+    }
+    for (const std::string& name : names) {
+      Response response;
+      const Pending& pending = pending_.at(name);
+      response.request = request_of(pending, pending.last_rank);
+      response.error = "tensor \"" + stem + "\" differs between ranks: " + said +
+                       "; every rank must call the same operation";
+      conflicts_.push_back(std::move(response));
+      pending_.erase(name);
+    }
+  }
+}
+
+// Whether each rank has announced exactly one of these.
+bool Negotiator::conflict(const std::vector<std::string>& names) const {
+  if (names.size() < 2) return false;
+  for (int rank = 0; rank < size_; ++rank) {
+    const auto count = std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+      return announced(pending_.at(name), rank);
+    });
+    if (count != 1) return false;
+  }
+  return true;
+}
+
+bool Negotiator::announced(const Pending& pending, int rank) {
+  return pending.ids[static_cast<size_t>(rank)] != kNoCacheId || pending.in_full.contains(rank);
 }
 
 const Request& Negotiator::request_of(const Pending& pending, int rank) const {
@@ -92,6 +137,8 @@ Ready Negotiator::take_ready(bool cache_enabled, uint64_t cycle) {
   }
   ready_.clear();
   ready_bytes_ = 0;
+  for (Response& response : conflicts_) batch.responses.push_back(std::move(response));
+  conflicts_.clear();
   return batch;
 }
 
@@ -184,7 +231,7 @@ std::vector<Stalled> Negotiator::stalled(uint64_t before_ns) const {
     if (pending.count == size_ || pending.first_ns >= before_ns) continue;
     Stalled stalled{name, {}, pending.first_ns};
     for (int rank = 0; rank < size_; ++rank) {
-      if (pending.ids[static_cast<size_t>(rank)] == kNoCacheId && !pending.in_full.contains(rank)) {
+      if (!announced(pending, rank)) {
         stalled.missing_ranks.push_back(rank);
       }
     }

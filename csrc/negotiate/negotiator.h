@@ -32,7 +32,7 @@ class Negotiator {
   void announce(int rank, const Announce& announce, uint64_t now_ns);
 
   bool has_pending() const { return !pending_.empty(); }
-  bool has_ready() const { return !ready_.empty(); }
+  bool has_ready() const { return !ready_.empty() || !conflicts_.empty(); }
   size_t ready_bytes() const { return ready_bytes_; }
   // Every rank has a thread blocked on a pending operation.
   bool everybody_waits() const;
@@ -60,7 +60,10 @@ class Negotiator {
 
   Pending& arrive(int rank, const std::string& name, uint64_t now_ns);
   void settle(const std::string& name, Pending& pending);
+  void settle_conflicts();
+  bool conflict(const std::vector<std::string>& names) const;
   const Request& request_of(const Pending& pending, int rank) const;
+  static bool announced(const Pending& pending, int rank);
   Response respond(const std::string& name, const Pending& pending, bool cache_enabled,
                    Ready& batch);
   void admit(Response& response, std::vector<const Request*> by_rank, Ready& batch);
@@ -71,6 +74,7 @@ class Negotiator {
   size_t capacity_;
   std::unordered_map<std::string, Pending> pending_;
   std::vector<std::string> ready_;
+  std::vector<Response> conflicts_;  // carry an error each
   size_t ready_bytes_ = 0;
   std::vector<bool> waiting_;
   std::vector<uint64_t> cycles_seen_;

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/schedule.h"
 #include "negotiate/fusion.h"
 #include "transport/socket.h"
 
@@ -110,6 +111,8 @@ void CycleThread::leave() {
 void CycleThread::run() {
   // A thread inherits rounding and the flushing of subnormals; sums must not depend on the caller.
   std::fesetenv(FE_DFL_ENV);
+  // It waits for its peers between chunks, beside threads that compute without a pause.
+  ask_for_short_slices();
   try {
     while (!leaving_.load()) {
       if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
@@ -342,6 +345,7 @@ bool CycleThread::has_departed(int rank) const {
 
 void CycleThread::depart(int rank) {
   if (is_coordinator()) {
+    tell_job(FrameKind::kLeft, encode(Notice{rank, ""}));
     Cycle cycle;
     cycle.number = cycles_applied_;
     cycle.setting_version = board_.version();

@@ -79,13 +79,14 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   for (const Response& response : responses) {
     const std::string& name = response.request.name;
     std::shared_ptr<Operation> operation = table_.find(name);
+    if (!response.error.empty()) {
+      // Ranks that disagree about the operation itself do not all know this name.
+      if (operation) table_.fail(name, Error(ErrorCode::kMismatch, response.error, -1, name));
+      continue;
+    }
     if (!operation) {
       throw Error(ErrorCode::kInternal,
                   "tensor \"" + name + "\" was negotiated but never announced", -1, name);
-    }
-    if (!response.error.empty()) {
-      table_.fail(name, Error(ErrorCode::kMismatch, response.error, -1, name));
-      continue;
     }
     if (response.cache_id != kNoCacheId && !response.compact) {
       cache_.remember(operation->request, response);

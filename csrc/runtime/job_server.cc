@@ -89,6 +89,8 @@ void JobServer::serve(Channel rank_0) {
         publish(decode_step_report(frame->payload));
       } else if (frame->kind == FrameKind::kAdopted) {
         publish(JobAdopted{static_cast<uint32_t>(decode_notice(frame->payload).subject)});
+      } else if (frame->kind == FrameKind::kLeft) {
+        publish(JobLeft{decode_notice(frame->payload).subject});
       } else if (frame->kind == FrameKind::kLost) {
         const Notice notice = decode_notice(frame->payload);
         publish(JobLost{notice.subject, notice.text});

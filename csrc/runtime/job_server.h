@@ -32,9 +32,12 @@ struct JobLost {
   int rank = -1;
   std::string message;
 };
+struct JobLeft {
+  int rank = -1;  // it has shut down in good order; so do all ranks at the end of a job
+};
 struct JobClosed {};  // rank 0 hung up; nothing follows
 
-using JobEvent = std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobClosed>;
+using JobEvent = std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobLeft, JobClosed>;
 
 struct JobServerOptions {
   Key key{};

@@ -27,8 +27,9 @@ enum class FrameKind : uint8_t {
   kStep,
   kAdopted,
   kPropose,
+  kLeft,
 };
-inline constexpr int kFrameKindCount = 9;
+inline constexpr int kFrameKindCount = 10;
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kFrameMacBytes = 16;

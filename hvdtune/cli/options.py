@@ -72,7 +72,10 @@ class RunOptions:
     heartbeat_timeout: Annotated[
         float | None,
         typer.Option(
-            "--heartbeat-timeout", min=1, help="Seconds until a silent rank is lost. [default: 30]"
+            "--heartbeat-timeout",
+            min=1,
+            max=86400,
+            help="Seconds until a silent rank is lost. [default: 30]",
         ),
     ] = None
     transport: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -29,6 +30,8 @@ def run(options: RunOptions) -> int:
     """Runs the job or the study that the options ask for; returns the exit code."""
     plan = plan_job(options)
     setting = chosen_setting(options)
+    if options.timeline_filename is not None and options.timeline_filename.is_dir():
+        raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")
     if options.trials is not None:
         from hvdtune.cli.tune import tune
 
@@ -52,6 +55,10 @@ def plan_job(options: RunOptions) -> JobPlan:
     return JobPlan(command, slots, options.command[0])
 
 
+def _whole(value: float) -> float:
+    return round(value) if math.isfinite(value) else value  # which validate() refuses
+
+
 def chosen_setting(options: RunOptions) -> dict[str, Value]:
     """The knobs named by --profile, then by their own options, then by --fix."""
     setting: dict[str, Value] = {}
@@ -61,7 +68,7 @@ def chosen_setting(options: RunOptions) -> dict[str, Value]:
         setting |= read_profile(options.profile).setting
     threshold = options.fusion_threshold_mb
     named: dict[str, Value | None] = {
-        "fusion_threshold_bytes": None if threshold is None else round(threshold * _MIB),
+        "fusion_threshold_bytes": None if threshold is None else _whole(threshold * _MIB),
         "cycle_time_ms": options.cycle_time_ms,
         "cache_capacity": options.cache_capacity,
         "hierarchical_allreduce": options.hierarchical_allreduce,

@@ -67,11 +67,18 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Left:
+    """A rank has shut down in good order, as all do at the end of a job."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
 class Closed:
     """Rank 0 hung up: the job is over."""
 
 
-JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Closed
+JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Closed
 
 
 class JobChannel:
@@ -138,6 +145,8 @@ def event_from_dict(event: Mapping[str, Any]) -> JobEvent:
             return Rejected(event["version"], event["reason"])
         case "lost":
             return Lost(event["rank"], event["message"])
+        case "left":
+            return Left(event["rank"])
         case "closed":
             return Closed()
         case other:

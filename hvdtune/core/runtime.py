@@ -23,6 +23,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 _lock = threading.Lock()
 _runtime: _native.Runtime | None = None  # guarded by _lock for writing
 _place: dict[str, Any] = {}
+_left_job = False  # a launcher forms a job once
 
 
 def init(comm: object = None, process_sets: object = None, config: Config | None = None) -> None:
@@ -40,9 +41,15 @@ def init(comm: object = None, process_sets: object = None, config: Config | None
     with _lock:
         if _runtime is not None:
             return
+        config = config or Config.from_environ()
+        if _left_job and config.rendezvous_port:
+            raise UsageError(
+                "hvd.init() after hvd.shutdown() is not supported in this version: a job is formed "
+                "once"
+            )
         from hvdtune.core import _native
 
-        runtime = _native.Runtime(_options(config or Config.from_environ()))
+        runtime = _native.Runtime(_options(config))
         _place = runtime.topology()
         _runtime = runtime
     atexit.register(shutdown)
@@ -73,9 +80,10 @@ def _options(config: Config) -> dict[str, Any]:
 
 def shutdown() -> None:
     """Leaves the job; operations still pending fail on every rank. Does nothing before `init`."""
-    global _runtime, _place
+    global _runtime, _place, _left_job
     with _lock:
         runtime, _runtime, _place = _runtime, None, {}
+        _left_job = _left_job or runtime is not None
     if runtime is not None:
         runtime.shutdown()
     atexit.unregister(shutdown)

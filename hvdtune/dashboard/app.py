@@ -40,7 +40,11 @@ def serve(
     with contextlib.closing(_listen(host, port)) as listener:
         bound = listener.getsockname()[1]
         token = secrets.token_urlsafe(32)
-        app = create_app([open_run(Path(path)) for path in paths], token, host=host)
+        runs = [open_run(Path(path)) for path in paths]
+        for run in runs:
+            for warning in run.trace.warnings:
+                print(f"hvdtune: warning: {run.title}: {warning}", file=sys.stderr)
+        app = create_app(runs, token, host=host)
         server = make_server(
             host, bound, app.server, threaded=True, request_handler=_Quiet, fd=listener.fileno()
         )

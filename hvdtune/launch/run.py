@@ -89,7 +89,8 @@ class Ending:
     """What is known when all ranks have ended.
 
     `codes` are the ranks' return codes (-N: killed by signal N), `order` the ranks in the order
-    of their ends, `signalled` those that the launcher itself ended.
+    of their ends, `signalled` those that the launcher itself ended. `gone` are the ranks in the
+    order in which the job lost them, `loss` what was said of a lost one.
     """
 
     codes: tuple[int, ...]
@@ -98,6 +99,8 @@ class Ending:
     formed: bool
     start_failure: str
     stopped: bool
+    gone: tuple[int, ...] = ()
+    loss: str = ""
 
 
 def judge(ending: Ending, title: str) -> tuple[int, str, int]:
@@ -117,10 +120,19 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
         rank = min(failed)[1] if failed else 0
         return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
     if failed:
-        rank = min(failed)[1]
-        code = ending.codes[rank]
-        return _shell_code(code), f"rank {rank} {_ending(code)}", rank
+        return _blame([rank for _, rank in sorted(failed)], ending)
     return (0, "", 0) if ending.formed else never_joined
+
+
+def _blame(failed: list[int], ending: Ending) -> tuple[int, str, int]:
+    """The rank that failed first is the one the job lost first: the others fail because of it,
+    and may well end before it."""
+    rank = next((rank for rank in ending.gone if rank in failed), failed[0])
+    code = ending.codes[rank]
+    reason = f"rank {rank} {_ending(code)}"
+    if ending.loss and rank not in ending.gone:
+        reason = f"{reason} because {ending.loss}"
+    return _shell_code(code), reason, rank
 
 
 class Job:
@@ -135,6 +147,8 @@ class Job:
         self._output = Output(len(plan.slots), writers, options.tail_lines)
         self._children: list[subprocess.Popen[bytes]] = []
         self._pending: deque[JobEvent] = deque()
+        self._gone: list[int] = []
+        self._loss = ""
         self._formed = self._closed = self._stopped = self._aborted = False
         self._start_failure = ""
         self._failed_at_s: float | None = None
@@ -256,7 +270,7 @@ class Job:
         return variables | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
-        from hvdtune.core.job import Closed, Formed, Lost
+        from hvdtune.core.job import Closed, Formed, Left, Lost
 
         event = self.channel.next_event(timeout_s)
         match event:
@@ -266,6 +280,11 @@ class Job:
                 self._closed = True
             case Lost(message=message) if not self._formed:
                 self._start_failure = self._start_failure or message
+            case Lost(rank=rank, message=message):
+                self._gone.append(rank)
+                self._loss = self._loss or message
+            case Left(rank=rank):
+                self._gone.append(rank)
         return event
 
     def _drain(self, timeout_s: float) -> None:
@@ -325,6 +344,8 @@ class Job:
             formed=self._formed,
             start_failure=self._start_failure,
             stopped=self._stopped,
+            gone=tuple(self._gone),
+            loss=self._loss,
         )
         code, reason, rank = judge(ending, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank))

@@ -28,6 +28,10 @@ class TorchAdapter:
     """Implements hvdtune.core.adapter.Adapter for dense tensors in host memory."""
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.Tensor):
+            raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
         return tensor.detach().contiguous()
 
     def buffer(self, tensor: torch.Tensor) -> Buffer:

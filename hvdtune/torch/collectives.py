@@ -35,10 +35,13 @@ def _reduction(
         raise UsageError("give either average= or op=, not both")
     if op is None:
         op = Sum if average is False else Average
+    if op not in list(ReduceOp):
+        raise UsageError(f"op={op} is none of hvd.Average, Sum, Min, Max, Product")
     return Reduction(ReduceOp(op), prescale, postscale)
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = ADAPTER.contiguous(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 

@@ -11,16 +11,16 @@ class Compressor:
     wire_dtype: torch.dtype | None = None
 
     @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
         """The tensor to send, and what `decompress` needs to undo it."""
         if cls.wire_dtype is None or not tensor.dtype.is_floating_point:
-            return tensor, tensor.dtype
+            return tensor, None
         return tensor.to(cls.wire_dtype), tensor.dtype
 
     @classmethod
-    def decompress(cls, tensor: torch.Tensor, context: torch.dtype) -> torch.Tensor:
+    def decompress(cls, tensor: torch.Tensor, context: torch.dtype | None) -> torch.Tensor:
         """The received tensor in its original dtype."""
-        return tensor.to(context)
+        return tensor if context is None else tensor.to(context)
 
 
 class FP16Compressor(Compressor):

@@ -11,6 +11,7 @@ import torch
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, synchronize
 from hvdtune.core.gradients import GradientBook, check_names
+from hvdtune.errors import UsageError
 from hvdtune.torch.collectives import Average, allreduce_async_
 from hvdtune.torch.compression import Compression, Compressor
 
@@ -38,6 +39,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     """
 
     def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Self:
+        if isinstance(optimizer, DistributedOptimizer):
+            raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
         wrapped = type(optimizer)
         kind = type(wrapped.__name__, (cls, wrapped), {})
         return cast(Self, object.__new__(kind))
@@ -56,8 +59,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
         self._compression = compression
         self._op = ReduceOp(op)
         self._book: GradientBook[torch.Tensor] = GradientBook(backward_passes_per_step)
-        self._contexts: dict[torch.Tensor, tuple[torch.Tensor, torch.dtype]] = {}
-        self._synchronized = False
+        self._contexts: dict[torch.Tensor, tuple[torch.Tensor, torch.dtype | None]] = {}
         self._should_synchronize = True
         if runtime.size() > 1:
             for parameter in self._trained():
@@ -74,6 +76,11 @@ class DistributedOptimizer(torch.optim.Optimizer):
     def _send(self, parameter: torch.Tensor) -> None:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
+        if parameter.grad.layout is not torch.strided:
+            raise UsageError(
+                f"the gradient of {self._names[parameter]} is sparse, which is not supported in "
+                "this version; use a dense one (nn.Embedding(sparse=False))"
+            )
         packed, context = self._compression.compress(parameter.grad.contiguous())
         self._contexts[parameter] = (packed, context)
         handle = allreduce_async_(packed, name=self._names[parameter], op=self._op)
@@ -101,7 +108,6 @@ class DistributedOptimizer(torch.optim.Optimizer):
                 result = self._compression.decompress(packed, context)
                 if parameter.grad is not result:
                     cast(torch.Tensor, parameter.grad).copy_(result)
-        self._synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -113,13 +119,27 @@ class DistributedOptimizer(torch.optim.Optimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Waits for the combined gradients, then takes the wrapped optimizer's step."""
-        if self._should_synchronize:
-            self.synchronize()
-        self._synchronized = False
-        result = super().step(closure)
+        """Waits for the combined gradients, then takes the wrapped optimizer's step.
+
+        With a closure, the gradients of each of its evaluations are combined. It must compute as
+        often on every rank.
+        """
+        if closure is None:
+            if self._should_synchronize:
+                self.synchronize()
+            result = super().step()
+        else:
+            result = super().step(self._combining(closure))
         runtime.mark_step()
         return result
+
+    def _combining(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            return loss
+
+        return evaluate
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's. Raises RuntimeError while gradients are in flight."""

@@ -163,7 +163,12 @@ def _decide(
         else:
             return judge(trial.setting, bench.default, launches, calibration.floor)
     tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
-    reason = "every candidate made the script fail" if ranked else f"{tried} tried, none faster"
+    if ranked:
+        reason = "the default is kept: every candidate made the script fail"
+    elif tried == 0:
+        reason = "the default is kept: no other setting was measured"
+    else:
+        reason = f"no setting beats the default: {tried} tried, none faster"
     return keep_default(bench.default, calibration.floor, reason)
 
 

@@ -270,8 +270,8 @@ class LiveRun:
             raise StudyError(f"the script ended without {waited_for}")
         if self._barren >= _BARREN_LAUNCHES:
             raise StudyError(
-                f"the script ended {self._barren} times before one pair was measured; "
-                "let it take more steps"
+                f"{self._barren} launches of the script in a row ended before a pair was measured "
+                "in them; let it take more steps"
             )
         raise ScriptEnded
 

@@ -77,6 +77,8 @@ def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not a text file") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply to be a profile") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""

@@ -83,9 +83,9 @@ def judge(
 
 
 def keep_default(default: Setting, floor: float, reason: str) -> Verdict:
-    """The verdict when no candidate was left to verify."""
+    """The verdict when no candidate was left to verify. It claims nothing about other settings."""
     floor_percent = to_percent(floor)
-    text = f"no setting beats the default by more than {floor_percent:.1f} % ({reason})"
+    text = f"{reason} (A/A floor {floor_percent:.1f} %)"
     return Verdict(
         kind="default",
         setting=dict(default),

@@ -120,6 +120,20 @@ def test_a_mismatch_raises_on_every_rank_names_tensor_and_ranks_and_ends_nothing
         assert after == 2.0
 
 
+def different_operations():
+    call = hvd.allgather if hvd.rank() == 1 else hvd.allreduce
+    with pytest.raises(MismatchError) as caught:
+        call(torch.ones(2), name="grad")
+    return str(caught.value), hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+
+
+def test_different_operations_under_one_name_fail_on_every_rank_instead_of_hanging():
+    for message, after in run(different_operations, 3):
+        assert "rank 1 announced allgather float32 [2]" in message
+        assert "rank 2 announced allreduce(average) float32 [2]" in message
+        assert after == 3.0
+
+
 def misuse():
     messages = []
     handle = hvd.allreduce_async(torch.ones(1), name="twice")
@@ -137,6 +151,9 @@ def misuse():
         lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)),
         lambda: hvd.allreduce_(torch.ones(4, 4).t()[1:]),
         lambda: hvd.allreduce(torch.ones(1), op=hvd.Adasum),
+        lambda: hvd.allreduce(torch.ones(1), op=99),
+        lambda: hvd.allreduce([1.0]),
+        lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),
     ):
         with pytest.raises(UsageError) as usage:
             call()

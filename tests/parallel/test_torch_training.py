@@ -56,6 +56,35 @@ def test_two_ranks_train_as_one_process_does_on_all_data(kind):
     assert first[1]
 
 
+def train_with_closure(kind):
+    model = make_model(seed=0)
+    base = (
+        torch.optim.LBFGS(model.parameters(), max_iter=3)
+        if kind == "lbfgs"
+        else torch.optim.SGD(model.parameters(), lr=0.05)
+    )
+    optimizer = hvd.DistributedOptimizer(base, named_parameters=model.named_parameters())
+    inputs, targets = data()
+    share = slice(hvd.rank(), None, hvd.size())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(inputs[share]), targets[share])
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    return [p.detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "lbfgs"])
+def test_a_closure_s_gradients_are_combined(kind):
+    first, second = run(train_with_closure, 2, kind)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not torch.equal(first[0], make_model(seed=0)[0].weight)
+
+
 def accumulate():
     model = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.zeros_(model.weight)
@@ -147,6 +176,8 @@ def misuse():
             torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=[("w", model.weight)]
         )
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+    with pytest.raises(UsageError, match="already"):
+        hvd.DistributedOptimizer(optimizer)
     model(torch.ones(1, 1)).sum().backward()
     with pytest.raises(RuntimeError, match="zero_grad"):
         optimizer.zero_grad()

@@ -136,7 +136,10 @@ def test_a_setting_that_stalls_the_run_fails_its_trial() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "message"),
-    [(0, "the script ended without an optimizer step"), (50, "ended 3 times before one pair")],
+    [
+        (0, "the script ended without an optimizer step"),
+        (50, "3 launches of the script in a row ended before a pair"),
+    ],
 )
 def test_a_script_too_short_to_measure_is_reported(steps: int, message: str) -> None:
     live, _, _ = make(Script(steps_per_launch=steps))
