@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/schedule.h"
 #include "negotiate/fusion.h"
 #include "transport/socket.h"
 
@@ -111,8 +110,6 @@ void CycleThread::leave() {
 void CycleThread::run() {
   // A thread inherits rounding and the flushing of subnormals; sums must not depend on the caller.
   std::fesetenv(FE_DFL_ENV);
-  // It waits for its peers between chunks, beside threads that compute without a pause.
-  ask_for_short_slices();
   try {
     while (!leaving_.load()) {
       if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
