@@ -86,7 +86,7 @@ def _trials(trials: Sequence[TrialView], default: Setting) -> str:
         "",
         "Gains of trials are single readings under selection: only the verification counts.",
         "",
-        "| trial | gain % | +- | pairs | state | setting |",
+        "| trial | gain % | +- 2 s.e. | pairs | state | setting |",
         "|---|---|---|---|---|---|",
     ]
     for trial in measured:

@@ -32,8 +32,8 @@ class Estimate:
 
     @property
     def plus_minus_percent(self) -> float:
-        """Half the interval's width in percent points."""
-        return 100.0 * (self.high - self.low) / 2.0
+        """Two standard errors in percent points: what progress and report show of a trial."""
+        return 200.0 * self.stderr
 
 
 @dataclass(frozen=True)
