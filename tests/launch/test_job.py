@@ -249,3 +249,24 @@ def test_a_setting_becomes_variables():
 
 def test_python_scripts_run_under_this_interpreter(start_job):
     assert start_job("init(); print(sys.executable)", ranks=1).wait().tail == (sys.executable,)
+
+
+@pytest.mark.parametrize(
+    ("ending", "wanted"),
+    [
+        (replace(_FORMED, codes=(1, 7), gone=(1, 0)), (7, "rank 1 exited with code 7", 1)),
+        (replace(_FORMED, codes=(1, -9), gone=(1,)), (137, "rank 1 was killed by SIGKILL", 1)),
+        (
+            replace(
+                _FORMED,
+                codes=(1, -9),
+                signalled=frozenset({1}),
+                gone=(1,),
+                loss="rank 1 has not answered",
+            ),
+            (1, "rank 0 exited with code 1 because rank 1 has not answered", 0),
+        ),
+    ],
+)
+def test_the_rank_that_the_job_lost_first_is_blamed(ending, wanted):
+    assert judge(ending, "x.py") == wanted
