@@ -1,3 +1,4 @@
+import contextlib
 import os
 import threading
 import time
@@ -13,12 +14,10 @@ def leftovers():
     threads = {t.name for t in threading.enumerate() if not t.daemon}
     children = set()
     for child in psutil.Process().children(recursive=True):
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             command = " ".join(child.cmdline())
             if not any(server in command for server in SERVERS):
                 children.add(f"{child.pid} {command[:80]}")
-        except psutil.NoSuchProcess:
-            continue
     return {"threads": threads, "children": children, "shm": set(os.listdir("/dev/shm"))}
 
 
