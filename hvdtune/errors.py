@@ -6,6 +6,7 @@
     |-- CollectiveError       a collective did not complete (Horovod's HorovodInternalError)
     |   |-- RankLostError     a rank exited, was killed or stopped answering
     |   |-- MismatchError     ranks disagree about a tensor's shape, dtype or operation
+    |   |-- HangError         nothing moved for the abort time; `rank` is why
     |   |-- ShutdownError     the runtime was shut down while the operation was pending
     |   `-- DuplicateNameError  a tensor of this name is already in flight on this rank
     |-- TraceFormatError      a trace file could not be read
@@ -47,6 +48,10 @@ class RankLostError(CollectiveError):
 
 class MismatchError(CollectiveError):
     """Ranks announced one tensor with different shapes, dtypes, operations or roots."""
+
+
+class HangError(CollectiveError):
+    """Operations waited for HVDTUNE_HANG_ABORT_S and nobody who computes could have ended that."""
 
 
 class ShutdownError(CollectiveError):

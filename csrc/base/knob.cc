@@ -29,6 +29,18 @@ constexpr Knob knob(std::string_view name, KnobKind kind, std::string_view unit,
   return {name, kind, unit, low, high, log_scale, scope, min_hosts, doc, &get<Field>, &set<Field>};
 }
 
+constexpr std::array<std::string_view, 7> kAllreduceChoices = {
+    "auto", "direct", "doubling", "chain", "ring", "halving_doubling", "tree"};
+
+template <auto Field>
+constexpr Knob category(std::string_view name, std::span<const std::string_view> choices,
+                        int min_hosts, std::string_view doc) {
+  Knob row = knob<Field>(name, KnobKind::kCategory, "", 0, static_cast<double>(choices.size() - 1),
+                         false, KnobScope::kLive, min_hosts, doc);
+  row.choices = choices;
+  return row;
+}
+
 constexpr std::array kKnobs = {
     knob<&Setting::fusion_threshold_bytes>(
         "fusion_threshold_bytes", KnobKind::kInt, "bytes", 0, 512 * kMiB, true, KnobScope::kLive, 1,
@@ -44,16 +56,34 @@ constexpr std::array kKnobs = {
     knob<&Setting::hierarchical_allreduce>("hierarchical_allreduce", KnobKind::kBool, "", 0, 1,
                                            false, KnobScope::kLive, 2,
                                            "Reduce within each host first, then across hosts."),
+    knob<&Setting::hierarchical_allgather>(
+        "hierarchical_allgather", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
+        "Send each block once to every other host and share it out there."),
+    knob<&Setting::torus_allreduce>(
+        "torus_allreduce", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
+        "Reduce over links along the ranks of a host, then along the ranks with the same place on "
+        "each host."),
+    category<&Setting::allreduce_algorithm>(
+        "allreduce_algorithm", kAllreduceChoices, 1,
+        "How an allreduce travels; ring, halving_doubling and tree add in an order of their own, "
+        "so that the last bits of a sum differ."),
     knob<&Setting::cache_enabled>(
         "cache_enabled", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 1,
         "Announce a tensor seen before by its number instead of its full description."),
     knob<&Setting::cache_capacity>("cache_capacity", KnobKind::kInt, "entries", 0, 65536, true,
                                    KnobScope::kReinit, 1,
                                    "How many tensors the response cache remembers."),
+    knob<&Setting::channels>("channels", KnobKind::kInt, "streams", 1, 16, true, KnobScope::kReinit,
+                             2,
+                             "How many connections a link between hosts is spread over, for "
+                             "networks that limit each."),
 };
 
 std::string number(const Knob& knob, double value) {
   if (knob.kind == KnobKind::kBool) return value != 0 ? "true" : "false";
+  if (knob.kind == KnobKind::kCategory) {
+    return "\"" + std::string(knob.choices[static_cast<size_t>(value)]) + "\"";
+  }
   std::ostringstream out;
   out.precision(17);
   if (knob.kind == KnobKind::kInt) {
@@ -73,6 +103,16 @@ const Knob* find_knob(std::string_view name) {
     if (knob.name == name) return &knob;
   }
   return nullptr;
+}
+
+double choice_value(const Knob& knob, std::string_view choice) {
+  std::string known;
+  for (size_t i = 0; i < knob.choices.size(); ++i) {
+    if (knob.choices[i] == choice) return static_cast<double>(i);
+    known.append(known.empty() ? "" : ", ").append(knob.choices[i]);
+  }
+  throw Error(ErrorCode::kUsage, std::string(knob.name) + " = " + std::string(choice) +
+                                     " is none of its choices: " + known);
 }
 
 void set_knob(Setting& setting, std::string_view name, double value) {

@@ -10,19 +10,35 @@
 
 namespace hvdtune {
 
+// kAuto chooses among those that keep the canonical order of additions; kRing, kHalvingDoubling and
+// kTree do not.
+enum class AllreduceChoice : uint8_t {
+  kAuto,
+  kDirect,
+  kDoubling,
+  kChain,
+  kRing,
+  kHalvingDoubling,
+  kTree,
+};
+
 // Values of all knobs.
 struct Setting {
   int64_t fusion_threshold_bytes = int64_t{128} << 20;
   double cycle_time_ms = 1.0;
   int64_t chunk_bytes = int64_t{512} << 10;
   bool hierarchical_allreduce = false;
+  bool hierarchical_allgather = false;
+  bool torus_allreduce = false;
+  AllreduceChoice allreduce_algorithm = AllreduceChoice::kAuto;
   bool cache_enabled = true;
   int64_t cache_capacity = 1024;
+  int64_t channels = 1;
 
   bool operator==(const Setting&) const = default;
 };
 
-enum class KnobKind : uint8_t { kBool, kInt, kFloat };
+enum class KnobKind : uint8_t { kBool, kInt, kFloat, kCategory };
 enum class KnobScope : uint8_t {
   kLive,     // adopted by every rank at one cycle boundary
   kReinit,   // needs shutdown() and init()
@@ -34,18 +50,21 @@ struct Knob {
   KnobKind kind;
   std::string_view unit;
   double low;   // inclusive
-  double high;  // inclusive
+  double high;  // inclusive; of a category the last choice
   bool log_scale;
   KnobScope scope;
   int min_hosts;  // has no effect on fewer hosts
   std::string_view doc;
   double (*get)(const Setting&);
   void (*set)(Setting&, double);
+  std::span<const std::string_view> choices = {};  // of a category: its value is an index
 };
 
 std::span<const Knob> knob_table();
 // Null if there is none of that name.
 const Knob* find_knob(std::string_view name);
+// The value of a category's choice. Throws Error(kUsage) naming the choices if it is none.
+double choice_value(const Knob& knob, std::string_view choice);
 // Throws Error(kUsage) naming the knob, its range and unit when the value does not fit.
 void set_knob(Setting& setting, std::string_view name, double value);
 // One line of JSON, knobs in table order.

@@ -11,7 +11,8 @@ void log(LogLevel level, LogLevel threshold, int rank, std::string_view text) {
   if (level < threshold) return;
   constexpr std::array<std::string_view, 4> kNames = {"debug", "info", "warning", "error"};
   std::string line = "hvdtune[" + std::to_string(rank) + "] ";
-  line.append(kNames[static_cast<size_t>(level)]).append(": ").append(text).append("\n");
+  line.append(kNames[static_cast<size_t>(level)]).append(": ").append(text);
+  if (line.back() != '\n') line += '\n';
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

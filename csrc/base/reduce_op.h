@@ -7,12 +7,13 @@
 
 namespace hvdtune {
 
-enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
-inline constexpr int kReduceOpCount = 5;
+// kAdasum is no fold: collective/adasum.h carries it out.
+enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct, kAdasum };
+inline constexpr int kReduceOpCount = 6;
 
 inline std::string_view name_of(ReduceOp op) {
-  constexpr std::array<std::string_view, kReduceOpCount> kNames = {"sum", "average", "min", "max",
-                                                                   "product"};
+  constexpr std::array<std::string_view, kReduceOpCount> kNames = {"sum", "average", "min",
+                                                                   "max", "product", "adasum"};
   return kNames[static_cast<size_t>(op)];
 }
 

@@ -14,6 +14,7 @@ enum class ErrorCode {
   kMismatch,       // ranks disagree about tensor()
   kShutdown,       // the runtime was shut down
   kDuplicateName,  // tensor() is already in flight
+  kHang,           // nothing moved for the abort time; rank() is why, -1 if none is
   kTimeout,        // a deadline passed; transports raise it, callers translate it
   kInternal,       // a broken invariant or protocol violation
 };

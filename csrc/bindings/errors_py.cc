@@ -26,6 +26,8 @@ PythonType type_of(ErrorCode code) {
       return {"MismatchError", true};
     case ErrorCode::kShutdown:
       return {"ShutdownError", true};
+    case ErrorCode::kHang:
+      return {"HangError", true};
     case ErrorCode::kDuplicateName:
       return {"DuplicateNameError", true};
     case ErrorCode::kInternal:

@@ -19,12 +19,24 @@ py::object typed(const Knob& knob, double value) {
       return py::int_(static_cast<int64_t>(value));
     case KnobKind::kFloat:
       return py::float_(value);
+    case KnobKind::kCategory:
+      return py::str(std::string(knob.choices[static_cast<size_t>(value)]));
   }
   return py::none();
 }
 
 const char* name_of(KnobKind kind) {
-  return kind == KnobKind::kBool ? "bool" : kind == KnobKind::kInt ? "int" : "float";
+  switch (kind) {
+    case KnobKind::kBool:
+      return "bool";
+    case KnobKind::kInt:
+      return "int";
+    case KnobKind::kFloat:
+      return "float";
+    case KnobKind::kCategory:
+      return "category";
+  }
+  return "";
 }
 
 const char* name_of(KnobScope scope) {
@@ -39,8 +51,16 @@ py::list knob_rows() {
     row["name"] = knob.name;
     row["unit"] = knob.unit;
     row["kind"] = name_of(knob.kind);
-    row["low"] = typed(knob, knob.low);
-    row["high"] = typed(knob, knob.high);
+    if (knob.kind == KnobKind::kCategory) {
+      row["low"] = 0;
+      row["high"] = knob.choices.size() - 1;
+      py::tuple choices(knob.choices.size());
+      for (size_t i = 0; i < knob.choices.size(); ++i) choices[i] = knob.choices[i];
+      row["choices"] = choices;
+    } else {
+      row["low"] = typed(knob, knob.low);
+      row["high"] = typed(knob, knob.high);
+    }
     row["log"] = knob.log_scale;
     row["default"] = typed(knob, knob.get(defaults));
     row["scope"] = name_of(knob.scope);
@@ -66,7 +86,11 @@ Setting to_setting(const py::dict& values) {
   for (const auto& [key, value] : values) {
     const std::string name = py::str(key);
     try {
-      set_knob(setting, name, py::cast<double>(value));
+      const Knob* knob = find_knob(name);
+      const bool named =
+          knob != nullptr && knob->kind == KnobKind::kCategory && py::isinstance<py::str>(value);
+      set_knob(setting, name,
+               named ? choice_value(*knob, py::cast<std::string>(value)) : py::cast<double>(value));
     } catch (const py::cast_error&) {
       throw Error(ErrorCode::kUsage,
                   "knob " + name + " needs a number, not " + std::string(py::str(py::repr(value))));

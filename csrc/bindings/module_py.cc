@@ -8,6 +8,9 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "The core of hvdtune. Use it through hvdtune.core.";
   hvdtune::bindings::register_errors();
   hvdtune::bindings::register_knobs(module);
+  hvdtune::bindings::register_mpi(module);
+  hvdtune::bindings::register_pool(module);
   hvdtune::bindings::register_runtime(module);
+  hvdtune::bindings::register_group(module);
   hvdtune::bindings::register_job_server(module);
 }

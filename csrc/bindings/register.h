@@ -6,6 +6,9 @@
 namespace hvdtune::bindings {
 
 void register_runtime(pybind11::module_& module);
+void register_group(pybind11::module_& module);
+void register_pool(pybind11::module_& module);
 void register_job_server(pybind11::module_& module);
+void register_mpi(pybind11::module_& module);
 
 }  // namespace hvdtune::bindings

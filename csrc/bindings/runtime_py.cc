@@ -3,7 +3,9 @@
 
 #include <cstring>
 
+#include "base/failpoint.h"
 #include "bindings/knobs_py.h"
+#include "bindings/options_py.h"
 #include "bindings/register.h"
 #include "runtime/runtime.h"
 
@@ -12,46 +14,25 @@ namespace py = pybind11;
 namespace hvdtune::bindings {
 namespace {
 
-using Nanoseconds = std::chrono::nanoseconds;
 using NoGil = py::call_guard<py::gil_scoped_release>;
-
-Nanoseconds seconds(double value) { return Nanoseconds(static_cast<int64_t>(value * 1e9)); }
-
-Key to_key(const std::string& bytes) {
-  Key key{};
-  if (bytes.size() != key.size()) {
-    throw Error(ErrorCode::kUsage,
-                "the job key must have 32 bytes, not " + std::to_string(bytes.size()));
-  }
-  std::memcpy(key.data(), bytes.data(), key.size());
-  return key;
-}
-
-template <typename T>
-T take(const py::dict& options, const char* name, T fallback) {
-  return options.contains(name) ? py::cast<T>(options[name]) : fallback;
-}
 
 RuntimeOptions to_options(const py::dict& given) {
   RuntimeOptions options;
-  options.mesh.rank = take(given, "rank", 0);
-  options.mesh.size = take(given, "size", 1);
-  options.mesh.host = take<std::string>(given, "host", "localhost");
-  options.mesh.store_address = take<std::string>(given, "store_address", "127.0.0.1");
-  options.mesh.store_port = static_cast<uint16_t>(take(given, "store_port", 0));
-  options.mesh.generation = static_cast<uint32_t>(take(given, "generation", 0));
-  options.mesh.start_timeout = seconds(take(given, "start_timeout_s", 30.0));
-  options.mesh.shared_memory = take(given, "shared_memory", true);
-  // Each slot holds one chunk.
-  options.mesh.arena_slot_bytes = static_cast<size_t>(find_knob("chunk_bytes")->high);
-  if (given.contains("key")) options.mesh.key = to_key(py::cast<py::bytes>(given["key"]));
+  options.mesh = to_mesh_options(given);
   if (given.contains("setting")) options.setting = to_setting(given["setting"]);
-  options.heartbeat_timeout = seconds(take(given, "heartbeat_timeout_s", 30.0));
-  options.stall_warning = seconds(take(given, "stall_warning_s", 60.0));
+  options.heartbeat_timeout = seconds(take(given, "heartbeat_timeout_s", 2.0));
+  options.hang.warning = seconds(take(given, "hang_warning_s", 5.0));
+  options.hang.abort = seconds(take(given, "hang_abort_s", 600.0));
+  options.hang.stack.signal = take(given, "stack_signal", 0);
+  options.hang.stack.fd = take(given, "stack_fd", -1);
+  const auto failpoint = take<std::string>(given, "failpoint", "");
+  if (!failpoint.empty()) arm_failpoint(failpoint);
   options.log_level = static_cast<LogLevel>(take(given, "log_level", 2));
   options.timeline_path = take<std::string>(given, "timeline_path", "");
   options.timeline_max_bytes = take<uint64_t>(given, "timeline_max_bytes", 0);
   options.version = take<std::string>(given, "version", "");
+  options.launched = take(given, "launched", true);
+  options.mpi = take<std::shared_ptr<MpiCommunicator>>(given, "mpi", nullptr);
   return options;
 }
 
@@ -61,37 +42,43 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& given) {
   return std::make_unique<Runtime>(options);
 }
 
-template <typename E>
-E to_enum(int value, int count, const char* what) {
-  if (value < 0 || value >= count) {
-    throw Error(ErrorCode::kUsage, std::string(what) + " " + std::to_string(value) + " is unknown");
+using Tensors = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+std::shared_ptr<Request> make_request(int op, std::string name, const Tensors& tensors,
+                                      int reduce_op, int root, double prescale, double postscale,
+                                      uint32_t process_set, std::vector<int64_t> splits) {
+  auto request = std::make_shared<Request>();
+  request->op = to_enum<OpType>(op, kOpTypeCount, "operation");
+  request->reduce_op = to_enum<ReduceOp>(reduce_op, kReduceOpCount, "reduce operation");
+  request->root = root;
+  request->process_set = process_set;
+  request->prescale = prescale;
+  request->postscale = postscale;
+  request->name = std::move(name);
+  for (const auto& [dtype, shape] : tensors) {
+    request->tensors.push_back({dtype_from_name(dtype), shape});
   }
-  return static_cast<E>(value);
+  request->splits = std::move(splits);
+  return request;
 }
 
-// (op, name, input address, output address, shape, dtype name, reduce op, root, prescale,
-// postscale)
-using Row = std::tuple<int, std::string, uintptr_t, uintptr_t, std::vector<int64_t>, std::string,
-                       int, int, double, double>;
-
-std::vector<Handle> submit(Runtime& runtime, std::vector<Row> rows) {
+std::vector<Handle> submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
+                           const std::vector<uintptr_t>& inputs,
+                           const std::vector<uintptr_t>& outputs) {
   std::vector<Submission> submissions;
-  for (Row& row : rows) {
-    Submission submission;
-    Request& request = submission.request;
-    uintptr_t input = 0;
-    uintptr_t output = 0;
-    std::string dtype;
-    int op = 0;
-    int reduce_op = 0;
-    std::tie(op, request.name, input, output, request.shape, dtype, reduce_op, request.root,
-             request.prescale, request.postscale) = std::move(row);
-    request.op = to_enum<OpType>(op, kOpTypeCount, "operation");
-    request.reduce_op = to_enum<ReduceOp>(reduce_op, kReduceOpCount, "reduce operation");
-    request.dtype = dtype_from_name(dtype);
-    submission.input = reinterpret_cast<const void*>(input);
-    submission.output = reinterpret_cast<void*>(output);
-    submissions.push_back(std::move(submission));
+  submissions.reserve(requests.size());
+  size_t at = 0;
+  for (const std::shared_ptr<Request>& request : requests) {
+    const size_t count = request->tensors.size();
+    if (inputs.size() - at < count || outputs.size() != inputs.size()) {
+      throw Error(ErrorCode::kUsage, "addresses and tensors differ in number");
+    }
+    Submission& submission = submissions.emplace_back();
+    submission.request = request;
+    for (size_t i = 0; i < count; ++i, ++at) {
+      submission.memory.push_back(
+          {reinterpret_cast<const uint8_t*>(inputs[at]), reinterpret_cast<uint8_t*>(outputs[at])});
+    }
   }
   const py::gil_scoped_release release;
   return runtime.submit(std::move(submissions));
@@ -101,20 +88,45 @@ bool wait(Runtime& runtime, Handle handle, double timeout_s) {
   return runtime.wait(handle, seconds(timeout_s));
 }
 
-std::vector<int64_t> gathered_shape(Operation& operation) { return operation.gathered_shape; }
-
-size_t gathered_bytes(Operation& operation) {
-  return size_of(operation.request.dtype) *
-         static_cast<size_t>(element_count(operation.gathered_shape));
+// False when time has passed before all were done.
+bool wait_all(Runtime& runtime, const std::vector<Handle>& handles, double timeout_s) {
+  const Deadline deadline = Deadline::in(seconds(timeout_s));
+  for (const Handle handle : handles) {
+    const uint64_t now = now_ns();
+    const uint64_t left = deadline.at_ns() > now ? deadline.at_ns() - now : 0;
+    if (!runtime.wait(handle, std::chrono::nanoseconds(static_cast<int64_t>(left)))) return false;
+  }
+  return true;
 }
 
-void copy_gathered(Operation& operation, uintptr_t to, size_t bytes) {
-  const size_t have = gathered_bytes(operation);
+const Result& result_of(const Operation& operation, size_t index) {
+  if (index >= operation.results.size()) {
+    throw Error(ErrorCode::kUsage, "the operation has no result " + std::to_string(index));
+  }
+  return operation.results[index];
+}
+
+size_t result_bytes(const Operation& operation, size_t index) {
+  const Result& result = result_of(operation, index);
+  return bytes_of(TensorSpec{result.dtype, result.shape});
+}
+
+void copy_result(const Operation& operation, size_t index, uintptr_t to, size_t bytes) {
+  const size_t have = result_bytes(operation, index);
   if (bytes != have) {
     throw Error(ErrorCode::kUsage,
                 "the result has " + std::to_string(have) + " bytes, not " + std::to_string(bytes));
   }
-  if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), operation.gathered.get(), bytes);
+  const Result& result = result_of(operation, index);
+  if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), result.bytes.get(), bytes);
+}
+
+py::dict process_sets(Runtime& runtime) {
+  py::dict rows;
+  for (const auto& [id, ranks] : runtime.process_sets()->all()) {
+    rows[py::int_(id)] = py::cast(ranks);
+  }
+  return rows;
 }
 
 py::dict counts(Runtime& runtime) {
@@ -125,6 +137,10 @@ py::dict counts(Runtime& runtime) {
   row["buckets"] = counts.buckets;
   row["cached_announcements"] = counts.cached_announcements;
   row["full_announcements"] = counts.full_announcements;
+  row["messages_sent"] = counts.traffic.messages_sent;
+  row["messages_received"] = counts.traffic.messages_received;
+  row["bytes_sent"] = counts.traffic.bytes_sent;
+  row["bytes_received"] = counts.traffic.bytes_received;
   row["timeline_dropped"] = runtime.timeline_dropped();
   return row;
 }
@@ -145,16 +161,25 @@ py::dict topology(Runtime& runtime) {
 }  // namespace
 
 void register_runtime(py::module_& module) {
+  py::class_<Request, std::shared_ptr<Request>>(module, "Request")
+      .def(py::init(&make_request), py::arg("op"), py::arg("name"), py::arg("tensors"),
+           py::arg("reduce_op") = 0, py::arg("root") = 0, py::arg("prescale") = 1.0,
+           py::arg("postscale") = 1.0, py::arg("process_set") = kWorldSet,
+           py::arg("splits") = std::vector<int64_t>{})
+      .def_readonly("name", &Request::name);
   py::class_<Operation, std::shared_ptr<Operation>>(module, "Operation")
-      .def("gathered_shape", &gathered_shape)
-      .def("gathered_bytes", &gathered_bytes)
-      .def("copy_gathered", &copy_gathered, NoGil());
+      .def_readonly("numbers", &Operation::numbers)
+      .def("result_shape", [](const Operation& operation,
+                              size_t index) { return result_of(operation, index).shape; })
+      .def("result_bytes", &result_bytes)
+      .def("copy_result", &copy_result, NoGil());
   py::class_<Runtime>(module, "Runtime")
       .def(py::init(&make_runtime))
       .def("topology", &topology)
       .def("submit", &submit)
       .def("poll", &Runtime::poll)
       .def("wait", &wait, NoGil())
+      .def("wait_all", &wait_all, NoGil())
       .def("release", &Runtime::release)
       .def("mark_step", &Runtime::mark_step)
       .def("propose", [](Runtime& runtime,
@@ -162,8 +187,11 @@ void register_runtime(py::module_& module) {
       .def("setting", [](Runtime& runtime) { return to_dict(runtime.setting()); })
       .def("version", &Runtime::version)
       .def("counts", &counts)
+      .def("process_sets", &process_sets)
+      .def("allocate_shared", &Runtime::allocate_shared, NoGil())
       .def("start_timeline", &Runtime::start_timeline, NoGil())
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
+      .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
       .def("shutdown", &Runtime::shutdown, NoGil());
 }
 

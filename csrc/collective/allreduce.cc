@@ -1,21 +1,11 @@
 #include "collective/allreduce.h"
 
-#include <cstring>
+#include <algorithm>
+
+#include "collective/allreduce_shared.h"
+#include "collective/place.h"
 
 namespace hvdtune {
-
-AllreduceAlgorithm choose_allreduce(const Topology& topology, bool homogeneous, bool shared,
-                                    const Setting& setting) {
-  if (topology.size == 1) return AllreduceAlgorithm::kCopy;
-  if (topology.hosts.size() == 1) {
-    return shared ? AllreduceAlgorithm::kShared : AllreduceAlgorithm::kDirect;
-  }
-  if (setting.hierarchical_allreduce && homogeneous && (shared || topology.local_size == 1)) {
-    return AllreduceAlgorithm::kHierarchical;
-  }
-  return AllreduceAlgorithm::kDirect;
-}
-
 namespace {
 
 // With one rank there is nothing to fold, but scaling and averaging still apply.
@@ -37,20 +27,38 @@ void allreduce_alone(Group& group, const Reduction& reduction, const Payload& pa
 
 }  // namespace
 
-void allreduce(Group& group, const Reduction& reduction, const Payload& payload,
-               const Setting& setting) {
-  const auto chunk_bytes = static_cast<size_t>(setting.chunk_bytes) / 64 * 64;
-  switch (
-      choose_allreduce(group.topology(), group.homogeneous(), group.arena() != nullptr, setting)) {
-    case AllreduceAlgorithm::kCopy:
+void allreduce_by(Algorithm algorithm, Group& group, const Reduction& reduction,
+                  const Payload& payload, size_t chunk_bytes) {
+  if (payload.bytes() == 0) return;
+  switch (algorithm) {
+    case Algorithm::kAlone:
       return allreduce_alone(group, reduction, payload, chunk_bytes);
-    case AllreduceAlgorithm::kShared:
-      return allreduce_shared(group, reduction, payload, chunk_bytes);
-    case AllreduceAlgorithm::kDirect:
+    case Algorithm::kShared:
+      return allreduce_shared(group, reduction, payload, chunk_bytes,
+                              shared_limits(group.topology().local_size));
+    case Algorithm::kDirect:
       return allreduce_direct(group, reduction, payload, chunk_bytes);
-    case AllreduceAlgorithm::kHierarchical:
+    case Algorithm::kDoubling:
+      return allreduce_doubling(group, reduction, payload, chunk_bytes);
+    case Algorithm::kChain:
+      return allreduce_chain(group, reduction, payload, chunk_bytes);
+    case Algorithm::kRing:
+      return allreduce_ring(group, reduction, payload, chunk_bytes);
+    case Algorithm::kHalvingDoubling:
+      return allreduce_halving_doubling(group, reduction, payload, chunk_bytes);
+    case Algorithm::kTree:
+      return allreduce_tree(group, reduction, payload, chunk_bytes);
+    case Algorithm::kTorus:
+      return allreduce_torus(group, reduction, payload, chunk_bytes);
+    case Algorithm::kHierarchical:
       return allreduce_hierarchical(group, reduction, payload, chunk_bytes);
   }
+}
+
+void allreduce(Group& group, const Reduction& reduction, const Payload& payload,
+               const Setting& setting) {
+  allreduce_by(choose(Collective::kAllreduce, payload.bytes(), place_of(group), setting), group,
+               reduction, payload, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 
 }  // namespace hvdtune

@@ -1,8 +1,7 @@
-#include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "collective/allreduce.h"
+#include "collective/pipeline.h"
 #include "collective/share.h"
 
 namespace hvdtune {
@@ -10,54 +9,101 @@ namespace {
 
 enum Area : size_t { kPacked, kReceived, kResult };
 
-void reduce_chunk(Group& group, const Reduction& reduction, uint8_t* packed, uint8_t* result,
-                  size_t count) {
-  const size_t element = size_of(reduction.dtype);
-  const Share mine = share_of(count, group.size(), group.rank(), element);
-  const size_t mine_bytes = mine.count * element;
-  uint8_t* received =
-      group.scratch().take(kReceived, mine_bytes * static_cast<size_t>(group.size()));
+class DirectAllreduce {
+ public:
+  DirectAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
+                  size_t chunk_bytes)
+      : group_(group),
+        reduction_(reduction),
+        payload_(payload),
+        chunks_(payload.bytes(), chunk_bytes),
+        flow_(group),
+        element_(size_of(reduction.dtype)),
+        depth_(chunks_.count() > 1 ? kStageDepth : 0),
+        received_bytes_(whole_lines(share(chunks_[0], 0).count * element_)),
+        packed_(group, kPacked, depth_ + 1, chunks_.largest()),
+        received_(group, kReceived, depth_ + 1,
+                  received_bytes_ * static_cast<size_t>(group.size())),
+        result_(group, kResult, depth_ + 1, chunks_.largest()) {}
 
-  std::vector<Transfer> transfers;
-  std::vector<const uint8_t*> inputs;
-  for (const int rank : group.canonical_ranks()) {
-    if (rank == group.rank()) {
-      inputs.push_back(packed + mine.begin * element);
-      continue;
+  void run() {
+    run_stages(
+        chunks_, depth_, [&](Chunk chunk) { send_shares(chunk); },
+        [&](Chunk chunk) { reduce(chunk); }, [&](Chunk chunk) { unpack(chunk); });
+    flow_.finish();
+  }
+
+ private:
+  Share share(Chunk chunk, int rank) const {
+    return share_of(chunk.bytes / element_, group_.size(), rank, element_);
+  }
+  uint8_t* received(Chunk chunk, int rank) const {
+    return received_.at(chunk.index) + received_bytes_ * static_cast<size_t>(rank);
+  }
+
+  void send_shares(Chunk chunk) {
+    Flow::Batch& moving = packed_.moving(chunk.index);
+    flow_.await_sent(moving);
+    uint8_t* packed = packed_.at(chunk.index);
+    group_.observe(Phase::kPack, chunk.bytes,
+                   [&] { payload_.pack(chunk.begin, chunk.bytes, packed); });
+    const size_t mine_bytes = share(chunk, group_.rank()).count * element_;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (rank == group_.rank()) continue;
+      const Share theirs = share(chunk, rank);
+      flow_.send(rank, packed + theirs.begin * element_, theirs.count * element_, moving);
+      flow_.recv(rank, received(chunk, rank), mine_bytes, moving);
     }
-    const Share theirs = share_of(count, group.size(), rank, element);
-    uint8_t* into = received + mine_bytes * static_cast<size_t>(rank);
-    inputs.push_back(into);
-    transfers.push_back({&group.link(rank), packed + theirs.begin * element, theirs.count * element,
-                         into, mine_bytes});
   }
-  group.exchange(transfers);
-  group.observe(Phase::kReduce, mine_bytes, [&] {
-    reduce_all(reduction, inputs, group.host_sizes(), result + mine.begin * element, mine.count);
-  });
 
-  transfers.clear();
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank()) continue;
-    const Share theirs = share_of(count, group.size(), rank, element);
-    transfers.push_back({&group.link(rank), result + mine.begin * element, mine_bytes,
-                         result + theirs.begin * element, theirs.count * element});
+  void reduce(Chunk chunk) {
+    const Share mine = share(chunk, group_.rank());
+    inputs_.clear();
+    for (const int rank : group_.canonical_ranks()) {
+      inputs_.push_back(rank == group_.rank() ? packed_.at(chunk.index) + mine.begin * element_
+                                              : received(chunk, rank));
+    }
+    flow_.await_received(packed_.moving(chunk.index));
+    Flow::Batch& moving = result_.moving(chunk.index);
+    flow_.await_sent(moving);
+    uint8_t* result = result_.at(chunk.index);
+    group_.observe(Phase::kReduce, mine.count * element_, [&] {
+      reduce_all(reduction_, inputs_, group_.host_sizes(), result + mine.begin * element_,
+                 mine.count);
+    });
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (rank == group_.rank()) continue;
+      const Share theirs = share(chunk, rank);
+      flow_.send(rank, result + mine.begin * element_, mine.count * element_, moving);
+      flow_.recv(rank, result + theirs.begin * element_, theirs.count * element_, moving);
+    }
   }
-  group.exchange(transfers);
-}
+
+  void unpack(Chunk chunk) {
+    flow_.await_received(result_.moving(chunk.index));
+    group_.observe(Phase::kUnpack, chunk.bytes,
+                   [&] { payload_.unpack(chunk.begin, chunk.bytes, result_.at(chunk.index)); });
+  }
+
+  Group& group_;
+  const Reduction& reduction_;
+  const Payload& payload_;
+  Chunks chunks_;
+  Flow flow_;
+  size_t element_;
+  size_t depth_;
+  size_t received_bytes_;
+  Ring packed_;
+  Ring received_;
+  Ring result_;
+  std::vector<const uint8_t*> inputs_;
+};
 
 }  // namespace
 
 void allreduce_direct(Group& group, const Reduction& reduction, const Payload& payload,
                       size_t chunk_bytes) {
-  for (size_t at = 0; at < payload.bytes(); at += chunk_bytes) {
-    const size_t bytes = std::min(chunk_bytes, payload.bytes() - at);
-    uint8_t* packed = group.scratch().take(kPacked, chunk_bytes);
-    uint8_t* result = group.scratch().take(kResult, chunk_bytes);
-    group.observe(Phase::kPack, bytes, [&] { payload.pack(at, bytes, packed); });
-    reduce_chunk(group, reduction, packed, result, bytes / size_of(reduction.dtype));
-    group.observe(Phase::kUnpack, bytes, [&] { payload.unpack(at, bytes, result); });
-  }
+  DirectAllreduce(group, reduction, payload, chunk_bytes).run();
 }
 
 }  // namespace hvdtune

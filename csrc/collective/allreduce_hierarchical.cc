@@ -2,108 +2,146 @@
 #include <vector>
 
 #include "collective/allreduce.h"
+#include "collective/cross_hosts.h"
+#include "collective/pipeline.h"
 #include "collective/share.h"
 
 namespace hvdtune {
 namespace {
 
-enum Area : size_t { kPartial, kReceived, kAlone };
+enum Area : size_t { kPacked, kResult, kCross };
 
-// The rank that holds this rank's place on each host.
-std::vector<int> cross_ranks(const Topology& topology) {
-  std::vector<int> ranks;
-  for (const std::vector<int>& host : topology.hosts) {
-    ranks.push_back(host[static_cast<size_t>(topology.local_rank)]);
+// Chunk c is packed and partially reduced in step c, its partials are combined in step c + depth,
+// its result is unpacked in step c + 2 depth. Its memory is used again kRing chunks later: one step
+// after every local rank has met all those that unpacked it.
+constexpr size_t kRing = kStageDepth + 2;
+
+// The chunks' places in memory: in the arena, or for a rank alone on its host in scratch memory.
+class Places {
+ public:
+  Places(Group& group, size_t chunk_bytes)
+      : arena_(group.arena()), each_(whole_lines(chunk_bytes)) {
+    if (arena_ != nullptr) return;
+    packed_ = group.scratch().take(kPacked, each_);
+    result_ = group.scratch().take(kResult, each_ * kRing);
   }
-  return ranks;
-}
+  // The largest chunk there is room for.
+  static size_t limit(Group& group, size_t chunk_bytes) {
+    if (group.arena() == nullptr) return chunk_bytes;
+    const size_t room = group.arena()->slot_bytes() / (kRing / 2) / 64 * 64;
+    return std::min(chunk_bytes, room);
+  }
+  uint8_t* slot(int local_rank, size_t chunk) const {
+    return arena_ == nullptr ? packed_ : arena_->slot(local_rank, parity(chunk)) + offset(chunk);
+  }
+  uint8_t* result(size_t chunk) const {
+    return arena_ == nullptr ? result_ + chunk % kRing * each_
+                             : arena_->result(parity(chunk)) + offset(chunk);
+  }
 
-// Reduces `share` of the chunk over the ranks of this host, then over hosts; `result` is the whole
-// chunk's, of which only `share` is written.
-void reduce_share(Group& group, const Reduction& reduction, std::span<const uint8_t* const> inputs,
-                  Share share, uint8_t* result) {
-  const size_t element = size_of(reduction.dtype);
-  const size_t wide = accumulator_bytes(reduction);
-  const std::vector<int> cross = cross_ranks(group.topology());
-  const int hosts = static_cast<int>(cross.size());
-  const int me = group.topology().cross_rank;
-  const Share mine = share_of(share.count, hosts, me, element);
+ private:
+  static int parity(size_t chunk) { return static_cast<int>(chunk % 2); }
+  size_t offset(size_t chunk) const { return chunk % kRing / 2 * each_; }
 
-  uint8_t* partial = group.scratch().take(kPartial, share.count * wide);
-  group.observe(Phase::kReduce, share.count * element,
-                [&] { reduce_host(reduction, inputs, partial, share.count); });
+  GroupArena* arena_;
+  size_t each_;
+  uint8_t* packed_ = nullptr;
+  uint8_t* result_ = nullptr;
+};
 
-  uint8_t* received = group.scratch().take(kReceived, mine.count * wide * cross.size());
-  std::vector<Transfer> transfers;
-  std::vector<uint8_t*> partials;
-  for (int host = 0; host < hosts; ++host) {
-    if (host == me) {
-      partials.push_back(partial + mine.begin * wide);
-      continue;
+class HierarchicalAllreduce {
+ public:
+  HierarchicalAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
+                        size_t chunk_bytes)
+      : group_(group),
+        reduction_(reduction),
+        payload_(payload),
+        chunks_(payload.bytes(), chunk_bytes),
+        places_(group, chunks_.largest()),
+        flow_(group),
+        element_(size_of(reduction.dtype)),
+        local_size_(group.topology().local_size),
+        local_rank_(group.topology().local_rank),
+        cross_(group, flow_, reduction,
+               share_of(chunks_.largest() / element_, local_size_, 0, element_).count, kRing,
+               kCross),
+        inputs_(static_cast<size_t>(local_size_)) {}
+
+  void run() {
+    const bool crowded = group_.arena() != nullptr;
+    if (crowded) {
+      group_.next_parity();
+      group_.meet();  // the set's last operation may still be reading the slots
     }
-    const Share theirs = share_of(share.count, hosts, host, element);
-    partials.push_back(received + mine.count * wide * static_cast<size_t>(host));
-    transfers.push_back({&group.link(cross[static_cast<size_t>(host)]),
-                         partial + theirs.begin * wide, theirs.count * wide, partials.back(),
-                         mine.count * wide});
+    for (size_t step = 0; step < chunks_.count() + 2 * kStageDepth; ++step) {
+      const bool starts = step < chunks_.count();
+      const bool combines = step >= kStageDepth && step - kStageDepth < chunks_.count();
+      const bool ends = step >= 2 * kStageDepth;
+      // With few chunks there are steps in between that concern no other rank of this host.
+      const bool meets = crowded && (starts || ends);
+      if (starts) pack(chunks_[step]);
+      if (ends) cross_.await_result(step - 2 * kStageDepth);
+      // Says that this rank has packed one chunk and has its share of another one's result.
+      if (meets) group_.post();
+      if (combines) combine(chunks_[step - kStageDepth]);
+      if (meets) group_.await_local();
+      if (starts) reduce(chunks_[step]);
+      if (ends) unpack(chunks_[step - 2 * kStageDepth]);
+    }
+    flow_.finish();
+    if (crowded) group_.leave();
   }
-  group.exchange(transfers);
 
-  uint8_t* out = result + share.begin * element;
-  group.observe(Phase::kReduce, mine.count * element, [&] {
-    reduce_partials(reduction, partials, out + mine.begin * element, mine.count);
-  });
-  transfers.clear();
-  for (int host = 0; host < hosts; ++host) {
-    if (host == me) continue;
-    const Share theirs = share_of(share.count, hosts, host, element);
-    transfers.push_back({&group.link(cross[static_cast<size_t>(host)]), out + mine.begin * element,
-                         mine.count * element, out + theirs.begin * element,
-                         theirs.count * element});
+ private:
+  Share share(Chunk chunk) const {
+    return share_of(chunk.bytes / element_, local_size_, local_rank_, element_);
   }
-  group.exchange(transfers);
-}
 
-void through_arena(Group& group, const Reduction& reduction, const Payload& payload, size_t at,
-                   size_t bytes) {
-  Arena& arena = *group.arena();
-  const int parity = group.next_parity();
-  const size_t element = size_of(reduction.dtype);
-  const Share share = share_of(bytes / element, arena.local_size(), arena.local_rank(), element);
-  group.observe(Phase::kPack, bytes,
-                [&] { payload.pack(at, bytes, arena.slot(arena.local_rank(), parity)); });
-  group.meet();
-  std::vector<const uint8_t*> inputs;
-  for (int rank = 0; rank < arena.local_size(); ++rank) {
-    inputs.push_back(arena.slot(rank, parity) + share.begin * element);
+  void pack(Chunk chunk) {
+    group_.observe(Phase::kPack, chunk.bytes, [&] {
+      payload_.pack(chunk.begin, chunk.bytes, places_.slot(local_rank_, chunk.index));
+    });
   }
-  reduce_share(group, reduction, inputs, share, arena.result(parity));
-  group.meet();
-  group.observe(Phase::kUnpack, bytes, [&] { payload.unpack(at, bytes, arena.result(parity)); });
-}
 
-void alone_on_host(Group& group, const Reduction& reduction, const Payload& payload, size_t at,
-                   size_t bytes) {
-  uint8_t* chunk = group.scratch().take(kAlone, bytes);
-  group.observe(Phase::kPack, bytes, [&] { payload.pack(at, bytes, chunk); });
-  const uint8_t* const inputs[] = {chunk};
-  reduce_share(group, reduction, inputs, {0, bytes / size_of(reduction.dtype)}, chunk);
-  group.observe(Phase::kUnpack, bytes, [&] { payload.unpack(at, bytes, chunk); });
-}
+  void reduce(Chunk chunk) {
+    const Share mine = share(chunk);
+    for (int rank = 0; rank < local_size_; ++rank) {
+      inputs_[static_cast<size_t>(rank)] = places_.slot(rank, chunk.index) + mine.begin * element_;
+    }
+    uint8_t* partial = cross_.partial(chunk.index);
+    group_.observe(Phase::kReduce, mine.count * element_,
+                   [&] { reduce_host(reduction_, inputs_, partial, mine.count); });
+    cross_.send_partials(chunk.index, mine.count);
+  }
+
+  void combine(Chunk chunk) {
+    const Share mine = share(chunk);
+    cross_.combine(chunk.index, mine.count, places_.result(chunk.index) + mine.begin * element_);
+  }
+
+  void unpack(Chunk chunk) {
+    group_.observe(Phase::kUnpack, chunk.bytes,
+                   [&] { payload_.unpack(chunk.begin, chunk.bytes, places_.result(chunk.index)); });
+  }
+
+  Group& group_;
+  const Reduction& reduction_;
+  const Payload& payload_;
+  Chunks chunks_;
+  Places places_;
+  Flow flow_;
+  size_t element_;
+  int local_size_;
+  int local_rank_;
+  CrossHosts cross_;
+  std::vector<const uint8_t*> inputs_;
+};
 
 }  // namespace
 
 void allreduce_hierarchical(Group& group, const Reduction& reduction, const Payload& payload,
                             size_t chunk_bytes) {
-  if (group.arena() != nullptr) chunk_bytes = std::min(chunk_bytes, group.arena()->slot_bytes());
-  for (size_t at = 0; at < payload.bytes(); at += chunk_bytes) {
-    const size_t bytes = std::min(chunk_bytes, payload.bytes() - at);
-    if (group.arena() != nullptr) {
-      through_arena(group, reduction, payload, at, bytes);
-    } else {
-      alone_on_host(group, reduction, payload, at, bytes);
-    }
-  }
+  HierarchicalAllreduce(group, reduction, payload, Places::limit(group, chunk_bytes)).run();
 }
 
 }  // namespace hvdtune

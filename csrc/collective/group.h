@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,8 @@ enum class Phase : uint8_t { kPack, kReduce, kExchange, kUnpack, kWait };
 class Observer {
  public:
   virtual ~Observer() = default;
+  // While false no phase is told, and no clock is read.
+  virtual bool enabled() const { return true; }
   virtual void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes) = 0;
 };
 
@@ -41,17 +44,61 @@ class Scratch {
   std::vector<Area> areas_;
 };
 
+// A set's part of the arena of its host: local ranks count within the set.
+class GroupArena {
+ public:
+  // `members` are the arena's local ranks of the set's local ranks.
+  GroupArena(Arena& arena, std::vector<int> members, int local_rank);
+
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return static_cast<int>(members_.size()); }
+  size_t slot_bytes() const { return arena_.slot_bytes(); }
+  uint8_t* slot(int local_rank, int parity) const {
+    return arena_.slot(members_[static_cast<size_t>(local_rank)], parity);
+  }
+  PeerMemory& memory(int local_rank) {
+    return arena_.memory(members_[static_cast<size_t>(local_rank)]);
+  }
+  // Common to the set.
+  uint8_t* result(int parity) const { return arena_.result(members_.front(), parity); }
+
+ private:
+  friend class Group;
+  Arena& arena_;
+  std::vector<int> members_;
+  std::vector<int> peers_;  // members without this rank
+  int local_rank_;
+  uint64_t party_;
+  int parity_ = 0;
+};
+
+// The ranks of one process set, as one of them sees it. Every number here counts within the set.
+//
+// Groups of one rank share its mesh, and the memory of the arena with it. A collective that uses
+// the arena calls next_parity() before it first writes there and leave() after it last read there.
+//
+// REQUIRES: ranks that have several sets in common run collectives on them in the same order.
+//
 // Thread rule: the cycle thread.
 class Group {
  public:
-  Group(Mesh& mesh, const StopSignal& stop, Observer& observer, int spins);
+  // `world_ranks` are the set's ranks in the set's order, the mesh's own among them. Sets are equal
+  // on all their ranks.
+  Group(Mesh& mesh, std::span<const int> world_ranks, Scratch& scratch, const StopSignal& stop,
+        Observer& observer, int spins);
 
-  const Topology& topology() const { return mesh_.topology; }
-  int rank() const { return mesh_.topology.rank; }
-  int size() const { return mesh_.topology.size; }
-  Link& link(int rank) { return *mesh_.links[static_cast<size_t>(rank)]; }
-  Arena* arena() { return mesh_.arena.get(); }
+  const Topology& topology() const { return topology_; }
+  int rank() const { return topology_.rank; }
+  int size() const { return topology_.size; }
+  Link& link(int rank) {
+    return *mesh_.links[static_cast<size_t>(world_ranks_[static_cast<size_t>(rank)])];
+  }
+  // Null if this rank is the set's only one on its host, or without shared memory.
+  GroupArena* arena() { return arena_ ? &*arena_ : nullptr; }
+  const Pool& pool() const { return *mesh_.pool; }
   Scratch& scratch() { return scratch_; }
+  const StopSignal& stop() const { return stop_; }
+  int spins() const { return spins_; }
   // All ranks, host after host, and how many each host has.
   std::span<const int> canonical_ranks() const { return canonical_ranks_; }
   std::span<const int> host_sizes() const { return host_sizes_; }
@@ -65,30 +112,44 @@ class Group {
     post();
     await_local();
   }
-  // Alternates between the arena's two sets of slots; all local ranks turn together.
-  int next_parity() { return parity_ ^= 1; }
+  // Alternates between the arena's two sets of areas; all local ranks turn together. Waits for
+  // those who still read what this rank showed to another set.
+  int next_parity();
+  // This rank reads nothing more of the arena in this operation.
+  void leave();
 
   void exchange(std::span<Transfer> transfers);
 
+  // Tells the observer of work since begin_ns.
+  void observed(Phase phase, uint64_t begin_ns, size_t bytes) {
+    if (observer_.enabled()) observer_.phase(phase, begin_ns, now_ns(), bytes);
+  }
   // Runs `work` and tells the observer.
   template <typename Work>
   void observe(Phase phase, size_t bytes, Work work) {
+    if (!observer_.enabled()) {
+      work();
+      return;
+    }
     const uint64_t begin = now_ns();
     work();
-    observer_.phase(phase, begin, now_ns(), bytes);
+    observed(phase, begin, bytes);
   }
 
  private:
+  Arena::Patience patience() const { return {Deadline::never(), stop_, spins_}; }
+
   Mesh& mesh_;
+  std::vector<int> world_ranks_;
+  Topology topology_;
+  Scratch& scratch_;
   const StopSignal& stop_;
   Observer& observer_;
   int spins_;
-  Scratch scratch_;
+  std::optional<GroupArena> arena_;
   std::vector<int> canonical_ranks_;
   std::vector<int> host_sizes_;
   bool homogeneous_ = true;
-  uint64_t meetings_ = 0;
-  int parity_ = 0;
 };
 
 }  // namespace hvdtune

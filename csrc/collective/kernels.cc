@@ -145,9 +145,50 @@ void store(const void* acc, void* out, size_t count, int divisor, double postsca
   }
 }
 
+// Each element depends on those at its own place only, also where `out` is an input.
+#if defined(__clang__)
+#define HVDTUNE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define HVDTUNE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+template <typename T, typename Op>
+void pair(const void* a, const void* b, void* out, size_t count, double prescale, int divisor,
+          double postscale) {
+  using Acc = typename Element<T>::Acc;
+  const T* first = static_cast<const T*>(a);
+  const T* second = static_cast<const T*>(b);
+  T* to = static_cast<T*>(out);
+  if (prescale == 1.0 && divisor == 1 && postscale == 1.0) {
+    HVDTUNE_INDEPENDENT
+    for (size_t i = 0; i < count; ++i) {
+      narrow(Op::apply(widen(first[i]), widen(second[i])), to[i]);
+    }
+    return;
+  }
+  const Acc divide_by = static_cast<Acc>(divisor);
+  for (size_t i = 0; i < count; ++i) {
+    Acc left = widen(first[i]);
+    Acc right = widen(second[i]);
+    if (prescale != 1.0) {
+      left = scaled(left, prescale);
+      right = scaled(right, prescale);
+    }
+    Acc value = Op::apply(left, right);
+    if (divisor != 1 || postscale != 1.0) value = value / divide_by;
+    if (postscale != 1.0) value = scaled(value, postscale);
+    narrow(value, to[i]);
+  }
+}
+
 template <typename T, typename Op>
 constexpr Kernels make() {
-  return {sizeof(typename Element<T>::Acc), &load<T>, &fold<T, Op>, &combine<T, Op>, &store<T>};
+  return {sizeof(typename Element<T>::Acc),
+          &load<T>,
+          &fold<T, Op>,
+          &combine<T, Op>,
+          &store<T>,
+          &pair<T, Op>};
 }
 
 template <typename T>
@@ -156,6 +197,7 @@ constexpr void fill(Kernels (&row)[kReduceOpCount]) {
   row[2] = make<T, Min>();
   row[3] = make<T, Max>();
   row[4] = make<T, Product>();
+  row[5] = row[0];  // Adasum uses load and store only
 }
 
 struct Table {
@@ -163,7 +205,7 @@ struct Table {
 
   constexpr Table() : rows{} {
     // For 0 and 1: sum and average are "or", which is max; product is "and", which is min.
-    rows[0][0] = rows[0][1] = rows[0][3] = make<uint8_t, Max>();
+    rows[0][0] = rows[0][1] = rows[0][3] = rows[0][5] = make<uint8_t, Max>();
     rows[0][2] = rows[0][4] = make<uint8_t, Min>();
     fill<uint8_t>(rows[1]);
     fill<int8_t>(rows[2]);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace hvdtune {
@@ -12,18 +13,23 @@ class Payload {
  public:
   void add(const uint8_t* input, uint8_t* output, size_t bytes);
   size_t bytes() const { return total_; }
-
-  // Copy [offset, offset + bytes) of the concatenated inputs out, or of the outputs in.
-  void pack(size_t offset, size_t bytes, uint8_t* to) const;
-  void unpack(size_t offset, size_t bytes, const uint8_t* from) const;
-
- private:
+  // A tensor that is not empty, `begin` bytes into the run.
   struct Piece {
     const uint8_t* input;
     uint8_t* output;
     size_t begin;
     size_t bytes;
   };
+  // In order.
+  std::span<const Piece> pieces() const { return pieces_; }
+  size_t piece_count() const { return pieces_.size(); }
+  size_t piece_bytes(size_t index) const { return pieces_[index].bytes; }
+
+  // Copy [offset, offset + bytes) of the concatenated inputs out, or of the outputs in.
+  void pack(size_t offset, size_t bytes, uint8_t* to) const;
+  void unpack(size_t offset, size_t bytes, const uint8_t* from) const;
+
+ private:
   template <typename Copy>
   void each(size_t offset, size_t bytes, Copy copy) const;
 

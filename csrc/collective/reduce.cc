@@ -33,6 +33,10 @@ void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inpu
                 std::span<const int> host_sizes, uint8_t* out, size_t count) {
   const Kernels& kernels = kernels_for(reduction.dtype, reduction.op);
   const size_t element = size_of(reduction.dtype);
+  if (inputs.size() == 2 && host_sizes.size() == 1) {
+    return kernels.pair(inputs[0], inputs[1], out, count, reduction.prescale, divisor(reduction),
+                        reduction.postscale);
+  }
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> total;
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> partial;
   for (size_t at = 0; at < count; at += kBlock) {

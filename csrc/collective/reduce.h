@@ -22,7 +22,7 @@ struct Reduction {
 size_t accumulator_bytes(const Reduction& reduction);
 
 // `inputs` holds the contributions of all ranks, host after host; `host_sizes` how many each host
-// has. `out` holds `count` elements; it may not overlap an input.
+// has. `out` holds `count` elements; it may be one of the inputs but not overlap one otherwise.
 void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inputs,
                 std::span<const int> host_sizes, uint8_t* out, size_t count);
 

@@ -12,13 +12,17 @@ struct OpenBucket {
   CutReason reason = CutReason::kAllReady;
 };
 
+// A group of several dtypes is divided when it is carried out.
 bool fusable(const Response& response) {
-  return response.error.empty() && response.request.op == OpType::kAllreduce;
+  const std::vector<TensorSpec>& tensors = response.request.tensors;
+  return response.error.empty() && response.request.op == OpType::kAllreduce && !tensors.empty() &&
+         std::all_of(tensors.begin(), tensors.end(),
+                     [&](const TensorSpec& tensor) { return tensor.dtype == tensors[0].dtype; });
 }
 
 bool same_kind(const Request& a, const Request& b) {
-  return a.dtype == b.dtype && a.reduce_op == b.reduce_op && a.prescale == b.prescale &&
-         a.postscale == b.postscale;
+  return a.process_set == b.process_set && a.tensors[0].dtype == b.tensors[0].dtype &&
+         a.reduce_op == b.reduce_op && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
 }  // namespace

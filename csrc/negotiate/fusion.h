@@ -13,9 +13,9 @@ struct FusionPlan {
   std::vector<BucketCut> buckets;
 };
 
-// Allreduces of one dtype, operation and scaling share a bucket while its bytes stay within
-// threshold_bytes; 0 gives every tensor a bucket of its own. Buckets come in the order in which
-// their first tensor became ready, tensors within one in theirs.
+// Allreduces of one process set, dtype, operation and scaling share a bucket while its bytes stay
+// within threshold_bytes; 0 gives every tensor a bucket of its own. Buckets come in the order in
+// which their first tensor became ready, tensors within one in theirs.
 FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes);
 
 }  // namespace hvdtune

@@ -1,243 +1,277 @@
 #include "negotiate/negotiator.h"
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "base/status.h"
-#include "negotiate/validate.h"
 
 namespace hvdtune {
+namespace {
 
-Negotiator::Negotiator(int size, size_t cache_capacity)
-    : size_(size),
+bool is_cacheable(OpType op) {
+  return op != OpType::kJoin && op != OpType::kAddSet && op != OpType::kRemoveSet;
+}
+
+bool has_dims(OpType op) { return op == OpType::kAllgather || op == OpType::kAlltoall; }
+
+}  // namespace
+
+Negotiator::Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
+                       size_t cache_capacity)
+    : sets_(sets),
       capacity_(cache_capacity),
-      waiting_(static_cast<size_t>(size), false),
-      cycles_seen_(static_cast<size_t>(size), 0) {}
+      tally_(sets, std::move(branches), [this](uint32_t id) {
+        const Response* response = response_of(id);
+        return response != nullptr ? &response->request : nullptr;
+      }) {}
 
-void Negotiator::announce(int rank, const Announce& announce, uint64_t now_ns) {
-  const auto at = static_cast<size_t>(rank);
-  waiting_[at] = announce.waiting;
-  cycles_seen_[at] = announce.cycles_seen;
-  for (const uint32_t id : announce.cached) {
-    const auto entry = known_.find(id);
-    const auto old = retired_.find(id);
-    if (entry == known_.end() && old == retired_.end()) {
-      throw Error(
-          ErrorCode::kInternal,
-          "rank " + std::to_string(rank) + " announced unknown cache entry " + std::to_string(id),
-          rank);
+const Response* Negotiator::response_of(uint32_t id) const {
+  const auto entry = known_.find(id);
+  if (entry != known_.end()) return &entry->second.response;
+  const auto old = retired_.find(id);
+  return old != retired_.end() ? &old->second.response : nullptr;
+}
+
+void Negotiator::announce(size_t branch, const Announce& announce, uint64_t now_ns) {
+  tally_.add(branch, announce, now_ns);
+  std::vector<Tallied> joins;
+  for (Tallied& entry : tally_.take_ready()) {
+    if (!entry.in_full.empty() && entry.in_full[0].first.op == OpType::kJoin) {
+      joins.push_back(std::move(entry));
+      continue;
     }
-    const Request& request =
-        entry != known_.end() ? entry->second.by_rank[at] : old->second.second[at];
-    const std::string name = request.name;
-    Pending& pending = arrive(rank, name, now_ns);
-    if (entry != known_.end()) {
-      pending.ids[at] = id;
-    } else {
-      pending.in_full.emplace(rank, request);
-    }
-    settle(name, pending);
+    ready_bytes_ += entry.bytes;
+    ready_.push_back(std::move(entry));
   }
-  for (const Request& request : announce.requests) {
-    Pending& pending = arrive(rank, request.name, now_ns);
-    pending.in_full.emplace(rank, request);
-    settle(request.name, pending);
-  }
+  // Answered after all that waited for it: a caller that comes back may use the names again.
+  for (const Tallied& entry : joins) note_join(entry);
   if (ready_.empty() && everybody_waits()) settle_conflicts();
-  drop_retired();
-}
-
-bool Negotiator::everybody_waits() const {
-  return std::all_of(waiting_.begin(), waiting_.end(), [](bool waits) { return waits; });
-}
-
-Negotiator::Pending& Negotiator::arrive(int rank, const std::string& name, uint64_t now_ns) {
-  Pending& pending = pending_[name];
-  if (pending.ids.empty()) {
-    pending.ids.assign(static_cast<size_t>(size_), kNoCacheId);
-    pending.first_ns = now_ns;
+  if (!retired_.empty()) {
+    uint64_t seen = tally_.cycles_seen();
+    for (const Tallied& entry : ready_) seen = std::min(seen, entry.cycles_seen);
+    std::erase_if(retired_, [&](const auto& item) { return item.second.evicting_cycle <= seen; });
   }
-  if (announced(pending, rank)) {
-    throw Error(ErrorCode::kInternal,
-                "rank " + std::to_string(rank) + " announced tensor \"" + name + "\" twice", rank,
-                name);
-  }
-  ++pending.count;
-  pending.last_ns = now_ns;
-  pending.last_rank = rank;
-  return pending;
 }
 
-void Negotiator::settle(const std::string& name, Pending& pending) {
-  if (pending.count < size_) return;
-  ready_.push_back(name);
-  ready_bytes_ += bytes_of(request_of(pending, 0));
+// The join is answered when the last rank of the set has joined.
+void Negotiator::note_join(const Tallied& entry) {
+  const uint32_t set = entry.key.process_set;
+  last_joined_[set] = entry.who.ranks().back();
+  if (!tally_.joined(set).covers(tally_.members(set))) return;
+  // Two ranks' joins may arrive at once; one answer is for all.
+  if (std::ranges::any_of(ready_, [&](const Tallied& one) { return one.key == entry.key; })) return;
+  Tallied all = entry;
+  all.who = tally_.members(set);
+  ready_.push_back(std::move(all));
 }
 
 // Names are "operation.name". Ranks that wait for different operations under one name would wait
 // for ever: allreduce.x on some and allgather.x on all others.
 void Negotiator::settle_conflicts() {
-  std::map<std::string, std::vector<std::string>> by_stem;
-  for (const auto& [name, pending] : pending_)
-    by_stem[name.substr(name.find('.') + 1)].push_back(name);
-  for (const auto& [stem, names] : by_stem) {
-    if (!conflict(names)) continue;
+  std::map<std::pair<uint32_t, std::string>, std::vector<const Tallied*>> by_stem;
+  for (const auto& [key, entry] : tally_.pending()) {
+    by_stem[{key.process_set, key.name.substr(key.name.find('.') + 1)}].push_back(&entry);
+  }
+  std::vector<OperationKey> settled;
+  for (const auto& [stem, entries] : by_stem) {
+    if (!conflict(stem.first, entries)) continue;
+    std::list<Request> made;
     std::string said;
-    for (const std::string& name : names) {
-      for (int rank = 0; rank < size_; ++rank) {
-        if (!announced(pending_.at(name), rank)) continue;
-        said += (said.empty() ? "rank " : ", rank ") + std::to_string(rank) + " announced " +
-                describe(request_of(pending_.at(name), rank));
+    for (const Tallied* entry : entries) {
+      for (const auto& [request, ranks] : versions_of(*entry, made)) {
+        said += (said.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
       }
     }
-    for (const std::string& name : names) {
-      Response response;
-      const Pending& pending = pending_.at(name);
-      response.request = request_of(pending, pending.last_rank);
-      response.error = "tensor \"" + stem + "\" differs between ranks: " + said +
-                       "; every rank must call the same operation";
-      conflicts_.push_back(std::move(response));
-      pending_.erase(name);
+    const std::string why = "tensor \"" + stem.second + "\" differs between ranks: " + said +
+                            "; every rank must call the same operation";
+    for (const Tallied* entry : entries) {
+      conflicts_.push_back(conflict_response(*entry, why));
+      settled.push_back(entry->key);
     }
   }
+  for (const OperationKey& key : settled) tally_.drop(key);
 }
 
-// Whether each rank has announced exactly one of these.
-bool Negotiator::conflict(const std::vector<std::string>& names) const {
-  if (names.size() < 2) return false;
-  for (int rank = 0; rank < size_; ++rank) {
-    const auto count = std::count_if(names.begin(), names.end(), [&](const std::string& name) {
-      return announced(pending_.at(name), rank);
-    });
-    if (count != 1) return false;
+// Whether each rank of the set has announced exactly one of these.
+bool Negotiator::conflict(uint32_t process_set, const std::vector<const Tallied*>& entries) const {
+  const std::vector<int>* ranks = sets_.find(process_set);
+  if (entries.size() < 2 || ranks == nullptr) return false;
+  return std::all_of(ranks->begin(), ranks->end(), [&](int rank) {
+    return std::count_if(entries.begin(), entries.end(),
+                         [&](const Tallied* entry) { return entry->who.contains(rank); }) == 1;
+  });
+}
+
+Response Negotiator::conflict_response(const Tallied& entry, const std::string& why) const {
+  std::list<Request> made;
+  Response response;
+  response.request = *versions_of(entry, made)[0].first;
+  response.error = why;
+  return response;
+}
+
+Request Negotiator::request_of(uint32_t id, int rank) const {
+  const Response& response = *response_of(id);
+  Request request = response.request;
+  if (!has_dims(request.op)) return request;
+  const std::vector<int>& ranks = *sets_.find(request.process_set);
+  const auto at = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+  if (request.op == OpType::kAlltoall) {
+    const auto row = response.first_dims.begin() + static_cast<ptrdiff_t>(at * ranks.size());
+    request.splits.assign(row, row + static_cast<ptrdiff_t>(ranks.size()));
+    request.tensors[0].shape[0] = 0;
+    for (const int64_t rows : request.splits) request.tensors[0].shape[0] += rows;
+    return request;
   }
-  return true;
+  for (size_t t = 0; t < request.tensors.size(); ++t) {
+    request.tensors[t].shape[0] = response.first_dims[t * ranks.size() + at];
+  }
+  return request;
 }
 
-bool Negotiator::announced(const Pending& pending, int rank) {
-  return pending.ids[static_cast<size_t>(rank)] != kNoCacheId || pending.in_full.contains(rank);
-}
-
-const Request& Negotiator::request_of(const Pending& pending, int rank) const {
-  const auto at = static_cast<size_t>(rank);
-  const uint32_t id = pending.ids[at];
-  if (id == kNoCacheId) return pending.in_full.at(rank);
-  const auto entry = known_.find(id);
-  return entry != known_.end() ? entry->second.by_rank[at] : retired_.at(id).second[at];
+// Requests that exist only as numbers are kept in `made`.
+std::vector<Version> Negotiator::versions_of(const Tallied& entry, std::list<Request>& made) const {
+  std::vector<Version> versions;
+  for (const auto& [request, ranks] : entry.in_full) versions.emplace_back(&request, ranks);
+  for (const auto& [id, ranks] : entry.by_id) {
+    if (!has_dims(response_of(id)->request.op)) {
+      versions.emplace_back(&response_of(id)->request, ranks);
+      continue;
+    }
+    for (const int rank : ranks.ranks()) {
+      made.push_back(request_of(id, rank));
+      versions.emplace_back(&made.back(), RankMask(std::span(&rank, 1)));
+    }
+  }
+  return versions;
 }
 
 Ready Negotiator::take_ready(bool cache_enabled, uint64_t cycle) {
   Ready batch;
   evicting_cycle_ = cycle;
-  for (const std::string& name : ready_) {
-    const auto pending = pending_.find(name);
-    batch.responses.push_back(respond(name, pending->second, cache_enabled, batch));
-    pending_.erase(pending);
+  for (const Tallied& entry : std::exchange(ready_, {})) {
+    batch.responses.push_back(respond(entry, cache_enabled, batch));
   }
-  ready_.clear();
   ready_bytes_ = 0;
   for (Response& response : conflicts_) batch.responses.push_back(std::move(response));
   conflicts_.clear();
   return batch;
 }
 
-Response Negotiator::respond(const std::string& name, const Pending& pending, bool cache_enabled,
-                             Ready& batch) {
+Response Negotiator::respond(const Tallied& entry, bool cache_enabled, Ready& batch) {
   Response response;
-  response.last_rank = pending.last_rank;
-  response.late_ns = pending.last_ns - pending.first_ns;
-
-  const uint32_t id = pending.ids[0];
-  const bool same = id != kNoCacheId && known_.contains(id) &&
-                    std::all_of(pending.ids.begin(), pending.ids.end(),
-                                [&](uint32_t other) { return other == id; });
-  if (same) {
-    Known& entry = known_.at(id);
-    uses_.splice(uses_.end(), uses_, entry.use);
-    response.compact = true;
-    response.cache_id = id;
-    response.request = entry.by_rank[0];
-    return response;
+  const RankMask& members = tally_.members(entry.key.process_set);
+  const bool everybody = entry.who.covers(members);
+  if (entry.in_full.empty() && entry.by_id.size() == 1 && everybody) {
+    const auto known = known_.find(entry.by_id[0].first);
+    if (known != known_.end()) {
+      uses_.splice(uses_.end(), uses_, known->second.use);
+      response = known->second.response;
+      response.compact = true;
+      return response;
+    }
   }
-
-  std::vector<const Request*> by_rank;
-  for (int rank = 0; rank < size_; ++rank) by_rank.push_back(&request_of(pending, rank));
-  response.error = disagreement(by_rank);
-  response.request = *by_rank[0];
-  response.request.name = name;
+  std::list<Request> made;
+  const std::vector<Version> versions = versions_of(entry, made);
+  const auto lowest =
+      std::min_element(versions.begin(), versions.end(), [](const Version& a, const Version& b) {
+        return a.second.ranks().front() < b.second.ranks().front();
+      });
+  response.request = *lowest->first;
+  response.error = disagreement(versions);
+  if (response.error.empty()) response.error = flaw_of_joined(response, entry);
+  if (response.error.empty()) response.error = settle_set(response);
   if (!response.error.empty()) return response;
-  if (response.request.op == OpType::kAllgather) {
-    for (const Request* request : by_rank) response.first_dims.push_back(request->shape[0]);
-  }
-  if (cache_enabled && capacity_ > 0) admit(response, std::move(by_rank), batch);
+  fill_dims(response, entry, versions);
+  const bool keep = cache_enabled && capacity_ > 0 && everybody;
+  if (keep && is_cacheable(response.request.op)) admit(response, batch);
   return response;
 }
 
-void Negotiator::admit(Response& response, std::vector<const Request*> by_rank, Ready& batch) {
-  std::vector<Request> requests;
-  requests.reserve(by_rank.size());
-  for (const Request* request : by_rank) requests.push_back(*request);
-  const auto old = id_by_name_.find(response.request.name);
-  if (old != id_by_name_.end()) evict(old->second, batch);
+void Negotiator::fill_dims(Response& response, const Tallied& entry,
+                           std::span<const Version> versions) const {
+  const Request& request = response.request;
+  if (request.op == OpType::kJoin) response.first_dims = {last_joined_.at(request.process_set)};
+  if (!has_dims(request.op)) return;
+  const std::vector<int>& ranks = *sets_.find(entry.key.process_set);
+  const size_t n = ranks.size();
+  const size_t rows = request.op == OpType::kAlltoall ? n : request.tensors.size();
+  response.first_dims.assign(rows * n, 0);
+  for (const auto& [said, mask] : versions) {
+    for (const int rank : mask.ranks()) {
+      const auto at = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
+      for (size_t i = 0; i < rows; ++i) {
+        if (request.op == OpType::kAlltoall) {
+          response.first_dims[at * n + i] = said->splits[i];
+        } else {
+          response.first_dims[i * n + at] = said->tensors[i].shape[0];
+        }
+      }
+    }
+  }
+}
+
+// Ranks that have joined give neutral elements to a reduction and no rows to an allgather; there is
+// nothing they could give to the rest.
+std::string Negotiator::flaw_of_joined(const Response& response, const Tallied& entry) const {
+  const Request& request = response.request;
+  const RankMask& joined = tally_.joined(request.process_set);
+  if (entry.who.covers(joined)) return {};
+  // A neutral element that is scaled first need not be neutral.
+  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;
+  const bool folds = sums || (request.reduce_op != ReduceOp::kAdasum && request.prescale == 1.0);
+  const bool possible = (request.op == OpType::kAllreduce && folds) ||
+                        request.op == OpType::kAllgather || request.op == OpType::kBarrier ||
+                        (request.op == OpType::kBroadcast && entry.who.contains(request.root));
+  if (possible || request.op == OpType::kJoin) return {};
+  RankMask gone = joined;
+  gone -= entry.who;
+  return "tensor \"" + request.name + "\": " + describe(request) + " needs data of " +
+         describe(gone) + ", which joined before";
+}
+
+// Gives a new set its number. Returns why it cannot be added or removed.
+std::string Negotiator::settle_set(Response& response) {
+  const Request& request = response.request;
+  if (request.op == OpType::kAddSet) {
+    const std::vector<int> ranks(request.splits.begin(), request.splits.end());
+    for (const auto& [id, members] : sets_.all()) {
+      if (members == ranks) {
+        return "a process set of these ranks exists already: " + std::to_string(id);
+      }
+    }
+    response.first_dims = {next_set_++};
+  }
+  if (request.op == OpType::kRemoveSet &&
+      sets_.find(static_cast<uint32_t>(request.splits[0])) == nullptr) {
+    return "there is no process set " + std::to_string(request.splits[0]);
+  }
+  return {};
+}
+
+void Negotiator::admit(Response& response, Ready& batch) {
+  const auto old = id_by_key_.find(key_of(response.request));
+  if (old != id_by_key_.end()) evict(old->second, batch);
   while (known_.size() >= capacity_) evict(uses_.front(), batch);
   response.cache_id = next_id_++;
   uses_.push_back(response.cache_id);
-  known_.emplace(response.cache_id, Known{std::move(requests), std::prev(uses_.end())});
-  id_by_name_[response.request.name] = response.cache_id;
+  known_.emplace(response.cache_id, Known{response, std::prev(uses_.end())});
+  id_by_key_[key_of(response.request)] = response.cache_id;
 }
 
 void Negotiator::evict(uint32_t id, Ready& batch) {
   const auto entry = known_.find(id);
-  id_by_name_.erase(entry->second.by_rank[0].name);
+  id_by_key_.erase(key_of(entry->second.response.request));
   uses_.erase(entry->second.use);
-  retired_.emplace(id, std::pair(evicting_cycle_, std::move(entry->second.by_rank)));
+  retired_.emplace(id, Retired{std::move(entry->second.response), evicting_cycle_});
   known_.erase(entry);
-  // A response of this batch that is compact needs its entry on every rank: it was taken from
-  // known_ before, so tell it in full instead.
+  // A response of this batch that is compact needs its entry on every rank: tell it in full.
   for (Response& response : batch.responses) {
-    if (response.compact && response.cache_id == id) {
-      response.compact = false;
-      response.cache_id = kNoCacheId;
-      if (response.request.op == OpType::kAllgather) {
-        for (const Request& request : retired_.at(id).second) {
-          response.first_dims.push_back(request.shape[0]);
-        }
-      }
-    } else if (response.cache_id == id) {
-      response.cache_id = kNoCacheId;
-    }
+    if (response.cache_id != id) continue;
+    response.compact = false;
+    response.cache_id = kNoCacheId;
   }
   batch.evicted.push_back(id);
-}
-
-void Negotiator::drop_retired() {
-  if (retired_.empty()) return;
-  const uint64_t seen = *std::min_element(cycles_seen_.begin(), cycles_seen_.end());
-  const auto unseen = [&](const auto& item) { return item.second.first > seen; };
-  if (std::all_of(retired_.begin(), retired_.end(), unseen)) return;
-  // Entries that some rank has announced and others have not are resolved through retired_.
-  std::unordered_set<uint32_t> announced;
-  for (const auto& [name, pending] : pending_) {
-    announced.insert(pending.ids.begin(), pending.ids.end());
-  }
-  std::erase_if(retired_,
-                [&](const auto& item) { return !unseen(item) && !announced.contains(item.first); });
-}
-
-std::vector<Stalled> Negotiator::stalled(uint64_t before_ns) const {
-  std::vector<Stalled> list;
-  for (const auto& [name, pending] : pending_) {
-    if (pending.count == size_ || pending.first_ns >= before_ns) continue;
-    Stalled stalled{name, {}, pending.first_ns};
-    for (int rank = 0; rank < size_; ++rank) {
-      if (!announced(pending, rank)) {
-        stalled.missing_ranks.push_back(rank);
-      }
-    }
-    list.push_back(std::move(stalled));
-  }
-  return list;
 }
 
 }  // namespace hvdtune

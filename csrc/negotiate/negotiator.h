@@ -1,4 +1,5 @@
-// The coordinator's book: who has announced what, and what is therefore ready.
+// The coordinator's book: what all ranks have announced, answered once each, and the numbers under
+// which it is remembered.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "negotiate/process_sets.h"
+#include "negotiate/tally.h"
+#include "negotiate/validate.h"
 #include "wire/message.h"
 
 namespace hvdtune {
@@ -17,74 +21,69 @@ struct Ready {
   std::vector<uint32_t> evicted;
 };
 
-struct Stalled {
-  std::string name;
-  std::vector<int> missing_ranks;
-  uint64_t since_ns = 0;
-};
-
 // Pure bookkeeping: no I/O, no clock. One thread.
 class Negotiator {
  public:
-  Negotiator(int size, size_t cache_capacity);
+  // `branches`: the ranks below each child of the root, as Tally takes them. `sets` must outlive
+  // the negotiator; the caller applies to it what each response says.
+  Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
+             size_t cache_capacity);
 
-  // Throws Error(kInternal) when a rank announces what it cannot (twice, or an unknown number).
-  void announce(int rank, const Announce& announce, uint64_t now_ns);
+  // Throws what Tally::add throws.
+  void announce(size_t branch, const Announce& announce, uint64_t now_ns);
 
-  bool has_pending() const { return !pending_.empty(); }
+  bool has_pending() const { return tally_.has_pending(); }
   bool has_ready() const { return !ready_.empty() || !conflicts_.empty(); }
   size_t ready_bytes() const { return ready_bytes_; }
   // Every rank has a thread blocked on a pending operation.
-  bool everybody_waits() const;
+  bool everybody_waits() const { return tally_.everybody_waits(); }
+  uint32_t adopted_version() const { return tally_.adopted_version(); }
+  // To be told of what a response changed in the process sets.
+  Tally& tally() { return tally_; }
 
   // Hands over all that is ready and updates the cache accordingly. `cycle` is the number of the
   // Cycle in which it will travel.
   Ready take_ready(bool cache_enabled, uint64_t cycle);
 
-  // Tensors that some but not all ranks announced before `before_ns`.
-  std::vector<Stalled> stalled(uint64_t before_ns) const;
-
  private:
-  struct Pending {
-    std::vector<uint32_t> ids;       // by rank; kNoCacheId: absent or announced in full
-    std::map<int, Request> in_full;  // by rank
-    int count = 0;
-    uint64_t first_ns = 0;
-    uint64_t last_ns = 0;
-    int last_rank = -1;
-  };
   struct Known {
-    std::vector<Request> by_rank;
+    Response response;
     std::list<uint32_t>::iterator use;
   };
+  struct Retired {
+    Response response;
+    uint64_t evicting_cycle = 0;
+  };
 
-  Pending& arrive(int rank, const std::string& name, uint64_t now_ns);
-  void settle(const std::string& name, Pending& pending);
+  const Response* response_of(uint32_t id) const;
+  void note_join(const Tallied& entry);
   void settle_conflicts();
-  bool conflict(const std::vector<std::string>& names) const;
-  const Request& request_of(const Pending& pending, int rank) const;
-  static bool announced(const Pending& pending, int rank);
-  Response respond(const std::string& name, const Pending& pending, bool cache_enabled,
-                   Ready& batch);
-  void admit(Response& response, std::vector<const Request*> by_rank, Ready& batch);
+  bool conflict(uint32_t process_set, const std::vector<const Tallied*>& entries) const;
+  Response conflict_response(const Tallied& entry, const std::string& why) const;
+  std::vector<Version> versions_of(const Tallied& entry, std::list<Request>& made) const;
+  Request request_of(uint32_t id, int rank) const;
+  Response respond(const Tallied& entry, bool cache_enabled, Ready& batch);
+  void fill_dims(Response& response, const Tallied& entry, std::span<const Version> versions) const;
+  std::string flaw_of_joined(const Response& response, const Tallied& entry) const;
+  std::string settle_set(Response& response);
+  void admit(Response& response, Ready& batch);
   void evict(uint32_t id, Ready& batch);
-  void drop_retired();
 
-  int size_;
+  const ProcessSets& sets_;
   size_t capacity_;
-  std::unordered_map<std::string, Pending> pending_;
-  std::vector<std::string> ready_;
+  Tally tally_;
+  std::vector<Tallied> ready_;
   std::vector<Response> conflicts_;  // carry an error each
   size_t ready_bytes_ = 0;
-  std::vector<bool> waiting_;
-  std::vector<uint64_t> cycles_seen_;
+  std::map<uint32_t, int> last_joined_;  // by set
+  uint32_t next_set_ = kWorldSet + 1;
 
   uint32_t next_id_ = 0;
   std::unordered_map<uint32_t, Known> known_;
-  std::unordered_map<std::string, uint32_t> id_by_name_;
+  std::unordered_map<OperationKey, uint32_t, OperationKeyHash> id_by_key_;
   std::list<uint32_t> uses_;  // least recently used first
   // Evicted, but ranks that have not yet applied that cycle may still announce them.
-  std::map<uint32_t, std::pair<uint64_t, std::vector<Request>>> retired_;
+  std::map<uint32_t, Retired> retired_;
   uint64_t evicting_cycle_ = 0;
 };
 

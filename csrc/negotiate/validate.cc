@@ -1,48 +1,105 @@
 #include "negotiate/validate.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace hvdtune {
 namespace {
 
-bool shapes_agree(const Request& a, const Request& b) {
-  if (a.op != OpType::kAllgather) return a.shape == b.shape;
-  return a.shape.size() == b.shape.size() &&
-         std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+constexpr size_t kMostTensors = 4;  // of a group that a sentence lists
+
+bool first_may_differ(OpType op) { return op == OpType::kAllgather || op == OpType::kAlltoall; }
+
+bool tensors_agree(OpType op, const TensorSpec& a, const TensorSpec& b) {
+  if (a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
+  const ptrdiff_t from = first_may_differ(op) && !a.shape.empty() ? 1 : 0;
+  return std::equal(a.shape.begin() + from, a.shape.end(), b.shape.begin() + from);
 }
 
 bool agree(const Request& a, const Request& b) {
-  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.root == b.root &&
-         a.prescale == b.prescale && a.postscale == b.postscale && shapes_agree(a, b);
+  return a.op == b.op && a.reduce_op == b.reduce_op && a.root == b.root &&
+         a.prescale == b.prescale && a.postscale == b.postscale &&
+         (a.op == OpType::kAlltoall || a.splits == b.splits) &&
+         std::equal(
+             a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(),
+             [&](const TensorSpec& x, const TensorSpec& y) { return tensors_agree(a.op, x, y); });
+}
+
+std::string list_of(const std::vector<int64_t>& values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i) {
+    text.append(i == 0 ? "" : ", ").append(std::to_string(values[i]));
+  }
+  return text + "]";
+}
+
+// Which of a group's tensors is the first to differ; -1 when they differ in something else.
+int first_difference(const Request& a, const Request& b) {
+  if (a.op != b.op || a.tensors.size() != b.tensors.size()) return -1;
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    if (!tensors_agree(a.op, a.tensors[i], b.tensors[i])) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 }  // namespace
 
 std::string describe(const Request& request) {
   std::string text(name_of(request.op));
-  if (request.op == OpType::kAllreduce) text.append("(").append(name_of(request.reduce_op)) += ")";
+  const bool reduces = request.op == OpType::kAllreduce || request.op == OpType::kReducescatter;
+  if (reduces) text.append("(").append(name_of(request.reduce_op)) += ")";
   if (request.op == OpType::kBroadcast) text += " from rank " + std::to_string(request.root);
-  text.append(" ").append(name_of(request.dtype)).append(" [");
-  for (size_t i = 0; i < request.shape.size(); ++i) {
-    text.append(i == 0 ? "" : ", ").append(std::to_string(request.shape[i]));
+  if (request.tensors.size() > 1) {
+    text += " of " + std::to_string(request.tensors.size()) + " tensors:";
   }
-  text += "]";
+  for (size_t i = 0; i < std::min(request.tensors.size(), kMostTensors); ++i) {
+    const TensorSpec& tensor = request.tensors[i];
+    text.append(i == 0 ? " " : ", ").append(name_of(tensor.dtype)) += " " + list_of(tensor.shape);
+  }
+  if (request.tensors.size() > kMostTensors) text += ", ...";
+  if (!request.splits.empty()) {
+    text += (request.op == OpType::kAlltoall ? " splits " : " ") + list_of(request.splits);
+  }
   if (request.prescale != 1.0) text += " prescale " + std::to_string(request.prescale);
   if (request.postscale != 1.0) text += " postscale " + std::to_string(request.postscale);
   return text;
 }
 
-std::string disagreement(std::span<const Request* const> by_rank) {
-  const auto other = std::find_if(by_rank.begin(), by_rank.end(), [&](const Request* request) {
-    return !agree(*by_rank[0], *request);
+std::string describe(const RankMask& mask) {
+  const std::vector<int> ranks = mask.ranks();
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    text.append(i == 0 ? " " : ", ").append(std::to_string(ranks[i]));
+  }
+  return text;
+}
+
+std::string disagreement(std::span<const Version> versions) {
+  std::vector<std::pair<const Request*, RankMask>> camps;
+  for (const auto& [request, ranks] : versions) {
+    const Request& mine = *request;  // clang 14 captures no bindings
+    const auto camp = std::find_if(camps.begin(), camps.end(),
+                                   [&](const auto& each) { return agree(*each.first, mine); });
+    if (camp == camps.end()) {
+      camps.emplace_back(request, ranks);
+    } else {
+      camp->second |= ranks;
+    }
+  }
+  if (camps.size() < 2) return {};
+  std::sort(camps.begin(), camps.end(), [](const auto& a, const auto& b) {
+    return a.second.ranks().front() < b.second.ranks().front();
   });
-  if (other == by_rank.end()) return {};
-  const auto rank = static_cast<size_t>(other - by_rank.begin());
-  return "tensor \"" + by_rank[0]->name + "\" differs between ranks: rank 0 announced " +
-         describe(*by_rank[0]) + ", rank " + std::to_string(rank) + " announced " +
-         describe(**other) +
-         "; every rank must call the same operation with the same shape and "
-         "dtype";
+  std::string said;
+  for (const auto& [request, ranks] : camps) {
+    said += (said.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
+  }
+  const int at = first_difference(*camps[0].first, *camps[1].first);
+  if (camps[0].first->tensors.size() > 1 && at >= 0) {
+    said += "; the first difference is in tensor " + std::to_string(at) + " of the group";
+  }
+  return "tensor \"" + camps[0].first->name + "\" differs between ranks: " + said +
+         "; every rank must call the same operation with the same shape and dtype";
 }
 
 }  // namespace hvdtune

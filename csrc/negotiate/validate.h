@@ -3,16 +3,24 @@
 
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/rank_mask.h"
 #include "wire/message.h"
 
 namespace hvdtune {
 
-// Empty when by_rank (index = rank) agree; else a sentence that says which ranks want what.
-// Allgather may differ in the first dimension.
-std::string disagreement(std::span<const Request* const> by_rank);
+// What some ranks announced.
+using Version = std::pair<const Request*, RankMask>;
+
+// Empty when the versions agree; else a sentence that says which ranks want what. Allgather and
+// alltoall may differ in the first dimension.
+std::string disagreement(std::span<const Version> versions);
 
 // "allreduce(sum) float32 [3, 4]"
 std::string describe(const Request& request);
+
+// "rank 3", "ranks 0, 2"
+std::string describe(const RankMask& ranks);
 
 }  // namespace hvdtune

@@ -7,29 +7,25 @@
 #include <limits>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "negotiate/fusion.h"
-#include "transport/socket.h"
 
 namespace hvdtune {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
-pollfd poll_entry(const FramedChannel& channel) {
-  const short events = channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-  return {channel.fd(), events, 0};
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text.append(text.empty() ? "" : ", ").append(std::to_string(rank));
-  return text;
+std::vector<std::vector<int>> with_self(int rank, const std::vector<std::vector<int>>& branches) {
+  std::vector<std::vector<int>> list = {{rank}};
+  list.insert(list.end(), branches.begin(), branches.end());
+  return list;
 }
 
 }  // namespace
 
 CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table,
-                         Health& health, StopSignal& stop, Recorder& recorder, Recorder::Lane& lane)
+                         Health& health, StopSignal& stop, Progress& progress, Recorder& recorder,
+                         Recorder::Lane& lane)
     : rank_(mesh.topology.rank),
       size_(mesh.topology.size),
       options_(options),
@@ -38,16 +34,22 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
       stop_(stop),
       recorder_(recorder),
       lane_(lane),
-      negotiator_(size_, static_cast<size_t>(options.setting.cache_capacity)),
-      executor_(mesh, stop, table, cache_, recorder, lane),
-      board_(options.setting, size_),
+      tree_(mesh),
+      sets_(size_),
+      executor_(
+          mesh, options.backends, stop, table, cache_, sets_,
+          [this](const Response& response) { change(response); }, progress, recorder, lane),
+      board_(options.setting, static_cast<int>(tree_.branches())),
       ledger_(size_),
-      shown_setting_(options.setting) {
-  for (std::optional<Channel>& channel : mesh.control) {
-    control_.push_back(channel ? std::make_unique<FramedChannel>(std::move(*channel), rank_)
-                               : nullptr);
+      shown_setting_(options.setting),
+      shown_sets_(std::make_shared<const ProcessSets>(sets_)) {
+  const std::vector<std::vector<int>> branches = with_self(rank_, mesh.branches);
+  if (is_root()) {
+    negotiator_.emplace(sets_, branches, static_cast<size_t>(options.setting.cache_capacity));
+  } else {
+    tally_.emplace(sets_, branches, [this](uint32_t id) { return cache_.request_of(id); });
   }
-  if (mesh.job && is_coordinator()) {
+  if (mesh.job && is_root()) {
     job_ = std::make_unique<FramedChannel>(std::move(*mesh.job), rank_);
     mesh.job.reset();
   }
@@ -72,7 +74,7 @@ void CycleThread::mark_step() {
 }
 
 uint32_t CycleThread::propose(const Setting& setting) {
-  if (!is_coordinator()) {
+  if (!is_root()) {
     throw Error(ErrorCode::kUsage,
                 "only rank 0 can propose a setting; this is rank " + std::to_string(rank_));
   }
@@ -101,6 +103,11 @@ CycleCounts CycleThread::counts() const {
   return counts_;
 }
 
+std::shared_ptr<const ProcessSets> CycleThread::process_sets() const {
+  const std::lock_guard lock(mutex_);
+  return shown_sets_;
+}
+
 void CycleThread::leave() {
   leaving_.store(true);
   wake_.notify();
@@ -112,8 +119,9 @@ void CycleThread::run() {
   std::fesetenv(FE_DFL_ENV);
   try {
     while (!leaving_.load()) {
-      if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
       turn();
+      const uint64_t until = prepare_sleep();
+      sleep(poll_set(), until);
     }
     farewell();
   } catch (const Error& error) {
@@ -138,64 +146,88 @@ void CycleThread::fail(const Error& error) {
 }
 
 void CycleThread::turn() {
-  announce_local();
+  FAILPOINT("cycle/turn");
+  if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
   receive();
-  if (is_coordinator()) {
+  announce();
+  if (is_root()) {
     take_proposals();
     emit();
-    warn_of_stalls(now_ns());
   }
-  sleep();
 }
 
-void CycleThread::announce_local() {
+void CycleThread::announce() {
   if (!departed_.empty()) return;  // nothing can complete any more
+  // Asked first: what a caller waits for is then among what it has submitted.
+  const bool waits = rank_waits();
   for (auto& operation : table_.take_new()) {
-    unannounced_bytes_ += bytes_of(operation->request);
+    unannounced_bytes_ += bytes_of(*operation->request);
     unannounced_.push_back(std::move(operation));
   }
-  const bool waits = rank_waits();
-  const bool news = !unannounced_.empty();
-  // A rank that has just begun to wait says so, once: the coordinator need not collect any longer.
-  const bool hint = waits && !announced_waiting_ && in_flight_ > 0;
-  if (!news && !hint) return;
+  tally().note_self(waits, cycles_applied_, board_.version());
+  const bool everybody = is_root() ? waits : tally().everybody_waits();
+  // Ranks that have just begun to wait say so, once: the root need not collect any longer.
+  const bool hint = everybody && !announced_waiting_;
   const uint64_t now = now_ns();
-  const Setting& setting = board_.setting();
-  if (!hint && due_ns({last_announce_ns_, unannounced_bytes_, waits}, now, setting.cycle_time_ms,
-                      setting.fusion_threshold_bytes) > now) {
-    return;
-  }
-  submit(compose(now));
+  if (!hint && !is_due(everybody, now)) return;
+  submit_own(waits, now);
+  announced_waiting_ = everybody;
+  if (is_root()) return;
+  std::vector<Tallied> entries = tally_->take_ready();
+  // What is not complete here will not be soon when everybody waits: the root may see more in it.
+  if (entries.empty() && everybody) entries = tally_->take_partial();
+  if (hint || !entries.empty()) send_up(std::move(entries), {});
 }
 
-Announce CycleThread::compose(uint64_t now) {
-  Announce announce;
-  announce.adopted_version = board_.version();
-  announce.cycles_seen = cycles_applied_;
-  announce.waiting = rank_waits();
+bool CycleThread::is_due(bool everybody, uint64_t now) const {
+  const bool passes_on = !is_root() && (tally_->has_ready() || (everybody && tally_->has_untold()));
+  if (unannounced_.empty() && !passes_on) return false;
+  const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : tally_->ready_bytes());
+  const Setting& setting = board_.setting();
+  return due_ns({last_announce_ns_, bytes, everybody}, now, setting.cycle_time_ms,
+                setting.fusion_threshold_bytes) <= now;
+}
+
+// Counts what is new on this rank as announced.
+void CycleThread::submit_own(bool waits, uint64_t now) {
+  FAILPOINT("cycle/submit");
+  Announce own;
+  own.adopted_version = board_.version();
+  own.cycles_seen = cycles_applied_;
+  own.cycles_applied = cycles_applied_;
+  own.waiting = waits;
   const bool use_cache = board_.setting().cache_enabled;
   for (const auto& operation : unannounced_) {
-    const auto id = use_cache ? cache_.find(operation->request) : std::nullopt;
+    const auto id = use_cache ? cache_.find(*operation->request) : std::nullopt;
     operation->was_cached = id.has_value();
     if (id) {
-      announce.cached.push_back(*id);
+      own.cached.push_back(*id);
     } else {
-      announce.requests.push_back(operation->request);
+      own.requests.push_back({*operation->request, {rank_}});
     }
   }
-  in_flight_ += unannounced_.size();
   unannounced_.clear();
   unannounced_bytes_ = 0;
-  announced_waiting_ = announce.waiting;
   last_announce_ns_ = now;
-  take_marks(announce);
+  take_marks();
+  take_announce(0, own);
   const std::lock_guard lock(mutex_);
-  counts_.cached_announcements += announce.cached.size();
-  counts_.full_announcements += announce.requests.size();
-  return announce;
+  counts_.cached_announcements += own.cached.size();
+  counts_.full_announcements += own.requests.size();
+  counts_.traffic = tree_.traffic();
 }
 
-void CycleThread::take_marks(Announce& announce) {
+void CycleThread::send_up(std::vector<Tallied> entries, std::vector<int32_t> leaving) {
+  Announce announce;
+  put_claims(*tally_, entries, announce);
+  announce.leaving = std::move(leaving);
+  announce.steps = std::exchange(steps_, {});
+  FAILPOINT("cycle/announce");
+  tree_.send_up(encode(announce));
+  FAILPOINT("cycle/announced");
+}
+
+void CycleThread::take_marks() {
   std::vector<Marked> marks;
   {
     const std::lock_guard lock(mutex_);
@@ -204,53 +236,47 @@ void CycleThread::take_marks(Announce& announce) {
   for (const Marked& mark : marks) {
     lane_.record(EventKind::kStep, mark.begin_ns, mark.end_ns, 0, static_cast<uint32_t>(mark.step),
                  0, 0);
-    announce.steps.push_back({mark.step, mark.end_ns - mark.begin_ns});
-    if (is_coordinator()) {
+    if (is_root()) {
       ledger_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns), mark.end_ns);
     }
+    take_step({rank_, mark.step, mark.end_ns - mark.begin_ns});
   }
 }
 
-void CycleThread::submit(const Announce& announce) {
-  if (is_coordinator()) return take_announce(0, announce);
-  // Never waits for rank 0, which may be waiting for this rank to take a long cycle.
-  control_[0]->queue(FrameKind::kAnnounce, encode(announce));
+void CycleThread::take_step(const StepMark& mark) {
+  if (!is_root()) return steps_.push_back(mark);
+  if (mark.rank < 0 || mark.rank >= size_) {
+    throw Error(ErrorCode::kInternal, "a step was reported for rank " + std::to_string(mark.rank));
+  }
+  if (const auto report = ledger_.add(mark)) {
+    tell_job(FrameKind::kStep, encode(*report));
+  }
 }
 
 void CycleThread::receive() {
-  for (const auto& channel : control_) {
-    if (!channel) continue;
-    const int peer = channel->peer();
-    channel->flush();
-    while (!has_departed(peer)) {
-      const std::optional<Frame> frame = channel->receive();
-      if (!frame) break;
-      if (is_coordinator() && frame->kind == FrameKind::kAnnounce) {
-        take_announce(peer, decode_announce(frame->payload));
-      } else if (!is_coordinator() && frame->kind == FrameKind::kCycle) {
-        apply(decode_cycle(frame->payload));
-      } else {
-        throw Error(ErrorCode::kInternal,
-                    "rank " + std::to_string(peer) + " sent a message of the wrong kind", peer);
-      }
+  tree_.receive([this](size_t branch, const Frame& frame) {
+    FAILPOINT("cycle/received");
+    if (branch > 0) return take_announce(branch, decode_announce(frame.payload));
+    FAILPOINT("cycle/relay");
+    tree_.send_down(frame.payload, stop_);
+    FAILPOINT("cycle/relayed");
+    apply(decode_cycle(frame.payload));
+  });
+}
+
+void CycleThread::take_announce(size_t branch, const Announce& announce) {
+  for (const StepMark& mark : announce.steps) take_step(mark);
+  if (is_root()) {
+    negotiator_->announce(branch, announce, now_ns());
+    if (board_.acknowledge(static_cast<int>(branch), announce.adopted_version)) {
+      tell_job(FrameKind::kAdopted,
+               encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
     }
+    return depart_all(announce.leaving);
   }
-}
-
-void CycleThread::take_announce(int rank, const Announce& announce) {
-  if (board_.acknowledge(rank, announce.adopted_version)) {
-    tell_job(FrameKind::kAdopted,
-             encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
-  }
-  for (const StepMark& mark : announce.steps) {
-    if (const auto report = ledger_.add(rank, mark)) report_step(*report);
-  }
-  if (announce.leaving) return depart(rank);
-  negotiator_.announce(rank, announce, now_ns());
-}
-
-void CycleThread::report_step(const StepReport& report) {
-  tell_job(FrameKind::kStep, encode(report));
+  tally_->add(branch, announce, now_ns());
+  cache_.drop_forgotten(tally_->cycles_seen());
+  if (!announce.leaving.empty()) send_up(tally_->take_ready(), announce.leaving);
 }
 
 void CycleThread::tell_job(FrameKind kind, Bytes payload) {
@@ -276,17 +302,21 @@ void CycleThread::take_proposals() {
   proposals_.clear();
 }
 
+Batch CycleThread::cycle_batch() const {
+  return {last_emit_ns_, negotiator_->ready_bytes(), negotiator_->everybody_waits()};
+}
+
 void CycleThread::emit() {
   if (!can_emit()) return;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
-  const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
-  if (due_ns(batch, now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) return;
-  Cycle cycle = compose_cycle(now);
-  const std::vector<uint8_t> bytes = encode(cycle);
-  for (const auto& channel : control_) {
-    if (channel) channel->send(FrameKind::kCycle, bytes, Deadline::never(), stop_);
+  if (due_ns(cycle_batch(), now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) {
+    return;
   }
+  Cycle cycle = compose_cycle(now);
+  FAILPOINT("cycle/emit");
+  tree_.send_down(encode(cycle), stop_);
+  FAILPOINT("cycle/emitted");
   apply(std::move(cycle));
 }
 
@@ -303,7 +333,7 @@ Cycle CycleThread::compose_cycle(uint64_t now) {
     cycle.setting = setting;
     cycle.setting_version = proposal->version;
   }
-  Ready ready = negotiator_.take_ready(setting.cache_enabled, cycle.number);
+  Ready ready = negotiator_->take_ready(setting.cache_enabled, cycle.number);
   cycle.evicted = std::move(ready.evicted);
   FusionPlan plan = plan_fusion(std::move(ready.responses), setting.fusion_threshold_bytes);
   cycle.responses = std::move(plan.responses);
@@ -314,6 +344,7 @@ Cycle CycleThread::compose_cycle(uint64_t now) {
 void CycleThread::apply(Cycle cycle) {
   const uint64_t now = now_ns();
   cycles_applied_ = cycle.number;
+  announced_waiting_ = false;
   if (cycle.setting) {
     board_.adopt(cycle.setting_version, *cycle.setting, now);
     lane_.record(EventKind::kKnobAdopted, now, now, recorder_.intern(to_json(*cycle.setting)), 0, 0,
@@ -328,32 +359,57 @@ void CycleThread::apply(Cycle cycle) {
     ++counts_.cycles;
     counts_.tensors += cycle.responses.size();
     counts_.buckets += cycle.buckets.size();
+    counts_.traffic = tree_.traffic();
     shown_setting_ = board_.setting();
     shown_version_ = board_.version();
   }
   executor_.execute(cycle, board_.setting(), now);
-  in_flight_ -= std::min(in_flight_, cycle.responses.size());
+  FAILPOINT("cycle/applied");
   for (const int32_t rank : cycle.departed) depart(rank);
+}
+
+// What a response changes besides tensors.
+void CycleThread::change(const Response& response) {
+  const Request& request = response.request;
+  if (!response.error.empty()) return tally().drop(key_of(request));
+  if (request.op == OpType::kJoin) return tally().end_join(request.process_set);
+  if (request.op == OpType::kAddSet) {
+    std::vector<int> ranks(request.splits.begin(), request.splits.end());
+    sets_.add(static_cast<uint32_t>(response.first_dims[0]), std::move(ranks));
+  } else {
+    const auto set = static_cast<uint32_t>(request.splits[0]);
+    sets_.remove(set);
+    tally().drop_set(set);
+    executor_.drop_group(set);
+    table_.fail_set(
+        set, Error(ErrorCode::kUsage, "process set " + std::to_string(set) + " was removed"));
+  }
+  const std::lock_guard lock(mutex_);
+  shown_sets_ = std::make_shared<const ProcessSets>(sets_);
 }
 
 bool CycleThread::has_departed(int rank) const {
   return std::find(departed_.begin(), departed_.end(), rank) != departed_.end();
 }
 
-void CycleThread::depart(int rank) {
-  if (is_coordinator()) {
+// On the root: tells everybody. The ranks themselves hear it, too, and are then free to go.
+void CycleThread::depart_all(const std::vector<int32_t>& ranks) {
+  if (ranks.empty()) return;
+  Cycle cycle;
+  cycle.number = cycles_applied_;
+  cycle.setting_version = board_.version();
+  cycle.departed = ranks;
+  tree_.send_down(encode(cycle), stop_);
+  for (const int32_t rank : ranks) {
     tell_job(FrameKind::kLeft, encode(Notice{rank, ""}));
-    Cycle cycle;
-    cycle.number = cycles_applied_;
-    cycle.setting_version = board_.version();
-    cycle.departed = {rank};
-    const std::vector<uint8_t> bytes = encode(cycle);
-    for (const auto& channel : control_) {
-      if (!channel || has_departed(channel->peer())) continue;
-      channel->send(FrameKind::kCycle, bytes, Deadline::never(), stop_);
-    }
+    depart(rank);
   }
+}
+
+void CycleThread::depart(int rank) {
+  FAILPOINT("cycle/depart");
   departed_.push_back(rank);
+  tree_.depart(rank);
   if (leaving_.load()) {
     return table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
   }
@@ -366,75 +422,76 @@ void CycleThread::depart(int rank) {
 // The others may already wait for data that this rank has announced, so it goes on executing until
 // rank 0 has taken note; after that nothing is emitted.
 void CycleThread::farewell() {
+  FAILPOINT("cycle/farewell");
   unannounced_.clear();
-  Announce announce = compose(now_ns());
-  announce.leaving = true;
-  if (is_coordinator()) return take_announce(0, announce);
-  FramedChannel& coordinator = *control_[0];
-  if (!has_departed(0)) coordinator.queue(FrameKind::kAnnounce, encode(announce));
-  while (!has_departed(0) && !has_departed(rank_)) {
-    const short events = coordinator.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-    wait_ready(coordinator.fd(), events, Deadline::never(), stop_, "leave");
+  submit_own(false, now_ns());
+  if (is_root()) return depart_all({rank_});
+  if (!has_departed(0)) send_up({}, {rank_});
+  while (!has_departed(0) && !has_departed(rank_) && !tree_.is_cut_off()) {
+    std::vector<pollfd> fds = {{stop_.fd(), POLLIN, 0}};
+    tree_.add_to(fds);
+    poll(fds.data(), fds.size(), -1);
+    if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped while leaving");
     receive();
   }
 }
 
-void CycleThread::warn_of_stalls(uint64_t now) {
-  const auto period = static_cast<uint64_t>(options_.stall_warning.count());
-  if (now < next_stall_check_ns_) return;
-  if (next_stall_check_ns_ != 0) {
-    for (const Stalled& stalled : negotiator_.stalled(now - period)) {
-      log(LogLevel::kWarning, options_.log_level, rank_,
-          "tensor \"" + stalled.name + "\" waits for rank " + list_of(stalled.missing_ranks) +
-              " for more than " + std::to_string(period / 1'000'000'000) +
-              " s; the ranks may call collectives in different order, or one is very slow");
-    }
-  }
-  next_stall_check_ns_ = now + period;
-}
-
 uint64_t CycleThread::wake_time(Interest& interest) {
   if (!departed_.empty()) return kNever;
-  uint64_t until = negotiator_.has_pending() ? next_stall_check_ns_ : kNever;
+  uint64_t until = kNever;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
   interest = Interest::kNewWork;
-  if (!unannounced_.empty()) {
+  if (!unannounced_.empty() || (!is_root() && tally_->has_ready())) {
     // The window collects: only its end, or a caller that waits, is worth waking for.
     interest = Interest::kWaiting;
-    until = std::min(until, due_ns({last_announce_ns_, unannounced_bytes_, false}, now,
-                                   setting.cycle_time_ms, setting.fusion_threshold_bytes));
+    const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : tally_->ready_bytes());
+    until = due_ns({last_announce_ns_, bytes, false}, now, setting.cycle_time_ms,
+                   setting.fusion_threshold_bytes);
   }
   if (can_emit()) {
-    const Batch batch{last_emit_ns_, negotiator_.ready_bytes(), negotiator_.everybody_waits()};
-    until =
-        std::min(until, due_ns(batch, now, setting.cycle_time_ms, setting.fusion_threshold_bytes));
+    until = std::min(
+        until, due_ns(cycle_batch(), now, setting.cycle_time_ms, setting.fusion_threshold_bytes));
   }
   return until;
 }
 
-void CycleThread::sleep() {
+// Whether somebody waits and the parent should hear of it or of what has been collected.
+bool CycleThread::wait_is_news() {
+  if (!rank_waits()) return false;
+  if (is_root()) return !announced_waiting_ || !unannounced_.empty();
+  tally_->note_self(true, cycles_applied_, board_.version());
+  return tally_->everybody_waits() &&
+         (!announced_waiting_ || !unannounced_.empty() || tally_->has_ready());
+}
+
+std::vector<pollfd> CycleThread::poll_set() const {
+  std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
+  tree_.add_to(fds);
+  if (job_) fds.push_back(poll_entry(*job_));
+  return fds;
+}
+
+// Says what is worth being woken for. Returns when to wake up by itself, 0 for at once.
+uint64_t CycleThread::prepare_sleep() {
   Interest interest = Interest::kNone;
   const uint64_t until = wake_time(interest);
   interest_.store(interest);
   // Whoever acted before that store may have seen no interest; whoever acts after will notify.
-  const bool wait_is_news = !unannounced_.empty() || (in_flight_ > 0 && !announced_waiting_);
   const bool missed = leaving_.load() || (interest == Interest::kNewWork && table_.has_new()) ||
-                      (interest != Interest::kNone && wait_is_news && rank_waits());
-  if (!missed) {
-    std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
-    for (const auto& channel : control_) {
-      if (channel && !has_departed(channel->peer())) fds.push_back(poll_entry(*channel));
-    }
-    if (job_) fds.push_back(poll_entry(*job_));
-    timespec limit{};
-    const uint64_t now = now_ns();
-    if (until != kNever && until > now) {
-      limit.tv_sec = static_cast<time_t>((until - now) / 1'000'000'000);
-      limit.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
-    }
-    ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
+                      (interest != Interest::kNone && wait_is_news());
+  return missed ? 0 : until;
+}
+
+void CycleThread::sleep(std::vector<pollfd> fds, uint64_t until) {
+  timespec limit{};
+  const uint64_t now = now_ns();
+  if (until != kNever && until > now) {
+    limit.tv_sec = static_cast<time_t>((until - now) / 1'000'000'000);
+    limit.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
   }
+  FAILPOINT("cycle/sleep");
+  if (until != 0) ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
   interest_.store(Interest::kNone);
   wake_.drain();
 }

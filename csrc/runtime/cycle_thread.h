@@ -1,10 +1,13 @@
 // The thread that negotiates and communicates: the only one that touches links, the arena, the
-// cache and the negotiator.
+// cache and what has been announced.
 //
-// A turn: announce what is new on this rank; rank 0 also takes the others' announcements and, when
-// the batch is due, sends a cycle to all; everyone executes cycles in order; then sleep until a
-// message, new work or the end of a window. An idle thread sleeps in poll(2) without a timeout.
+// A turn: take what the children in the negotiation tree announce, add what is new on this rank,
+// and tell the parent what is then complete from here down; the root answers with a cycle, which
+// every rank passes on to its children and carries out. Between turns the thread sleeps until a
+// message, new work or the end of a window; with nothing to do it sleeps without a timeout.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <memory>
@@ -15,6 +18,7 @@
 
 #include "base/log.h"
 #include "negotiate/negotiator.h"
+#include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
 #include "negotiate/window.h"
 #include "runtime/executor.h"
@@ -22,14 +26,16 @@
 #include "runtime/health.h"
 #include "runtime/knob_board.h"
 #include "runtime/operation.h"
+#include "runtime/progress.h"
 #include "runtime/step_ledger.h"
+#include "runtime/tree_channels.h"
 
 namespace hvdtune {
 
 struct CycleOptions {
   Setting setting;
-  std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
   LogLevel log_level = LogLevel::kWarning;
+  BackendSource* backends = nullptr;  // of collectives in place of ours; outlives the thread
 };
 
 // Counters since start; plain numbers for a person or a test.
@@ -39,13 +45,14 @@ struct CycleCounts {
   uint64_t buckets = 0;
   uint64_t cached_announcements = 0;
   uint64_t full_announcements = 0;
+  ControlTraffic traffic;
 };
 
 // Thread rule: public members may be called from any thread.
 class CycleThread {
  public:
   CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table, Health& health,
-              StopSignal& stop, Recorder& recorder, Recorder::Lane& lane);
+              StopSignal& stop, Progress& progress, Recorder& recorder, Recorder::Lane& lane);
   ~CycleThread();
 
   // New operations are in the table.
@@ -58,6 +65,8 @@ class CycleThread {
   Setting setting() const;
   uint32_t version() const;
   CycleCounts counts() const;
+  // As of the last cycle this rank has carried out. Never null.
+  std::shared_ptr<const ProcessSets> process_sets() const;
 
   // Tells the other ranks that this one leaves, and ends the thread.
   void leave();
@@ -73,27 +82,35 @@ class CycleThread {
   void run();
   void turn();
   void fail(const Error& error);
-  void announce_local();
-  Announce compose(uint64_t now);
-  void take_marks(Announce& announce);
-  void submit(const Announce& announce);
+  void announce();
+  bool is_due(bool everybody, uint64_t now) const;
+  void submit_own(bool waits, uint64_t now);
+  void send_up(std::vector<Tallied> entries, std::vector<int32_t> leaving);
+  void take_marks();
   void receive();
-  void take_announce(int rank, const Announce& announce);
+  void take_announce(size_t branch, const Announce& announce);
+  void take_step(const StepMark& mark);
   void take_proposals();
   void emit();
   Cycle compose_cycle(uint64_t now);
   void apply(Cycle cycle);
+  void change(const Response& response);
   void depart(int rank);
+  void depart_all(const std::vector<int32_t>& ranks);
   void farewell();
   bool has_departed(int rank) const;
-  bool can_emit() const { return departed_.empty() && negotiator_.has_ready(); }
-  void report_step(const StepReport& report);
+  bool can_emit() const { return is_root() && departed_.empty() && negotiator_->has_ready(); }
+  Batch cycle_batch() const;
   void tell_job(FrameKind kind, Bytes payload);
-  void warn_of_stalls(uint64_t now);
-  void sleep();
+  bool wait_is_news();
+  std::vector<pollfd> poll_set() const;
+  uint64_t prepare_sleep();
+  void sleep(std::vector<pollfd> fds, uint64_t until);
   uint64_t wake_time(Interest& interest);
-  bool is_coordinator() const { return rank_ == 0; }
+  bool is_root() const { return rank_ == 0; }
   bool rank_waits() const { return table_.waiting_threads() > 0; }
+  Tally& tally() { return is_root() ? negotiator_->tally() : *tally_; }
+  const Tally& tally() const { return const_cast<CycleThread*>(this)->tally(); }
 
   const int rank_;
   const int size_;
@@ -105,21 +122,22 @@ class CycleThread {
   Recorder::Lane& lane_;
 
   // The cycle thread's own.
-  std::vector<std::unique_ptr<FramedChannel>> control_;  // rank 0: by rank; others: only [0]
-  std::unique_ptr<FramedChannel> job_;                   // rank 0's, to the launcher
-  Negotiator negotiator_;
+  TreeChannels tree_;
+  std::unique_ptr<FramedChannel> job_;  // rank 0's, to the launcher
+  ProcessSets sets_;
   ResponseCache cache_;
+  std::optional<Negotiator> negotiator_;  // the root's
+  std::optional<Tally> tally_;            // everybody else's
   Executor executor_;
   KnobBoard board_;
   StepLedger ledger_;
   std::vector<std::shared_ptr<Operation>> unannounced_;
   size_t unannounced_bytes_ = 0;
-  size_t in_flight_ = 0;  // announced, not yet executed
+  std::vector<StepMark> steps_;  // to be passed on
   bool announced_waiting_ = false;
   uint64_t last_announce_ns_ = 0;
   uint64_t last_emit_ns_ = 0;
   uint64_t cycles_applied_ = 0;
-  uint64_t next_stall_check_ns_ = 0;
   std::vector<int32_t> departed_;
 
   // Shared.
@@ -135,6 +153,7 @@ class CycleThread {
   Setting shown_setting_;
   uint32_t shown_version_ = 0;
   CycleCounts counts_;
+  std::shared_ptr<const ProcessSets> shown_sets_;
 
   std::thread thread_;
 };

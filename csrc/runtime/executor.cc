@@ -1,24 +1,21 @@
 #include "runtime/executor.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "base/failpoint.h"
+#include "collective/adasum.h"
 #include "collective/allgather.h"
 #include "collective/allreduce.h"
+#include "collective/alltoall.h"
 #include "collective/broadcast.h"
+#include "collective/neutral.h"
+#include "collective/reducescatter.h"
+#include "transport/pause.h"
 
 namespace hvdtune {
 namespace {
-
-// Spinning pays only while every rank can have a core of its own.
-int spins_for(const Topology& topology) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 0;
-  return topology.local_size <= CPU_COUNT(&cpus) ? 300 : 0;
-}
 
 EventKind event_of(OpType op) {
   switch (op) {
@@ -28,7 +25,15 @@ EventKind event_of(OpType op) {
       return EventKind::kBroadcast;
     case OpType::kAllgather:
       return EventKind::kAllgather;
+    case OpType::kAlltoall:
+      return EventKind::kAlltoall;
+    case OpType::kReducescatter:
+      return EventKind::kReducescatter;
+    case OpType::kJoin:
+      return EventKind::kJoin;
     case OpType::kBarrier:
+    case OpType::kAddSet:
+    case OpType::kRemoveSet:
       return EventKind::kBarrier;
   }
   return EventKind::kBarrier;
@@ -50,18 +55,43 @@ EventKind event_of(Phase phase) {
   return EventKind::kWait;
 }
 
+// What one row of a tensor, seen along its first dimension, has.
+size_t row_elements(const TensorSpec& tensor) {
+  size_t count = 1;
+  for (size_t i = 1; i < tensor.shape.size(); ++i) count *= static_cast<size_t>(tensor.shape[i]);
+  return count;
+}
+
+// An uninitialised result of `rows` rows.
+Result make_result(const TensorSpec& tensor, int64_t rows) {
+  Result result;
+  result.dtype = tensor.dtype;
+  result.shape = tensor.shape;
+  result.shape[0] = rows;
+  const size_t bytes = static_cast<size_t>(rows) * row_elements(tensor) * size_of(tensor.dtype);
+  result.bytes = std::make_unique_for_overwrite<uint8_t[]>(bytes);
+  return result;
+}
+
 }  // namespace
 
-Executor::Executor(Mesh& mesh, const StopSignal& stop, OperationTable& table, ResponseCache& cache,
-                   Recorder& recorder, Recorder::Lane& lane)
-    : group_(mesh, stop, *this, spins_for(mesh.topology)),
+Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
+                   OperationTable& table, ResponseCache& cache, const ProcessSets& sets,
+                   Change change, Progress& progress, Recorder& recorder, Recorder::Lane& lane)
+    : mesh_(mesh),
+      backends_(backends),
+      stop_(stop),
       table_(table),
       cache_(cache),
+      sets_(sets),
+      change_(std::move(change)),
+      progress_(progress),
       recorder_(recorder),
       lane_(lane) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
-  for (const uint32_t id : cycle.evicted) cache_.forget(id);
+  cycle_ = cycle.number;
+  for (const uint32_t id : cycle.evicted) cache_.forget(id, cycle.number);
   size_t bytes = 0;
   for (const Response& response : cycle.responses) bytes += bytes_of(response.request);
   lane_.record(EventKind::kCycle, received_ns, received_ns, 0, static_cast<uint32_t>(cycle.number),
@@ -77,21 +107,9 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
                       uint64_t received_ns) {
   std::vector<Member> members;
   for (const Response& response : responses) {
-    const std::string& name = response.request.name;
-    std::shared_ptr<Operation> operation = table_.find(name);
-    if (!response.error.empty()) {
-      // Ranks that disagree about the operation itself do not all know this name.
-      if (operation) table_.fail(name, Error(ErrorCode::kMismatch, response.error, -1, name));
-      continue;
-    }
-    if (!operation) {
-      throw Error(ErrorCode::kInternal,
-                  "tensor \"" + name + "\" was negotiated but never announced", -1, name);
-    }
-    if (response.cache_id != kNoCacheId && !response.compact) {
-      cache_.remember(operation->request, response);
-    }
-    members.push_back({&response, std::move(operation), name_id(name), next_seq_++});
+    if (!take(response, members)) continue;
+    members.back().name = name_id(response.request.name);
+    members.back().seq = next_seq_[response.request.process_set]++;
   }
   if (members.empty()) return;
   ++bucket_;
@@ -99,57 +117,219 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   if (recorder_.enabled()) {
     for (const Member& member : members) record_negotiation(member, received_ns);
   }
+  progress_.begin(members[0].response->request.process_set);
+  FAILPOINT("executor/begin");
   run(members, setting);
+  progress_.moved();
+  FAILPOINT("executor/done");
   // Recorded before completion: a script that ends with its last tensor still has its record.
   if (recorder_.enabled()) record_execution(members, reason, received_ns, begin);
   std::vector<std::shared_ptr<Operation>> done;
-  for (Member& member : members) done.push_back(std::move(member.operation));
+  for (Member& member : members) {
+    if (member.operation) done.push_back(std::move(member.operation));
+  }
   table_.complete(done);
+  FAILPOINT("executor/completed");
 }
 
-void Executor::run(std::span<const Member> members, const Setting& setting) {
-  const Operation& first = *members[0].operation;
-  switch (first.request.op) {
-    case OpType::kAllreduce: {
-      Payload payload;
-      for (const Member& member : members) {
-        payload.add(member.operation->input, member.operation->output,
-                    bytes_of(member.operation->request));
-      }
-      const Request& request = first.request;
-      return allreduce(
-          group_,
-          {request.dtype, request.reduce_op, request.prescale, request.postscale, group_.size()},
-          payload, setting);
+// Whether this rank takes part; if so it is the last of `members`.
+bool Executor::take(const Response& response, std::vector<Member>& members) {
+  const Request& request = response.request;
+  std::shared_ptr<Operation> operation = table_.find(key_of(request));
+  if (!response.error.empty()) {
+    change_(response);
+    // Ranks that disagree about the operation itself do not all know this name.
+    if (operation) {
+      const Error error(ErrorCode::kMismatch, response.error, -1, request.name);
+      table_.fail(key_of(request), error);
     }
+    return false;
+  }
+  if (response.cache_id != kNoCacheId && !response.compact) {
+    cache_.remember(operation ? operation->request.get() : nullptr, response);
+  }
+  if (!sets_.includes(request.process_set, mesh_.topology.rank)) {
+    // Above the set's ranks in the negotiation tree, who has joined is counted all the same.
+    if (request.op == OpType::kJoin) change_(response);
+    return false;
+  }
+  members.push_back({&response, std::move(operation), 0, 0});
+  return true;
+}
+
+Group& Executor::group_of(uint32_t process_set) {
+  const auto known = groups_.find(process_set);
+  if (known != groups_.end()) return known->second;
+  Observer& observer = *this;
+  return groups_
+      .try_emplace(process_set, mesh_, *sets_.find(process_set), scratch_, stop_, observer,
+                   spins_for(mesh_.topology.local_size))
+      .first->second;
+}
+
+// Null where collectives are ours.
+Backend* Executor::backend_of(uint32_t process_set) {
+  if (backends_ == nullptr) return nullptr;
+  std::unique_ptr<Backend>& backend = offered_[process_set];
+  if (!backend) backend = backends_->for_ranks(*sets_.find(process_set));
+  return backend.get();
+}
+
+// Memory of the executor's own, in place of that of a tensor this rank does not have.
+uint8_t* Executor::spare(size_t bytes) { return spare_.take(0, bytes); }
+
+void Executor::run(std::span<const Member> members, const Setting& setting) {
+  const Member& first = members[0];
+  const Request& request = first.response->request;
+  switch (request.op) {
+    case OpType::kAllreduce:
+      return run_allreduce(group_of(request.process_set), members, setting);
     case OpType::kBroadcast:
-      return broadcast(group_, first.request.root, first.input, first.output,
-                       bytes_of(first.request));
+      return run_broadcast(group_of(request.process_set), first, setting);
     case OpType::kAllgather:
-      return run_allgather(members[0]);
+      return run_allgather(group_of(request.process_set), first, setting);
+    case OpType::kAlltoall:
+      return run_alltoall(group_of(request.process_set), first);
+    case OpType::kReducescatter:
+      return run_reducescatter(group_of(request.process_set), first, setting);
+    case OpType::kJoin:
+    case OpType::kAddSet:
+    case OpType::kRemoveSet:
+      if (first.operation) first.operation->numbers = first.response->first_dims;
+      return change_(*first.response);
     case OpType::kBarrier:
+      if (Backend* const other = backend_of(request.process_set)) {
+        other->barrier(group_of(request.process_set));
+      }
       return;  // that every rank has announced it is all it means
   }
 }
 
-void Executor::run_allgather(const Member& member) {
-  Operation& operation = *member.operation;
-  const std::vector<int64_t>& dims = member.response->first_dims;
-  std::vector<int64_t> row(operation.request.shape.begin() + 1, operation.request.shape.end());
-  const size_t row_bytes =
-      static_cast<size_t>(element_count(row)) * size_of(operation.request.dtype);
-  std::vector<size_t> blocks;
-  size_t total = 0;
-  int64_t rows = 0;
-  for (const int64_t dim : dims) {
-    blocks.push_back(static_cast<size_t>(dim) * row_bytes);
-    total += blocks.back();
-    rows += dim;
+// A bucket is of one dtype, unless it is a group of several.
+void Executor::run_allreduce(Group& group, std::span<const Member> members,
+                             const Setting& setting) {
+  std::vector<DType> dtypes;
+  for (const TensorSpec& tensor : members[0].response->request.tensors) {
+    if (std::ranges::find(dtypes, tensor.dtype) == dtypes.end()) dtypes.push_back(tensor.dtype);
   }
-  operation.gathered = std::make_unique_for_overwrite<uint8_t[]>(total);
-  operation.gathered_shape = std::move(row);
-  operation.gathered_shape.insert(operation.gathered_shape.begin(), rows);
-  allgather(group_, operation.input, operation.gathered.get(), blocks);
+  const Request& request = members[0].response->request;
+  Backend* const other = backend_of(request.process_set);
+  for (const DType dtype : dtypes) {
+    size_t absent = 0;
+    for (const Member& member : members) {
+      if (!member.operation) absent += bytes_of(member.response->request);
+    }
+    uint8_t* neutral = spare(absent);
+    Payload payload;
+    for (const Member& member : members) add_tensors(member, dtype, neutral, payload);
+    if (request.reduce_op == ReduceOp::kAdasum) {
+      adasum(group, dtype, request.prescale, request.postscale, payload, setting);
+      continue;
+    }
+    const Reduction how{dtype, request.reduce_op, request.prescale, request.postscale,
+                        group.size()};
+    if (other && other->allreduce(group, how, payload)) continue;
+    allreduce(group, how, payload, setting);
+  }
+}
+
+// A rank that has joined adds neutral elements instead, from `neutral` on.
+void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& neutral, Payload& payload) {
+  const Request& request = member.response->request;
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    if (request.tensors[i].dtype != dtype) continue;
+    const size_t bytes = bytes_of(request.tensors[i]);
+    if (member.operation) {
+      payload.add(member.operation->memory[i].input, member.operation->memory[i].output, bytes);
+      continue;
+    }
+    fill_neutral(dtype, request.reduce_op, neutral, bytes / size_of(dtype));
+    payload.add(neutral, neutral, bytes);
+    neutral += bytes;
+  }
+}
+
+void Executor::run_broadcast(Group& group, const Member& member, const Setting& setting) {
+  const Request& request = member.response->request;
+  const std::vector<int>& ranks = *sets_.find(request.process_set);
+  const auto root = static_cast<int>(std::ranges::find(ranks, request.root) - ranks.begin());
+  Backend* const other = backend_of(request.process_set);
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const size_t bytes = bytes_of(request.tensors[i]);
+    TensorMemory memory;
+    if (member.operation) {
+      memory = member.operation->memory[i];
+    } else {
+      memory.output = spare(bytes);
+      memory.input = memory.output;
+    }
+    if (other && other->broadcast(group, root, memory.input, memory.output, bytes)) continue;
+    broadcast(group, root, memory.input, memory.output, bytes, setting);
+  }
+}
+
+void Executor::run_allgather(Group& group, const Member& member, const Setting& setting) {
+  const Request& request = member.response->request;
+  const auto n = static_cast<size_t>(group.size());
+  Backend* const other = backend_of(request.process_set);
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const TensorSpec& tensor = request.tensors[i];
+    const size_t row_bytes = row_elements(tensor) * size_of(tensor.dtype);
+    const auto dims = std::span(member.response->first_dims).subspan(i * n, n);
+    std::vector<size_t> blocks;
+    for (const int64_t rows : dims) blocks.push_back(static_cast<size_t>(rows) * row_bytes);
+    Result result = make_result(tensor, std::accumulate(dims.begin(), dims.end(), int64_t{0}));
+    const uint8_t* input = member.operation ? member.operation->memory[i].input : nullptr;
+    if (!other || !other->allgather(group, input, result.bytes.get(), blocks)) {
+      allgather(group, input, result.bytes.get(), blocks, setting);
+    }
+    if (member.operation) member.operation->results.push_back(std::move(result));
+  }
+}
+
+void Executor::run_alltoall(Group& group, const Member& member) {
+  Operation& operation = *member.operation;
+  const TensorSpec& tensor = operation.request->tensors[0];
+  const size_t row_bytes = row_elements(tensor) * size_of(tensor.dtype);
+  const auto n = static_cast<size_t>(group.size());
+  const auto me = static_cast<size_t>(group.rank());
+  std::vector<size_t> send_bytes;
+  std::vector<size_t> recv_bytes;
+  int64_t rows = 0;
+  for (size_t peer = 0; peer < n; ++peer) {
+    const int64_t from_peer = member.response->first_dims[peer * n + me];
+    send_bytes.push_back(static_cast<size_t>(operation.request->splits[peer]) * row_bytes);
+    recv_bytes.push_back(static_cast<size_t>(from_peer) * row_bytes);
+    operation.numbers.push_back(from_peer);
+    rows += from_peer;
+  }
+  operation.results.push_back(make_result(tensor, rows));
+  const uint8_t* input = operation.memory[0].input;
+  uint8_t* output = operation.results[0].bytes.get();
+  Backend* const other = backend_of(operation.request->process_set);
+  if (other && other->alltoall(group, input, send_bytes, output, recv_bytes)) return;
+  alltoall(group, input, send_bytes, output, recv_bytes);
+}
+
+// The first ranks get one row more where rows cannot be divided evenly, as in Horovod.
+void Executor::run_reducescatter(Group& group, const Member& member, const Setting& setting) {
+  const Operation& operation = *member.operation;
+  const Request& request = *operation.request;
+  const auto n = static_cast<size_t>(group.size());
+  Backend* const other = backend_of(request.process_set);
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const TensorSpec& tensor = request.tensors[i];
+    const auto rows = static_cast<size_t>(tensor.shape[0]);
+    std::vector<size_t> counts;
+    for (size_t rank = 0; rank < n; ++rank) {
+      counts.push_back((rows / n + (rank < rows % n ? 1 : 0)) * row_elements(tensor));
+    }
+    const Reduction how{tensor.dtype, request.reduce_op, request.prescale, request.postscale,
+                        group.size()};
+    const TensorMemory& memory = operation.memory[i];
+    if (other && other->reducescatter(group, how, memory.input, memory.output, counts)) continue;
+    reducescatter(group, how, memory.input, memory.output, counts, setting);
+  }
 }
 
 uint32_t Executor::name_id(const std::string& name) {
@@ -160,11 +340,10 @@ uint32_t Executor::name_id(const std::string& name) {
 }
 
 void Executor::record_negotiation(const Member& member, uint64_t received_ns) {
+  if (!member.operation) return;
   const Operation& operation = *member.operation;
   lane_.record(EventKind::kNegotiate, operation.announced_ns, received_ns, member.name, member.seq,
-               bucket_, operation.was_cached ? 1 : 0);
-  lane_.record(EventKind::kLate, received_ns, received_ns + member.response->late_ns, member.name,
-               member.seq, 0, static_cast<uint32_t>(member.response->last_rank));
+               bucket_, negotiate_arg(operation.was_cached, operation.request->process_set));
 }
 
 void Executor::record_execution(std::span<const Member> members, CutReason reason,
@@ -172,11 +351,12 @@ void Executor::record_execution(std::span<const Member> members, CutReason reaso
   const uint64_t end = now_ns();
   size_t total = 0;
   for (const Member& member : members) {
-    const size_t bytes = bytes_of(member.operation->request);
+    const Request& request = member.response->request;
+    const size_t bytes = bytes_of(request);
     total += bytes;
     lane_.record(EventKind::kQueue, received_ns, begin_ns, member.name, member.seq, bucket_, 0);
-    lane_.record(event_of(member.operation->request.op), begin_ns, end, member.name, member.seq,
-                 bucket_, saturated(bytes));
+    lane_.record(event_of(request.op), begin_ns, end, member.name, member.seq, bucket_,
+                 saturated(bytes));
   }
   lane_.record(EventKind::kBucket, begin_ns, end, name_id(std::string(name_of(reason))),
                static_cast<uint32_t>(members.size()), bucket_, saturated(total));

@@ -2,14 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "collective/backend.h"
 #include "collective/group.h"
+#include "collective/payload.h"
+#include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
 #include "runtime/operation.h"
+#include "runtime/progress.h"
 #include "timeline/recorder.h"
 #include "wire/message.h"
 
@@ -18,37 +25,70 @@ namespace hvdtune {
 // Thread rule: the cycle thread.
 class Executor : private Observer {
  public:
-  Executor(Mesh& mesh, const StopSignal& stop, OperationTable& table, ResponseCache& cache,
+  // Told of responses that change process sets or end a join, in their place among the others.
+  using Change = std::function<void(const Response&)>;
+
+  // `backends`, null for none, offers collectives in place of ours.
+  Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop, OperationTable& table,
+           ResponseCache& cache, const ProcessSets& sets, Change change, Progress& progress,
            Recorder& recorder, Recorder::Lane& lane);
 
   // Runs the buckets of a cycle in order. Operations complete, or fail by themselves when the ranks
   // disagree about them; an Error thrown here ends the job.
   void execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns);
+  void drop_group(uint32_t process_set) {
+    groups_.erase(process_set);
+    offered_.erase(process_set);
+  }
 
  private:
   struct Member {
     const Response* response;
-    std::shared_ptr<Operation> operation;
+    std::shared_ptr<Operation> operation;  // null: this rank has joined
     uint32_t name;
     uint32_t seq;
   };
   void bucket(std::span<const Response> responses, const Setting& setting, CutReason reason,
               uint64_t received_ns);
+  bool take(const Response& response, std::vector<Member>& members);
   void run(std::span<const Member> members, const Setting& setting);
-  void run_allgather(const Member& member);
+  void run_allreduce(Group& group, std::span<const Member> members, const Setting& setting);
+  void add_tensors(const Member& member, DType dtype, uint8_t*& neutral, Payload& payload);
+  void run_broadcast(Group& group, const Member& member, const Setting& setting);
+  void run_allgather(Group& group, const Member& member, const Setting& setting);
+  void run_alltoall(Group& group, const Member& member);
+  void run_reducescatter(Group& group, const Member& member, const Setting& setting);
+  Group& group_of(uint32_t process_set);
+  Backend* backend_of(uint32_t process_set);
+  uint8_t* spare(size_t bytes);
   void record_negotiation(const Member& member, uint64_t received_ns);
   void record_execution(std::span<const Member> members, CutReason reason, uint64_t received_ns,
                         uint64_t begin_ns);
   uint32_t name_id(const std::string& name);
+  // Asked at every piece of work, recorded or not.
+  bool enabled() const override {
+    progress_.moved();
+    return recorder_.enabled();
+  }
   void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes) override;
 
-  Group group_;
+  Mesh& mesh_;
+  BackendSource* backends_;
+  const StopSignal& stop_;
   OperationTable& table_;
   ResponseCache& cache_;
+  const ProcessSets& sets_;
+  Change change_;
+  Progress& progress_;
   Recorder& recorder_;
   Recorder::Lane& lane_;
+  Scratch scratch_;
+  Scratch spare_;                     // stands in for the tensors of a rank that has joined
+  std::map<uint32_t, Group> groups_;  // by process set
+  std::map<uint32_t, std::unique_ptr<Backend>> offered_;
+  std::map<uint32_t, uint32_t> next_seq_;
   std::unordered_map<std::string, uint32_t> name_ids_;
-  uint32_t next_seq_ = 0;
+  uint64_t cycle_ = 0;
   uint32_t bucket_ = 0;
 };
 

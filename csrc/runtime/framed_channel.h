@@ -1,6 +1,8 @@
 // Authenticated messages over one connection.
 #pragma once
 
+#include <poll.h>
+
 #include <optional>
 #include <vector>
 
@@ -41,5 +43,10 @@ class FramedChannel {
   FrameDecoder decoder_;
   std::vector<uint8_t> unsent_;
 };
+
+inline pollfd poll_entry(const FramedChannel& channel) {
+  const short events = channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
+  return {channel.fd(), events, 0};
+}
 
 }  // namespace hvdtune

@@ -9,7 +9,7 @@
 namespace hvdtune {
 
 JobServer::JobServer(const JobServerOptions& options)
-    : options_(options), listener_(options.bind_address) {
+    : options_(options), listener_(options.bind_address), port_(listener_->port()) {
   failed_start_.report = [this](const Error& error) {
     publish(JobLost{error.rank(), error.what()});
   };
@@ -65,8 +65,9 @@ void JobServer::run() {
   try {
     JobFormed formed;
     std::vector<Channel> channels =
-        form_job(listener_, options_.key, options_.size, options_.generation,
+        form_job(*listener_, options_.key, options_.size, options_.generation,
                  Deadline::in(options_.start_timeout), stop_, &formed.members, &failed_start_);
+    listener_.reset();
     publish(std::move(formed));
     serve(std::move(channels[0]));
   } catch (const Error& error) {

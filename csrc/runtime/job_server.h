@@ -54,7 +54,8 @@ class JobServer {
   explicit JobServer(const JobServerOptions& options);
   ~JobServer();
 
-  uint16_t port() const { return listener_.port(); }
+  // Nobody listens there once the job has formed.
+  uint16_t port() const { return port_; }
   // Nothing when `time` passes first.
   std::optional<JobEvent> next_event(std::chrono::nanoseconds time);
   // Reaches rank 0 as soon as the job has formed.
@@ -71,7 +72,8 @@ class JobServer {
   std::vector<Proposal> take_proposals();
 
   const JobServerOptions options_;
-  Listener listener_;
+  std::optional<Listener> listener_;  // the thread's; empty once the job has formed
+  const uint16_t port_;
   StopSignal stop_;
   FailedStart failed_start_;  // its text is guarded by mutex_ until raised
   WakeSignal wake_;

@@ -1,7 +1,6 @@
 #include "runtime/operation.h"
 
-#include <string_view>
-#include <unordered_set>
+#include <map>
 #include <utility>
 
 namespace hvdtune {
@@ -16,24 +15,30 @@ Error naming_tensor(const Error& error, const std::string& name) {
 
 std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
   const std::lock_guard lock(mutex_);
-  std::unordered_set<std::string_view> names;
-  for (const Operation& operation : operations) {
-    const std::string& name = operation.request.name;
-    if (closed_) throw naming_tensor(*closed_, name);
-    if (!names.insert(name).second || in_flight_.contains(name)) {
-      throw Error(ErrorCode::kDuplicateName,
-                  "a tensor named \"" + name +
-                      "\" is already in flight on this rank; wait for it or use another name",
-                  -1, name);
-    }
-  }
   std::vector<Handle> handles;
-  for (Operation& operation : operations) {
-    auto shared = std::make_shared<Operation>(std::move(operation));
-    in_flight_.emplace(shared->request.name, next_);
-    new_.push_back(shared);
-    entries_.emplace(next_, Entry{std::move(shared), false, std::nullopt});
-    handles.push_back(next_++);
+  handles.reserve(operations.size());
+  try {
+    for (Operation& operation : operations) {
+      const std::string& name = operation.request->name;
+      if (closed_) throw naming_tensor(*closed_, name);
+      if (!in_flight_.emplace(key_of(*operation.request), next_).second) {
+        throw Error(ErrorCode::kDuplicateName,
+                    "a tensor named \"" + name +
+                        "\" is already in flight on this rank; wait for it or use another name",
+                    -1, name);
+      }
+      auto shared = std::make_shared<Operation>(std::move(operation));
+      new_.push_back(shared);
+      entries_.emplace(next_, Entry{std::move(shared), false, std::nullopt});
+      handles.push_back(next_++);
+    }
+  } catch (const Error&) {
+    for (const Handle handle : handles) {
+      in_flight_.erase(key_of(*entries_.at(handle).operation->request));
+      entries_.erase(handle);
+      new_.pop_back();
+    }
+    throw;
   }
   return handles;
 }
@@ -48,14 +53,14 @@ bool OperationTable::has_new() const {
   return !new_.empty();
 }
 
-std::shared_ptr<Operation> OperationTable::find(const std::string& name) const {
+std::shared_ptr<Operation> OperationTable::find(const OperationKey& key) const {
   const std::lock_guard lock(mutex_);
-  const auto handle = in_flight_.find(name);
+  const auto handle = in_flight_.find(key);
   return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
 }
 
-void OperationTable::finish_locked(const std::string& name, std::optional<Error> error) {
-  const auto handle = in_flight_.find(name);
+void OperationTable::finish_locked(const OperationKey& key, std::optional<Error> error) {
+  const auto handle = in_flight_.find(key);
   if (handle == in_flight_.end()) return;
   Entry& entry = entries_.at(handle->second);
   entry.done = true;
@@ -66,17 +71,46 @@ void OperationTable::finish_locked(const std::string& name, std::optional<Error>
 void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& operation : operations) finish_locked(operation->request.name, std::nullopt);
+    for (const auto& operation : operations) {
+      finish_locked(key_of(*operation->request), std::nullopt);
+    }
   }
   done_.notify_all();
 }
 
-void OperationTable::fail(const std::string& name, const Error& error) {
+void OperationTable::fail(const OperationKey& key, const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    finish_locked(name, error);
+    finish_locked(key, error);
   }
   done_.notify_all();
+}
+
+void OperationTable::fail_set(uint32_t process_set, const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::vector<OperationKey> keys;
+    for (const auto& [key, handle] : in_flight_) {
+      if (key.process_set == process_set) keys.push_back(key);
+    }
+    for (const OperationKey& key : keys) finish_locked(key, naming_tensor(error, key.name));
+    std::erase_if(new_, [&](const auto& operation) {
+      return operation->request->process_set == process_set;
+    });
+  }
+  done_.notify_all();
+}
+
+std::vector<PendingOperation> OperationTable::pending() const {
+  const std::lock_guard lock(mutex_);
+  std::map<Handle, PendingOperation> sorted;
+  for (const auto& [key, handle] : in_flight_) {
+    const Operation& operation = *entries_.at(handle).operation;
+    sorted.emplace(handle, PendingOperation{operation.request, operation.announced_ns});
+  }
+  std::vector<PendingOperation> list;
+  for (auto& [handle, operation] : sorted) list.push_back(std::move(operation));
+  return list;
 }
 
 void OperationTable::close(const Error& error) {
@@ -84,10 +118,10 @@ void OperationTable::close(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = error;
-    for (const auto& [name, handle] : in_flight_) {
+    for (const auto& [key, handle] : in_flight_) {
       Entry& entry = entries_.at(handle);
       entry.done = true;
-      entry.error = naming_tensor(error, name);
+      entry.error = naming_tensor(error, key.name);
     }
     in_flight_.clear();
     new_.clear();

@@ -15,22 +15,42 @@
 #include <vector>
 
 #include "base/status.h"
+#include "negotiate/tally.h"
 #include "wire/message.h"
 
 namespace hvdtune {
 
 using Handle = uint64_t;
 
+// Memory of one tensor of an operation; the caller keeps it alive until done.
+struct TensorMemory {
+  const uint8_t* input = nullptr;
+  uint8_t* output = nullptr;  // null where only negotiation tells the size: see Result
+};
+
+// A result whose size the caller could not know.
+struct Result {
+  std::unique_ptr<uint8_t[]> bytes;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+};
+
 // Immutable once added, but for the fields that only the cycle thread uses until it is done and
 // only the caller after.
 struct Operation {
-  Request request;
-  const uint8_t* input = nullptr;  // the caller keeps this memory alive until done
-  uint8_t* output = nullptr;       // null for allgather: the result is kept in `gathered`
+  std::shared_ptr<const Request> request;
+  std::vector<TensorMemory> memory;  // one per tensor of the request
   uint64_t announced_ns = 0;  // by the caller; the cycle thread may collect a while before it tells
   bool was_cached = false;
-  std::unique_ptr<uint8_t[]> gathered;
-  std::vector<int64_t> gathered_shape;
+  std::vector<Result> results;   // allgather, alltoall: one per tensor
+  std::vector<int64_t> numbers;  // alltoall: rows received from each rank of the set; join: the
+                                 // last rank; new process set: its number
+};
+
+// What is in flight on this rank, for whoever explains why it does not end.
+struct PendingOperation {
+  std::shared_ptr<const Request> request;
+  uint64_t announced_ns = 0;
 };
 
 // Thread rule: every member may be called from any thread; mutex_ guards all state.
@@ -43,10 +63,12 @@ class OperationTable {
   std::vector<std::shared_ptr<Operation>> take_new();
   bool has_new() const;
   // Null if no such name is in flight.
-  std::shared_ptr<Operation> find(const std::string& name) const;
+  std::shared_ptr<Operation> find(const OperationKey& key) const;
   // All at once: a caller that waits for one of them most likely waits for the next as well.
   void complete(std::span<const std::shared_ptr<Operation>> operations);
-  void fail(const std::string& name, const Error& error);
+  void fail(const OperationKey& key, const Error& error);
+  // Fails all that is in flight in a process set.
+  void fail_set(uint32_t process_set, const Error& error);
   // Fails all in flight, and from then on add(), with `error`; each failure names its tensor. The
   // first close() stands.
   void close(const Error& error);
@@ -58,6 +80,8 @@ class OperationTable {
   // Ends a handle and hands out its operation. REQUIRES: it is done.
   std::shared_ptr<Operation> release(Handle handle);
 
+  // In the order in which they were submitted.
+  std::vector<PendingOperation> pending() const;
   // How many threads are inside wait() for an operation that is not done.
   int waiting_threads() const;
 
@@ -67,14 +91,14 @@ class OperationTable {
     bool done = false;
     std::optional<Error> error;
   };
-  void finish_locked(const std::string& name, std::optional<Error> error);
+  void finish_locked(const OperationKey& key, std::optional<Error> error);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
 
   mutable std::mutex mutex_;
   std::condition_variable done_;
   std::unordered_map<Handle, Entry> entries_;
-  std::unordered_map<std::string, Handle> in_flight_;
+  std::unordered_map<OperationKey, Handle, OperationKeyHash> in_flight_;
   std::vector<std::shared_ptr<Operation>> new_;
   std::optional<Error> closed_;
   Handle next_ = 1;

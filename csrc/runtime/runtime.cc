@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
+
+#include "negotiate/validate.h"
+#include "runtime/submission.h"
 
 namespace hvdtune {
 namespace {
@@ -18,59 +22,82 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+MeshOptions mesh_options(const RuntimeOptions& options) {
+  MeshOptions mesh = options.mesh;
+  mesh.silence_timeout = options.heartbeat_timeout;
+  mesh.channels = static_cast<int>(options.setting.channels);
+  return mesh;
+}
+
+std::string flaw_of_memory(const Submission& submission) {
+  const Request& request = *submission.request;
+  const bool gives_memory = request.op != OpType::kAllgather && request.op != OpType::kAlltoall;
+  if (submission.memory.size() != request.tensors.size()) {
+    return "tensors and memory differ in number";
+  }
+  for (size_t i = 0; i < request.tensors.size(); ++i) {
+    const TensorMemory& memory = submission.memory[i];
+    const bool has = memory.input != nullptr && (memory.output != nullptr || !gives_memory);
+    if (bytes_of(request.tensors[i]) > 0 && !has) return "it has no memory";
+  }
+  return {};
+}
+
 }  // namespace
 
 Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),
-      mesh_(connect_mesh(options.mesh, stop_)),
+      mesh_(connect_mesh(mesh_options(options), stop_)),
       cycle_lane_(recorder_.add_lane()),
       health_lane_(recorder_.add_lane()) {
   if (!options.timeline_path.empty()) {
     start_timeline(options.timeline_path, options.timeline_max_bytes);
   }
-  health_ = std::make_unique<Health>(mesh_, options.heartbeat_timeout, stop_, health_lane_);
-  const CycleOptions cycle{options.setting, options.stall_warning, options.log_level};
-  cycle_ =
-      std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, recorder_, cycle_lane_);
+  if (!options.launched) mesh_.job.reset();
+  if (options.mpi) backends_ = std::make_unique<MpiBackendSource>(options.mpi, stop_);
+  const Topology& place = mesh_.topology;
+  explainer_ = std::make_unique<Explainer>(place.rank, place.size, options.hang, table_, progress_,
+                                           [this] { return cycle_->process_sets()->all(); });
+  const HealthOptions health{options.heartbeat_timeout, options.log_level};
+  health_ = std::make_unique<Health>(mesh_, health, stop_, health_lane_, *explainer_);
+  const CycleOptions cycle{options.setting, options.log_level, backends_.get()};
+  cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, progress_,
+                                         recorder_, cycle_lane_);
+  health_->start();
 }
 
 Runtime::~Runtime() { shutdown(); }
 
-void Runtime::check(const Submission& submission) const {
-  const Request& request = submission.request;
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kUsage, "tensor \"" + request.name + "\": " + why, -1, request.name);
-  };
-  if (request.name.empty()) refuse("it has no name");
-  if (!is_countable(request.shape)) refuse("a dimension is negative, or they are too large");
-  if (request.op == OpType::kAllgather && request.shape.empty()) {
-    refuse("allgather needs at least one dimension to concatenate along; reshape it to [1]");
+void Runtime::check(const Submission& submission, const ProcessSets& sets) const {
+  const Request& request = *submission.request;
+  std::string why = flaw_of(request);
+  const std::vector<int>* ranks = sets.find(request.process_set);
+  if (request.name.empty()) {
+    why = "it has no name";
+  } else if (ranks == nullptr) {
+    why = "there is no process set " + std::to_string(request.process_set);
+  } else if (!std::ranges::count(*ranks, topology().rank)) {
+    why = "rank " + std::to_string(topology().rank) + " is not in process set " +
+          std::to_string(request.process_set) + " (" + describe(RankMask(*ranks)) + ")";
+  } else if (why.empty()) {
+    why = flaw_for_set(request, *ranks, topology().size);
   }
-  if (request.op == OpType::kBroadcast &&
-      (request.root < 0 || request.root >= mesh_.topology.size)) {
-    refuse("root rank " + std::to_string(request.root) + " does not exist; there are " +
-           std::to_string(mesh_.topology.size) + " ranks");
-  }
-  if (request.op == OpType::kAllreduce && request.dtype == DType::kBool) {
-    if (request.reduce_op == ReduceOp::kAverage) refuse("bool has no average; use sum, min or max");
-    if (request.prescale != 1.0 || request.postscale != 1.0) refuse("bool cannot be scaled");
-  }
-  const bool writes = request.op != OpType::kAllgather;
-  if (bytes_of(request) > 0 && (!submission.input || (writes && !submission.output))) {
-    refuse("it has no memory");
-  }
+  if (why.empty()) why = flaw_of_memory(submission);
+  if (why.empty()) return;
+  throw Error(ErrorCode::kUsage, "tensor \"" + request.name + "\": " + why, -1, request.name);
 }
 
 std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
   std::vector<Operation> operations;
+  operations.reserve(submissions.size());
   const uint64_t now = now_ns();
+  const std::shared_ptr<const ProcessSets> sets = process_sets();
   for (Submission& submission : submissions) {
-    check(submission);
+    check(submission, *sets);
     Operation operation;
     operation.announced_ns = now;
     operation.request = std::move(submission.request);
-    operation.input = static_cast<const uint8_t*>(submission.input);
-    operation.output = static_cast<uint8_t*>(submission.output);
+    operation.memory = std::move(submission.memory);
     operations.push_back(std::move(operation));
   }
   std::vector<Handle> handles = table_.add(std::move(operations));

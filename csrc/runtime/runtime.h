@@ -9,9 +9,12 @@
 
 #include "base/knob.h"
 #include "base/log.h"
+#include "mpi/backend.h"
 #include "runtime/cycle_thread.h"
+#include "runtime/explain.h"
 #include "runtime/health.h"
 #include "runtime/operation.h"
+#include "runtime/progress.h"
 #include "timeline/recorder.h"
 #include "transport/mesh.h"
 
@@ -20,19 +23,20 @@ namespace hvdtune {
 struct RuntimeOptions {
   MeshOptions mesh;
   Setting setting;
-  std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(30);
-  std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
+  std::chrono::nanoseconds heartbeat_timeout = HealthOptions{}.timeout;
+  HangOptions hang;
   LogLevel log_level = LogLevel::kWarning;
   std::string timeline_path;  // empty: not recorded from the start
   uint64_t timeline_max_bytes = 0;
-  std::string version;  // of the package, for the timeline's metadata
+  std::string version;   // of the package, for the timeline's metadata
+  bool launched = true;  // the rendezvous server stays, to steer the job and hear of it
+  std::shared_ptr<MpiCommunicator> mpi;  // carries out the collectives if given
 };
 
 // What a caller asks for. Memory is the caller's and must live until the operation is done.
 struct Submission {
-  Request request;
-  const void* input = nullptr;
-  void* output = nullptr;  // null for allgather
+  std::shared_ptr<const Request> request;
+  std::vector<TensorMemory> memory;  // one per tensor; no outputs for allgather and alltoall
 };
 
 // Thread rule: every member may be called from any thread, shutdown() by one.
@@ -43,6 +47,9 @@ class Runtime {
   ~Runtime();
 
   const Topology& topology() const { return mesh_.topology; }
+
+  // Memory that other ranks of the host can reach: collectives on it need not copy.
+  std::unique_ptr<Pool::Block> allocate_shared(size_t bytes) { return mesh_.pool->allocate(bytes); }
 
   // All or none. Throws Error(kUsage) for what no rank could ever do, Error(kDuplicateName), or the
   // error the job ended with.
@@ -57,25 +64,31 @@ class Runtime {
   Setting setting() const { return cycle_->setting(); }
   uint32_t version() const { return cycle_->version(); }
   CycleCounts counts() const { return cycle_->counts(); }
+  std::shared_ptr<const ProcessSets> process_sets() const { return cycle_->process_sets(); }
 
   void start_timeline(const std::string& path, uint64_t max_bytes);
   void stop_timeline();
+  // The job has ended, or is ending, because a rank was lost.
+  bool has_lost_a_rank() const { return health_->loss().has_value(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
 
   // Fails what is pending, says farewell to the other ranks and ends all threads. Idempotent.
   void shutdown();
 
  private:
-  void check(const Submission& submission) const;
+  void check(const Submission& submission, const ProcessSets& sets) const;
   std::string metadata() const;
 
   const RuntimeOptions options_;
   StopSignal stop_;
   Mesh mesh_;
+  std::unique_ptr<BackendSource> backends_;
   Recorder recorder_;
   Recorder::Lane& cycle_lane_;
   Recorder::Lane& health_lane_;
   OperationTable table_;
+  Progress progress_;
+  std::unique_ptr<Explainer> explainer_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<CycleThread> cycle_;
 };

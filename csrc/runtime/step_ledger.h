@@ -22,10 +22,10 @@ class StepLedger {
     row.report.end_ns = end_ns;
   }
   // The report of the step once the last rank has told its duration.
-  std::optional<StepReport> add(int rank, const StepMark& mark) {
+  std::optional<StepReport> add(const StepMark& mark) {
     Row& row = rows_[mark.step];
     row.report.durations_ns.resize(static_cast<size_t>(size_), 0);
-    row.report.durations_ns[static_cast<size_t>(rank)] = mark.duration_ns;
+    row.report.durations_ns[static_cast<size_t>(mark.rank)] = mark.duration_ns;
     if (++row.told < size_) {
       // A rank that never tells must not make the others' rows pile up.
       if (rows_.size() > kMostOpen) rows_.erase(rows_.begin());

@@ -12,11 +12,12 @@ namespace hvdtune {
 // Spans last from begin_ns to end_ns. Fields not named for a kind are 0.
 enum class EventKind : uint16_t {
   kStep = 1,       // span; seq = step index from 0
-  kNegotiate = 2,  // span, announced to response received; name, seq = collective sequence number
-                   // (same on every rank), bucket, arg = 1 if the announcement hit the cache
-  kLate = 3,       // instant at begin_ns; duration = how late the last rank's announcement was
-                   // behind the first's; name, seq, arg = last rank
-  kQueue = 4,      // span, response received to its bucket's start; name, seq, bucket
+  kNegotiate = 2,  // span, announced to response received; name, seq = sequence number within its
+                   // process set (same on every rank), bucket, arg = see negotiate_arg
+  kLate = 3,   // in files of version 0.1 only: who was late follows from kNegotiate of all ranks.
+               // Instant at begin_ns; duration = how late the last rank's announcement was
+               // behind the first's; name, seq, arg = last rank
+  kQueue = 4,  // span, response received to its bucket's start; name, seq, bucket
   kAllreduce = 5,  // span, bucket start to done, one per tensor; name, seq, bucket, arg = bytes
   kBroadcast = 6,  // as kAllreduce
   kAllgather = 7,  // as kAllreduce
@@ -27,9 +28,12 @@ enum class EventKind : uint16_t {
   kExchange = 12,
   kUnpack = 13,
   kWait = 14,
-  kCycle = 15,        // instant; seq = cycle number, arg = tensors in it, bucket = bytes
-  kKnobAdopted = 16,  // instant; arg = version of the setting, name = its JSON text
-  kClock = 17,        // see clock_record
+  kCycle = 15,          // instant; seq = cycle number, arg = tensors in it, bucket = bytes
+  kKnobAdopted = 16,    // instant; arg = version of the setting, name = its JSON text
+  kClock = 17,          // see clock_record
+  kAlltoall = 18,       // as kAllreduce
+  kReducescatter = 19,  // as kAllreduce
+  kJoin = 20,           // as kAllreduce
 };
 
 // Fields are little endian in files. Times are this rank's CLOCK_MONOTONIC.
@@ -58,6 +62,11 @@ inline uint64_t pack_duration(EventKind kind, uint64_t begin_ns, uint64_t end_ns
   const uint64_t duration_ns = end_ns > begin_ns ? end_ns - begin_ns : 0;
   return std::min(duration_ns, Record::kMaxDurationNs) | uint64_t{static_cast<uint16_t>(kind)}
                                                              << 48;
+}
+
+// Whether the announcement hit the cache, and which process set it was for.
+inline uint32_t negotiate_arg(bool cached, uint32_t process_set) {
+  return uint32_t{cached} | process_set << 1;
 }
 
 // One measurement of rank 0's clock. at_ns: this rank's time in the middle of the round trip;

@@ -1,24 +1,38 @@
 #include "transport/exchange.h"
 
-#include <poll.h>
-
 #include <cerrno>
-#include <cstdint>
 #include <string>
-#include <vector>
 
+#include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/status.h"
 #include "transport/pause.h"
 
 namespace hvdtune {
 namespace {
 
-enum class Pass : uint8_t { kDone, kMoved, kIdle };
+// How often a waiting exchange asks whether its peers' machines still answer.
+constexpr int kCheckMs = 250;
 
 bool wants_send(const Transfer& transfer) { return transfer.sent < transfer.send_bytes; }
 bool wants_recv(const Transfer& transfer) { return transfer.received < transfer.recv_bytes; }
 
-// Moves what can be moved without waiting.
+[[noreturn]] void fail_timeout(std::span<const Transfer> transfers) {
+  for (const Transfer& transfer : transfers) {
+    if (!wants_send(transfer) && !wants_recv(transfer)) continue;
+    const int rank = transfer.link->peer();
+    throw Error(ErrorCode::kTimeout,
+                "timed out waiting for rank " + std::to_string(rank) + ": sent " +
+                    std::to_string(transfer.sent) + " of " + std::to_string(transfer.send_bytes) +
+                    " bytes, received " + std::to_string(transfer.received) + " of " +
+                    std::to_string(transfer.recv_bytes),
+                rank);
+  }
+  throw Error(ErrorCode::kTimeout, "timed out");
+}
+
+}  // namespace
+
 Pass move_once(std::span<Transfer> transfers) {
   bool moved = false;
   bool done = true;
@@ -43,21 +57,6 @@ Pass move_once(std::span<Transfer> transfers) {
   return moved ? Pass::kMoved : Pass::kIdle;
 }
 
-[[noreturn]] void fail_timeout(std::span<const Transfer> transfers) {
-  for (const Transfer& transfer : transfers) {
-    if (!wants_send(transfer) && !wants_recv(transfer)) continue;
-    const int rank = transfer.link->peer();
-    throw Error(ErrorCode::kTimeout,
-                "timed out waiting for rank " + std::to_string(rank) + ": sent " +
-                    std::to_string(transfer.sent) + " of " + std::to_string(transfer.send_bytes) +
-                    " bytes, received " + std::to_string(transfer.received) + " of " +
-                    std::to_string(transfer.recv_bytes),
-                rank);
-  }
-  throw Error(ErrorCode::kTimeout, "timed out");
-}
-
-// Sleeps until some link may have moved, the deadline passes or stop is raised.
 void wait_for_any(std::span<const Transfer> transfers, Deadline deadline, const StopSignal& stop,
                   std::vector<pollfd>& polls) {
   polls.assign(1, {stop.fd(), POLLIN, 0});
@@ -68,7 +67,7 @@ void wait_for_any(std::span<const Transfer> transfers, Deadline deadline, const 
     ready |= events == 0;
     polls.push_back({transfer.link->fd(), events, 0});
   }
-  const int result = ready ? 0 : poll(polls.data(), polls.size(), deadline.poll_ms());
+  const int result = ready ? 0 : poll(polls.data(), polls.size(), deadline.poll_ms(kCheckMs));
   const int error_number = errno;
   for (const Transfer& transfer : transfers) {
     if (wants_send(transfer) || wants_recv(transfer)) transfer.link->wake_up();
@@ -76,16 +75,21 @@ void wait_for_any(std::span<const Transfer> transfers, Deadline deadline, const 
   if (result < 0 && error_number != EINTR) {
     throw Error(ErrorCode::kInternal, system_message("poll", error_number));
   }
+  if (result != 0 || ready) return;
+  const uint64_t now = now_ns();
+  for (const Transfer& transfer : transfers) {
+    if (wants_send(transfer) || wants_recv(transfer)) transfer.link->check_answers(now);
+  }
 }
 
-}  // namespace
-
 void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal& stop, int spins) {
+  FAILPOINT("exchange/begin");
   for (Transfer& transfer : transfers) transfer.sent = transfer.received = 0;
   std::vector<pollfd> polls;
   int idle = 0;
   for (;;) {
     const Pass pass = move_once(transfers);
+    FAILPOINT("exchange/moved");
     if (pass == Pass::kDone) return;
     if (stop.raised()) throw Error(ErrorCode::kShutdown, "stopped in the middle of an exchange");
     if (pass == Pass::kMoved) {
@@ -95,7 +99,9 @@ void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal
     } else if (idle < spins) {
       spin_politely(idle++);
     } else {
+      FAILPOINT("exchange/sleep");
       wait_for_any(transfers, deadline, stop, polls);
+      FAILPOINT("exchange/woken");
     }
   }
 }

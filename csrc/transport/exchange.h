@@ -1,8 +1,12 @@
 // The waiting loop of all collectives that travel over links.
 #pragma once
 
+#include <poll.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/stop.h"
@@ -32,5 +36,14 @@ struct Transfer {
 //
 // REQUIRES: a link appears at most once for each direction.
 void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal& stop, int spins);
+
+// Its two halves, for whoever works between them or adds to the transfers.
+enum class Pass : uint8_t { kDone, kMoved, kIdle };
+// Moves what can be moved without waiting.
+Pass move_once(std::span<Transfer> transfers);
+// Sleeps until some link may have moved, the deadline passes or stop is raised. `polls` is memory
+// that is used again.
+void wait_for_any(std::span<const Transfer> transfers, Deadline deadline, const StopSignal& stop,
+                  std::vector<pollfd>& polls);
 
 }  // namespace hvdtune

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/status.h"
 #include "transport/bytes.h"
 
@@ -15,13 +16,18 @@ constexpr uint8_t kVersion = 1;
 constexpr size_t kNonceAt = 20;
 constexpr size_t kMostHalfOpen = 64;
 constexpr uint64_t kHandshakeNs = 5'000'000'000;
-constexpr uint64_t kSilenceNs = 1'000'000'000;
+// How long each may take when all places are taken. A dialer's hello is on its way before it is
+// accepted; its proof waits for its thread to run.
+constexpr uint64_t kHelloNs = 250'000'000;
+constexpr uint64_t kProofNs = 1'000'000'000;
+constexpr int kMostHangUps = 5;
 
 Hello make_hello(const Greeting& greeting) {
   Hello hello{};
   store_le(kMagic, hello.data());
   hello[4] = kVersion;
   hello[5] = static_cast<uint8_t>(greeting.purpose);
+  store_le(static_cast<uint16_t>(greeting.stream), hello.data() + 6);
   store_le<int32_t>(greeting.from, hello.data() + 8);
   store_le<int32_t>(greeting.to, hello.data() + 12);
   store_le(greeting.generation, hello.data() + 16);
@@ -31,7 +37,8 @@ Hello make_hello(const Greeting& greeting) {
 
 Greeting greeting_of(const Hello& hello) {
   return {static_cast<Purpose>(hello[5]), load_le<int32_t>(hello.data() + 8),
-          load_le<int32_t>(hello.data() + 12), load_le<uint32_t>(hello.data() + 16)};
+          load_le<int32_t>(hello.data() + 12), load_le<uint32_t>(hello.data() + 16),
+          load_le<uint16_t>(hello.data() + 6)};
 }
 
 Digest prove(const Key& key, std::string_view label, const Hello& hello, const Nonce& nonce) {
@@ -63,11 +70,7 @@ std::string name_of(int rank) {
 }  // namespace
 
 Dialer::Dialer(std::string address, uint16_t port, const Greeting& greeting, const Key& key)
-    : address_(std::move(address)),
-      port_(port),
-      greeting_(greeting),
-      key_(key),
-      hello_(make_hello(greeting)) {}
+    : address_(std::move(address)), port_(port), greeting_(greeting), key_(key) {}
 
 pollfd Dialer::poll_entry() const {
   const bool sends = step_ == Step::kConnect || step_ == Step::kHello || step_ == Step::kProof;
@@ -83,6 +86,12 @@ bool Dialer::advance() {
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kUsage) throw;
     const bool hung_up = error.code() == ErrorCode::kRankLost;
+    // Perhaps strangers had taken all places and this one had to make room.
+    if (hung_up && ++hung_up_ < kMostHangUps) {
+      step_ = Step::kStart;
+      moved_ = 0;
+      return advance();
+    }
     throw Error(ErrorCode::kRendezvous,
                 "no connection with " + name_of(greeting_.to) + ": " +
                     (hung_up ? address_ + ":" + std::to_string(port_) +
@@ -96,6 +105,7 @@ bool Dialer::advance() {
 bool Dialer::step() {
   switch (step_) {
     case Step::kStart:
+      hello_ = make_hello(greeting_);
       socket_ = start_connect(address_, port_);
       return true;
     case Step::kConnect: {
@@ -105,15 +115,19 @@ bool Dialer::step() {
       return true;
     }
     case Step::kHello:
+      FAILPOINT_ON("handshake/dial_hello", socket_.fd());
       return send_rest(socket_, hello_, moved_);
     case Step::kNonce:
       if (!recv_rest(socket_, nonce_, moved_)) return false;
+      FAILPOINT_ON("handshake/dial_nonce", socket_.fd());
       proof_ = prove(key_, kDialer, hello_, nonce_);
       return true;
     case Step::kProof:
+      FAILPOINT_ON("handshake/dial_proof", socket_.fd());
       return send_rest(socket_, proof_, moved_);
     case Step::kAnswer:
       if (!recv_rest(socket_, answer_, moved_)) return false;
+      FAILPOINT_ON("handshake/dial_answer", socket_.fd());
       if (!digests_equal(answer_, prove(key_, kAcceptor, hello_, nonce_))) {
         throw Error(ErrorCode::kRendezvous,
                     address_ + ":" + std::to_string(port_) + " does not have this job's key");
@@ -159,8 +173,7 @@ Deadline Acceptor::next_expiry() const {
   const bool full = half_open_.size() >= kMostHalfOpen;
   uint64_t soonest = UINT64_MAX;
   for (const HalfOpen& one : half_open_) {
-    const bool silent = one.step == Step::kHello && one.moved == 0;
-    soonest = std::min(soonest, one.since_ns + (full && silent ? kSilenceNs : kHandshakeNs));
+    soonest = std::min(soonest, one.since_ns + (full ? fair_chance_ns(one) : kHandshakeNs));
   }
   return Deadline::at(soonest);
 }
@@ -175,7 +188,8 @@ std::vector<Accepted> Acceptor::advance() {
       const int from = one.greeting.from;
       one.socket.set_peer(from);
       const Key session = prove(key_, kSession, one.hello, one.nonce);
-      standing.push_back({one.greeting.purpose, {std::move(one.socket), session, from}});
+      standing.push_back(
+          {one.greeting.purpose, one.greeting.stream, {std::move(one.socket), session, from}});
     }
     return outcome != Outcome::kWaiting || now >= one.since_ns + kHandshakeNs;
   });
@@ -193,10 +207,13 @@ bool Acceptor::accept_new(uint64_t now) {
   return true;
 }
 
-// A rank speaks as soon as it is connected: those that do not are strangers.
+uint64_t Acceptor::fair_chance_ns(const HalfOpen& one) {
+  return one.step == Step::kHello ? kHelloNs : kProofNs;
+}
+
 bool Acceptor::make_room(uint64_t now) {
   return std::erase_if(half_open_, [&](const HalfOpen& one) {
-           return one.step == Step::kHello && one.moved == 0 && now >= one.since_ns + kSilenceNs;
+           return now >= one.since_ns + fair_chance_ns(one);
          }) > 0;
 }
 
@@ -209,11 +226,13 @@ Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
     if (one.step == Step::kHello) {
       if (!recv_rest(one.socket, one.hello, one.moved)) return Outcome::kWaiting;
       if (!hello_is_for_me(one)) return Outcome::kRefused;
+      FAILPOINT_ON("handshake/take_hello", one.socket.fd());
       random_bytes(one.nonce);
       next(Step::kNonce);
     }
     if (one.step == Step::kNonce) {
       if (!send_rest(one.socket, one.nonce, one.moved)) return Outcome::kWaiting;
+      FAILPOINT_ON("handshake/sent_nonce", one.socket.fd());
       next(Step::kProof);
     }
     if (one.step == Step::kProof) {
@@ -221,10 +240,12 @@ Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
       if (!digests_equal(one.proof, prove(key_, kDialer, one.hello, one.nonce))) {
         return Outcome::kRefused;
       }
+      FAILPOINT_ON("handshake/take_proof", one.socket.fd());
       one.answer = prove(key_, kAcceptor, one.hello, one.nonce);
       next(Step::kAnswer);
     }
     if (!send_rest(one.socket, one.answer, one.moved)) return Outcome::kWaiting;
+    FAILPOINT_ON("handshake/stands", one.socket.fd());
     return Outcome::kStands;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kRankLost) throw;

@@ -1,6 +1,6 @@
 // Who is at the other end of a socket, proved before any other byte is read.
 //
-//   dialer -> acceptor   hello: magic u32, version u8, purpose u8, zero u16, from i32, to i32,
+//   dialer -> acceptor   hello: magic u32, version u8, purpose u8, stream u16, from i32, to i32,
 //                               generation u32, dialer's nonce [32]
 //   acceptor -> dialer   acceptor's nonce [32]
 //   dialer -> acceptor   HMAC(key, "hvdtune dialer"   | hello | acceptor's nonce)
@@ -36,6 +36,7 @@ struct Greeting {
   int from;
   int to;
   uint32_t generation;
+  int stream = 0;  // which of a link's connections
 };
 
 // An authenticated connection. The session key is fresh for each.
@@ -58,7 +59,7 @@ class Dialer {
   pollfd poll_entry() const;
   // Goes as far as it can without waiting; true once the channel stands. Throws
   // Error(kRendezvous, ..., greeting().to) when nobody listens there, when the other end hangs up
-  // (as one with another key does) or does not prove that it has the key.
+  // again and again (as one with another key does) or does not prove that it has the key.
   bool advance();
   // REQUIRES: advance() returned true.
   Channel take();
@@ -72,6 +73,7 @@ class Dialer {
   Greeting greeting_;
   Key key_;
   Step step_ = Step::kStart;
+  int hung_up_ = 0;
   size_t moved_ = 0;
   Hello hello_{};
   Nonce nonce_{};
@@ -87,12 +89,14 @@ Channel dial(const std::string& address, uint16_t port, const Greeting& greeting
 
 struct Accepted {
   Purpose purpose;
+  int stream;
   Channel channel;
 };
 
 // The accepting side: many handshakes at once, none waits for another. A connection that fails its
-// handshake, or takes more than 5 s, is closed without a word; at most 64 are open half way, and
-// of those the silent ones make room first.
+// handshake, or takes more than 5 s, is closed without a word; at most 64 are open half way. When
+// there are more, those that have had a fair chance make room, so strangers can delay a rank but
+// not keep it out; a dialer that had to make room comes again.
 // Thread rule: one thread.
 class Acceptor {
  public:
@@ -123,6 +127,7 @@ class Acceptor {
 
   bool accept_new(uint64_t now);
   bool make_room(uint64_t now);
+  static uint64_t fair_chance_ns(const HalfOpen& one);
   Outcome advance_one(HalfOpen& one);
   bool hello_is_for_me(HalfOpen& one) const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace hvdtune {
 
@@ -24,6 +25,10 @@ class Link {
   virtual int fd() const = 0;
   virtual short sleep_events(bool want_send, bool want_recv) = 0;
   virtual void wake_up() = 0;
+
+  // To be called now and then while a transfer waits: throws Error(kRankLost, ..., peer()) when the
+  // peer's machine has stopped answering, which neither side's calls would ever say.
+  virtual void check_answers(uint64_t /*now_ns*/) {}
 
   virtual int peer() const = 0;
 };

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/failpoint.h"
 #include "base/status.h"
 #include "transport/bytes.h"
+#include "transport/control_tree.h"
 #include "transport/rendezvous.h"
 #include "transport/shm/link.h"
 #include "transport/store_stream.h"
@@ -49,9 +51,10 @@ Digest offer_mac(const Key& session, const OfferMessage& message) {
 }
 
 std::string address_of(const MeshOptions& options) {
+  if (!options.bind_address.empty()) return options.bind_address;
   const bool is_loopback = options.host.starts_with("127.") &&
                            options.host.find_first_not_of("0123456789.") == std::string::npos;
-  return is_loopback ? options.host : options.bind_address;
+  return is_loopback ? options.host : "127.0.0.1";
 }
 
 class StartUp {
@@ -63,7 +66,12 @@ class StartUp {
   [[noreturn]] void explain(const Error& error);
 
  private:
-  using Connection = std::pair<Purpose, int>;
+  struct Connection {
+    Purpose purpose;
+    int rank;
+    int stream = 0;
+    bool operator==(const Connection&) const = default;
+  };
 
   void wait(std::vector<pollfd> polls, Deadline until);
   std::optional<StoreMessage> hear_store();
@@ -72,8 +80,9 @@ class StartUp {
   void connect_peers();
   std::vector<Connection> to_dial() const;
   std::vector<Connection> to_accept() const;
-  void keep(Purpose purpose, Channel channel);
+  void keep(Purpose purpose, int stream, Channel channel);
   bool shares_memory(int rank) const;
+  int streams_to(int rank) const;
   void share_memory();
   void offer_memory(int rank);
   void take_offer(int rank);
@@ -85,7 +94,9 @@ class StartUp {
   Listener listener_;
   StoreStream store_;
   std::vector<Member> members_;
-  std::map<int, Channel> data_;
+  int parent_ = -1;
+  std::map<std::pair<int, int>, Channel> data_;  // by rank and stream
+  std::map<int, Channel> control_;
   std::map<int, Segment> segments_;
   std::string waiting_for_;
   Mesh mesh_;
@@ -108,15 +119,25 @@ Mesh StartUp::run() {
   self.port = listener_.port();
   self.pid = getpid();
   self.shared_memory = options_.shared_memory;
+  self.channels = options_.channels;
+  FAILPOINT("mesh/register");
   store_.queue(StoreMessage::registration(options_.size, self));
   waiting_for_ = "the other ranks to start";
   learn_table(await_store(StoreMessageType::kTable));
+  FAILPOINT("mesh/table");
   connect_peers();
+  FAILPOINT("mesh/connected");
   share_memory();
+  FAILPOINT("mesh/shared");
   store_.queue(StoreMessage::connected());
   waiting_for_ = "the other ranks to connect";
   await_store(StoreMessageType::kGo);
+  FAILPOINT("mesh/go");
   make_links();
+  if (parent_ >= 0) mesh_.parent = std::move(control_.at(parent_));
+  for (const std::vector<int>& branch : mesh_.branches) {
+    mesh_.children.push_back(std::move(control_.at(branch.front())));
+  }
   mesh_.job = store_.take();
   return std::move(mesh_);
 }
@@ -165,7 +186,10 @@ std::optional<StoreMessage> StartUp::hear_store() {
   try {
     std::optional<StoreMessage> message = store_.try_receive();
     if (message && message->type == StoreMessageType::kFailed) {
-      throw Error(ErrorCode::kRendezvous, message->as_text());
+      // The server does not know who waits for whom.
+      const bool knows = waiting_for_.find("rank ") != std::string::npos;
+      throw Error(ErrorCode::kRendezvous,
+                  message->as_text() + (knows ? "; this rank waited for " + waiting_for_ : ""));
     }
     if (!message) store_.flush();
     return message;
@@ -193,17 +217,24 @@ void StartUp::learn_table(const StoreMessage& message) {
   for (const Member& member : members_) hosts.push_back(member.host);
   mesh_.topology = make_topology(options_.rank, hosts);
   mesh_.links.resize(members_.size());
-  mesh_.control.resize(members_.size());
+  const std::vector<int> parents =
+      control_parents(mesh_.topology.hosts, std::max(1, options_.control_fanout));
+  parent_ = parents[static_cast<size_t>(options_.rank)];
+  mesh_.branches = control_branches(parents, options_.rank);
   mesh_.health.resize(members_.size());
 }
 
 // The higher rank of a pair dials.
 std::vector<StartUp::Connection> StartUp::to_dial() const {
   std::vector<Connection> list;
-  for (int rank = 0; rank < options_.rank; ++rank) list.emplace_back(Purpose::kData, rank);
+  for (int rank = 0; rank < options_.rank; ++rank) {
+    for (int stream = 0; stream < streams_to(rank); ++stream) {
+      list.push_back({Purpose::kData, rank, stream});
+    }
+  }
   if (options_.rank > 0) {
-    list.emplace_back(Purpose::kControl, 0);
-    list.emplace_back(Purpose::kHealth, 0);
+    list.push_back({Purpose::kControl, parent_});
+    list.push_back({Purpose::kHealth, 0});
   }
   return list;
 }
@@ -211,18 +242,24 @@ std::vector<StartUp::Connection> StartUp::to_dial() const {
 std::vector<StartUp::Connection> StartUp::to_accept() const {
   std::vector<Connection> list;
   for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
-    list.emplace_back(Purpose::kData, rank);
+    for (int stream = 0; stream < streams_to(rank); ++stream) {
+      list.push_back({Purpose::kData, rank, stream});
+    }
     if (options_.rank > 0) continue;
-    list.emplace_back(Purpose::kControl, rank);
-    list.emplace_back(Purpose::kHealth, rank);
+    list.push_back({Purpose::kHealth, rank});
+  }
+  for (const std::vector<int>& branch : mesh_.branches) {
+    list.push_back({Purpose::kControl, branch.front()});
   }
   return list;
 }
 
-void StartUp::keep(Purpose purpose, Channel channel) {
+void StartUp::keep(Purpose purpose, int stream, Channel channel) {
+  channel.socket.expect_answers(purpose == Purpose::kData ? Traffic::kData : Traffic::kMessages,
+                                options_.silence_timeout);
   const auto peer = static_cast<size_t>(channel.peer);
-  if (purpose == Purpose::kData) data_.insert_or_assign(channel.peer, std::move(channel));
-  if (purpose == Purpose::kControl) mesh_.control[peer] = std::move(channel);
+  if (purpose == Purpose::kData) data_.insert_or_assign({channel.peer, stream}, std::move(channel));
+  if (purpose == Purpose::kControl) control_.insert_or_assign(channel.peer, std::move(channel));
   if (purpose == Purpose::kHealth) mesh_.health[peer] = std::move(channel);
 }
 
@@ -230,25 +267,27 @@ void StartUp::connect_peers() {
   Acceptor acceptor(listener_, options_.key, options_.rank, options_.generation);
   std::vector<Connection> awaited = to_accept();
   std::vector<Dialer> dialers;
-  for (const auto& [purpose, rank] : to_dial()) {
+  for (const auto& [purpose, rank, stream] : to_dial()) {
     const Member& peer = members_[static_cast<size_t>(rank)];
     dialers.emplace_back(peer.address, peer.port,
-                         Greeting{purpose, options_.rank, rank, options_.generation}, options_.key);
+                         Greeting{purpose, options_.rank, rank, options_.generation, stream},
+                         options_.key);
   }
   for (;;) {
     std::erase_if(dialers, [this](Dialer& dialer) {
       if (!dialer.advance()) return false;
-      keep(dialer.greeting().purpose, dialer.take());
+      keep(dialer.greeting().purpose, dialer.greeting().stream, dialer.take());
       return true;
     });
     for (Accepted& accepted : acceptor.advance()) {
       // One that is not awaited is a second of its kind, and is dropped.
-      if (std::erase(awaited, Connection(accepted.purpose, accepted.channel.peer)) > 0) {
-        keep(accepted.purpose, std::move(accepted.channel));
+      const Connection connection{accepted.purpose, accepted.channel.peer, accepted.stream};
+      if (std::erase(awaited, connection) > 0) {
+        keep(accepted.purpose, accepted.stream, std::move(accepted.channel));
       }
     }
     if (dialers.empty() && awaited.empty()) return;
-    const int first = dialers.empty() ? awaited.front().second : dialers.front().greeting().to;
+    const int first = dialers.empty() ? awaited.front().rank : dialers.front().greeting().to;
     waiting_for_ = "rank " + std::to_string(first) + " to connect";
     if (hear_store()) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
     std::vector<pollfd> polls;
@@ -263,6 +302,12 @@ bool StartUp::shares_memory(int rank) const {
   const Member& other = members_[static_cast<size_t>(rank)];
   return rank != options_.rank && self.host == other.host && self.shared_memory &&
          other.shared_memory;
+}
+
+int StartUp::streams_to(int rank) const {
+  const Member& self = members_[static_cast<size_t>(options_.rank)];
+  const Member& other = members_[static_cast<size_t>(rank)];
+  return self.host == other.host ? 1 : std::max(1, std::min(self.channels, other.channels));
 }
 
 // The lower rank of a pair makes the memory, so the offers of local rank 0 reach all local ranks.
@@ -289,8 +334,9 @@ void StartUp::offer_memory(int rank) {
   OfferMessage message{};
   put(segment.offer(), message.data());
   put(mesh_.arena ? mesh_.arena->offer() : SegmentOffer{}, message.data() + kSegmentOfferBytes);
-  Channel& channel = data_.at(rank);
+  Channel& channel = data_.at({rank, 0});
   std::ranges::copy(offer_mac(channel.session, message), message.begin() + 2 * kSegmentOfferBytes);
+  FAILPOINT_ON("mesh/offer", channel.socket.fd());
   // A fresh connection takes these few bytes at once.
   if (channel.socket.try_send(message.data(), message.size()) != message.size()) {
     throw Error(ErrorCode::kInternal, "a fresh connection took no data", rank);
@@ -298,9 +344,10 @@ void StartUp::offer_memory(int rank) {
 }
 
 void StartUp::take_offer(int rank) {
-  Channel& channel = data_.at(rank);
+  Channel& channel = data_.at({rank, 0});
   OfferMessage message{};
   size_t received = 0;
+  FAILPOINT_ON("mesh/take_offer", channel.socket.fd());
   waiting_for_ = "the shared memory of rank " + std::to_string(rank);
   while (received < message.size()) {
     const size_t got =
@@ -314,6 +361,7 @@ void StartUp::take_offer(int rank) {
     throw Error(ErrorCode::kInternal,
                 "rank " + std::to_string(rank) + " sent an offer with a wrong signature", rank);
   }
+  FAILPOINT_ON("mesh/open_offer", channel.socket.fd());
   segments_.emplace(rank, Segment::open(get(message.data()), rank));
   const SegmentOffer arena = get(message.data() + kSegmentOfferBytes);
   if (arena.fd < 0) return;
@@ -326,16 +374,19 @@ void StartUp::take_offer(int rank) {
 // By now every rank has opened what it was offered.
 void StartUp::make_links() {
   if (mesh_.arena) mesh_.arena->close_offer();
-  for (auto& [rank, channel] : data_) {
+  std::map<int, std::vector<Socket>> sockets;
+  for (auto& [place, channel] : data_) sockets[place.first].push_back(std::move(channel.socket));
+  for (auto& [rank, streams] : sockets) {
     std::unique_ptr<Link>& link = mesh_.links[static_cast<size_t>(rank)];
     const auto segment = segments_.find(rank);
-    if (segment == segments_.end()) {
-      link = make_tcp_link(std::move(channel.socket));
-      continue;
+    if (segment != segments_.end()) {
+      segment->second.close_fd();
+      link = make_shm_link(std::move(segment->second), std::move(streams[0]), options_.rank < rank);
+    } else if (streams.size() == 1) {
+      link = make_tcp_link(std::move(streams[0]));
+    } else {
+      link = make_striped_link(std::move(streams));
     }
-    segment->second.close_fd();
-    link =
-        make_shm_link(std::move(segment->second), std::move(channel.socket), options_.rank < rank);
   }
 }
 
@@ -354,7 +405,6 @@ Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop) {
     Mesh mesh;
     mesh.topology = make_topology(0, std::vector{options.host});
     mesh.links.resize(1);
-    mesh.control.resize(1);
     mesh.health.resize(1);
     return mesh;
   }

@@ -15,21 +15,28 @@
 #include "transport/handshake.h"
 #include "transport/link.h"
 #include "transport/shm/arena.h"
+#include "transport/shm/pool.h"
 
 namespace hvdtune {
 
 struct MeshOptions {
   int rank = 0;
   int size = 1;
-  std::string host = "localhost";  // a host name 127.x.y.z is also the address of its ranks
-  std::string bind_address = "127.0.0.1";
+  std::string host = "localhost";
+  // Numeric, of one interface. Empty: loopback, and there the host's own address if its name is a
+  // 127.x.y.z.
+  std::string bind_address;
   std::string store_address = "127.0.0.1";
   uint16_t store_port = 0;  // 0: no rendezvous; only for size 1
   Key key{};
   uint32_t generation = 0;
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
-  bool shared_memory = true;                  // within a host
+  // How long a connection may have no answer from the other machine before it is lost.
+  std::chrono::nanoseconds silence_timeout = std::chrono::seconds(30);
+  bool shared_memory = true;  // within a host
+  int channels = 1;  // streams per link between hosts, at most 255; a pair takes the smaller number
   size_t arena_slot_bytes = size_t{8} << 20;  // local rank 0's counts
+  int control_fanout = 16;                    // of the negotiation tree; the same on all ranks
 };
 
 struct Topology {
@@ -50,12 +57,16 @@ Topology make_topology(int rank, std::span<const std::string> hosts);
 struct Mesh {
   Topology topology;
   std::vector<std::unique_ptr<Link>> links;  // by rank, null for self
+  // The negotiation tree: empty on rank 0, and one per branch, in their order.
+  std::optional<Channel> parent;
+  std::vector<Channel> children;
+  std::vector<std::vector<int>> branches;  // the ranks below each child, the child first
   // On rank 0 by rank; on the others only [0] is set.
-  std::vector<std::optional<Channel>> control;
   std::vector<std::optional<Channel>> health;
   std::optional<Channel> job;    // to the rendezvous server; empty without one
   std::unique_ptr<Arena> arena;  // null for a lone rank, or when any rank of the job has no
                                  // shared memory
+  std::shared_ptr<Pool> pool = Pool::create();  // of this rank; outlives the mesh while in use
 };
 
 // Returns once every rank of the job is connected to every other. A process can do so again, also

@@ -23,4 +23,7 @@ inline void spin_politely(int round) {
   }
 }
 
+// Rounds of a wait that are worth spinning for: none when the ranks of this host have no core each.
+int spins_for(int local_size);
+
 }  // namespace hvdtune

@@ -22,6 +22,7 @@ struct Member {
   uint16_t port = 0;
   int pid = 0;
   bool shared_memory = true;
+  int channels = 1;  // streams of a link to another host that it would use
 };
 
 // For a server that outlives a start-up that failed, so that ranks which come late hear why.

@@ -7,18 +7,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "base/failpoint.h"
 #include "base/status.h"
 
 namespace hvdtune {
 namespace {
 
-// A peer whose machine vanished, or whose process is stopped with its window full, is lost then.
+// Until expect_answers() says otherwise.
 constexpr unsigned kUserTimeoutMs = 30'000;
+// Of the values that need no privilege the one that queues serve first.
+constexpr unsigned kInteractivePriority = 6;
 
 struct Endpoint {
   sockaddr_storage storage{};
@@ -49,6 +53,13 @@ Endpoint endpoint(const std::string& address, uint16_t port) {
     throw Error(ErrorCode::kUsage, "'" + address + "' is not a numeric IP address");
   }
   return result;
+}
+
+bool is_every_interface(const std::string& address) {
+  in_addr v4{};
+  in6_addr v6{};
+  return (inet_pton(AF_INET, address.c_str(), &v4) == 1 && v4.s_addr == INADDR_ANY) ||
+         (inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6));
 }
 
 void set_option(int fd, int level, int name, unsigned value) {
@@ -117,7 +128,9 @@ void Socket::fail(const char* what, int error_number) const {
 
 size_t Socket::try_send(const void* data, size_t bytes) {
   if (bytes == 0) return 0;
+  FAILPOINT_ON("socket/send", fd_.get());
   const ssize_t sent = ::send(fd_.get(), data, bytes, MSG_NOSIGNAL);
+  FAILPOINT_ON("socket/sent", fd_.get());
   if (sent >= 0) return static_cast<size_t>(sent);
   if (!is_would_block(errno)) fail("send", errno);
   return 0;
@@ -125,7 +138,9 @@ size_t Socket::try_send(const void* data, size_t bytes) {
 
 size_t Socket::try_recv(void* data, size_t bytes) {
   if (bytes == 0) return 0;
+  FAILPOINT_ON("socket/recv", fd_.get());
   const ssize_t got = ::recv(fd_.get(), data, bytes, 0);
+  FAILPOINT_ON("socket/received", fd_.get());
   if (got > 0) return static_cast<size_t>(got);
   if (got == 0) fail("recv", 0);
   if (!is_would_block(errno)) fail("recv", errno);
@@ -152,7 +167,43 @@ void Socket::recv_all(void* data, size_t bytes, Deadline deadline, const StopSig
   }
 }
 
+void Socket::expect_answers(Traffic traffic, std::chrono::nanoseconds timeout) {
+  silence_timeout_ = timeout;
+  if (traffic == Traffic::kData) {
+    // The kernel's timeout also counts a window that stays full, however lively the peer.
+    set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
+    return;
+  }
+  // The kernel counts from its first retransmission, 200 ms after the message.
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout * 4 / 5).count();
+  set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(std::max<int64_t>(ms, 1)));
+  // A message that was dropped is sent again every 200 ms instead of ever more rarely, and does not
+  // queue behind data.
+  set_option(fd(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+  set_option(fd(), SOL_SOCKET, SO_PRIORITY, kInteractivePriority);
+}
+
+void Socket::check_answers(uint64_t now_ns) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return;
+  if (info.tcpi_unacked == 0 && info.tcpi_probes == 0) {
+    unanswered_since_ns_ = 0;
+    return;
+  }
+  const uint64_t answer_age_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000;
+  if (unanswered_since_ns_ == 0 || answer_age_ns < now_ns - unanswered_since_ns_) {
+    unanswered_since_ns_ = now_ns;
+  }
+  if (now_ns - unanswered_since_ns_ >= static_cast<uint64_t>(silence_timeout_.count())) {
+    fail("send", ETIMEDOUT);
+  }
+}
+
 Listener::Listener(const std::string& address, uint16_t port) {
+  if (is_every_interface(address)) {
+    throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
+  }
   Endpoint at = endpoint(address, port);
   fd_ = new_socket(at);
   set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -174,6 +225,7 @@ std::optional<Socket> Listener::try_accept() {
     UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() >= 0) {
       set_up_connection(fd.get());
+      FAILPOINT_ON("socket/accepted", fd.get());
       return Socket(std::move(fd));
     }
     if (errno == EINTR || is_stillborn(errno)) continue;
@@ -185,6 +237,7 @@ std::optional<Socket> Listener::try_accept() {
 Socket start_connect(const std::string& address, uint16_t port) {
   Endpoint to = endpoint(address, port);
   UniqueFd fd = new_socket(to);
+  FAILPOINT("socket/connect");
   set_up_connection(fd.get());
   if (connect(fd.get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS && errno != EINTR) {
     fail_connect(address, port, errno);

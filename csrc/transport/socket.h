@@ -2,6 +2,7 @@
 // a name server.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,6 +30,11 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+enum class Traffic : uint8_t {
+  kMessages,  // few and small; whoever gets them reads them at once
+  kData,      // its reader may be busy with others for any time
+};
+
 // Owns a nonblocking, close-on-exec TCP socket with TCP_NODELAY and TCP_USER_TIMEOUT.
 //
 // Every call that finds the peer gone (end of stream, reset, user timeout) throws
@@ -45,6 +51,13 @@ class Socket {
   void send_all(const void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
   void recv_all(void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
 
+  // From here on the peer is lost once its machine leaves what is sent unanswered for `timeout`.
+  // For messages the kernel sees to it; for data check_answers() does.
+  void expect_answers(Traffic traffic, std::chrono::nanoseconds timeout);
+  // To be called now and then while a transfer waits. A full window is not silence: a reader that
+  // is slow, or waits for another rank, is alive. REQUIRES: expect_answers(kData).
+  void check_answers(uint64_t now_ns);
+
   int fd() const { return fd_.get(); }
   bool open() const { return fd_.get() >= 0; }
   void close() { fd_.reset(); }
@@ -56,11 +69,14 @@ class Socket {
 
   UniqueFd fd_;
   int peer_ = -1;
+  std::chrono::nanoseconds silence_timeout_{};
+  uint64_t unanswered_since_ns_ = 0;  // 0: nothing is unanswered
 };
 
 class Listener {
  public:
-  // Port 0 lets the kernel choose. Throws Error(kRendezvous) naming address and port.
+  // Port 0 lets the kernel choose. Throws Error(kRendezvous) naming address and port, Error(kUsage)
+  // for an address that stands for every interface.
   explicit Listener(const std::string& address, uint16_t port = 0);
 
   uint16_t port() const { return port_; }

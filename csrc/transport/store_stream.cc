@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/status.h"
 #include "transport/bytes.h"
 
@@ -37,7 +38,8 @@ class Writer {
         .text(member.address)
         .number(member.port)
         .number(static_cast<uint32_t>(member.pid))
-        .number(static_cast<uint8_t>(member.shared_memory));
+        .number(static_cast<uint8_t>(member.shared_memory))
+        .number(static_cast<uint8_t>(member.channels));
   }
 
   std::vector<uint8_t> take() { return std::move(bytes_); }
@@ -67,6 +69,7 @@ class Reader {
     member.port = number<uint16_t>();
     member.pid = static_cast<int>(number<uint32_t>());
     member.shared_memory = number<uint8_t>() != 0;
+    member.channels = number<uint8_t>();
     return member;
   }
 
@@ -164,6 +167,7 @@ void StoreStream::queue(const StoreMessage& message) {
 
 bool StoreStream::flush() {
   while (sent_ < out_.size()) {
+    FAILPOINT_ON("store/send", channel_.socket.fd());
     const size_t sent = channel_.socket.try_send(out_.data() + sent_, out_.size() - sent_);
     if (sent == 0) return false;
     sent_ += sent;
@@ -189,6 +193,7 @@ std::optional<StoreMessage> StoreStream::try_receive() {
   if (!digests_equal(Bytes(in_).last(sizeof(Digest)), mac_of(sign_in_, next_in_++, frame))) {
     fail("sent a message with a wrong signature");
   }
+  FAILPOINT_ON("store/received", channel_.socket.fd());
   const Bytes payload = frame.subspan(kLengthBytes + 1);
   StoreMessage message{static_cast<StoreMessageType>(frame[kLengthBytes]),
                        {payload.begin(), payload.end()}};

@@ -7,7 +7,7 @@
 //   either way       kFailed     text: the job cannot be formed
 //
 //   frame   bytes u32 (of type and payload, at most 4 MiB), type u8, payload, MAC [32]
-//   member  host text, address text, port u16, pid u32, shared memory u8
+//   member  host text, address text, port u16, pid u32, shared memory u8, channels u8
 //   text    bytes u16, characters
 //
 // Little endian. The MAC covers the number of the frame in its direction and all before it, under

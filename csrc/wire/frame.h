@@ -28,8 +28,15 @@ enum class FrameKind : uint8_t {
   kAdopted,
   kPropose,
   kLeft,
+  kIntroduction,
+  kLook,
+  kSighting,
+  kAsk,
+  kReport,
+  kPage,
+  kGiveUp,
 };
-inline constexpr int kFrameKindCount = 10;
+inline constexpr int kFrameKindCount = 17;
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kFrameMacBytes = 16;

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <functional>
 #include <limits>
+#include <span>
 #include <string_view>
 
 #include "wire/codec.h"
@@ -11,36 +14,87 @@ namespace hvdtune {
 namespace {
 
 constexpr uint8_t kFlagWaiting = 1;
-constexpr uint8_t kFlagLeaving = 2;
-constexpr size_t kSmallestRequest = 3 + 4 + 16 + 4 + 4;
-constexpr size_t kSmallestResponse = 4 + 1 + 4 + 8;
+constexpr size_t kSmallestRequest = 2 + 4 + 4 + 16 + 4 + 4 + 4;
+constexpr size_t kMostIdWords = size_t{1} << 16;
+
+enum class IdForm : uint8_t { kList, kBits };
+enum class RunForm : uint8_t { kFull, kCompact };
 
 void put(Writer& out, const Request& request) {
   out.put(request.op);
   out.put(request.reduce_op);
-  out.put(request.dtype);
   out.put(request.root);
+  out.put(request.process_set);
   out.put(request.prescale);
   out.put(request.postscale);
   out.put(std::string_view(request.name));
-  out.put(request.shape);
+  out.put(static_cast<uint32_t>(request.tensors.size()));
+  for (const TensorSpec& tensor : request.tensors) {
+    out.put(tensor.dtype);
+    out.put(tensor.shape);
+  }
+  out.put(request.splits);
 }
 
 Request get_request(Reader& in) {
   Request request;
   request.op = in.get_enum<OpType>(kOpTypeCount);
   request.reduce_op = in.get_enum<ReduceOp>(kReduceOpCount);
-  request.dtype = in.get_enum<DType>(kDTypeCount);
   request.root = in.get<int32_t>();
+  request.process_set = in.get<uint32_t>();
   request.prescale = in.get<double>();
   request.postscale = in.get<double>();
   request.name = in.get_string();
-  request.shape = in.get_list<int64_t>();
-  if (!is_countable(request.shape)) in.malformed("a shape is impossible");
-  if (request.op == OpType::kAllgather && request.shape.empty()) {
-    in.malformed("an allgather has no dimension");
+  request.tensors.resize(in.get_count(5));
+  for (TensorSpec& tensor : request.tensors) {
+    tensor.dtype = in.get_enum<DType>(kDTypeCount);
+    tensor.shape = in.get_list<int64_t>();
   }
+  request.splits = in.get_list<int64_t>();
+  const std::string flaw = flaw_of(request);
+  if (!flaw.empty()) in.malformed(flaw);
   return request;
+}
+
+// Bits when they take less room than a list.
+void put_ids(Writer& out, std::span<const uint32_t> ids) {
+  const size_t words = ids.empty() ? 0 : (ids.back() - ids.front()) / 64 + 1;
+  if (ids.empty() || words > kMostIdWords || words * 8 + 4 >= ids.size() * 4) {
+    out.put(IdForm::kList);
+    out.put(static_cast<uint32_t>(ids.size()));
+    for (const uint32_t id : ids) out.put(id);
+    return;
+  }
+  std::vector<uint64_t> bits(words, 0);
+  for (const uint32_t id : ids) {
+    const uint32_t at = id - ids.front();
+    bits[at / 64] |= uint64_t{1} << (at % 64);
+  }
+  out.put(IdForm::kBits);
+  out.put(ids.front());
+  out.put(bits);
+}
+
+std::vector<uint32_t> get_ids(Reader& in) {
+  if (in.get_enum<IdForm>(2) == IdForm::kList) {
+    std::vector<uint32_t> ids = in.get_list<uint32_t>();
+    const auto misplaced = std::ranges::adjacent_find(ids, std::greater_equal());
+    if (misplaced != ids.end()) in.malformed("cache numbers are not in ascending order");
+    return ids;
+  }
+  const uint32_t first = in.get<uint32_t>();
+  const std::vector<uint64_t> bits = in.get_list<uint64_t>();
+  if (bits.size() > kMostIdWords || first > kNoCacheId - 64 * bits.size()) {
+    in.malformed("cache numbers are out of range");
+  }
+  std::vector<uint32_t> ids;
+  for (size_t word = 0; word < bits.size(); ++word) {
+    for (uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+      const auto bit = static_cast<uint32_t>(std::countr_zero(rest));
+      ids.push_back(first + static_cast<uint32_t>(64 * word) + bit);
+    }
+  }
+  return ids;
 }
 
 void put(Writer& out, const Setting& setting) {
@@ -60,34 +114,66 @@ Setting get_setting(Reader& in) {
 }
 
 void put(Writer& out, const Response& response) {
-  out.put(response.cache_id);
-  out.put(static_cast<uint8_t>(response.compact));
-  out.put(response.last_rank);
-  out.put(response.late_ns);
-  if (response.compact) return;
   put(out, response.request);
   out.put(response.first_dims);
   out.put(std::string_view(response.error));
+  out.put(response.cache_id);
 }
 
 Response get_response(Reader& in) {
   Response response;
-  response.cache_id = in.get<uint32_t>();
-  response.compact = in.get<uint8_t>() != 0;
-  response.last_rank = in.get<int32_t>();
-  response.late_ns = in.get<uint64_t>();
-  if (response.compact) return response;
   response.request = get_request(in);
   response.first_dims = in.get_list<int64_t>();
   response.error = in.get_string();
+  response.cache_id = in.get<uint32_t>();
   return response;
+}
+
+// Compact responses travel in runs of ascending numbers.
+void put_responses(Writer& out, const std::vector<Response>& responses) {
+  out.put(static_cast<uint32_t>(responses.size()));
+  std::vector<uint32_t> ids;
+  for (size_t at = 0; at < responses.size();) {
+    if (!responses[at].compact) {
+      out.put(RunForm::kFull);
+      put(out, responses[at++]);
+      continue;
+    }
+    ids.assign(1, responses[at++].cache_id);
+    while (at < responses.size() && responses[at].compact && responses[at].cache_id > ids.back()) {
+      ids.push_back(responses[at++].cache_id);
+    }
+    out.put(RunForm::kCompact);
+    put_ids(out, ids);
+  }
+}
+
+std::vector<Response> get_responses(Reader& in) {
+  const size_t count = in.get<uint32_t>();
+  std::vector<Response> responses;
+  while (responses.size() < count) {
+    if (in.get_enum<RunForm>(2) == RunForm::kFull) {
+      responses.push_back(get_response(in));
+      continue;
+    }
+    const std::vector<uint32_t> ids = get_ids(in);
+    if (ids.empty()) in.malformed("a run of responses is empty");
+    for (const uint32_t id : ids) {
+      Response& response = responses.emplace_back();
+      response.cache_id = id;
+      response.compact = true;
+    }
+  }
+  if (responses.size() != count) in.malformed("there are more responses than announced");
+  return responses;
 }
 
 }  // namespace
 
 std::string_view name_of(OpType op) {
-  constexpr std::array<std::string_view, kOpTypeCount> kNames = {"allreduce", "broadcast",
-                                                                 "allgather", "barrier"};
+  constexpr std::array<std::string_view, kOpTypeCount> kNames = {
+      "allreduce",     "broadcast", "allgather",       "barrier",           "alltoall",
+      "reducescatter", "join",      "add_process_set", "remove_process_set"};
   return kNames[static_cast<size_t>(op)];
 }
 
@@ -113,22 +199,56 @@ int64_t element_count(const std::vector<int64_t>& shape) {
   return count;
 }
 
+std::string flaw_of(const Request& request) {
+  const size_t needed_rank = request.op == OpType::kAllgather || request.op == OpType::kAlltoall ||
+                                     request.op == OpType::kReducescatter
+                                 ? 1
+                                 : 0;
+  size_t bytes = 0;
+  for (const TensorSpec& tensor : request.tensors) {
+    if (!is_countable(tensor.shape)) return "a dimension is negative, or they are too large";
+    if (tensor.shape.size() < needed_rank) {
+      return std::string(name_of(request.op)) +
+             " needs at least one dimension to divide or concatenate along; reshape it to [1]";
+    }
+    const size_t more = bytes_of(tensor);
+    if (more > std::numeric_limits<int64_t>::max() - bytes) return "the tensors are too large";
+    bytes += more;
+  }
+  return {};
+}
+
+size_t bytes_of(const TensorSpec& tensor) {
+  return static_cast<size_t>(element_count(tensor.shape)) * size_of(tensor.dtype);
+}
+
 size_t bytes_of(const Request& request) {
-  if (request.op == OpType::kBarrier) return 0;
-  return static_cast<size_t>(element_count(request.shape)) * size_of(request.dtype);
+  size_t bytes = 0;
+  for (const TensorSpec& tensor : request.tensors) bytes += bytes_of(tensor);
+  return bytes;
 }
 
 std::vector<uint8_t> encode(const Announce& announce) {
   Writer out;
   out.put(announce.adopted_version);
   out.put(announce.cycles_seen);
-  out.put(static_cast<uint8_t>((announce.waiting ? kFlagWaiting : 0) |
-                               (announce.leaving ? kFlagLeaving : 0)));
-  out.put(announce.cached);
+  out.put(announce.cycles_applied);
+  out.put(static_cast<uint8_t>(announce.waiting ? kFlagWaiting : 0));
+  out.put(announce.leaving);
+  put_ids(out, announce.cached);
+  out.put(static_cast<uint32_t>(announce.partly.size()));
+  for (const IdClaim& claim : announce.partly) {
+    out.put(claim.id);
+    out.put(claim.ranks);
+  }
   out.put(static_cast<uint32_t>(announce.requests.size()));
-  for (const Request& request : announce.requests) put(out, request);
+  for (const Claim& claim : announce.requests) {
+    put(out, claim.request);
+    out.put(claim.ranks);
+  }
   out.put(static_cast<uint32_t>(announce.steps.size()));
   for (const StepMark& mark : announce.steps) {
+    out.put(mark.rank);
     out.put(mark.step);
     out.put(mark.duration_ns);
   }
@@ -140,14 +260,23 @@ Announce decode_announce(Bytes bytes) {
   Announce announce;
   announce.adopted_version = in.get<uint32_t>();
   announce.cycles_seen = in.get<uint64_t>();
-  const uint8_t flags = in.get<uint8_t>();
-  announce.waiting = (flags & kFlagWaiting) != 0;
-  announce.leaving = (flags & kFlagLeaving) != 0;
-  announce.cached = in.get_list<uint32_t>();
-  announce.requests.resize(in.get_count(kSmallestRequest));
-  for (Request& request : announce.requests) request = get_request(in);
-  announce.steps.resize(in.get_count(16));
+  announce.cycles_applied = in.get<uint64_t>();
+  announce.waiting = (in.get<uint8_t>() & kFlagWaiting) != 0;
+  announce.leaving = in.get_list<int32_t>();
+  announce.cached = get_ids(in);
+  announce.partly.resize(in.get_count(8));
+  for (IdClaim& claim : announce.partly) {
+    claim.id = in.get<uint32_t>();
+    claim.ranks = in.get_list<int32_t>();
+  }
+  announce.requests.resize(in.get_count(kSmallestRequest + 4));
+  for (Claim& claim : announce.requests) {
+    claim.request = get_request(in);
+    claim.ranks = in.get_list<int32_t>();
+  }
+  announce.steps.resize(in.get_count(20));
   for (StepMark& mark : announce.steps) {
+    mark.rank = in.get<int32_t>();
     mark.step = in.get<uint64_t>();
     mark.duration_ns = in.get<uint64_t>();
   }
@@ -161,8 +290,7 @@ std::vector<uint8_t> encode(const Cycle& cycle) {
   out.put(cycle.setting_version);
   out.put(static_cast<uint8_t>(cycle.setting.has_value()));
   if (cycle.setting) put(out, *cycle.setting);
-  out.put(static_cast<uint32_t>(cycle.responses.size()));
-  for (const Response& response : cycle.responses) put(out, response);
+  put_responses(out, cycle.responses);
   out.put(static_cast<uint32_t>(cycle.buckets.size()));
   for (const BucketCut& cut : cycle.buckets) {
     out.put(cut.tensors);
@@ -179,8 +307,7 @@ Cycle decode_cycle(Bytes bytes) {
   cycle.number = in.get<uint64_t>();
   cycle.setting_version = in.get<uint32_t>();
   if (in.get<uint8_t>() != 0) cycle.setting = get_setting(in);
-  cycle.responses.resize(in.get_count(kSmallestResponse));
-  for (Response& response : cycle.responses) response = get_response(in);
+  cycle.responses = get_responses(in);
   cycle.buckets.resize(in.get_count(5));
   size_t tensors = 0;
   for (BucketCut& cut : cycle.buckets) {

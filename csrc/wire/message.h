@@ -1,16 +1,23 @@
 // Every message between ranks, and between rank 0 and the launcher.
 //
 // Grammar (codec.h gives the primitives; protocol version kWireVersion):
-//   Announce  = u32 adopted_version, u64 cycles_seen, u8 flags, [u32 cached], [Request], [StepMark]
-//   Request   = u8 op, u8 reduce_op, u8 dtype, i32 root, f64 prescale, f64 postscale, str name,
-//               [i64 shape]
-//   StepMark  = u64 step, u64 duration_ns
-//   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, [Response],
-//               [BucketCut], [u32 evicted], [i32 departed]
+//   Announce  = u32 adopted_version, u64 cycles_seen, u64 cycles_applied, u8 flags, [i32 leaving],
+//   Ids cached,
+//               [IdClaim], [Claim], [StepMark]
+//   IdClaim   = u32 id, [i32 ranks]
+//   Claim     = Request, [i32 ranks]
+//   Request   = u8 op, u8 reduce_op, i32 root, u32 process_set, f64 prescale, f64 postscale,
+//               str name, [TensorSpec], [i64 splits]
+//   TensorSpec= u8 dtype, [i64 shape]
+//   StepMark  = i32 rank, u64 step, u64 duration_ns
+//   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, u32 responses,
+//               runs of responses until there are so many, [BucketCut], [u32 evicted],
+//               [i32 departed]
+//   run       = u8 0, Response | u8 1, Ids (of compact responses)
 //   Setting   = f64 for each knob, in table order
-//   Response  = u32 cache_id, u8 compact, i32 last_rank, u64 late_ns,
-//               unless compact: Request, [i64 first_dims], str error
+//   Response  = Request, [i64 first_dims], str error, u32 cache_id
 //   BucketCut = u32 tensors, u8 reason
+//   Ids       = u8 0, [u32] | u8 1, u32 first, [u64]: bit i of word w says first + 64 w + i
 #pragma once
 
 #include <cstdint>
@@ -26,24 +33,46 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
-enum class OpType : uint8_t { kAllreduce, kBroadcast, kAllgather, kBarrier };
-inline constexpr int kOpTypeCount = 4;
+enum class OpType : uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kAllgather,
+  kBarrier,
+  kAlltoall,
+  kReducescatter,
+  kJoin,       // this rank has no more data; it takes part with neutral elements until all joined
+  kAddSet,     // splits = the ranks of a new process set
+  kRemoveSet,  // splits = the number of a process set
+};
+inline constexpr int kOpTypeCount = 9;
 
 std::string_view name_of(OpType op);
 
-// One rank's description of one operation on one tensor.
+struct TensorSpec {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// All ranks of the job, the process set that always exists.
+inline constexpr uint32_t kWorldSet = 0;
+
+// One rank's description of one operation. Several tensors are a group: announced, ready and
+// carried out together or not at all.
 struct Request {
   OpType op = OpType::kAllreduce;
   ReduceOp reduce_op = ReduceOp::kSum;
-  DType dtype = DType::kFloat32;
-  int32_t root = 0;
+  int32_t root = 0;  // a rank of the job
+  uint32_t process_set = kWorldSet;
   double prescale = 1.0;
   double postscale = 1.0;
   std::string name;
-  std::vector<int64_t> shape;
+  std::vector<TensorSpec> tensors;
+  std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; see OpType for others
 
   bool operator==(const Request&) const = default;
 };
@@ -52,34 +81,54 @@ struct Request {
 bool is_countable(const std::vector<int64_t>& shape);
 // REQUIRES: is_countable(shape).
 int64_t element_count(const std::vector<int64_t>& shape);
+size_t bytes_of(const TensorSpec& tensor);
 size_t bytes_of(const Request& request);
+
+// What no rank could ever mean, as a sentence; empty when there is nothing.
+std::string flaw_of(const Request& request);
 
 // The time from one step boundary of a rank to the next.
 struct StepMark {
+  int32_t rank = 0;
   uint64_t step = 0;
   uint64_t duration_ns = 0;
 };
 
-// Rank -> coordinator: what has become available on this rank since the last one.
+// Ranks that have announced a cached request, or the same request in full.
+struct IdClaim {
+  uint32_t id = 0;
+  std::vector<int32_t> ranks;
+};
+struct Claim {
+  Request request;
+  std::vector<int32_t> ranks;
+};
+
+// Rank -> its parent in the negotiation tree: what has become available on all ranks from here
+// down since the last one.
 struct Announce {
-  uint32_t adopted_version = 0;
-  uint64_t cycles_seen = 0;  // number of the last Cycle this rank has applied
-  bool waiting = false;      // a thread of this rank is blocked on a pending operation
-  bool leaving = false;      // the rank shuts down; nothing follows
-  std::vector<uint32_t> cached;
-  std::vector<Request> requests;
+  uint32_t adopted_version = 0;  // by every rank from here down
+  // Numbers of Cycles: numbers forgotten up to this one are not in use here any more, and the last
+  // one that all of them have applied.
+  uint64_t cycles_seen = 0;
+  uint64_t cycles_applied = 0;
+  bool waiting = false;          // each has a thread that is blocked on a pending operation
+  std::vector<int32_t> leaving;  // shut down; nothing follows from them
+  std::vector<uint32_t> cached;  // announced by all of them that are in its process set
+  std::vector<IdClaim> partly;   // announced by these only; the others have joined, or all wait
+  std::vector<Claim> requests;
   std::vector<StepMark> steps;
 };
 
-// One operation that every rank has announced.
+// One operation that every rank of its set has announced.
 struct Response {
-  Request request;                  // as rank 0's; shape of an allgather is rank 0's own
-  std::vector<int64_t> first_dims;  // allgather: first dimension on every rank
-  std::string error;                // not empty: the ranks disagree, nothing is executed
-  uint32_t cache_id = kNoCacheId;   // the number under which every rank remembers it
-  bool compact = false;             // travels as its cache_id only
-  int32_t last_rank = -1;           // who announced last
-  uint64_t late_ns = 0;             // how long after the first
+  Request request;  // as the lowest rank's that announced it; first dimensions are its own
+  // allgather: rows by tensor and rank of the set; alltoall: by sending and receiving rank;
+  // join: the last rank; new process set: its number.
+  std::vector<int64_t> first_dims;
+  std::string error;               // not empty: the ranks disagree, nothing is executed
+  uint32_t cache_id = kNoCacheId;  // the number under which every rank remembers it
+  bool compact = false;            // travels as its cache_id only
 };
 
 enum class CutReason : uint8_t { kAllReady, kThreshold, kAlone, kFusionOff };
@@ -103,6 +152,7 @@ struct Cycle {
   std::vector<int32_t> departed;  // ranks that have shut down
 };
 
+// `announce.cached` is in ascending order.
 std::vector<uint8_t> encode(const Announce& announce);
 std::vector<uint8_t> encode(const Cycle& cycle);
 Announce decode_announce(Bytes bytes);

@@ -26,6 +26,8 @@ _PLAIN: Final[dict[str, Any]] = {
 app = typer.Typer(name="hvdtune", add_completion=False, **_PLAIN)
 timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
 app.add_typer(timeline, name="timeline")
+build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
+app.add_typer(build, name="build")
 app.command("run", cls=RunCommand)(RunOptions)
 
 
@@ -89,6 +91,16 @@ def doctor(
     findings = examine()
     print(render_json(findings) if as_json else render_text(findings))
     return 0
+
+
+@build.command("mpi")
+def build_mpi(
+    *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
+) -> int:
+    """Compile the plugins for the MPI libraries of this machine; needs a C++ compiler."""
+    from hvdtune.cli.build import build_mpi
+
+    return build_mpi(check=check)
 
 
 @timeline.command()

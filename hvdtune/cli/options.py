@@ -75,7 +75,7 @@ class RunOptions:
             "--heartbeat-timeout",
             min=1,
             max=86400,
-            help="Seconds until a silent rank is lost. [default: 30]",
+            help="Seconds until a silent rank is lost. [default: 2]",
         ),
     ] = None
     transport: Annotated[

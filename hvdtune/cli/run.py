@@ -86,6 +86,7 @@ def job_options(options: RunOptions) -> JobOptions:
         start_timeout_s=options.start_timeout or defaults.start_timeout_s,
         heartbeat_timeout_s=options.heartbeat_timeout or defaults.heartbeat_timeout_s,
         transport=options.transport or defaults.transport,
+        address=defaults.address or JobOptions.address,
         timeline_max_mb=options.timeline_max_mb or 0.0,
     )
 

@@ -1,9 +1,10 @@
 """The collectives, once for every framework.
 
 Each `*_async` function returns a handle at once; `poll` asks whether it is done and `synchronize`
-waits and returns the result. Operations of one name on all ranks belong together, in whatever order
-the ranks call them. Names left out are numbered in call order, so every rank must then call in the
-same order.
+waits and returns the result. Operations of one name on all ranks of a process set belong together,
+in whatever order the ranks call them. Names left out are numbered in call order, for each process
+set by itself, so every rank must then call in the same order. A group of tensors is one operation:
+ready when every rank has announced it, carried out as a whole or not at all.
 
 Errors of a pending operation are raised by `poll` and `synchronize`: MismatchError when the ranks
 disagree about shape, dtype or operation, RankLostError naming the rank that died, ShutdownError.
@@ -12,19 +13,36 @@ disagree about shape, dtype or operation, RankLostError naming the rank that die
 from __future__ import annotations
 
 import enum
-import itertools
-import threading
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hvdtune.core import runtime
+from hvdtune.core import handles
 from hvdtune.core.adapter import Adapter, Buffer
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.core.handles import poll, synchronize
+from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+__all__ = [
+    "ReduceOp",
+    "Reduction",
+    "allgather_async",
+    "allreduce_async",
+    "allreduce_request",
+    "alltoall_async",
+    "barrier",
+    "broadcast_async",
+    "join",
+    "poll",
+    "reducescatter_async",
+    "synchronize",
+]
 
 T = TypeVar("T")
-
-WAIT_SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
 
 
 class ReduceOp(enum.IntEnum):
@@ -38,14 +56,26 @@ class ReduceOp(enum.IntEnum):
     PRODUCT = 5
 
 
-_ALLREDUCE, _BROADCAST, _ALLGATHER, _BARRIER = range(4)
-_NATIVE_OP = {
+_NATIVE_REDUCE: Final = {
     ReduceOp.SUM: 0,
     ReduceOp.AVERAGE: 1,
     ReduceOp.MIN: 2,
     ReduceOp.MAX: 3,
     ReduceOp.PRODUCT: 4,
+    ReduceOp.ADASUM: 5,
 }
+
+
+class _Op(enum.IntEnum):
+    """The core's operations, by their numbers on the wire."""
+
+    ALLREDUCE = 0
+    BROADCAST = 1
+    ALLGATHER = 2
+    BARRIER = 3
+    ALLTOALL = 4
+    REDUCESCATTER = 5
+    JOIN = 6
 
 
 @dataclass(frozen=True)
@@ -57,192 +87,272 @@ class Reduction:
     postscale_factor: float = 1.0
 
 
-@dataclass(frozen=True)
-class _Pending:
-    native: Any  # the runtime it was submitted to
-    handles: tuple[int, ...]
-    keep_alive: tuple[object, ...]
-    finish: Callable[[list[Any]], Any]
+_AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 
 
-_lock = threading.Lock()  # guards _pending
-_pending: dict[int, _Pending] = {}
-_next_handle = itertools.count(1)
-_next_name = itertools.count(1)
-
-
-def _named(kind: str, name: str | None) -> str:
-    return f"{kind}.{name or f'noname.{next(_next_name)}'}"
-
-
-def _submit(
-    rows: list[tuple[Any, ...]],
-    keep_alive: Iterable[object],
-    finish: Callable[[list[Any]], Any],
-) -> int:
-    native = runtime.native()
-    handles = tuple(native.submit(rows))
-    handle = next(_next_handle)
-    with _lock:
-        _pending[handle] = _Pending(native, handles, tuple(keep_alive), finish)
-    return handle
-
-
-def _row(
-    kind: int,
-    name: str,
-    source: Buffer,
-    to: int,
+def _request(
+    op: _Op,
+    name: str | None,
+    tensors: Sequence[tuple[str, Sequence[int]]],
+    process_set: ProcessSet,
     *,
+    reduction: Reduction = _AS_IT_IS,
     root: int = 0,
-    reduction: Reduction | None = None,
-) -> tuple[Any, ...]:
-    how = reduction or Reduction(ReduceOp.SUM)
-    scaling = (float(how.prescale_factor), float(how.postscale_factor))
-    op = _NATIVE_OP[how.op]
-    return (kind, name, source.address, to, list(source.shape), source.dtype, op, root, *scaling)
+    splits: Sequence[int] = (),
+) -> _native.Request:
+    from hvdtune.core import _native
+
+    number = id_of(process_set)
+    return _native.Request(
+        op=int(op),
+        name=handles.named(op.name.lower(), name, number),
+        tensors=list(tensors),
+        reduce_op=_NATIVE_REDUCE[reduction.op],
+        root=root,
+        prescale=float(reduction.prescale_factor),
+        postscale=float(reduction.postscale_factor),
+        process_set=number,
+        splits=list(splits),
+    )
+
+
+def _specs(buffers: Sequence[Buffer]) -> list[tuple[str, Sequence[int]]]:
+    return [(buffer.dtype, buffer.shape) for buffer in buffers]
+
+
+def _addresses(buffers: Sequence[Buffer]) -> list[int]:
+    return [buffer.address for buffer in buffers]
+
+
+def allreduce_request(
+    name: str | None,
+    tensors: Sequence[tuple[str, Sequence[int]]],
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+) -> _native.Request:
+    """What allreduce_async submits for tensors of these dtypes and shapes; may be used again."""
+    return _request(_Op.ALLREDUCE, name, tensors, process_set, reduction=reduction)
 
 
 def allreduce_async(
-    adapter: Adapter[T], tensor: T, output: T, name: str | None, reduction: Reduction
-) -> int:
-    """Combines the tensor over all ranks into `output`, of the same shape and dtype.
-
-    Sums are taken in rank order (within hosts, then across), float16 and bfloat16 in float32 with
-    one rounding, so every setting gives the same bits.
-
-    Args:
-        output: may be the tensor itself; must be contiguous.
-
-    Returns:
-        A handle whose result is `output`.
-
-    Raises:
-        UsageError: a dtype, device or operation that cannot be reduced.
-        DuplicateNameError: an operation of that name is in flight on this rank.
-    """
-    row, keep = _allreduce_row(adapter, tensor, output, name, reduction)
-    return _submit([row], keep, lambda _: output)
-
-
-def grouped_allreduce_async(
     adapter: Adapter[T],
     tensors: Sequence[T],
     outputs: Sequence[T],
-    names: Sequence[str | None],
+    name: str | None,
     reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
 ) -> int:
-    """As allreduce_async for several tensors, which are announced together.
+    """Combines each tensor over all ranks of the process set into its output, of the same form.
+
+    Sums are taken in rank order (within hosts, then across), float16 and bfloat16 in float32 with
+    one rounding, so every setting gives the same bits. Adasum combines tensor by tensor.
+
+    Args:
+        outputs: may be the tensors themselves; must be contiguous.
+        grouped: False for a single tensor, whose handle has no list as its result.
 
     Returns:
         A handle whose result is the list of outputs.
+
+    Raises:
+        UsageError: a dtype, device or operation that cannot be reduced, or this process is not in
+            the process set.
+        DuplicateNameError: an operation of that name is in flight on this rank.
     """
-    rows = []
-    keep: list[object] = []
-    for tensor, output, name in zip(tensors, outputs, names, strict=True):
-        row, alive = _allreduce_row(adapter, tensor, output, name, reduction)
-        rows.append(row)
-        keep += alive
-    return _submit(rows, keep, lambda _: list(outputs))
-
-
-def _allreduce_row(
-    adapter: Adapter[T], tensor: T, output: T, name: str | None, reduction: Reduction
-) -> tuple[tuple[Any, ...], list[object]]:
-    if reduction.op is ReduceOp.ADASUM:
-        raise UsageError("op=Adasum is not supported in this version; use Average or Sum")
-    source = adapter.contiguous(tensor)
-    target = adapter.buffer(output).address
-    label = _named("allreduce", name)
-    row = _row(_ALLREDUCE, label, adapter.buffer(source), target, reduction=reduction)
-    return row, [source, output]
+    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    read = [adapter.buffer(source) for source in sources]
+    written = [adapter.buffer(output) for output in outputs]
+    request = allreduce_request(name, _specs(read), reduction, process_set)
+    keep = (*sources, *outputs)
+    results = list(outputs) if grouped else outputs[0]
+    return handles.start(request, _addresses(read), _addresses(written), keep, lambda _: results)
 
 
 def broadcast_async(
-    adapter: Adapter[T], tensor: T, output: T, root_rank: int, name: str | None
+    adapter: Adapter[T],
+    tensor: T,
+    output: T,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
 ) -> int:
     """Gives every rank the root's tensor, in `output` (the tensor itself, or one like it).
+
+    Args:
+        root_rank: a rank of the job that belongs to the process set.
 
     Raises:
         UsageError: there is no such root rank, or the dtype or device is not supported.
     """
     source = adapter.contiguous(tensor)
-    row = _row(
-        _BROADCAST,
-        _named("broadcast", name),
-        adapter.buffer(source),
-        adapter.buffer(output).address,
-        root=root_rank,
+    read, written = adapter.buffer(source), adapter.buffer(output)
+    request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
+    return handles.start(
+        request, [read.address], [written.address], (source, output), lambda _: output
     )
-    return _submit([row], [source, output], lambda _: output)
 
 
-def allgather_async(adapter: Adapter[T], tensor: T, name: str | None) -> int:
-    """Concatenates the ranks' tensors along the first dimension, in rank order.
+def allgather_async(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
+) -> int:
+    """Concatenates the ranks' tensors along the first dimension, in rank order, one by one.
 
     First dimensions may differ between ranks, the others may not.
 
+    Args:
+        grouped: as for allreduce_async.
+
     Returns:
-        A handle whose result is a new tensor.
+        A handle whose result is a list of new tensors.
 
     Raises:
-        UsageError: the tensor is a scalar, or its dtype or device is not supported.
+        UsageError: a tensor is a scalar, or its dtype or device is not supported.
+    """
+    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    read = [adapter.buffer(source) for source in sources]
+
+    def finish(operation: _native.Operation) -> Any:
+        results = [_taken(adapter, operation, index, like) for index, like in enumerate(sources)]
+        return results if grouped else results[0]
+
+    request = _request(_Op.ALLGATHER, name, _specs(read), process_set)
+    return handles.start(request, _addresses(read), [0] * len(read), sources, finish)
+
+
+def alltoall_async(
+    adapter: Adapter[T],
+    tensor: T,
+    splits: Sequence[int] | None,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    present: Callable[[T, list[int]], Any] = lambda output, received: (output, received),
+) -> int:
+    """Sends the first `splits[0]` rows to the set's first rank, the next to its second, and so on.
+
+    Args:
+        splits: rows for each rank of the set; None divides evenly.
+        present: makes the result of a new tensor of what the ranks sent here, in rank order, and
+            of how many rows came from each.
+
+    Returns:
+        A handle whose result is the tensor and the rows, or what `present` makes of them.
+
+    Raises:
+        UsageError: the splits do not fit the tensor or the process set, the tensor is a scalar, or
+            its dtype or device is not supported.
     """
     source = adapter.contiguous(tensor)
+    read = adapter.buffer(source)
+    rows = _checked_splits(read.shape, splits, process_set.size())
+    request = _request(_Op.ALLTOALL, name, _specs([read]), process_set, splits=rows)
 
-    def finish(operations: list[Any]) -> T:
-        gathered = operations[0]
-        result = adapter.empty(gathered.gathered_shape(), source)
-        target = adapter.buffer(result)
-        gathered.copy_gathered(target.address, gathered.gathered_bytes())
-        return result
+    def finish(operation: _native.Operation) -> Any:
+        return present(_taken(adapter, operation, 0, source), list(operation.numbers))
 
-    row = _row(_ALLGATHER, _named("allgather", name), adapter.buffer(source), 0)
-    return _submit([row], [source], finish)
+    return handles.start(request, [read.address], [0], [source], finish)
 
 
-def barrier() -> None:
-    """Returns when every rank has called it."""
-    nothing = Buffer(0, (), "uint8", None)
-    synchronize(_submit([_row(_BARRIER, _named("barrier", None), nothing, 0)], [], lambda _: None))
-
-
-def poll(handle: int) -> bool:
-    """Whether `synchronize(handle)` would return, or raise, at once."""
-    pending = _find(handle)
+def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
+    if not shape:
+        raise UsageError("alltoall needs at least one dimension to divide; reshape it to [1]")
+    if splits is None:
+        if shape[0] % size:
+            raise UsageError(
+                f"alltoall cannot divide {shape[0]} rows evenly among {size} ranks; give splits="
+            )
+        return [shape[0] // size] * size
     try:
-        return all(pending.native.poll(each) for each in pending.handles)
-    except CollectiveError:
-        return True
+        rows = [operator.index(count) for count in splits]
+    except TypeError:
+        raise UsageError(f"splits must be integers, one for each rank, not {splits}") from None
+    if len(rows) != size or sum(rows) != shape[0] or min(rows) < 0:
+        raise UsageError(
+            f"splits must have a number of rows for each of the {size} ranks that add up to the "
+            f"tensor's {shape[0]}; they are {rows}"
+        )
+    return rows
 
 
-def synchronize(handle: int) -> Any:
-    """Waits until the operation is done and returns its result; the handle ends.
+def reducescatter_async(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
+) -> int:
+    """Combines each tensor over the ranks and leaves every rank one part of its rows.
+
+    Rows are divided evenly; where they do not divide, the first ranks get one more.
+
+    Args:
+        grouped: as for allreduce_async.
+
+    Returns:
+        A handle whose result is a list of new tensors.
 
     Raises:
-        UsageError: the handle is unknown or was synchronized before.
-        CollectiveError: the operation failed, see this module's description.
+        UsageError: a tensor is a scalar, or a dtype, device or operation that cannot be reduced.
     """
-    pending = _find(handle)
-    failure: CollectiveError | None = None
-    operations = []
-    for each in pending.handles:
-        try:
-            while not pending.native.wait(each, WAIT_SLICE_S):
-                pass
-        except CollectiveError as error:
-            failure = failure or error
-        operations.append(pending.native.release(each))
-    with _lock:
-        _pending.pop(handle, None)
-    if failure is not None:
-        raise failure
-    return pending.finish(operations)
+    if reduction.op is ReduceOp.ADASUM:
+        raise UsageError("reducescatter combines by Average, Sum, Min, Max or Product, not Adasum")
+    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    read = [adapter.buffer(source) for source in sources]
+    outputs = []
+    for source, buffer in zip(sources, read, strict=True):
+        if not buffer.shape:
+            raise UsageError(
+                "reducescatter needs at least one dimension to divide; reshape it to [1]"
+            )
+        rows = _share(buffer.shape[0], process_set.rank(), process_set.size())
+        outputs.append(adapter.empty((rows, *buffer.shape[1:]), source))
+    request = _request(_Op.REDUCESCATTER, name, _specs(read), process_set, reduction=reduction)
+    keep = (*sources, *outputs)
+    results = outputs if grouped else outputs[0]
+    # A rank that gets no rows has no memory for them; the core wants an address all the same.
+    written = [
+        adapter.buffer(output).address or buffer.address
+        for output, buffer in zip(outputs, read, strict=True)
+    ]
+    return handles.start(request, _addresses(read), written, keep, lambda _: results)
 
 
-def _find(handle: int) -> _Pending:
-    with _lock:
-        pending = _pending.get(handle)
-    if pending is None:
-        raise UsageError(f"handle {handle} is unknown, or was synchronized before")
-    return pending
+def _share(rows: int, position: int, ranks: int) -> int:
+    each, more = divmod(rows, ranks)
+    return each + (position < more)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the process set has called it."""
+    request = _request(_Op.BARRIER, "noname", [], process_set)
+    synchronize(handles.start(request, [], [], [], lambda _: None))
+
+
+def join(process_set: ProcessSet = global_process_set) -> int:
+    """Says that this rank has no more data, and returns when every rank of the set has said so.
+
+    Meanwhile it takes part in the others' operations with what changes nothing: zeros in sums, no
+    rows in gathers. An average still divides by the number of all ranks.
+
+    Returns:
+        The rank that joined last.
+    """
+    request = _request(_Op.JOIN, "noname", [], process_set)
+    last = synchronize(handles.start(request, [], [], [], lambda done: done.numbers[0]))
+    # Those who joined late have numbered more names than those who joined early.
+    handles.restart_names(id_of(process_set))
+    return int(last)
+
+
+def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: T) -> T:
+    result = adapter.empty(operation.result_shape(index), like)
+    operation.copy_result(index, adapter.buffer(result).address, operation.result_bytes(index))
+    return result

@@ -89,14 +89,20 @@ class JobChannel:
         size: number of ranks.
         bind_host: the address to listen on.
         start_timeout_s: how long the ranks may take to find each other.
+        generation: the number of the job, where one process forms several.
     """
 
     def __init__(
-        self, key: bytes, size: int, bind_host: str = "127.0.0.1", start_timeout_s: float = 30.0
+        self,
+        key: bytes,
+        size: int,
+        bind_host: str = "127.0.0.1",
+        start_timeout_s: float = 30.0,
+        generation: int = 0,
     ) -> None:
         from hvdtune.core._native import JobServer
 
-        self._server = JobServer(key, size, bind_host, start_timeout_s)
+        self._server = JobServer(key, size, bind_host, start_timeout_s, generation)
         self._bind_host = bind_host
         self._version = 0
         self._propose_lock = threading.Lock()

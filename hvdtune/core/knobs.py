@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Literal
 
 from hvdtune.errors import UsageError
 
-Value = int | float | bool
+Value = int | float | bool | str
 Setting = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class Knob:
-    """One row of the table; `low` and `high` are inclusive and in `unit`."""
+    """One row of the table; `low` and `high` are inclusive and in `unit`.
+
+    The value of a category is one of `choices`.
+    """
 
     name: str
     unit: str
-    kind: Literal["int", "float", "bool"]
+    kind: Literal["int", "float", "bool", "category"]
     low: float
     high: float
     log: bool
@@ -30,6 +33,7 @@ class Knob:
     scope: Literal["live", "reinit", "restart"]
     min_hosts: int = 1
     doc: str = ""
+    choices: tuple[str, ...] = ()
 
 
 if TYPE_CHECKING:
@@ -86,6 +90,8 @@ def _find(table: Mapping[str, Knob], name: str) -> Knob:
 
 
 def _parsed(knob: Knob, text: str) -> Value:
+    if knob.kind == "category":
+        return text
     if knob.kind == "bool":
         words = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
         if text.lower() not in words:
@@ -98,6 +104,10 @@ def _parsed(knob: Knob, text: str) -> Value:
 
 
 def _checked(knob: Knob, value: Value) -> Value:
+    if knob.kind == "category":
+        if value not in knob.choices:
+            raise UsageError(f"{knob.name} = {value!r} is none of {', '.join(knob.choices)}")
+        return value
     if knob.kind == "bool":
         if value not in (0, 1):
             raise UsageError(f"{knob.name} = {value!r} is not true or false")
@@ -114,5 +124,5 @@ def _checked(knob: Knob, value: Value) -> Value:
     return float(value)
 
 
-def _shown(knob: Knob, value: Value) -> str:
+def _shown(knob: Knob, value: float) -> str:
     return str(int(value)) if knob.kind == "int" and value == int(value) else f"{value:g}"

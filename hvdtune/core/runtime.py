@@ -8,36 +8,64 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
+from hvdtune.core import mpi
 from hvdtune.core.config import Config
 from hvdtune.core.knobs import Setting, Value, validate
+from hvdtune.core.mpi_library import built_plugins
+from hvdtune.core.stacks import StackSource, open_stack_source
 from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
+    from hvdtune.core.process_sets import ProcessSet
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _lock = threading.Lock()
 _runtime: _native.Runtime | None = None  # guarded by _lock for writing
 _place: dict[str, Any] = {}
+_stacks: StackSource | None = None  # the runtime's, while it lives
 _left_job = False  # a launcher forms a job once
+_generation = 0  # counts calls of init
 
 
-def init(comm: object = None, process_sets: object = None, config: Config | None = None) -> None:
+def init(
+    comm: object = None,
+    process_sets: Sequence[ProcessSet] | str | None = None,
+    config: Config | None = None,
+) -> None:
     """Joins the job that the environment (or `config`) describes; without one, a job of one rank.
 
     Returns when every rank has called it. Calling it again before `shutdown` does nothing.
 
+    Args:
+        comm: under mpirun, who takes part: an mpi4py communicator, or a list of ranks of those that
+            mpirun started (only the listed ones call); all of them by default.
+        process_sets: registered at once, the same on all ranks; "dynamic" is what Horovod needs for
+            adding sets later, which is always possible here.
+
     Raises:
         RendezvousError: not every rank came within the start timeout.
-        UsageError: the environment is not one that `hvdtune run` makes.
+        UsageError: the environment is not one that `hvdtune run` or `mpirun` makes, `comm` is not
+            one that this process is in, or a process set cannot be.
     """
-    if comm is not None or process_sets is not None:
-        raise UsageError("hvd.init(comm=..., process_sets=...) is not supported in this version")
-    global _runtime, _place
+    if isinstance(process_sets, str) and process_sets != "dynamic":
+        raise UsageError(f"process_sets={process_sets!r} is no list of hvd.ProcessSet")
+    _form(config, comm)
+    if process_sets and not isinstance(process_sets, str):
+        from hvdtune.core.process_sets import add_process_set
+
+        for process_set in process_sets:
+            if process_set.process_set_id is None:
+                add_process_set(process_set)
+
+
+def _form(config: Config | None, comm: object) -> None:
+    global _runtime, _place, _stacks, _generation
     with _lock:
         if _runtime is not None:
             return
@@ -47,51 +75,85 @@ def init(comm: object = None, process_sets: object = None, config: Config | None
                 "hvd.init() after hvd.shutdown() is not supported in this version: a job is formed "
                 "once"
             )
-        from hvdtune.core import _native
-
-        runtime = _native.Runtime(_options(config))
-        _place = runtime.topology()
+        by_mpi = mpi.is_wanted(config, comm)
+        if by_mpi:
+            with mpi.join(config, comm) as place:
+                runtime, _stacks = _start(place.config, {"launched": False, "mpi": place.data})
+                place.await_formed()
+        else:
+            runtime, _stacks = _start(config, {})
+        _place = runtime.topology() | {"mpi": by_mpi}
+        _generation += 1
         _runtime = runtime
     atexit.register(shutdown)
 
 
-def _options(config: Config) -> dict[str, Any]:
+def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, StackSource | None]:
+    from hvdtune.core import _native
+
+    stacks = open_stack_source() if config.size > 1 else None
+    try:
+        return _native.Runtime(_options(config, stacks) | more), stacks
+    except BaseException:
+        if stacks is not None:
+            stacks.close()
+        raise
+
+
+def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
     if config.log_level not in LOG_LEVELS:
         raise UsageError(f"HVDTUNE_LOG_LEVEL={config.log_level} is none of {', '.join(LOG_LEVELS)}")
     options: dict[str, Any] = {
         "rank": config.rank,
         "size": config.size,
         "host": config.host,
+        "bind_address": config.address,
         "shared_memory": config.transport != "tcp",
         "setting": dict(config.setting),
         "heartbeat_timeout_s": config.heartbeat_timeout_s,
         "start_timeout_s": config.start_timeout_s,
+        "hang_warning_s": config.hang_warning_s,
+        "hang_abort_s": config.hang_abort_s,
+        "failpoint": config.failpoint,
         "log_level": LOG_LEVELS.index(config.log_level),
-        "timeline_path": config.timeline,
+        "timeline_path": config.timeline_path,
         "timeline_max_bytes": config.timeline_max_bytes,
         "version": __version__,
     }
+    if stacks is not None:
+        options["stack_signal"] = stacks.signal
+        options["stack_fd"] = stacks.fd
     if config.rendezvous_port:
         options["store_address"] = config.rendezvous_address
         options["store_port"] = config.rendezvous_port
         options["key"] = config.key
+        options["generation"] = config.generation
     return options
 
 
 def shutdown() -> None:
     """Leaves the job; operations still pending fail on every rank. Does nothing before `init`."""
-    global _runtime, _place, _left_job
+    global _runtime, _place, _stacks, _left_job
     with _lock:
         runtime, _runtime, _place = _runtime, None, {}
+        stacks, _stacks = _stacks, None
         _left_job = _left_job or runtime is not None
     if runtime is not None:
         runtime.shutdown()
+        mpi.note_end(failed=runtime.has_lost_a_rank())
+    if stacks is not None:
+        stacks.close()
     atexit.unregister(shutdown)
 
 
 def is_initialized() -> bool:
     """Whether `init` has been called and `shutdown` has not."""
     return _runtime is not None
+
+
+def generation() -> int:
+    """How often `init` has made a runtime in this process."""
+    return _generation
 
 
 def native() -> _native.Runtime:
@@ -145,6 +207,46 @@ def is_homogeneous() -> bool:
     """Whether every host has the same number of ranks."""
     native()
     return len({len(host) for host in _place["hosts"]}) == 1
+
+
+def shared_buffer(size_bytes: int) -> _native.SharedBuffer:
+    """Memory that the other ranks of this host can reach, for tensors that are reduced often.
+
+    Collectives read and write tensors in it where they are, without copying them first. The buffer
+    speaks Python's buffer protocol: `torch.frombuffer(shared_buffer(n), dtype=torch.float32)` or
+    `numpy.frombuffer(...)` make an array of it that keeps it alive, after `shutdown`, too. Its
+    content is undefined at first; it is page aligned and every page of it is resident.
+
+    Args:
+        size_bytes: at least 1.
+
+    Raises:
+        UsageError: `init` has not been called.
+        CollectiveError: there is no memory.
+    """
+    return native().allocate_shared(size_bytes)
+
+
+def mpi_built() -> bool:
+    """Whether there is an MPI plugin, so that a job can be started by mpirun."""
+    return bool(built_plugins())
+
+
+def mpi_enabled() -> bool:
+    """Whether MPI has formed this job."""
+    return _runtime is not None and bool(_place["mpi"])
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI may be called from several threads, as from mpi4py beside hvdtune.
+
+    Raises:
+        UsageError: MPI has not formed this job.
+    """
+    native()
+    if not mpi_enabled():
+        raise UsageError("hvd.mpi_threads_supported(): this job was not formed by MPI")
+    return mpi.thread_level() == mpi.MULTIPLE
 
 
 def mark_step() -> None:

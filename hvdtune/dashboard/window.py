@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.dashboard.data import Run, ranks_of
-from hvdtune.timeline.schema import COLLECTIVES
+from hvdtune.timeline import lateness
+from hvdtune.timeline.lateness import COLLECTIVE_KEY
+from hvdtune.timeline.schema import COLLECTIVES, PROCESS_SET_UNIT
 
 MAX_BARS = 4_000
 MAX_WINDOWS = 5
@@ -79,7 +81,8 @@ def draw_window(run: Run, view: View, max_bars: int = MAX_BARS) -> Drawing:
             f"in every tensor's row would take {len(nested):,} more bars (filter to see them there)"
         )
         nested = nested.iloc[:0]
-    late = _late_table(run.trace.events, spans)
+    spans = spans.assign(process_set=_process_sets(spans))
+    late = lateness(run.trace, spans["seq"].unique()).astype({"name": object})
     rows = _Rows(names, ranks, lanes=not lanes.empty)
     bars = pd.concat(
         [_lane_bars(lanes, inner, rows), _tensor_bars(spans, nested, late, rows)],
@@ -207,13 +210,10 @@ def _nest(inner: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     return joined[during]
 
 
-def _late_table(events: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
-    """Per (name, seq): which rank announced last and by how many ns, as the coordinator saw it."""
-    late = events[(events["kind"] == "LATE") & events["seq"].isin(spans["seq"].unique())]
-    late = late.assign(
-        name=late["name"].astype(object), last_rank=late["arg"], late_ns=late.end_ns - late.begin_ns
-    )
-    return late[["name", "seq", "last_rank", "late_ns"]].drop_duplicates(["name", "seq"])
+def _process_sets(spans: pd.DataFrame) -> pd.Series:
+    """Only announcements say which process set they are of; 0 stands for the others."""
+    announced = spans["kind"] == "NEGOTIATE"
+    return (spans["arg"] // PROCESS_SET_UNIT).where(announced, 0).astype("int64")
 
 
 def _lane_bars(lanes: pd.DataFrame, inner: pd.DataFrame, rows: _Rows) -> pd.DataFrame:
@@ -252,7 +252,7 @@ def _lane_bars(lanes: pd.DataFrame, inner: pd.DataFrame, rows: _Rows) -> pd.Data
 def _tensor_bars(
     spans: pd.DataFrame, nested: pd.DataFrame, late: pd.DataFrame, rows: _Rows
 ) -> pd.DataFrame:
-    spans = spans.merge(late, on=["name", "seq"], how="left")
+    spans = spans.merge(late, on=list(COLLECTIVE_KEY), how="left")
     details = [_detail(span) for span in spans.itertuples()]
     return pd.concat(
         [
@@ -276,20 +276,27 @@ def _detail(span: Any) -> str:
         return f"{span.kind.lower()}, {format_bytes(span.arg)}, bucket {span.bucket}"
     if span.kind == "QUEUE":
         return f"answered, waiting for bucket {span.bucket} to start"
-    cached = "known from the response cache" if span.arg else "not in the response cache"
-    return f"{cached}{_late_text(span.last_rank, span.late_ns)}"
+    known = (
+        "known from the response cache"
+        if span.arg % PROCESS_SET_UNIT
+        else "not in the response cache"
+    )
+    where = f"; process set {span.process_set}" if span.process_set else ""
+    return f"{known}{where}{_late_text(span.last_rank, span.late_ns)}"
 
 
 def _late_text(last_rank: float, late_ns: float) -> str:
     if np.isnan(late_ns):
         return ""
+    if last_rank < 0:
+        return f"; {late_ns / 1e6:,.3f} ms from first to last, less than the clocks can tell apart"
     return f"; rank {int(last_rank)} announced last, {late_ns / 1e6:,.3f} ms after the first"
 
 
 def _ticks(
     spans: pd.DataFrame, instants: pd.DataFrame, late: pd.DataFrame, rows: _Rows
 ) -> pd.DataFrame:
-    announced = spans[spans["kind"] == "NEGOTIATE"].merge(late, on=["name", "seq"], how="left")
+    announced = spans[spans["kind"] == "NEGOTIATE"].merge(late, on=list(COLLECTIVE_KEY), how="left")
     is_last = (announced["rank"] == announced["last_rank"]) & (announced["late_ns"] > 0)
     announcements = pd.DataFrame(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from hvdtune.core.job import JobEvent
     from hvdtune.core.knobs import Setting
 
-_BIND_HOST: Final = "127.0.0.1"
 # Between the last rank's exit and the arrival of what it last sent.
 _LAST_EVENTS_S: Final = 1.0
 _LAST_OUTPUT_S: Final = 2.0
@@ -55,14 +55,15 @@ class JobPlan:
 class JobOptions:
     """How a job is run.
 
-    `timeline` is the path of the raw trace files with `%r` for the rank, "" for none;
-    `timeline_max_mb` 0 means no cap. Once a rank has failed the others have `report_grace_s` to
-    report and exit, then `terminate_grace_s` to end after SIGTERM.
+    The ranks find the launcher at `address`. `timeline` is the path of the raw trace files with
+    `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap. Once a rank has failed the
+    others have `report_grace_s` to report and exit, then `terminate_grace_s` to end after SIGTERM.
     """
 
     start_timeout_s: float = 30.0
-    heartbeat_timeout_s: float = 30.0
+    heartbeat_timeout_s: float = 2.0
     transport: str = "auto"
+    address: str = "127.0.0.1"
     timeline: str = ""
     timeline_max_mb: float = 0.0
     report_grace_s: float = 5.0
@@ -170,7 +171,8 @@ class Job:
         Raises LaunchError when a process cannot be started.
         """
         key = os.urandom(KEY_BYTES)
-        channel = (open_channel or _open_channel)(key, len(plan.slots), options.start_timeout_s)
+        open_channel = open_channel or functools.partial(_open_channel, options.address)
+        channel = open_channel(key, len(plan.slots), options.start_timeout_s)
         job = cls(plan, options, channel, writers)
         try:
             job._spawn(key, setting)
@@ -359,10 +361,10 @@ def setting_environ(setting: Setting) -> dict[str, str]:
     }
 
 
-def _open_channel(key: bytes, ranks: int, start_timeout_s: float) -> Channel:
+def _open_channel(address: str, key: bytes, ranks: int, start_timeout_s: float) -> Channel:
     from hvdtune.core.job import JobChannel
 
-    return JobChannel(key, ranks, _BIND_HOST, start_timeout_s)
+    return JobChannel(key, ranks, address, start_timeout_s)
 
 
 def _shell_code(code: int) -> int:

@@ -14,12 +14,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtune.timeline.lateness import COLLECTIVE_KEY, lateness
 from hvdtune.timeline.rows import Rows, assign_rows
-from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, KINDS, Kind, Trace
+from hvdtune.timeline.schema import (
+    COLLECTIVES,
+    KIND_NAMES,
+    KINDS,
+    PROCESS_SET_UNIT,
+    Kind,
+    Trace,
+)
 
 FORMAT = 1
 EVENTS_PER_CHUNK = 1 << 16
-_NEGOTIATE, _LATE = KIND_NAMES.index("NEGOTIATE"), KIND_NAMES.index("LATE")
+_NEGOTIATE = KIND_NAMES.index("NEGOTIATE")
 
 Columns = dict[str, NDArray[Any]]
 
@@ -99,29 +107,42 @@ def _columns(trace: Trace, rows: Rows) -> Columns:
     columns["us"], columns["us_decimals"] = np.divmod(events["begin_ns"].to_numpy(), 1000)
     duration = events["end_ns"].to_numpy() - events["begin_ns"].to_numpy()
     columns["dur"], columns["dur_decimals"] = np.divmod(duration, 1000)
-    columns["announced"], columns["late"] = _negotiation_details(columns)
+    columns["announced"] = _announced_operations(columns)
+    columns["process_set"], columns["late"] = _negotiation_details(trace)
+    columns["arg"] = columns["arg"].copy()
+    columns["arg"][columns["kind"] == _NEGOTIATE] %= PROCESS_SET_UNIT
     return columns
 
 
-def _negotiation_details(columns: Columns) -> tuple[NDArray[Any], NDArray[Any]]:
-    """For each negotiation, its name with the operation it was for, and who was late, as JSON."""
+def _announced_operations(columns: Columns) -> NDArray[Any]:
+    """For each negotiation, its name with the operation it was for."""
     kind = columns["kind"]
     names = np.full(len(kind), "NEGOTIATE", dtype=object)
-    late = np.full(len(kind), "", dtype=object)
     negotiations = np.flatnonzero(kind == _NEGOTIATE)
     collectives = np.isin(kind, [KIND_NAMES.index(name) for name in COLLECTIVES])
     matches = _same_collective(columns, negotiations, np.flatnonzero(collectives))
     operations = np.array([f"NEGOTIATE_{name}" for name in KIND_NAMES], dtype=object)
     names[negotiations[matches >= 0]] = operations[kind[matches[matches >= 0]]]
+    return names
 
-    matches = _same_collective(columns, negotiations, np.flatnonzero(kind == _LATE))
-    where = matches[matches >= 0]
-    values = (columns[key][where].tolist() for key in ("arg", "dur", "dur_decimals"))
-    rows = zip(*values, strict=True)
-    late[negotiations[matches >= 0]] = [
-        f',"last_rank":{rank},"late_us":{us}.{decimals:03d}' for rank, us, decimals in rows
+
+def _negotiation_details(trace: Trace) -> tuple[NDArray[Any], NDArray[Any]]:
+    """For each negotiation, its process set and who was late, as JSON; "" where there is none."""
+    process_set, late = (np.full(len(trace.events), "", dtype=object) for _ in range(2))
+    where = np.flatnonzero(trace.events["kind"].cat.codes.to_numpy() == _NEGOTIATE)
+    announced = trace.events.iloc[where][["name", "seq", "arg"]]
+    announced = announced.assign(process_set=announced["arg"] // PROCESS_SET_UNIT)
+    process_set[where] = [
+        f',"process_set":{number}' if number else "" for number in announced["process_set"].tolist()
     ]
-    return names, late
+    found = announced.merge(lateness(trace), on=list(COLLECTIVE_KEY), how="left")
+    known = found["late_ns"].notna()
+    ranks, late_ns = (found.loc[known, key].astype("int64") for key in ("last_rank", "late_ns"))
+    late[where[known]] = [
+        f',"last_rank":{rank},"late_us":{ns // 1000}.{ns % 1000:03d}'
+        for rank, ns in zip(ranks.tolist(), late_ns.tolist(), strict=True)
+    ]
+    return process_set, late
 
 
 def _same_collective(
@@ -169,8 +190,8 @@ def _template(kind: Kind) -> tuple[str, tuple[str, ...]]:
         return f'{head},"args":{{{args}}}}}', (*_PLACE_KEYS, "seq", *keys)
     if kind.name == "NEGOTIATE":
         head = f'{{"ph":"X","cat":"tensor","name":"%s",{_PLACE},"dur":%d.%03d'
-        keys = ("announced", *_PLACE_KEYS, "dur", "dur_decimals", *keys, "late")
-        return f'{head},"args":{{{args}%s}}}}', keys
+        keys = ("announced", *_PLACE_KEYS, "dur", "dur_decimals", *keys, "process_set", "late")
+        return f'{head},"args":{{{args}%s%s}}}}', keys
     start = f'"cat":"{kind.row}","name":"{kind.name}",{_PLACE}'
     if kind.span:
         head = f'{{"ph":"X",{start},"dur":%d.%03d'

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.intervals import covered_ns, covered_within
+from hvdtune.timeline.lateness import lateness
 from hvdtune.timeline.schema import COLLECTIVES, Trace
 
 # Phases may overlap one another: their times do not add up to anything.
@@ -54,25 +55,24 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
         by_name = lasted.groupby(spans["name"], observed=True)
         for percent in (50, 95):
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
-    table = table.join(_lateness(events), how="left")
+    table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
     table = table.sort_values("communicate_p50_us", ascending=False, kind="stable")
     return table.rename_axis("tensor").reset_index().astype({"tensor": "str"})
 
 
-def _lateness(events: pd.DataFrame) -> pd.DataFrame:
-    # Every rank may have recorded the same fact.
-    late = events[events["kind"] == "LATE"].drop_duplicates(["name", "seq"])
-    ranks = late.groupby(["name", "arg"], observed=True).size().rename("times").reset_index()
+def _who_is_late(trace: Trace) -> pd.DataFrame:
+    late = lateness(trace)
+    late_us = (late["late_ns"] / 1000).groupby(late["name"], observed=True)
+    known = late[late["last_rank"] >= 0]
+    ranks = known.groupby(["name", "last_rank"], observed=True).size().rename("times").reset_index()
     ranks = ranks.sort_values("times", ascending=False, kind="stable")
     most = ranks.groupby("name", observed=True).first()
-    total = ranks.groupby("name", observed=True)["times"].sum()
-    lasted = (late["end_ns"] - late["begin_ns"]) / 1000
     return pd.DataFrame(
         {
-            "last_rank": most["arg"],
-            "last_rank_percent": 100 * most["times"] / total,
-            "late_p95_us": lasted.groupby(late["name"], observed=True).quantile(0.95),
+            "last_rank": most["last_rank"],
+            "last_rank_percent": 100 * most["times"] / late_us.size(),
+            "late_p95_us": late_us.quantile(0.95),
         }
     )
 

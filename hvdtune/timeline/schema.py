@@ -58,11 +58,22 @@ _TABLE = (
     Kind(15, "CYCLE", "process", {"seq": "cycle", "arg": "tensors", "bucket": "bytes"}, span=False),
     Kind(16, "KNOB_ADOPTED", "process", {"arg": "version", "name": "setting"}, span=False),
     Kind(17, "CLOCK", "clock", {"seq": "offset_ns"}, span=False, duration="round_trip_us"),
+    Kind(18, "ALLTOALL", "tensor", _COLLECTIVE),
+    Kind(19, "REDUCESCATTER", "tensor", _COLLECTIVE),
+    Kind(20, "JOIN", "tensor", _COLLECTIVE),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
 KIND_NAMES: tuple[str, ...] = tuple(KINDS)
-COLLECTIVES: tuple[str, ...] = ("ALLREDUCE", "BROADCAST", "ALLGATHER", "BARRIER")
+COLLECTIVES: tuple[str, ...] = (
+    "ALLREDUCE",
+    "BROADCAST",
+    "ALLGATHER",
+    "BARRIER",
+    "ALLTOALL",
+    "REDUCESCATTER",
+    "JOIN",
+)
 
 RECORD = np.dtype(
     [
@@ -75,6 +86,9 @@ RECORD = np.dtype(
     ]
 )
 
+# arg of NEGOTIATE is this many times the process set, plus 1 if the announcement hit the cache.
+PROCESS_SET_UNIT = 2
+
 INT_COLUMNS = ("begin_ns", "end_ns", "seq", "bucket", "arg")
 COLUMNS = ("rank", "kind", "name", *INT_COLUMNS)
 
@@ -86,8 +100,9 @@ class Trace:
     Attributes:
         events: one row per event, ordered by begin_ns: rank (int32), kind and name (categories of
             text), begin_ns, end_ns, seq, bucket, arg (int64; `KINDS` says what they mean). Times
-            are rank 0's clock, 0 is the first event. For LATE, end - begin is how late the last
-            rank was; for CLOCK, the round trip; seq of CLOCK is the measured offset in ns.
+            are rank 0's clock, 0 is the first event. For LATE, which only version 0.1 recorded,
+            end - begin is how late the last rank was; for CLOCK, the round trip; seq of CLOCK is
+            the measured offset in ns.
         meta: "ranks": {rank: metadata its file carries}; "dropped": {rank: records lost};
             "clock": {rank: see `clock.ClockFit`}; "origin_ns" and, where known, "origin_unix_ns":
             time 0 on rank 0's monotonic clock and in ns since 1970.

@@ -54,3 +54,6 @@ class TorchAdapter:
 
 def _supported() -> str:
     return ", ".join(DTYPES.values())
+
+
+ADAPTER: Final = TorchAdapter()

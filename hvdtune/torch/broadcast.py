@@ -11,6 +11,7 @@ import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import synchronize
+from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.collectives import broadcast_, broadcast_async_
 
@@ -37,7 +38,12 @@ def broadcast_parameters(
             whole.copy_(packed)
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The root's object on every rank.
 
     It travels as a pickle over connections that have proved the job's key. Raises whatever pickle
@@ -47,10 +53,10 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     payload = torch.empty(0, dtype=torch.uint8)
     if runtime.rank() == root_rank:
         payload = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-    length = broadcast_(torch.tensor([len(payload)]), root_rank, f"{label}.length")
+    length = broadcast_(torch.tensor([len(payload)]), root_rank, f"{label}.length", process_set)
     if runtime.rank() != root_rank:
         payload = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_(payload, root_rank, f"{label}.data")
+    broadcast_(payload, root_rank, f"{label}.data", process_set)
     if runtime.rank() == root_rank:
         return obj
     return pickle.load(io.BytesIO(payload.numpy().tobytes()))

@@ -9,11 +9,14 @@ from typing import Any, Self, cast
 import torch
 
 from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, synchronize
-from hvdtune.core.gradients import GradientBook, check_names
+from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.gradients import Group, Outbox, PassBook, arrange, check_names
+from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.collectives import Average, allreduce_async_
+from hvdtune.torch.adapter import DTYPES
+from hvdtune.torch.collectives import Average
 from hvdtune.torch.compression import Compression, Compressor
+from hvdtune.torch.gradients import Alone, Packed, describe
 
 Named = Iterable[tuple[str, torch.Tensor]]
 
@@ -21,9 +24,9 @@ Named = Iterable[tuple[str, torch.Tensor]]
 class DistributedOptimizer(torch.optim.Optimizer):
     """Wraps an optimizer so that `step` applies gradients combined over all ranks.
 
-    Every parameter's gradient is sent as soon as the backward pass has accumulated it, so
-    communication overlaps the rest of the pass. The wrapper is also an instance of the wrapped
-    optimizer's class and shares its state and parameter groups.
+    A parameter's gradient is sent as soon as the backward pass has accumulated it, so communication
+    overlaps the rest of the pass; small ones travel together when the pass is over. The wrapper is
+    also an instance of the wrapped optimizer's class and shares its state and parameter groups.
 
     Args:
         optimizer: any torch optimizer.
@@ -33,9 +36,12 @@ class DistributedOptimizer(torch.optim.Optimizer):
         backward_passes_per_step: passes whose gradients are accumulated locally before they are
             sent.
         op: Average, or Sum.
+        gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
+            by f after; with op=Average only.
+        process_set: the ranks whose gradients are combined; the others keep theirs.
 
     Raises:
-        UsageError: names are missing or not unique.
+        UsageError: names are missing or not unique, or the operation is not one for gradients.
     """
 
     def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Self:
@@ -52,39 +58,57 @@ class DistributedOptimizer(torch.optim.Optimizer):
         compression: type[Compressor] = Compression.none,
         backward_passes_per_step: int = 1,
         op: ReduceOp | int = Average,
+        gradient_predivide_factor: float = 1.0,
+        *,
+        process_set: ProcessSet = global_process_set,
     ) -> None:
         # Not the base's __init__: the wrapped optimizer's state, groups and hooks are shared.
         self.__dict__.update(optimizer.__dict__)
-        self._names = _names_of(self._trained(), named_parameters)
+        self._reduction = _reduction(op, gradient_predivide_factor)
         self._compression = compression
-        self._op = ReduceOp(op)
-        self._book: GradientBook[torch.Tensor] = GradientBook(backward_passes_per_step)
-        self._contexts: dict[torch.Tensor, tuple[torch.Tensor, torch.dtype | None]] = {}
+        self._process_set = process_set
+        self._book: PassBook[torch.Tensor] = PassBook(backward_passes_per_step)
+        self._outbox = Outbox()
+        self._alone: dict[torch.Tensor, Alone] = {}
+        self._packed: list[Packed] = []
+        self._sent: set[torch.Tensor] = set()
         self._should_synchronize = True
-        if runtime.size() > 1:
-            for parameter in self._trained():
-                hook = cast(Any, parameter).register_post_accumulate_grad_hook
-                hook(self._gradient_ready)
+        names = _names_of(self._trained(), named_parameters)
+        if process_set.included() and process_set.size() > 1:
+            self._travel_with(names)
 
     def _trained(self) -> list[torch.Tensor]:
         return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+
+    def _travel_with(self, names: dict[torch.Tensor, str]) -> None:
+        rows = arrange(describe(p, names[p], self._compression) for p in self._trained())
+        for row in rows.alone:
+            request = self._request(row.name, row.dtype, tuple(row.parameter.shape))
+            self._alone[row.parameter] = Alone(row, request, self._compression)
+            _hook(row.parameter, self._gradient_ready)
+        for group in rows.groups:
+            self._packed.append(self._pack(group))
+            for row in group.watched():
+                _hook(row.parameter, self._pass_seen)
+
+    def _pack(self, group: Group[torch.Tensor]) -> Packed:
+        dtype = group.members[0].dtype
+        memory = torch.empty(group.count, dtype=_TORCH_DTYPES[dtype])
+        return Packed(group, self._request(group.name, dtype, (group.count,)), memory)
+
+    def _request(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
+        return allreduce_request(name, [(dtype, shape)], self._reduction, self._process_set)
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
         if self._book.is_due(parameter):
             self._send(parameter)
 
+    def _pass_seen(self, parameter: torch.Tensor) -> None:
+        self._book.is_due(parameter)
+
     def _send(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        if parameter.grad.layout is not torch.strided:
-            raise UsageError(
-                f"the gradient of {self._names[parameter]} is sparse, which is not supported in "
-                "this version; use a dense one (nn.Embedding(sparse=False))"
-            )
-        packed, context = self._compression.compress(parameter.grad.contiguous())
-        self._contexts[parameter] = (packed, context)
-        handle = allreduce_async_(packed, name=self._names[parameter], op=self._op)
-        self._book.sent(parameter, handle)
+        self._sent.add(parameter)
+        self._alone[parameter].send(self._outbox)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
@@ -99,15 +123,18 @@ class DistributedOptimizer(torch.optim.Optimizer):
         Raises:
             CollectiveError: see hvdtune.core.collectives.
         """
-        if runtime.size() > 1:
-            for parameter in self._book.missing(self._trained()):
+        for packed in self._packed:
+            packed.send(self._outbox)
+        for parameter in self._alone:
+            if parameter not in self._sent and parameter.requires_grad:
                 self._send(parameter)
-            for parameter, handle in self._book.take().items():
-                synchronize(handle)
-                packed, context = self._contexts.pop(parameter)
-                result = self._compression.decompress(packed, context)
-                if parameter.grad is not result:
-                    cast(torch.Tensor, parameter.grad).copy_(result)
+        self._sent.clear()
+        self._book.end_step()
+        self._outbox.wait()
+        for packed in self._packed:
+            packed.receive()
+        for alone in self._alone.values():
+            alone.receive()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -143,12 +170,28 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's. Raises RuntimeError while gradients are in flight."""
-        if self._book.handles:
+        if self._book.any_due():
             raise RuntimeError(
                 "zero_grad() was called between loss.backward() and optimizer.step(): gradients "
                 "are still being combined"
             )
         super().zero_grad(set_to_none=set_to_none)
+
+
+_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+
+def _reduction(op: ReduceOp | int, predivide: float) -> Reduction:
+    op = ReduceOp(op)
+    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        raise UsageError(f"gradients are combined by Average or Sum, not by {op.name.title()}")
+    if predivide != 1.0 and op is not ReduceOp.AVERAGE:
+        raise UsageError("gradient_predivide_factor needs op=Average")
+    return Reduction(op, 1.0 / predivide, predivide)
+
+
+def _hook(parameter: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> None:
+    cast(Any, parameter).register_post_accumulate_grad_hook(call)
 
 
 def _names_of(parameters: list[torch.Tensor], named: Named | None) -> dict[torch.Tensor, str]:

@@ -26,7 +26,7 @@ class Suggests(Protocol):
 
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = ...) -> float: ...
     def suggest_int(self, name: str, low: int, high: int) -> int: ...
-    def suggest_categorical(self, name: str, choices: Sequence[bool]) -> Any: ...
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Space:
         return json.dumps({"knobs": knobs, "default": dict(self.default)}, sort_keys=True)
 
     def _suggest_knob(self, trial: Suggests, knob: Knob) -> Value:
+        if knob.kind == "category":
+            return str(trial.suggest_categorical(knob.name, knob.choices))
         if knob.kind == "bool":
             return bool(trial.suggest_categorical(knob.name, (False, True)))
         if _is_plain(knob):
@@ -70,13 +72,13 @@ class Space:
         if _has_off(knob) and raw < 2 * self._sampled_low(knob):
             raw = 0.0
         value = _rounded(knob, raw)
-        default = self.default[knob.name]
+        default = _number(self.default[knob.name])
         return default if value == _rounded(knob, default) else value
 
     def _sampled_low(self, knob: Knob) -> float:
         if not _has_off(knob):
             return knob.low
-        default = self.default[knob.name]
+        default = _number(self.default[knob.name])
         smallest = knob.high / 2.0**_OCTAVES_BELOW_HIGH
         return min(smallest, default if default > 0 else smallest) / 2
 
@@ -94,7 +96,8 @@ def make_space(
         knobs: the knob table.
         default: a complete setting: the one the run starts with.
         hosts: knobs that need more hosts have no effect and are left out.
-        tunable: only these knobs; None for all.
+        tunable: only these knobs; None for all but categories: their choices may change the
+            bits of a result.
         fixed: knobs that keep their default.
 
     Raises:
@@ -112,7 +115,7 @@ def make_space(
         for knob in knobs
         if knob.scope == "live"
         and knob.min_hosts <= hosts
-        and (tunable is None or knob.name in tunable)
+        and (knob.kind != "category" if tunable is None else knob.name in tunable)
         and knob.name not in fixed
     )
     if not chosen:
@@ -141,6 +144,8 @@ def describe(setting: Setting, default: Mapping[str, Value]) -> str:
 
 def shown(name: str, value: Value) -> str:
     """A knob's value for people; sizes are those of knobs named `..._bytes`."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if name.endswith("_bytes"):
@@ -155,7 +160,12 @@ def _has_off(knob: Knob) -> bool:
 
 
 def _is_plain(knob: Knob) -> bool:
-    return knob.kind == "bool" or (knob.kind == "int" and not knob.log)
+    return knob.kind in ("bool", "category") or (knob.kind == "int" and not knob.log)
+
+
+def _number(value: Value) -> float:
+    assert not isinstance(value, str)
+    return value
 
 
 def _rounded(knob: Knob, value: float) -> Value:

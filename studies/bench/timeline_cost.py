@@ -3,20 +3,18 @@
     hvdtune run -np 2 studies/bench/timeline_cost.py
 
 Trains the quickstart's network. Blocks of steps with recording on (A) and off (B) alternate as
-A B B A and B A A B; each group gives one log ratio. Printed is the mean cost with its 95 %
-confidence interval. Run it on a quiet machine.
+A B B A and B A A B; each group gives one log ratio. Run it on a quiet machine.
 """
 
 import argparse
 import math
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import torch
-from scipy import stats
+from paired import percent_with_interval
 
 import hvdtune.torch as hvd
 from hvdtune.core import runtime
@@ -29,8 +27,8 @@ SETTLE_STEPS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--groups", type=int, default=40)
-    parser.add_argument("--block-steps", type=int, default=25)
+    parser.add_argument("--groups", type=int, default=80)
+    parser.add_argument("--block-steps", type=int, default=10)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -77,12 +75,9 @@ def main() -> None:
 
 
 def report(ratios: list[float], arguments: argparse.Namespace) -> None:
-    mean = statistics.fmean(ratios)
-    half = stats.t.ppf(0.975, len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
-    low, middle, high = (100 * math.expm1(x) for x in (mean - half, mean, mean + half))
     print(
-        f"recording the timeline costs {middle:+.2f} % of step time [{low:+.2f}, {high:+.2f}] "
-        f"95 % CI, {len(ratios)} groups of 4 blocks of {arguments.block_steps} steps"
+        f"recording the timeline costs {percent_with_interval(ratios)} of step time, "
+        f"{len(ratios)} groups of 4 blocks of {arguments.block_steps} steps"
     )
 
 

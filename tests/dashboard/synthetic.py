@@ -84,10 +84,6 @@ def _bucket(
         announced = [base + 900 * position + float(rng.uniform(0, 700)) for _ in ranks]
         announced[-1] += 350
         answered = ready - 500
-        recording.add(
-            0, "LATE", (max(announced), 2 * max(announced) - min(announced)),
-            name=name, seq=number, arg=int(np.argmax(announced)),
-        )  # fmt: skip
         for rank in ranks:
             where = {"name": name, "seq": number, "bucket": bucket}
             recording.add(rank, "NEGOTIATE", (announced[rank], answered), **where, arg=1)

@@ -10,6 +10,8 @@ _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
     Knob("cycle_time_ms", "ms", "float", 0, 50, True, 1.0, "live"),
     Knob("hierarchical_allreduce", "", "bool", 0, 1, False, False, "live", 2),
+    Knob("torus_allreduce", "", "bool", 0, 1, False, False, "live", 2),
+    Knob("algorithm", "", "category", 0, 1, False, "auto", "live", choices=("auto", "ring")),
 )
 _RANK_1 = {
     "HVDTUNE_RANK": "1",
@@ -74,6 +76,11 @@ def test_a_key_file_must_be_private(tmp_path):
         ({"HVDTUNE_START_TIMEOUT_S": "-1"}, "HVDTUNE_START_TIMEOUT_S=-1 is negative"),
         ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),
         ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is none of auto, tcp"),
+        ({"HVDTUNE_ADDRESS": "node1"}, "HVDTUNE_ADDRESS=node1 is not a numeric IP address"),
+        ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 is every interface"),
+        ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: is every interface"),
+        ({"HVDTUNE_INTERFACE": "nosuch0"}, "is none of this host's interfaces: .*lo"),
+        ({"HVDTUNE_INTERFACE": "lo", "HVDTUNE_ADDRESS": "127.0.0.9"}, "not both"),
         ({"HVDTUNE_CYCLE_TIME_MS": "fast"}, "HVDTUNE_CYCLE_TIME_MS: "),
         ({"HOROVOD_FUSION_THRESHOLD": "9999999999"}, "HOROVOD_FUSION_THRESHOLD: .*out of range"),
     ],
@@ -93,6 +100,22 @@ def test_a_key_of_the_wrong_length_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("environ", "address"),
+    [
+        ({}, ""),
+        ({"HVDTUNE_ADDRESS": "10.1.2.3"}, "10.1.2.3"),
+        ({"HVDTUNE_ADDRESS": "fd00::1"}, "fd00::1"),
+        ({"HVDTUNE_INTERFACE": "lo"}, "127.0.0.1"),
+        ({"HOROVOD_GLOO_IFACE": "lo"}, "127.0.0.1"),
+    ],
+)
+def test_a_rank_listens_on_the_chosen_interface_else_on_loopback(key_fd, environ, address):
+    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ
+    assert Config.from_environ(environ, ()).address == address
+    assert launch_defaults(environ).address == address
+
+
+@pytest.mark.parametrize(
     ("environ", "setting"),
     [
         ({"HVDTUNE_CYCLE_TIME_MS": "2.5"}, {"cycle_time_ms": 2.5}),
@@ -100,6 +123,8 @@ def test_a_key_of_the_wrong_length_is_refused(tmp_path):
         ({"HOROVOD_CYCLE_TIME": "3", "HVDTUNE_CYCLE_TIME_MS": "4"}, {"cycle_time_ms": 4.0}),
         ({"HOROVOD_FUSION_THRESHOLD": "0"}, {"fusion_threshold_bytes": 0}),
         ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}, {"hierarchical_allreduce": True}),
+        ({"HOROVOD_TORUS_ALLREDUCE": "1"}, {"torus_allreduce": True}),
+        ({"HVDTUNE_ALGORITHM": "ring"}, {"algorithm": "ring"}),
         ({"HVDTUNE_HIERARCHICAL_ALLREDUCE": "false"}, {"hierarchical_allreduce": False}),
         ({"HVDTUNE_CYCLE_TIME_MS": ""}, {}),
     ],
@@ -111,7 +136,7 @@ def test_knobs_come_from_our_variable_or_horovods(environ, setting):
 def test_the_rank_is_put_into_the_name_of_the_trace(key_fd):
     environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}
     config = Config.from_environ(environ | {"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, ())
-    assert config.timeline == "/run/rank-1.hvt"
+    assert config.timeline_path == "/run/rank-1.hvt"
     assert config.timeline_max_bytes == 3 << 19
 
 

@@ -9,13 +9,14 @@ import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from hvdtune.core import _native
 from hvdtune.core.config import Config
+from tests.parallel.netns import Host
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["hvdtune.torch", "tests.parallel.ranks"])
@@ -57,6 +58,8 @@ class Job:
                 del pending[rank]
                 try:
                     done[rank] = self.outcome(rank)
+                    if done[rank].error is not None:
+                        self.tell_of_death(rank)
                 except EOFError:
                     done[rank] = Outcome(rank)
                     self.tell_of_death(rank)
@@ -73,7 +76,13 @@ class Job:
             self.server.abort(f"rank {rank} ended before the job was formed")
 
 
-def _main(body: Callable[..., Any], config: Config, arguments: tuple, results: Connection) -> None:
+def _main(
+    body: Callable[..., Any],
+    config: Config,
+    place: Host | None,
+    arguments: tuple,
+    results: Connection,
+) -> None:
     import torch
 
     import hvdtune.torch as hvd
@@ -81,6 +90,8 @@ def _main(body: Callable[..., Any], config: Config, arguments: tuple, results: C
 
     torch.set_num_threads(1)
     try:
+        if place is not None:
+            place.enter()
         runtime.init(config=config)
         try:
             outcome = Outcome(config.rank, body(*arguments))
@@ -99,24 +110,36 @@ def start(
     size: int,
     *arguments: Any,
     hosts: Sequence[str] | None = None,
+    places: Sequence[Host] | None = None,
     **config: Any,
 ) -> Iterator[Job]:
-    """The job while the block runs; its processes are ended after."""
+    """The job while the block runs; its processes are ended after.
+
+    `hosts` are names only; `places` are hosts of tests.parallel.netns, the launcher on rank 0's.
+    """
     key = os.urandom(32)
-    server = _native.JobServer(key, size)
+    launcher = places[0].address if places else "127.0.0.1"
+    with places[0].entered() if places else nullcontext():
+        server = _native.JobServer(key, size, launcher)
+    if places:
+        hosts = [place.name for place in places]
     processes, results = [], []
     for rank in range(size):
         receive, send = _context.Pipe(duplex=False)
-        place = Config(
+        place = places[rank] if places else None
+        config_of_rank = Config(
             rank=rank,
             size=size,
             host=hosts[rank] if hosts else "localhost",
-            rendezvous_address="127.0.0.1",
+            address=place.address if place else "",
+            rendezvous_address=launcher,
             rendezvous_port=server.port,
             key=key,
             **config,
         )
-        process = _context.Process(target=_main, args=(body, place, arguments, send))
+        process = _context.Process(
+            target=_main, args=(body, config_of_rank, place, arguments, send)
+        )
         process.start()
         send.close()
         processes.append(process)

@@ -53,7 +53,9 @@ def test_after_sigkill_every_survivor_names_the_rank_and_the_tensor(seed):
 
 def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
     with start(reduce_for_ever, 3, heartbeat_timeout_s=1.0) as job:
-        time.sleep(0.6)
+        while (job.server.next_event(30.0) or {})["type"] != "formed":
+            pass
+        time.sleep(0.3)
         os.kill(job.pid(1), signal.SIGSTOP)
         try:
             outcomes = []

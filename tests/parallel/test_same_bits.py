@@ -21,6 +21,8 @@ def random_setting(generator):
         "cycle_time_ms": generator.choice([0.0, generator.uniform(0.01, 3.0)]),
         "chunk_bytes": generator.randrange(65536, 4 << 20),
         "hierarchical_allreduce": generator.random() < 0.5,
+        "torus_allreduce": generator.random() < 0.5,
+        "allreduce_algorithm": generator.choice(["auto", "auto", "direct", "doubling", "chain"]),
         "cache_enabled": generator.random() < 0.5,
     }
 
@@ -82,6 +84,11 @@ def expected_digest(size, host_sizes):
             first += host
         digest.update(total.to(dtype).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def test_links_of_several_streams_give_identical_bits():
+    for digests in run(digest_of_every_setting, 4, 20, 3, hosts=HOSTS, setting={"channels": 3}):
+        assert digests == [expected_digest(4, [2, 2])] * 20
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])

@@ -130,7 +130,7 @@ def different_operations():
 def test_different_operations_under_one_name_fail_on_every_rank_instead_of_hanging():
     for message, after in run(different_operations, 3):
         assert "rank 1 announced allgather float32 [2]" in message
-        assert "rank 2 announced allreduce(average) float32 [2]" in message
+        assert "ranks 0, 2 announced allreduce(average) float32 [2]" in message
         assert after == 3.0
 
 
@@ -150,7 +150,7 @@ def misuse():
         lambda: hvd.allgather(torch.tensor(1.0)),
         lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)),
         lambda: hvd.allreduce_(torch.ones(4, 4).t()[1:]),
-        lambda: hvd.allreduce(torch.ones(1), op=hvd.Adasum),
+        lambda: hvd.allreduce(torch.ones(1, dtype=torch.int32), op=hvd.Adasum),
         lambda: hvd.allreduce(torch.ones(1), op=99),
         lambda: hvd.allreduce([1.0]),
         lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),

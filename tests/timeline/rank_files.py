@@ -30,6 +30,9 @@ CODES = {
             "CYCLE",
             "KNOB_ADOPTED",
             "CLOCK",
+            "ALLTOALL",
+            "REDUCESCATTER",
+            "JOIN",
         ],
         start=1,
     )

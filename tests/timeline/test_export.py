@@ -11,7 +11,7 @@ import rank_files as files
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import Trace, merge, read, write_chrome
 
-EVENT_COUNT = 19
+EVENT_COUNT = 23
 
 
 def assert_same(left: Trace, right: Trace) -> None:

@@ -15,7 +15,7 @@ def test_the_golden_file_gives_records_names_and_metadata() -> None:
     file = read_rank_file(files.GOLDEN / "rank-0.hvt")
     assert (file.rank, file.metadata["host"], file.dropped) == (0, "alpha", 3)
     assert file.names[2] == 'say "hi"\n\\'
-    assert len(file.records) == 19
+    assert len(file.records) == 23
     assert file.warnings == []
 
 
@@ -52,7 +52,7 @@ def test_random_damage_never_crashes_a_reader(tmp_path: Path, seed: int) -> None
     except TraceFormatError as error:
         assert "\n" not in str(error)
     else:
-        assert len(trace.events) <= 19
+        assert len(trace.events) <= 23
 
 
 @pytest.mark.parametrize("seed", range(40))

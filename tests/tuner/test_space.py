@@ -1,8 +1,10 @@
+import dataclasses
+
 import optuna
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.core.knobs import Value
+from hvdtune.core.knobs import Knob, Value
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space import Space, describe, key_of, make_space
 
@@ -89,6 +91,18 @@ def test_a_space_with_nothing_to_tune_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         make_space(KNOBS, DEFAULT, tunable=tunable, fixed=fixed)
+
+
+def test_a_category_is_tuned_only_when_it_is_named() -> None:
+    algorithm = Knob("allreduce_algorithm", "", "category", 0, 1, False, "auto", "live")
+    knobs = (*KNOBS, dataclasses.replace(algorithm, choices=("auto", "ring")))
+    default = {**DEFAULT, "allreduce_algorithm": "auto"}
+    assert "allreduce_algorithm" not in [knob.name for knob in make_space(knobs, default).knobs]
+
+    space = make_space(knobs, default, tunable=("allreduce_algorithm",))
+    ring = {**default, "allreduce_algorithm": "ring"}
+    assert space.suggest(optuna.trial.FixedTrial(space.params_of(ring))) == ring
+    assert describe(ring, default) == "allreduce_algorithm=ring"
 
 
 def test_an_incomplete_start_setting_is_refused() -> None:

@@ -11,10 +11,13 @@
 #include <bit>
 #include <climits>
 #include <ctime>
+#include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "base/failpoint.h"
+#include "base/hmac.h"
 #include "base/status.h"
 #include "transport/pause.h"
 
@@ -23,32 +26,40 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLine = 64;
+constexpr size_t kAreasPerRank = 4;
 constexpr int kYields = 8;
+constexpr int kSpinsTogether = 8;
+constexpr uint32_t kTogether = 32;
 constexpr uint64_t kSliceNs = 20'000'000;
+constexpr uint64_t kLeaveSliceNs = 50'000;
 
-// After the segment's own bytes, followed by the counters; the areas start at the next huge page:
-// slots by local rank and parity, then the two results.
+// After the segment's own bytes, followed by a card for each local rank and a line for each ordered
+// pair of them; the areas start at the next huge page, four for each rank.
 struct Header {
   uint64_t slot_bytes;
 };
+static_assert(sizeof(ProcessCard) <= kLine);
 
 size_t area_bytes(size_t slot_bytes) { return (slot_bytes + 4095) / 4096 * 4096; }
 
 size_t first_area(size_t local_size) {
-  const size_t used = Segment::kReserved + kLine * (1 + local_size);
+  const size_t used = Segment::kReserved + kLine * (1 + local_size + local_size * local_size);
   return (used + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 size_t total_bytes(size_t slot_bytes, size_t local_size) {
-  return first_area(local_size) + area_bytes(slot_bytes) * (2 * local_size + 2);
+  return first_area(local_size) + area_bytes(slot_bytes) * kAreasPerRank * local_size;
 }
 
 }  // namespace
 
-// One cache line each, written by one rank but for the sleepers.
-struct alignas(kLine) Arena::Counter {
+// What one rank tells another. The value is twice the number of meetings that the first has come
+// to, and one more once it has left the last of them. Written by that rank alone but for the
+// sleepers.
+struct alignas(kLine) Arena::Line {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> sleepers;
+  std::atomic<int32_t> cpu;  // where its writer last ran
 
   // The half of the value that changes with every step: what a futex can watch.
   void* futex() {
@@ -61,10 +72,17 @@ Arena::Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int
     : segment_(std::move(segment)),
       slot_bytes_(slot_bytes),
       local_rank_(local_rank),
-      ranks_(std::move(ranks)) {
+      ranks_(std::move(ranks)),
+      met_(ranks_.size()),
+      own_card_(std::make_unique<ProcessCard>()),
+      memories_(ranks_.size()) {
   const size_t start = first_area(ranks_.size());
   // Only advice: without huge pages the arena works, with more page faults.
   madvise(segment_.data() + start, segment_.bytes() - start, MADV_HUGEPAGE);
+  own_card_->pid = getpid();
+  own_card_->address = reinterpret_cast<uint64_t>(own_card_->cookie.data());
+  random_bytes(own_card_->cookie);
+  std::construct_at(&card(local_rank), *own_card_);
 }
 
 Arena Arena::create(size_t slot_bytes, std::vector<int> ranks) {
@@ -86,57 +104,73 @@ Arena Arena::open(const SegmentOffer& offer, int local_rank, std::vector<int> ra
   return Arena(std::move(segment), slot_bytes, local_rank, std::move(ranks));
 }
 
-uint8_t* Arena::area(size_t index) const {
-  return segment_.data() + first_area(ranks_.size()) + index * area_bytes(slot_bytes_);
+uint8_t* Arena::area(int local_rank, int index) const {
+  const size_t number =
+      kAreasPerRank * static_cast<size_t>(local_rank) + static_cast<size_t>(index);
+  return segment_.data() + first_area(ranks_.size()) + number * area_bytes(slot_bytes_);
 }
 
-uint8_t* Arena::slot(int local_rank, int parity) const {
-  return area(2 * static_cast<size_t>(local_rank) + static_cast<size_t>(parity));
+ProcessCard& Arena::card(int local_rank) const {
+  return *std::launder(reinterpret_cast<ProcessCard*>(
+      segment_.data() + Segment::kReserved + kLine * (1 + static_cast<size_t>(local_rank))));
 }
 
-uint8_t* Arena::result(int parity) const {
-  return area(2 * ranks_.size() + static_cast<size_t>(parity));
+PeerMemory& Arena::memory(int peer) {
+  const auto index = static_cast<size_t>(peer);
+  if (!memories_[index]) memories_[index].emplace(card(peer), ranks_[index]);
+  return *memories_[index];
 }
 
-Arena::Counter& Arena::counter(int local_rank) const {
-  auto* counters = reinterpret_cast<Counter*>(segment_.data() + Segment::kReserved + kLine);
-  return *std::launder(counters + local_rank);
+Arena::Line& Arena::line(int from, int to) const {
+  auto* lines =
+      reinterpret_cast<Line*>(segment_.data() + Segment::kReserved + kLine * (1 + ranks_.size()));
+  return *std::launder(lines + from * local_size() + to);
 }
 
 // The poster moves the value and then looks for sleepers, a sleeper counts itself and then looks
 // at the value (in the kernel, too): one of them sees the other.
-void Arena::post(uint64_t value) {
-  Counter& mine = counter(local_rank_);
-  mine.value.store(value, std::memory_order_seq_cst);
+void Arena::post(int peer) {
+  FAILPOINT("arena/post");
+  Line& mine = line(local_rank_, peer);
+  mine.cpu.store(sched_getcpu(), std::memory_order_relaxed);
+  mine.value.store(2 * ++met_[static_cast<size_t>(peer)], std::memory_order_seq_cst);
+  FAILPOINT("arena/posted");
   if (mine.sleepers.load(std::memory_order_seq_cst) != 0) {
     syscall(SYS_futex, mine.futex(), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
-void Arena::await(int local_rank, uint64_t value, Deadline deadline, const StopSignal& stop,
-                  int spins) {
-  Counter& theirs = counter(local_rank);
+// Two ranks that take turns on one processor could do so for long while another is idle: whoever
+// yields is not moved. Whoever wakes up is.
+int Arena::spins_worth(const Line& theirs, int spins) {
+  if (spins <= kSpinsTogether || theirs.cpu.load(std::memory_order_relaxed) != sched_getcpu()) {
+    return spins;
+  }
+  return ++together_ % kTogether == 0 ? kSpinsTogether : spins;
+}
+
+void Arena::await(int peer, const Patience& patience) {
+  FAILPOINT("arena/await");
+  Line& theirs = line(peer, local_rank_);
+  const uint64_t value = 2 * met_[static_cast<size_t>(peer)];
   const auto reached = [&] { return theirs.value.load(std::memory_order_acquire) >= value; };
+  const int spins = spins_worth(theirs, patience.spins);
   for (int i = 0; i < spins; ++i) {
     if (reached()) return;
     spin_politely(i);
   }
-  for (int i = 0; i < kYields; ++i) {
+  for (int i = 0; i < (spins < patience.spins ? 0 : kYields); ++i) {
     if (reached()) return;
     sched_yield();
   }
   for (;;) {
     if (reached()) return;
-    if (stop.raised()) throw Error(ErrorCode::kShutdown, "stopped while waiting for a local rank");
-    const uint64_t now = now_ns();
-    if (now >= deadline.at_ns()) {
-      const int rank = ranks_[static_cast<size_t>(local_rank)];
-      throw Error(ErrorCode::kTimeout, "timed out waiting for rank " + std::to_string(rank), rank);
-    }
-    const uint64_t slice_ns = std::min(deadline.at_ns() - now, kSliceNs);
-    const timespec slice = {0, static_cast<long>(slice_ns)};
+    check(peer, patience);
+    const uint64_t left_ns = patience.deadline.at_ns() - now_ns();
+    const timespec slice = {0, static_cast<long>(std::min(left_ns, kSliceNs))};
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint64_t seen = theirs.value.load(std::memory_order_seq_cst);
+    FAILPOINT("arena/sleep");
     if (seen < value) {
       syscall(SYS_futex, theirs.futex(), FUTEX_WAIT, static_cast<uint32_t>(seen), &slice, nullptr,
               0);
@@ -145,10 +179,45 @@ void Arena::await(int local_rank, uint64_t value, Deadline deadline, const StopS
   }
 }
 
-void Arena::await_all(uint64_t value, Deadline deadline, const StopSignal& stop, int spins) {
-  for (int i = 0; i < local_size(); ++i) {
-    if (i != local_rank_) await(i, value, deadline, stop, spins);
+// No fence and no wake-up: this happens in every operation, waiting for it seldom.
+void Arena::leave(int peer) {
+  FAILPOINT("arena/leave");
+  line(local_rank_, peer)
+      .value.store(2 * met_[static_cast<size_t>(peer)] + 1, std::memory_order_release);
+}
+
+void Arena::await_left(int peer, const Patience& patience) {
+  const Line& theirs = line(peer, local_rank_);
+  const uint64_t value = 2 * met_[static_cast<size_t>(peer)] + 1;
+  for (int i = 0; theirs.value.load(std::memory_order_acquire) < value; ++i) {
+    if (i < patience.spins) {
+      spin_politely(i);
+    } else if (i < patience.spins + kYields) {
+      sched_yield();
+    } else {
+      FAILPOINT("arena/await_left");
+      check(peer, patience);
+      const timespec slice = {0, kLeaveSliceNs};
+      nanosleep(&slice, nullptr);
+    }
   }
+}
+
+void Arena::check(int peer, const Patience& patience) const {
+  if (patience.stop.raised()) {
+    throw Error(ErrorCode::kShutdown, "stopped while waiting for a local rank");
+  }
+  if (patience.deadline.passed()) {
+    const int rank = ranks_[static_cast<size_t>(peer)];
+    throw Error(ErrorCode::kTimeout, "timed out waiting for rank " + std::to_string(rank), rank);
+  }
+}
+
+void Arena::enter(uint64_t party, std::span<const int> peers, const Patience& patience) {
+  if (party == present_) return;
+  for (const int peer : present_peers_) await_left(peer, patience);
+  present_ = party;
+  present_peers_.assign(peers.begin(), peers.end());
 }
 
 }  // namespace hvdtune

@@ -4,23 +4,44 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "transport/shm/peer_memory.h"
 #include "transport/shm/segment.h"
 
 namespace hvdtune {
 
-// Each local rank has two slots (parity 0 and 1, so that one round can be filled while the last is
-// still read) and a counter that only it moves. There are two result areas for all. What a rank
-// wrote before post(v) is seen by one whose await(rank, v) returned.
+// Each local rank has two slots and two result areas (parity 0 and 1, so that one round can be
+// filled while the last is still read).
+//
+// Meetings are counted for each pair of local ranks, so that overlapping sets of ranks can share
+// the memory: what a rank wrote before post(b) is seen by b once its await() returned, if both
+// have posted to each other equally often. REQUIRES: any two ranks come to their common meetings
+// in the same order.
+//
+// A party is a set of local ranks that meets here. A rank that has read what it wanted says so
+// with leave(); enter() for another party waits until all of the last one have left, so that
+// nobody's memory is overwritten while it is read. Within a party the meetings see to that.
 //
 // The memory lives as long as the arena: its first touch is slow.
 //
 // Thread rule: one thread of each rank, the cycle thread.
 class Arena {
  public:
+  // How a wait ends early: throws Error(kTimeout) naming the rank when the deadline has passed,
+  // Error(kShutdown) once stop is raised (seen within 20 ms). It does not see a dead rank: whoever
+  // watches the ranks raises stop. `spins` rounds are spun before it yields, then sleeps.
+  struct Patience {
+    Deadline deadline;
+    const StopSignal& stop;
+    int spins;
+  };
+
   // `ranks` holds the world ranks of this host, ascending. Local rank 0 creates, the others open.
   // Throws as Segment does.
   static Arena create(size_t slot_bytes, std::vector<int> ranks);
@@ -34,28 +55,44 @@ class Arena {
   size_t slot_bytes() const { return slot_bytes_; }
 
   // Page aligned.
-  uint8_t* slot(int local_rank, int parity) const;
-  uint8_t* result(int parity) const;
+  uint8_t* slot(int local_rank, int parity) const { return area(local_rank, parity); }
+  uint8_t* result(int local_rank, int parity) const { return area(local_rank, 2 + parity); }
 
-  // Sets this rank's counter and wakes those who wait for it. REQUIRES: value never falls.
-  void post(uint64_t value);
-  // Returns once local_rank's counter is at least value: spins `spins` rounds, yields a few times,
-  // then sleeps. Throws Error(kTimeout) naming the rank, Error(kShutdown) once stop is raised
-  // (seen within 20 ms). It does not see a dead rank: whoever watches the ranks raises stop.
-  void await(int local_rank, uint64_t value, Deadline deadline, const StopSignal& stop, int spins);
-  // The same for all local ranks but this one.
-  void await_all(uint64_t value, Deadline deadline, const StopSignal& stop, int spins);
+  // A name for a party that no other has had in this arena, on this rank.
+  uint64_t new_party() { return ++parties_; }
+  // Before the first write of an operation. `peers` are the party's local ranks without this one.
+  void enter(uint64_t party, std::span<const int> peers, const Patience& patience);
+  // This rank comes to its next meeting with `peer`; wakes it if it sleeps.
+  void post(int peer);
+  // Returns once `peer` has come to as many meetings with this rank as this rank with it.
+  void await(int peer, const Patience& patience);
+  // This rank will read nothing more that `peer` has shown it so far.
+  void leave(int peer);
+
+  // REQUIRES: every rank has opened the arena.
+  PeerMemory& memory(int peer);
 
  private:
-  struct Counter;
+  struct Line;
   Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int> ranks);
-  Counter& counter(int local_rank) const;
-  uint8_t* area(size_t index) const;
+  Line& line(int from, int to) const;
+  ProcessCard& card(int local_rank) const;
+  uint8_t* area(int local_rank, int index) const;
+  int spins_worth(const Line& theirs, int spins);
+  void await_left(int peer, const Patience& patience);
+  void check(int peer, const Patience& patience) const;
 
   Segment segment_;
   size_t slot_bytes_;
   int local_rank_;
   std::vector<int> ranks_;
+  std::vector<uint64_t> met_;              // meetings of this rank, by local rank
+  std::unique_ptr<ProcessCard> own_card_;  // others look for it where it is
+  std::vector<std::optional<PeerMemory>> memories_;
+  uint32_t together_ = 0;  // waits for a rank on this rank's processor
+  uint64_t parties_ = 0;
+  uint64_t present_ = 0;  // the party that entered last
+  std::vector<int> present_peers_;
 };
 
 }  // namespace hvdtune

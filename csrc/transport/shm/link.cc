@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/status.h"
 
 namespace hvdtune {
@@ -85,6 +86,7 @@ size_t ShmLink::try_send(const void* data, size_t bytes) {
   const auto* from = static_cast<const uint8_t*>(data);
   std::memcpy(out_.bytes.data() + offset, from, first);
   std::memcpy(out_.bytes.data(), from + first, take - first);
+  FAILPOINT_ON("shm/write", doorbell_.fd());
   out_.written.store(position + take, std::memory_order_seq_cst);
   if (out_.reader_sleeps.load(std::memory_order_seq_cst) != 0 &&
       out_.reader_sleeps.exchange(0, std::memory_order_seq_cst) != 0) {
@@ -105,6 +107,7 @@ size_t ShmLink::try_recv(void* data, size_t bytes) {
   auto* to = static_cast<uint8_t*>(data);
   std::memcpy(to, in_.bytes.data() + offset, first);
   std::memcpy(to + first, in_.bytes.data(), take - first);
+  FAILPOINT_ON("shm/read", doorbell_.fd());
   in_.read.store(position + take, std::memory_order_seq_cst);
   if (in_.writer_sleeps.load(std::memory_order_seq_cst) != 0 &&
       in_.writer_sleeps.exchange(0, std::memory_order_seq_cst) != 0) {
@@ -117,6 +120,7 @@ void ShmLink::ring_doorbell() {
   if (lost_) return;
   const uint8_t byte = 1;
   try {
+    FAILPOINT_ON("shm/ring", doorbell_.fd());
     // A full doorbell has unread bytes in it: the peer wakes anyway.
     doorbell_.try_send(&byte, 1);
   } catch (const Error& error) {

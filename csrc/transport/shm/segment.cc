@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/hmac.h"
 #include "base/status.h"
 
@@ -29,6 +30,13 @@ constexpr const char* kName = "hvdtune";
               rank);
 }
 
+[[noreturn]] void cannot_make(const char* call, size_t bytes) {
+  const std::string why = system_message(call, errno);
+  throw Error(ErrorCode::kInternal, "cannot have " + std::to_string((bytes + 1048575) >> 20) +
+                                        " MiB of shared memory: " + why +
+                                        "; HVDTUNE_TRANSPORT=tcp needs none");
+}
+
 // In another pid namespace the same path may name anything: look before opening it.
 bool is_segment(const std::string& path) {
   std::array<char, 64> target{};
@@ -42,7 +50,7 @@ bool is_segment(const std::string& path) {
 
 Segment::Segment(UniqueFd fd, size_t bytes) : fd_(std::move(fd)), bytes_(bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-  if (at == MAP_FAILED) throw Error(ErrorCode::kInternal, system_message("mmap", errno));
+  if (at == MAP_FAILED) cannot_make("mmap", bytes);
   data_ = static_cast<uint8_t*>(at);
 }
 
@@ -57,11 +65,12 @@ Segment::Segment(Segment&& other) noexcept
 
 Segment Segment::create(size_t bytes) {
   UniqueFd fd(memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd.get() < 0) throw Error(ErrorCode::kInternal, system_message("memfd_create", errno));
+  if (fd.get() < 0) cannot_make("memfd_create", bytes);
+  FAILPOINT("segment/create");
   // Sealed against shrinking: an access beyond the end would be a SIGBUS in every rank.
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    throw Error(ErrorCode::kInternal, system_message("memfd", errno));
+    cannot_make("ftruncate", bytes);
   }
   Segment segment(std::move(fd), bytes);
   random_bytes({segment.data_, sizeof(SegmentOffer::cookie)});
@@ -71,6 +80,7 @@ Segment Segment::create(size_t bytes) {
 Segment Segment::open(const SegmentOffer& offer, int rank) {
   const std::string path = "/proc/" + std::to_string(offer.pid) + "/fd/" + std::to_string(offer.fd);
   if (!is_segment(path)) cannot_open(offer, rank, path + " is not a segment");
+  FAILPOINT("segment/open");
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd.get() < 0) cannot_open(offer, rank, system_message(path, errno));
   struct stat facts{};

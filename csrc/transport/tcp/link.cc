@@ -18,6 +18,7 @@ class TcpLink final : public Link {
     return static_cast<short>((want_send ? POLLOUT : 0) | (want_recv ? POLLIN : 0));
   }
   void wake_up() override {}
+  void check_answers(uint64_t now_ns) override { socket_.check_answers(now_ns); }
   int peer() const override { return socket_.peer(); }
 
  private:

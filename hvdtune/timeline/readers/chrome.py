@@ -9,7 +9,15 @@ import msgspec
 import numpy as np
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.schema import COLUMNS, KIND_NAMES, KINDS, Kind, Trace, make_events
+from hvdtune.timeline.schema import (
+    COLUMNS,
+    KIND_NAMES,
+    KINDS,
+    PROCESS_SET_UNIT,
+    Kind,
+    Trace,
+    make_events,
+)
 
 FORMAT = 1
 CHUNK_BYTES = 4 << 20
@@ -19,6 +27,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 # Bounds keep every sum below 64 bits. Times are in us.
 _Us = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
 _Int = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_ProcessSet = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
@@ -29,6 +38,7 @@ class _Args(msgspec.Struct):
     bytes: _Int = 0
     cached: _Int = 0
     last_rank: _Int = 0
+    process_set: _ProcessSet = 0
     tensors: _Int = 0
     version: _Int = 0
     offset_ns: _Int = 0
@@ -226,6 +236,8 @@ class _Gathered:
                 text = getattr(args, label)
             else:
                 values[column] = event.cycle if label == "cycle" else getattr(args, label)
+        if kind.name == "NEGOTIATE":
+            values["arg"] += args.process_set * PROCESS_SET_UNIT
         name = self._names.setdefault(text, len(self._names))
         begin = round(event.ts * 1000)
         lasted = getattr(args, kind.duration) if kind.duration else event.dur

@@ -28,6 +28,7 @@ std::vector<Setting> settings() {
     for (const int64_t chunk_bytes : {65'536, 100'001, 524'288, 4'194'304}) {
       Setting setting;
       setting.hierarchical_allreduce = hierarchical;
+      setting.torus_allreduce = true;
       setting.chunk_bytes = chunk_bytes;
       list.push_back(setting);
     }
@@ -129,7 +130,7 @@ TEST(broadcast_and_allgather_move_any_size) {
         const int root = group.size() - 1;
         const Buffer input(bytes, static_cast<uint8_t>(rank + 1));
         Buffer output(bytes);
-        broadcast(group, root, input.data(), output.data(), bytes);
+        broadcast(group, root, input.data(), output.data(), bytes, {});
         CHECK(output == Buffer(bytes, static_cast<uint8_t>(root + 1)));
       }
       std::vector<size_t> blocks;
@@ -140,29 +141,8 @@ TEST(broadcast_and_allgather_move_any_size) {
       }
       const Buffer input(blocks[static_cast<size_t>(rank)], static_cast<uint8_t>(rank));
       Buffer output(expected.size());
-      allgather(group, input.data(), output.data(), blocks);
+      allgather(group, input.data(), output.data(), blocks, {});
       CHECK(output == expected);
     });
   }
-}
-
-TEST(the_choice_follows_topology_and_setting) {
-  Setting flat;
-  Setting hierarchical;
-  hierarchical.hierarchical_allreduce = true;
-  Topology one;
-  CHECK(choose_allreduce(one, true, false, flat) == AllreduceAlgorithm::kCopy);
-  Topology local;
-  local.size = local.local_size = 2;
-  local.hosts = {{0, 1}};
-  CHECK(choose_allreduce(local, true, true, hierarchical) == AllreduceAlgorithm::kShared);
-  CHECK(choose_allreduce(local, true, false, flat) == AllreduceAlgorithm::kDirect);
-  Topology both;
-  both.size = 4;
-  both.local_size = 2;
-  both.hosts = {{0, 1}, {2, 3}};
-  CHECK(choose_allreduce(both, true, true, flat) == AllreduceAlgorithm::kDirect);
-  CHECK(choose_allreduce(both, true, true, hierarchical) == AllreduceAlgorithm::kHierarchical);
-  CHECK(choose_allreduce(both, true, false, hierarchical) == AllreduceAlgorithm::kDirect);
-  CHECK(choose_allreduce(both, false, true, hierarchical) == AllreduceAlgorithm::kDirect);
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,13 +40,23 @@ class World {
       options.arena_slot_bytes = size_t{1} << 20;  // smaller than the largest chunk
       meshes_[static_cast<size_t>(rank)] = connect_mesh(options, stop_);
     });
-    for (Mesh& mesh : meshes_) {
-      groups_.push_back(std::make_unique<Group>(mesh, stop_, observer_, 0));
-    }
+    std::vector<int> all(meshes_.size());
+    std::iota(all.begin(), all.end(), 0);
+    scratch_.resize(meshes_.size());
+    for (int rank = 0; rank < size; ++rank) groups_.push_back(make_group(rank, all, observer_));
   }
 
   int size() const { return static_cast<int>(meshes_.size()); }
   const std::vector<std::vector<int>>& hosts() const { return meshes_[0].topology.hosts; }
+
+  // Of `rank`, one of `ranks`.
+  std::unique_ptr<Group> make_group(int rank, const std::vector<int>& ranks, Observer& observer,
+                                    int spins = 0) {
+    const auto index = static_cast<size_t>(rank);
+    return std::make_unique<Group>(meshes_[index], ranks, scratch_[index], stop_, observer, spins);
+  }
+
+  Pool& pool(int rank) { return *meshes_[static_cast<size_t>(rank)].pool; }
 
   void each(const std::function<void(Group&, int)>& body) {
     on_all([&](int rank) { body(*groups_[static_cast<size_t>(rank)], rank); });
@@ -62,6 +73,7 @@ class World {
   Unobserved observer_;
   std::vector<Channel> channels_;
   std::vector<Mesh> meshes_;
+  std::vector<Scratch> scratch_;
   std::vector<std::unique_ptr<Group>> groups_;
 };
 

@@ -14,8 +14,7 @@ namespace {
 Response ready(const std::string& name, int64_t bytes, DType dtype = DType::kFloat32) {
   Response response;
   response.request.name = name;
-  response.request.dtype = dtype;
-  response.request.shape = {bytes / static_cast<int64_t>(size_of(dtype))};
+  response.request.tensors = {{dtype, {bytes / static_cast<int64_t>(size_of(dtype))}}};
   return response;
 }
 
@@ -104,7 +103,7 @@ TEST(every_tensor_is_in_exactly_one_bucket_in_its_kinds_order) {
       int last = -1;
       for (uint32_t i = 0; i < cut.tensors; ++i, ++at) {
         const Request& request = plan.responses[at].request;
-        CHECK(request.dtype == plan.responses[at - i].request.dtype);
+        CHECK(request.tensors[0].dtype == plan.responses[at - i].request.tensors[0].dtype);
         CHECK(std::stoi(request.name) > last);
         last = std::stoi(request.name);
         bytes += bytes_of(request);

@@ -10,13 +10,42 @@ namespace {
 Request tensor(const std::string& name, std::vector<int64_t> shape = {4}) {
   Request request;
   request.name = name;
-  request.shape = std::move(shape);
+  request.tensors = {{DType::kFloat32, std::move(shape)}};
   return request;
 }
 
-Announce full(std::vector<Request> requests, uint64_t cycles_seen = 0) {
+// A star: every rank announces to the root itself.
+class Star {
+ public:
+  Star(int size, size_t capacity) : sets_(size), negotiator_(sets_, leaves(size), capacity) {}
+
+  void announce(int rank, Announce announce, uint64_t now_ns) {
+    for (Claim& claim : announce.requests) claim.ranks = {rank};
+    negotiator_.announce(static_cast<size_t>(rank), announce, now_ns);
+  }
+  bool has_ready() const { return negotiator_.has_ready(); }
+  bool has_pending() const { return negotiator_.has_pending(); }
+  size_t ready_bytes() const { return negotiator_.ready_bytes(); }
+  bool everybody_waits() const { return negotiator_.everybody_waits(); }
+  Ready take_ready(bool cache_enabled, uint64_t cycle) {
+    return negotiator_.take_ready(cache_enabled, cycle);
+  }
+  ProcessSets& sets() { return sets_; }
+  Negotiator& negotiator() { return negotiator_; }
+
+ private:
+  static std::vector<std::vector<int>> leaves(int size) {
+    std::vector<std::vector<int>> list;
+    for (int rank = 0; rank < size; ++rank) list.push_back({rank});
+    return list;
+  }
+  ProcessSets sets_;
+  Negotiator negotiator_;
+};
+
+Announce full(const std::vector<Request>& requests, uint64_t cycles_seen = 0) {
   Announce announce;
-  announce.requests = std::move(requests);
+  for (const Request& request : requests) announce.requests.push_back({request, {}});
   announce.cycles_seen = cycles_seen;
   return announce;
 }
@@ -29,14 +58,14 @@ Announce cached(std::vector<uint32_t> ids, uint64_t cycles_seen) {
 }
 
 // The only response of the cycle.
-Response answer(Negotiator& negotiator, uint64_t cycle, bool cache_enabled = true) {
+Response answer(Star& negotiator, uint64_t cycle, bool cache_enabled = true) {
   Ready ready = negotiator.take_ready(cache_enabled, cycle);
   CHECK_EQ(ready.responses.size(), 1U);
   return ready.responses[0];
 }
 
 // Both of two ranks announce `request` in full.
-Response agree_on(Negotiator& negotiator, const Request& request, uint64_t cycle) {
+Response agree_on(Star& negotiator, const Request& request, uint64_t cycle) {
   negotiator.announce(0, full({request}, cycle - 1), 10);
   negotiator.announce(1, full({request}, cycle - 1), 20);
   return answer(negotiator, cycle);
@@ -49,7 +78,7 @@ bool contains(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST(a_tensor_is_ready_when_the_last_rank_has_announced_it) {
-  Negotiator negotiator(3, 16);
+  Star negotiator(3, 16);
   negotiator.announce(0, full({tensor("a"), tensor("b")}), 100);
   negotiator.announce(2, full({tensor("b"), tensor("a")}), 150);
   CHECK(!negotiator.has_ready());
@@ -60,17 +89,14 @@ TEST(a_tensor_is_ready_when_the_last_rank_has_announced_it) {
   const Ready ready = negotiator.take_ready(true, 1);
   CHECK_EQ(ready.responses.size(), 2U);
   CHECK_EQ(ready.responses[0].request.name, "b");
-  CHECK_EQ(ready.responses[0].late_ns, 70U);
   CHECK_EQ(ready.responses[1].request.name, "a");
-  CHECK_EQ(ready.responses[1].late_ns, 300U);
-  CHECK_EQ(ready.responses[1].last_rank, 1);
   CHECK(!negotiator.has_ready());
   CHECK(!negotiator.has_pending());
   CHECK_EQ(negotiator.ready_bytes(), 0U);
 }
 
 TEST(everybody_waits_follows_each_ranks_last_word) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   Announce announce;
   announce.waiting = true;
   negotiator.announce(0, announce, 1);
@@ -82,15 +108,15 @@ TEST(everybody_waits_follows_each_ranks_last_word) {
 }
 
 TEST(a_mismatch_names_ranks_and_what_each_announced) {
-  Negotiator negotiator(3, 16);
+  Star negotiator(3, 16);
   Request other = tensor("t", {5});
-  other.dtype = DType::kFloat16;
+  other.tensors[0].dtype = DType::kFloat16;
   negotiator.announce(0, full({tensor("t")}), 1);
   negotiator.announce(1, full({tensor("t")}), 1);
   negotiator.announce(2, full({other}), 1);
   const Response response = answer(negotiator, 1);
   CHECK(contains(response.error, "tensor \"t\" differs"));
-  CHECK(contains(response.error, "rank 0 announced allreduce(sum) float32 [4]"));
+  CHECK(contains(response.error, "ranks 0, 1 announced allreduce(sum) float32 [4]"));
   CHECK(contains(response.error, "rank 2 announced allreduce(sum) float16 [5]"));
   CHECK_EQ(response.cache_id, kNoCacheId);
 }
@@ -102,9 +128,9 @@ TEST(any_difference_is_a_mismatch) {
   others[2].root = 1;
   others[3].prescale = 2;
   others[4].postscale = 2;
-  others[5].shape = {2, 2};
+  others[5].tensors[0].shape = {2, 2};
   for (const Request& other : others) {
-    Negotiator negotiator(2, 16);
+    Star negotiator(2, 16);
     negotiator.announce(0, full({tensor("t")}), 1);
     negotiator.announce(1, full({other}), 1);
     CHECK(!answer(negotiator, 1).error.empty());
@@ -113,7 +139,7 @@ TEST(any_difference_is_a_mismatch) {
 
 TEST(an_allgather_may_differ_in_its_first_dimension_only) {
   for (const int64_t columns : {3, 4}) {
-    Negotiator negotiator(2, 16);
+    Star negotiator(2, 16);
     Request mine = tensor("g", {7, 3});
     Request theirs = tensor("g", {0, columns});
     mine.op = theirs.op = OpType::kAllgather;
@@ -126,7 +152,7 @@ TEST(an_allgather_may_differ_in_its_first_dimension_only) {
 }
 
 TEST(a_known_tensor_is_answered_by_its_number) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   const Response first = agree_on(negotiator, tensor("t"), 1);
   CHECK(!first.compact);
   CHECK(first.cache_id != kNoCacheId);
@@ -139,7 +165,7 @@ TEST(a_known_tensor_is_answered_by_its_number) {
 }
 
 TEST(a_changed_shape_gets_a_new_number) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   const Response first = agree_on(negotiator, tensor("t"), 1);
   negotiator.announce(0, full({tensor("t", {9})}, 1), 30);
   negotiator.announce(1, full({tensor("t", {9})}, 1), 40);
@@ -150,7 +176,7 @@ TEST(a_changed_shape_gets_a_new_number) {
 }
 
 TEST(a_shape_that_changed_on_one_rank_only_is_a_mismatch) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   const Response first = agree_on(negotiator, tensor("t"), 1);
   negotiator.announce(0, cached({first.cache_id}, 1), 30);
   negotiator.announce(1, full({tensor("t", {9})}, 1), 40);
@@ -158,7 +184,7 @@ TEST(a_shape_that_changed_on_one_rank_only_is_a_mismatch) {
 }
 
 TEST(the_least_recently_used_entry_goes) {
-  Negotiator negotiator(2, 2);
+  Star negotiator(2, 2);
   const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
   const uint32_t b = agree_on(negotiator, tensor("b"), 2).cache_id;
   negotiator.announce(0, cached({a}, 2), 1);
@@ -170,7 +196,7 @@ TEST(the_least_recently_used_entry_goes) {
 }
 
 TEST(an_entry_announced_by_one_rank_may_be_evicted_before_the_other_comes) {
-  Negotiator negotiator(2, 1);
+  Star negotiator(2, 1);
   const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
   negotiator.announce(0, cached({a}, 1), 1);
   agree_on(negotiator, tensor("b"), 2);
@@ -184,7 +210,7 @@ TEST(an_entry_announced_by_one_rank_may_be_evicted_before_the_other_comes) {
 }
 
 TEST(an_entry_announced_by_one_rank_is_understood_long_after_its_eviction) {
-  Negotiator negotiator(2, 1);
+  Star negotiator(2, 1);
   const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
   negotiator.announce(0, cached({a}, 1), 1);
   for (uint64_t cycle = 2; cycle < 6; ++cycle) {
@@ -199,11 +225,11 @@ TEST(an_entry_announced_by_one_rank_is_understood_long_after_its_eviction) {
 }
 
 TEST(an_entry_that_is_answered_and_evicted_in_one_cycle_is_told_in_full) {
-  Negotiator negotiator(2, 1);
+  Star negotiator(2, 1);
   const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
   for (const int rank : {0, 1}) {
     Announce announce = cached({a}, 1);
-    announce.requests = {tensor("b"), tensor("c")};
+    announce.requests = {{tensor("b"), {}}, {tensor("c"), {}}};
     negotiator.announce(rank, announce, 1);
   }
   const Ready ready = negotiator.take_ready(true, 2);
@@ -216,16 +242,16 @@ TEST(an_entry_that_is_answered_and_evicted_in_one_cycle_is_told_in_full) {
 }
 
 TEST(without_a_cache_nothing_gets_a_number) {
-  Negotiator none(2, 0);
+  Star none(2, 0);
   CHECK_EQ(agree_on(none, tensor("t"), 1).cache_id, kNoCacheId);
-  Negotiator off(2, 16);
+  Star off(2, 16);
   off.announce(0, full({tensor("t")}), 1);
   off.announce(1, full({tensor("t")}), 1);
   CHECK_EQ(answer(off, 1, false).cache_id, kNoCacheId);
 }
 
 TEST(a_cache_turned_on_again_still_holds_what_it_held) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   const uint32_t id = agree_on(negotiator, tensor("t"), 1).cache_id;
   negotiator.announce(0, full({tensor("t")}, 1), 1);
   negotiator.announce(1, full({tensor("t")}, 1), 1);
@@ -236,30 +262,18 @@ TEST(a_cache_turned_on_again_still_holds_what_it_held) {
 }
 
 TEST(a_name_announced_twice_by_one_rank_is_an_error) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   negotiator.announce(0, full({tensor("t")}), 1);
   CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(0, full({tensor("t")}), 2));
-  Negotiator other(2, 16);
+  Star other(2, 16);
   const uint32_t id = agree_on(other, tensor("t"), 1).cache_id;
   other.announce(1, cached({id}, 1), 1);
   CHECK_THROWS(ErrorCode::kInternal, other.announce(1, full({tensor("t")}, 1), 2));
 }
 
 TEST(an_unknown_number_is_an_error) {
-  Negotiator negotiator(2, 16);
+  Star negotiator(2, 16);
   CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(1, cached({0}, 0), 1));
-}
-
-TEST(stalled_tensors_name_the_ranks_that_are_missing) {
-  Negotiator negotiator(3, 16);
-  negotiator.announce(1, full({tensor("old")}), 100);
-  negotiator.announce(2, full({tensor("new")}), 500);
-  const std::vector<Stalled> stalled = negotiator.stalled(500);
-  CHECK_EQ(stalled.size(), 1U);
-  CHECK_EQ(stalled[0].name, "old");
-  CHECK(stalled[0].missing_ranks == std::vector<int>({0, 2}));
-  CHECK_EQ(stalled[0].since_ns, 100U);
-  CHECK_EQ(negotiator.stalled(501).size(), 2U);
 }
 
 TEST(a_rank_finds_only_exactly_what_it_announced_before) {
@@ -268,7 +282,8 @@ TEST(a_rank_finds_only_exactly_what_it_announced_before) {
   response.request = tensor("t");
   response.first_dims = {4, 5};
   response.cache_id = 8;
-  cache.remember(tensor("t"), response);
+  const Request own = tensor("t");
+  cache.remember(&own, response);
   CHECK(cache.find(tensor("t")) == 8U);
   CHECK(!cache.find(tensor("t", {5})));
   CHECK(!cache.find(tensor("u")));
@@ -277,10 +292,40 @@ TEST(a_rank_finds_only_exactly_what_it_announced_before) {
   cache.complete(compact);
   CHECK(compact.first_dims == response.first_dims);
   response.cache_id = 9;
-  cache.remember(tensor("t"), response);
-  cache.forget(8);
-  cache.forget(8);
+  cache.remember(&own, response);
+  cache.forget(8, 5);
+  cache.forget(8, 5);
+  CHECK_EQ(cache.request_of(8)->name, "t");
+  cache.drop_forgotten(4);
+  CHECK(cache.request_of(8) != nullptr);
+  cache.drop_forgotten(5);
+  CHECK(cache.request_of(8) == nullptr);
   CHECK(cache.find(tensor("t")) == 9U);
   compact.cache_id = 8;
   CHECK_THROWS(ErrorCode::kInternal, cache.complete(compact));
+}
+
+TEST(what_a_rank_announced_before_it_joined_is_waited_for_when_it_arrives_later) {
+  const ProcessSets sets(3);
+  Negotiator negotiator(sets, {{0}, {1, 2}}, 16);
+  Request join;
+  join.op = OpType::kJoin;
+  join.name = "join.noname";
+  const auto told = [&](size_t branch, std::vector<Claim> claims) {
+    Announce announce;
+    announce.requests = std::move(claims);
+    negotiator.announce(branch, announce, 10);
+  };
+  Request rows = tensor("allgather.t", {2});
+  rows.op = OpType::kAllgather;
+  Request more = rows;
+  more.tensors[0].shape = {3};
+  told(0, {{join, {0}}});
+  told(1, {{join, {1}}});
+  // Rank 1 announced before it joined, but whoever passes it on waited for rank 2.
+  told(1, {{more, {2}}, {rows, {1}}, {join, {2}}});
+  const std::vector<Response> responses = negotiator.take_ready(true, 1).responses;
+  CHECK_EQ(responses.size(), 2U);
+  CHECK(responses[0].first_dims == (std::vector<int64_t>{0, 2, 3}));
+  CHECK_EQ(name_of(responses[1].request.op), name_of(OpType::kJoin));
 }

@@ -46,7 +46,7 @@ TEST(allreduce_sums_averages_and_scales) {
     CHECK_EQ(largest[1], 0);
     std::vector<float> input = {3.0F};
     std::vector<float> output = {0.0F};
-    Submission scaled = allreduce_of("scaled", input);
+    Draft scaled = allreduce_of("scaled", input);
     scaled.output = output.data();
     scaled.request.prescale = 2.0;
     scaled.request.postscale = 0.5;
@@ -60,10 +60,10 @@ TEST(broadcast_reaches_all_from_any_root) {
   on_all_shapes([](Runtime& runtime, int rank, int size) {
     for (int root = 0; root < size; ++root) {
       std::vector<int32_t> values(70'000, rank);
-      Submission submission = allreduce_of("b" + std::to_string(root), values);
-      submission.request.op = OpType::kBroadcast;
-      submission.request.root = root;
-      finish(runtime, submit_one(runtime, submission));
+      Draft draft = allreduce_of("b" + std::to_string(root), values);
+      draft.request.op = OpType::kBroadcast;
+      draft.request.root = root;
+      finish(runtime, submit_one(runtime, draft));
       CHECK_EQ(values.front(), root);
       CHECK_EQ(values.back(), root);
     }
@@ -76,19 +76,20 @@ TEST(allgather_concatenates_blocks_of_different_size) {
       // Rank 1 has nothing; the same call again is answered from the cache.
       const int rows = rank == 1 ? 0 : rank + 1;
       std::vector<int32_t> values(static_cast<size_t>(rows * 2), rank);
-      Submission submission = allreduce_of("g", values);
-      submission.request.op = OpType::kAllgather;
-      submission.request.shape = {rows, 2};
-      submission.output = nullptr;
-      const auto operation = finish(runtime, submit_one(runtime, submission));
+      Draft draft = allreduce_of("g", values);
+      draft.request.op = OpType::kAllgather;
+      draft.request.tensors[0].shape = {rows, 2};
+      draft.output = nullptr;
+      const auto operation = finish(runtime, submit_one(runtime, draft));
       std::vector<int32_t> expected;
       for (int other = 0; other < size; ++other) {
         expected.insert(expected.end(), static_cast<size_t>(other == 1 ? 0 : 2 * (other + 1)),
                         other);
       }
       const int64_t total = static_cast<int64_t>(expected.size()) / 2;
-      CHECK(operation->gathered_shape == std::vector<int64_t>({total, 2}));
-      CHECK_EQ(std::memcmp(operation->gathered.get(), expected.data(), expected.size() * 4), 0);
+      CHECK(operation->results[0].shape == std::vector<int64_t>({total, 2}));
+      CHECK_EQ(std::memcmp(operation->results[0].bytes.get(), expected.data(), expected.size() * 4),
+               0);
     }
   });
 }
@@ -112,16 +113,16 @@ TEST(tensors_without_elements_and_without_dimensions_pass) {
       std::vector<float> none;
       allreduce_now(runtime, "none", none);
       std::vector<double> scalar = {2.0};
-      Submission submission = allreduce_of("scalar", scalar);
-      submission.request.shape = {};
-      finish(runtime, submit_one(runtime, submission));
+      Draft draft = allreduce_of("scalar", scalar);
+      draft.request.tensors[0].shape = {};
+      finish(runtime, submit_one(runtime, draft));
       CHECK_EQ(scalar[0], 2.0 * size);
-      Submission gathered = allreduce_of("gathered", none);
+      Draft gathered = allreduce_of("gathered", none);
       gathered.request.op = OpType::kAllgather;
-      gathered.request.shape = {0, 5};
+      gathered.request.tensors[0].shape = {0, 5};
       const auto operation = finish(runtime, submit_one(runtime, gathered));
-      CHECK(operation->gathered_shape == std::vector<int64_t>({0, 5}));
-      Submission nothing = allreduce_of("nothing", none);
+      CHECK(operation->results[0].shape == std::vector<int64_t>({0, 5}));
+      Draft nothing = allreduce_of("nothing", none);
       nothing.request.op = OpType::kBroadcast;
       finish(runtime, submit_one(runtime, nothing));
     }
@@ -165,11 +166,11 @@ TEST(a_thousand_tiny_tensors_a_step_come_from_the_cache) {
     constexpr int kSteps = 10;
     for (int step = 0; step < kSteps; ++step) {
       std::vector<std::vector<float>> values(kTensors, {1.0F, 2.0F});
-      std::vector<Submission> group;
+      std::vector<Draft> group;
       for (size_t i = 0; i < kTensors; ++i) {
         group.push_back(allreduce_of("tiny." + std::to_string(i), values[i]));
       }
-      for (const Handle handle : runtime.submit(std::move(group))) finish(runtime, handle);
+      for (const Handle handle : submit_all(runtime, group)) finish(runtime, handle);
       for (const auto& tensor : values) CHECK_EQ(tensor[1], 6.0F);
       runtime.mark_step();
     }

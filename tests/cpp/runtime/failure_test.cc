@@ -74,8 +74,8 @@ TEST(a_name_in_flight_cannot_be_used_again) {
     const Handle handle = submit_one(runtime, allreduce_of("same", values));
     if (rank == 0) {
       CHECK_THROWS(ErrorCode::kDuplicateName, submit_one(runtime, allreduce_of("same", other)));
-      std::vector<Submission> twins = {allreduce_of("twin", other), allreduce_of("twin", other)};
-      CHECK_THROWS(ErrorCode::kDuplicateName, runtime.submit(std::move(twins)));
+      std::vector<Draft> twins = {allreduce_of("twin", other), allreduce_of("twin", other)};
+      CHECK_THROWS(ErrorCode::kDuplicateName, submit_all(runtime, twins));
       refused.count_down();
     }
     finish(runtime, handle);
@@ -88,22 +88,22 @@ TEST(arguments_that_no_rank_could_use_are_refused_at_once) {
   Job job({.size = 1});
   Runtime& runtime = job[0];
   std::vector<float> values(4, 1.0F);
-  Submission submission = allreduce_of("", values);
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
-  submission.request.name = "t";
-  submission.request.shape = {int64_t{1} << 40, int64_t{1} << 40};
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
-  submission.request.shape = {4, -1};
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
-  submission.request.shape = {4};
-  submission.output = nullptr;
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
-  submission.request.op = OpType::kBroadcast;
-  submission.request.root = 1;
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
-  submission.request.op = OpType::kAllgather;
-  submission.request.shape = {};
-  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, submission));
+  Draft draft = allreduce_of("", values);
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  draft.request.name = "t";
+  draft.request.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  draft.request.tensors[0].shape = {4, -1};
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  draft.request.tensors[0].shape = {4};
+  draft.output = nullptr;
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  draft.request.op = OpType::kBroadcast;
+  draft.request.root = 1;
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  draft.request.op = OpType::kAllgather;
+  draft.request.tensors[0].shape = {};
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
 }
 
 TEST(a_rank_that_shuts_down_is_named_to_those_who_wait) {
@@ -193,7 +193,7 @@ TEST(a_rank_that_dies_is_named_on_every_rank_and_to_the_launcher) {
 
 TEST(a_rank_that_says_what_it_cannot_ends_the_job_everywhere) {
   JobWithStranger job(4);
-  FramedChannel control(std::move(*job.stranger->control[0]), 3);
+  FramedChannel control(std::move(*job.stranger->parent), 3);
   Announce announce;
   announce.cached = {77};
   control.send(FrameKind::kAnnounce, encode(announce), Deadline::in(std::chrono::seconds(20)),
@@ -208,8 +208,8 @@ TEST(a_rank_that_says_what_it_cannot_ends_the_job_everywhere) {
 TEST(bytes_that_are_not_signed_end_the_job_everywhere) {
   JobWithStranger job(3);
   const std::vector<uint8_t> garbage(64, 0x5a);
-  job.stranger->control[0]->socket.send_all(garbage.data(), garbage.size(),
-                                            Deadline::in(std::chrono::seconds(20)), job.stop);
+  job.stranger->parent->socket.send_all(garbage.data(), garbage.size(),
+                                        Deadline::in(std::chrono::seconds(20)), job.stop);
   const std::vector<Error> errors = job.failures();
   CHECK(contains(errors[0].what(), "wrong header"));
   CHECK(errors[1].code() == ErrorCode::kRankLost);

@@ -23,6 +23,7 @@ struct JobOptions {
   bool shared_memory = true;
   std::chrono::nanoseconds heartbeat_timeout = std::chrono::seconds(20);
   LogLevel log_level = LogLevel::kError;
+  int control_fanout = 16;
 };
 
 inline RuntimeOptions runtime_options(const JobOptions& job, int rank, uint16_t port) {
@@ -34,6 +35,7 @@ inline RuntimeOptions runtime_options(const JobOptions& job, int rank, uint16_t 
   options.mesh.key = kJobKey;
   options.mesh.start_timeout = std::chrono::seconds(60);
   options.mesh.shared_memory = job.shared_memory;
+  options.mesh.control_fanout = job.control_fanout;
   options.mesh.arena_slot_bytes = size_t{4} << 20;
   options.setting = job.setting;
   options.heartbeat_timeout = job.heartbeat_timeout;
@@ -94,23 +96,41 @@ inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
 template <>
 inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
 
+// A submission of one tensor that may still be changed.
+struct Draft {
+  Request request;
+  const void* input = nullptr;
+  void* output = nullptr;
+
+  Submission done() const {
+    Submission submission;
+    submission.request = std::make_shared<const Request>(request);
+    if (!request.tensors.empty()) {
+      submission.memory = {{static_cast<const uint8_t*>(input), static_cast<uint8_t*>(output)}};
+    }
+    return submission;
+  }
+};
+
 template <typename T>
-Submission allreduce_of(const std::string& name, std::vector<T>& values,
-                        ReduceOp op = ReduceOp::kSum) {
-  Submission submission;
-  submission.request.name = name;
-  submission.request.reduce_op = op;
-  submission.request.dtype = kDTypeOf<T>;
-  submission.request.shape = {static_cast<int64_t>(values.size())};
-  submission.input = values.data();
-  submission.output = values.data();
-  return submission;
+Draft allreduce_of(const std::string& name, std::vector<T>& values, ReduceOp op = ReduceOp::kSum) {
+  Draft draft;
+  draft.request.name = name;
+  draft.request.reduce_op = op;
+  draft.request.tensors = {{kDTypeOf<T>, {static_cast<int64_t>(values.size())}}};
+  draft.input = values.data();
+  draft.output = values.data();
+  return draft;
 }
 
-inline Handle submit_one(Runtime& runtime, Submission submission) {
-  std::vector<Submission> one;
-  one.push_back(std::move(submission));
-  return runtime.submit(std::move(one))[0];
+inline std::vector<Handle> submit_all(Runtime& runtime, const std::vector<Draft>& drafts) {
+  std::vector<Submission> submissions;
+  for (const Draft& draft : drafts) submissions.push_back(draft.done());
+  return runtime.submit(std::move(submissions));
+}
+
+inline Handle submit_one(Runtime& runtime, const Draft& draft) {
+  return submit_all(runtime, {draft})[0];
 }
 
 // Waits for as long as a test may last.
@@ -125,12 +145,16 @@ void allreduce_now(Runtime& runtime, const std::string& name, std::vector<T>& va
   finish(runtime, submit_one(runtime, allreduce_of(name, values, op)));
 }
 
-inline Submission barrier_of(const std::string& name) {
-  Submission submission;
-  submission.request.op = OpType::kBarrier;
-  submission.request.name = name;
-  return submission;
+// An operation without tensors.
+inline Draft plain(OpType op, const std::string& name, std::vector<int64_t> splits = {}) {
+  Draft draft;
+  draft.request.op = op;
+  draft.request.name = name;
+  draft.request.splits = std::move(splits);
+  return draft;
 }
+
+inline Draft barrier_of(const std::string& name) { return plain(OpType::kBarrier, name); }
 
 // What waiting for the handle fails with.
 inline Error failure_of(Runtime& runtime, Handle handle) {

@@ -11,7 +11,11 @@ namespace {
 
 std::vector<Operation> named(const std::vector<std::string>& names) {
   std::vector<Operation> operations;
-  for (const std::string& name : names) operations.emplace_back().request.name = name;
+  for (const std::string& name : names) {
+    Request request;
+    request.name = name;
+    operations.emplace_back().request = std::make_shared<const Request>(std::move(request));
+  }
   return operations;
 }
 
@@ -25,7 +29,7 @@ TEST(a_group_is_added_as_a_whole_or_not_at_all) {
   CHECK_THROWS(ErrorCode::kDuplicateName, table.add(named({"b", "a"})));
   CHECK_THROWS(ErrorCode::kDuplicateName, table.add(named({"c", "d", "c"})));
   CHECK_EQ(table.take_new().size(), 1U);
-  CHECK(table.find("b") == nullptr);
+  CHECK(table.find({kWorldSet, "b"}) == nullptr);
   table.add(named({"b", "c"}));
   CHECK_EQ(table.take_new().size(), 2U);
 }
@@ -33,18 +37,18 @@ TEST(a_group_is_added_as_a_whole_or_not_at_all) {
 TEST(a_name_is_free_again_once_done) {
   OperationTable table;
   const Handle first = table.add(named({"a"}))[0];
-  table.complete(std::vector{table.find("a")});
+  table.complete(std::vector{table.find({kWorldSet, "a"})});
   const Handle second = table.add(named({"a"}))[0];
   CHECK(table.poll(first));
   CHECK(!table.poll(second));
   CHECK_THROWS(ErrorCode::kUsage, table.release(second));
-  CHECK(table.release(first)->request.name == "a");
+  CHECK(table.release(first)->request->name == "a");
 }
 
 TEST(a_failure_is_told_until_the_handle_is_released) {
   OperationTable table;
   const Handle handle = table.add(named({"a"}))[0];
-  table.fail("a", Error(ErrorCode::kMismatch, "no", -1, "a"));
+  table.fail({kWorldSet, "a"}, Error(ErrorCode::kMismatch, "no", -1, "a"));
   CHECK_THROWS(ErrorCode::kMismatch, table.poll(handle));
   CHECK_THROWS(ErrorCode::kMismatch, table.wait(handle, std::chrono::seconds(1), nothing));
   table.release(handle);
@@ -54,7 +58,7 @@ TEST(a_failure_is_told_until_the_handle_is_released) {
 TEST(closing_fails_what_is_pending_and_what_comes) {
   OperationTable table;
   const std::vector<Handle> handles = table.add(named({"a", "b"}));
-  table.complete(std::vector{table.find("a")});
+  table.complete(std::vector{table.find({kWorldSet, "a"})});
   table.close(Error(ErrorCode::kRankLost, "rank 1 is gone", 1));
   table.close(Error(ErrorCode::kShutdown, "too late to be the reason"));
   CHECK(table.poll(handles[0]));

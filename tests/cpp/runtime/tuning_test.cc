@@ -38,11 +38,11 @@ std::vector<Setting> various_settings() {
 std::vector<std::vector<float>> step(Runtime& runtime, int rank) {
   std::vector<std::vector<float>> values = {awkward(rank, 3), awkward(rank, 50'000),
                                             awkward(rank, 1), awkward(rank, 131'073)};
-  std::vector<Submission> group;
+  std::vector<Draft> group;
   for (size_t i = 0; i < values.size(); ++i) {
     group.push_back(allreduce_of("w" + std::to_string(i), values[i], ReduceOp::kAverage));
   }
-  for (const Handle handle : runtime.submit(std::move(group))) finish(runtime, handle);
+  for (const Handle handle : submit_all(runtime, group)) finish(runtime, handle);
   runtime.mark_step();
   return values;
 }

@@ -136,8 +136,8 @@ TEST(the_format_is_that_of_the_golden_file) {
       here.substr(0, here.find("tests/cpp/")) + "tests/golden/timeline/rank-0.hvt";
   const ScratchFile path("golden");
   const std::vector<std::string> names = {
-      "",       "grad.0", "say \"hi\"\n\\", "threshold", "{\"fusion_threshold_bytes\": 1048576}",
-      "barrier"};
+      "",        "grad.0", "say \"hi\"\n\\", "threshold", "{\"fusion_threshold_bytes\": 1048576}",
+      "barrier", "join"};
   {
     TraceFile file({.path = path.path(),
                     .metadata = "{\"rank\": 0, \"size\": 1, \"host\": \"alpha\", \"pid\": 42, "
@@ -175,6 +175,10 @@ TEST(the_format_is_that_of_the_golden_file) {
     record(EventKind::kBroadcast, 90, 95, 1, 2, 1, 16);
     record(EventKind::kAllgather, 96, 99, 1, 3, 2, 32);
     record(EventKind::kBarrier, 100, 101, 5, 4, 3, 0);
+    record(EventKind::kNegotiate, 101, 102, 2, 0, 4, negotiate_arg(true, 3));
+    record(EventKind::kAlltoall, 102, 104, 2, 0, 4, 64);
+    record(EventKind::kReducescatter, 104, 105, 1, 5, 5, 48);
+    record(EventKind::kJoin, 105, 107, 6, 6, 6, 0);
     record(EventKind::kStep, 5, 110, 0, 0, 0, 0);
     file.note_drops(2);
     file.finish(3);

@@ -43,7 +43,9 @@ T number_at(const std::string& data, size_t at) {
 
 inline std::vector<Record> records_in(const std::string& payload) {
   std::vector<Record> records(payload.size() / sizeof(Record));
-  std::memcpy(records.data(), payload.data(), records.size() * sizeof(Record));
+  if (!records.empty()) {
+    std::memcpy(records.data(), payload.data(), records.size() * sizeof(Record));
+  }
   return records;
 }
 

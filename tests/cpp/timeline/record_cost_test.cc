@@ -1,5 +1,8 @@
 // Prints what a record costs its producer; judges nothing, as that depends on the machine.
+#include <fcntl.h>
+
 #include <algorithm>
+#include <csignal>
 #include <vector>
 
 #include "base/clock.h"
@@ -61,4 +64,77 @@ TEST(cost_of_a_record_with_both_clock_readings) {
     CHECK_EQ(recorder.dropped(), 0u);
   }
   print_spread("recording, two clock readings included", costs);
+}
+
+// Whoever opens the file for writing waits until the lease is given up: to the writer, a disk that
+// has stalled.
+class Stall {
+ public:
+  explicit Stall(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT, 0644)) {
+    std::signal(SIGIO, SIG_IGN);  // the kernel's request to give it up
+    works_ = fcntl(fd_, F_SETLEASE, F_WRLCK) == 0;
+  }
+  ~Stall() { close(fd_); }
+  bool works() const { return works_; }
+  bool is_felt() const { return fcntl(fd_, F_GETLEASE) != F_WRLCK; }
+
+ private:
+  int fd_;
+  bool works_ = false;
+};
+
+static std::vector<uint64_t> time_records(Recorder::Lane& lane, uint32_t records) {
+  std::vector<uint64_t> costs(records);
+  for (uint32_t i = 0; i < records; ++i) {
+    const uint64_t begin = now_ns();
+    lane.record(EventKind::kAllreduce, begin, begin + i, 1, i, i / 10, 4096);
+    costs[i] = now_ns() - begin;
+  }
+  return costs;
+}
+
+static void print_percentiles(const char* what, std::vector<uint64_t> costs) {
+  std::sort(costs.begin(), costs.end());
+  const auto at = [&](double share) {
+    return static_cast<unsigned long>(costs[static_cast<size_t>(share * (costs.size() - 1.0))]);
+  };
+  std::printf(
+      "%s: p50 %lu ns, p99 %lu ns, p99.99 %lu ns, most %lu ns of %zu records, two clock "
+      "readings included\n",
+      what, at(0.5), at(0.99), at(0.9999), at(1), costs.size());
+}
+
+TEST(cost_of_a_record_while_the_disk_stalls) {
+  constexpr uint32_t kLane = 1 << 20;
+  const ScratchFile file("stall");
+  Recorder recorder;
+  Recorder::Lane& lane = recorder.add_lane();
+  recorder.intern("tensor");
+  recorder.start({.path = file.path(), .max_bytes = 400'000, .lane_records = kLane});
+  uint64_t recorded = 0;
+  {
+    const Stall stall(file.path() + ".1");
+    if (!stall.works()) {
+      std::printf("not measured: this file system has no leases\n");
+      return;
+    }
+    while (!stall.is_felt()) {
+      recorded += time_records(lane, 1000).size();
+      usleep(1000);
+    }
+    const std::vector<uint64_t> kept = time_records(lane, kLane / 2);
+    CHECK(recorder.dropped() == 0);
+    const std::vector<uint64_t> dropped = time_records(lane, 2 * kLane);
+    recorded += kept.size() + dropped.size();
+    CHECK(recorder.dropped() > kLane);
+    print_percentiles("disk stalled", kept);
+    print_percentiles("disk stalled, lane full", dropped);
+  }
+  recorder.stop();
+  CHECK_EQ(recorder.write_error(), "");
+  ReadSegment read = read_segment(file.path());
+  if (!read.ended) read = read_segment(file.path() + ".1");
+  CHECK(read.ended);
+  CHECK_EQ(read.dropped, recorder.dropped());
+  CHECK_EQ(read.end_records + read.dropped, recorded);
 }

@@ -177,6 +177,40 @@ TEST(more_silent_strangers_than_places_make_room) {
   check_works(door);
 }
 
+TEST(strangers_that_stop_half_way_make_room) {
+  Door door;
+  const StopSignal stop;
+  std::vector<Socket> strangers;
+  Hello hello{};
+  std::memcpy(hello.data(), "HVDT\1\2\0\0\2\0\0\0\1\0\0\0\7\0\0\0", 20);
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(connect_door(door));
+    strangers.back().send_all(hello.data(), i % 2 == 0 ? hello.size() : 1, soon(), stop);
+  }
+  check_works(door);
+}
+
+TEST(a_dialer_that_had_to_make_room_comes_again) {
+  Listener listener("127.0.0.1");
+  const StopSignal stop;
+  std::jthread server([&] {
+    for (int turned_away = 0; turned_away < 3; ++turned_away) {
+      wait_ready(listener.fd(), POLLIN, soon(), stop, "accept");
+      Socket socket = std::move(listener.try_accept().value());
+      Hello hello{};
+      if (turned_away > 0) socket.recv_all(hello.data(), hello.size(), soon(), stop);
+      if (turned_away > 1) socket.send_all(hello.data(), sizeof(Nonce), soon(), stop);
+    }
+    Acceptor acceptor(listener, kKey, 1, 7);
+    while (acceptor.advance().empty()) {
+      std::vector<pollfd> polls;
+      acceptor.add_to(polls);
+      poll(polls.data(), polls.size(), -1);
+    }
+  });
+  CHECK_EQ(dial("127.0.0.1", listener.port(), kGreeting, kKey, soon(), stop).peer, 1);
+}
+
 TEST(a_handshake_may_arrive_byte_by_byte) {
   Door door;
   Tap tap(door);

@@ -127,8 +127,12 @@ void check_traffic(std::vector<Mesh>& meshes) {
     threads.emplace_back([&] {
       greet_all(mesh, stop);
       if (!mesh.arena) return;
-      mesh.arena->post(1);
-      mesh.arena->await_all(1, soon(), stop, 0);
+      for (int peer = 0; peer < mesh.arena->local_size(); ++peer) {
+        if (peer != mesh.arena->local_rank()) mesh.arena->post(peer);
+      }
+      for (int peer = 0; peer < mesh.arena->local_size(); ++peer) {
+        if (peer != mesh.arena->local_rank()) mesh.arena->await(peer, {soon(), stop, 0});
+      }
     });
   }
 }
@@ -139,8 +143,13 @@ void check_channels(std::vector<Mesh>& meshes, std::vector<Channel>& jobs) {
     CHECK_EQ(jobs[i].peer, static_cast<int>(i));
     pass_byte(jobs[i], *meshes[i].job, stop);
     pass_byte(*meshes[i].job, jobs[i], stop);
+    for (Channel& child : meshes[i].children) {
+      Channel& parent = *meshes[static_cast<size_t>(child.peer)].parent;
+      CHECK_EQ(parent.peer, static_cast<int>(i));
+      pass_byte(child, parent, stop);
+    }
     if (i == 0) continue;
-    pass_byte(*meshes[0].control[i], *meshes[i].control[0], stop);
+    CHECK(meshes[i].parent.has_value());
     pass_byte(*meshes[i].health[0], *meshes[0].health[i], stop);
   }
 }
@@ -184,6 +193,41 @@ TEST(loopback_aliases_are_hosts_of_their_own) {
   CHECK_EQ(topology.local_rank, 1);
   CHECK_EQ(topology.cross_rank, 1);
   CHECK_EQ(topology.cross_size, 2);
+}
+
+TEST(links_between_hosts_have_as_many_streams_as_both_ends_want) {
+  std::vector<Mesh> meshes = form(4, [](MeshOptions& options) {
+    options.host = options.rank < 2 ? "a" : "b";
+    options.channels = options.rank == 3 ? 2 : 5;
+  });
+  check_traffic(meshes);
+}
+
+TEST(ranks_listen_on_the_address_that_was_chosen) {
+  Server server(2);
+  const StopSignal stop;
+  std::vector<std::future<Mesh>> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    MeshOptions options = server.options(rank, 2, "127.0.0.2");
+    options.bind_address = "127.0.0." + std::to_string(7 + rank);
+    ranks.push_back(start(options, stop));
+  }
+  for (std::future<Mesh>& rank : ranks) rank.get();
+  server.channels();
+  CHECK_EQ(server.members()[0].address, "127.0.0.7");
+  CHECK_EQ(server.members()[1].address, "127.0.0.8");
+}
+
+TEST(no_rank_listens_on_every_interface) {
+  Server server(1);
+  const StopSignal stop;
+  for (const char* everywhere : {"0.0.0.0", "::"}) {
+    MeshOptions options = server.options(0, 1, "a");
+    options.bind_address = everywhere;
+    CHECK_THROWS(ErrorCode::kUsage, connect_mesh(options, stop));
+  }
+  server.stop();
+  CHECK_THROWS(ErrorCode::kShutdown, server.channels());
 }
 
 TEST(local_rank_zero_decides_the_size_of_the_arena) {

@@ -36,7 +36,7 @@ MeshOptions options_of(int rank, uint16_t port, bool shared_memory) {
   Mesh mesh = connect_mesh(options_of(1, port, shared_memory), stop);
   if (mesh.arena) {
     *mesh.arena->slot(1, 0) = 8;
-    mesh.arena->post(1);
+    mesh.arena->post(0);
   }
   const int sent = 7;
   int answer = 0;
@@ -57,7 +57,8 @@ void lose_rank_one(bool shared_memory) {
   Mesh mesh = connect_mesh(options_of(0, listener.port(), shared_memory), stop);
   CHECK_EQ(mesh.arena != nullptr, shared_memory);
   if (mesh.arena) {
-    mesh.arena->await(1, 1, soon(), stop, 0);
+    mesh.arena->post(1);
+    mesh.arena->await(1, {soon(), stop, 0});
     CHECK_EQ(int{*mesh.arena->slot(1, 0)}, 8);
   }
   int value = 0;

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "wire/frame.h"
 #include "wire/message.h"
+#include "wire/report.h"
 
 namespace hvdtune::testing {
 
@@ -37,7 +38,12 @@ inline bool survives_decoders(Bytes bytes) {
   return is_read_or_refused(announce) && is_read_or_refused(cycle) && is_read_or_refused(frames) &&
          is_read_or_refused([&] { decode_step_report(bytes); }) &&
          is_read_or_refused([&] { decode_notice(bytes); }) &&
-         is_read_or_refused([&] { decode_proposal(bytes); });
+         is_read_or_refused([&] { decode_proposal(bytes); }) &&
+         is_read_or_refused([&] { decode_introduction(bytes); }) &&
+         is_read_or_refused([&] { decode_pulse(bytes); }) &&
+         is_read_or_refused([&] { decode_look(bytes); }) &&
+         is_read_or_refused([&] { decode_sighting(bytes); }) &&
+         is_read_or_refused([&] { decode_report(encode(decode_report(bytes))); });
 }
 
 }  // namespace hvdtune::testing

@@ -1,5 +1,6 @@
 #include "wire/message.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -31,8 +32,7 @@ std::vector<uint8_t> with_count(std::vector<uint8_t> bytes, size_t at, uint32_t 
 
 bool same(const Response& a, const Response& b) {
   return a.request == b.request && a.first_dims == b.first_dims && a.error == b.error &&
-         a.cache_id == b.cache_id && a.compact == b.compact && a.last_rank == b.last_rank &&
-         a.late_ns == b.late_ns;
+         a.cache_id == b.cache_id && a.compact == b.compact;
 }
 
 }  // namespace
@@ -42,10 +42,20 @@ TEST(an_announcement_survives_the_wire) {
   const Announce got = decode_announce(encode(sent));
   CHECK_EQ(got.adopted_version, sent.adopted_version);
   CHECK_EQ(got.cycles_seen, sent.cycles_seen);
-  CHECK(got.waiting && !got.leaving);
+  CHECK_EQ(got.cycles_applied, sent.cycles_applied);
+  CHECK(got.waiting);
+  CHECK(got.leaving == sent.leaving);
   CHECK(got.cached == sent.cached);
-  CHECK(got.requests == sent.requests);
+  CHECK_EQ(got.partly.size(), 1U);
+  CHECK_EQ(got.partly[0].id, 7U);
+  CHECK(got.partly[0].ranks == std::vector<int32_t>({0, 3}));
+  CHECK_EQ(got.requests.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(got.requests[i].request == sent.requests[i].request);
+    CHECK(got.requests[i].ranks == sent.requests[i].ranks);
+  }
   CHECK_EQ(got.steps.size(), 2U);
+  CHECK_EQ(got.steps[1].rank, 2);
   CHECK_EQ(got.steps[1].duration_ns, sent.steps[1].duration_ns);
 }
 
@@ -94,7 +104,7 @@ TEST(a_message_of_the_wrong_length_is_refused) {
 
 TEST(a_count_that_cannot_follow_is_refused_before_memory_is_taken) {
   const std::vector<uint8_t> announce = encode(Announce{});
-  for (const size_t at : {13, 17, 21}) {  // cached, requests, steps
+  for (const size_t at : {21, 26, 30, 34, 38}) {  // leaving, cached, partly, requests, steps
     for (const uint32_t count : {1U, 0x7fffffffU, 0xffffffffU}) {
       CHECK_THROWS(ErrorCode::kInternal, decode_announce(with_count(announce, at, count)));
     }
@@ -107,13 +117,24 @@ TEST(a_count_that_cannot_follow_is_refused_before_memory_is_taken) {
 
 TEST(enumerators_out_of_range_are_refused) {
   Announce announce;
-  announce.requests = {sample_request("t")};
+  announce.requests = {{sample_request("t"), {0}}};
   const std::vector<uint8_t> good = encode(announce);
-  for (const size_t at : {21, 22, 23}) {  // op, reduce_op, dtype
+  for (const size_t at : {38, 39, 73}) {  // op, reduce_op, the first dtype
     std::vector<uint8_t> bad = good;
     bad[at] = 200;
     CHECK_THROWS(ErrorCode::kInternal, decode_announce(bad));
   }
+}
+
+// Encoding would take the last for the largest.
+TEST(cache_numbers_out_of_order_are_refused) {
+  std::vector<uint8_t> bytes = encode(sample_announce());
+  const std::vector<uint8_t> pair = {2, 0, 0, 0, 1, 0, 0, 0, 0x70, 0x11, 1, 0};
+  const auto list = std::ranges::search(bytes, pair);
+  CHECK_EQ(list.size(), pair.size());
+  list[8] = 1;
+  list[9] = list[10] = 0;
+  CHECK_THROWS(ErrorCode::kInternal, decode_announce(bytes));
 }
 
 TEST(shapes_that_no_memory_could_hold_are_refused) {
@@ -122,8 +143,8 @@ TEST(shapes_that_no_memory_could_hold_are_refused) {
   for (const auto& shape : impossible) {
     CHECK(!is_countable(shape));
     Announce announce;
-    announce.requests = {sample_request("t")};
-    announce.requests[0].shape = shape;
+    announce.requests = {{sample_request("t"), {0}}};
+    announce.requests[0].request.tensors[0].shape = shape;
     CHECK_THROWS(ErrorCode::kInternal, decode_announce(encode(announce)));
   }
   CHECK(is_countable({}));
@@ -133,9 +154,9 @@ TEST(shapes_that_no_memory_could_hold_are_refused) {
 
 TEST(an_allgather_without_dimensions_is_refused) {
   Announce announce;
-  announce.requests = {sample_request("t")};
-  announce.requests[0].op = OpType::kAllgather;
-  announce.requests[0].shape = {};
+  announce.requests = {{sample_request("t"), {0}}};
+  announce.requests[0].request.op = OpType::kAllgather;
+  announce.requests[0].request.tensors[0].shape = {};
   CHECK_THROWS(ErrorCode::kInternal, decode_announce(encode(announce)));
 }
 

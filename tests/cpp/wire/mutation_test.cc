@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::vector<uint8_t>> valid_inputs() {
   Announce all_small;
-  for (int i = 0; i < 8; ++i) all_small.requests.push_back(sample_request("t"));
+  for (int i = 0; i < 8; ++i) all_small.requests.push_back({sample_request("t"), {i}});
   FrameEncoder encoder(Key{}, 1);
   std::vector<uint8_t> frames = encoder.encode(FrameKind::kCycle, encode(sample_cycle()));
   const std::vector<uint8_t> second = encoder.encode(FrameKind::kPing, {});
@@ -23,6 +23,7 @@ std::vector<std::vector<uint8_t>> valid_inputs() {
           encode(Notice{1, "why"}),
           encode(StepReport{1, 2, 3, {4, 5}}),
           encode(Proposal{}),
+          encode(sample_report()),
           frames};
 }
 

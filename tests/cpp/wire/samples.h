@@ -4,6 +4,7 @@
 #include <string>
 
 #include "wire/message.h"
+#include "wire/report.h"
 
 namespace hvdtune::testing {
 
@@ -11,12 +12,13 @@ inline Request sample_request(const std::string& name) {
   Request request;
   request.op = OpType::kAllreduce;
   request.reduce_op = ReduceOp::kAverage;
-  request.dtype = DType::kBfloat16;
   request.root = 3;
   request.prescale = 0.25;
   request.postscale = 4.0;
   request.name = name;
-  request.shape = {5, 0, 7};
+  request.process_set = 2;
+  request.tensors = {{DType::kBfloat16, {5, 0, 7}}, {DType::kBool, {}}};
+  request.splits = {3, 2};
   return request;
 }
 
@@ -24,10 +26,13 @@ inline Announce sample_announce() {
   Announce announce;
   announce.adopted_version = 4;
   announce.cycles_seen = 1234567890123;
+  announce.cycles_applied = 1234567890124;
   announce.waiting = true;
   announce.cached = {1, 70000};
-  announce.requests = {sample_request("layer.weight"), sample_request("")};
-  announce.steps = {{8, 1'000'000}, {9, 2'000'000}};
+  announce.leaving = {6};
+  announce.partly = {{7, {0, 3}}};
+  announce.requests = {{sample_request("layer.weight"), {1, 2}}, {sample_request(""), {4}}};
+  announce.steps = {{1, 8, 1'000'000}, {2, 9, 2'000'000}};
   return announce;
 }
 
@@ -43,14 +48,20 @@ inline Cycle sample_cycle() {
   cycle.responses[0].cache_id = 17;
   cycle.responses[1].compact = true;
   cycle.responses[1].cache_id = 16;
-  cycle.responses[1].last_rank = 2;
-  cycle.responses[1].late_ns = 55;
   cycle.responses[2].request = sample_request("b");
   cycle.responses[2].error = "the ranks disagree";
   cycle.buckets = {{2, CutReason::kThreshold}, {1, CutReason::kAlone}};
   cycle.evicted = {5};
   cycle.departed = {1};
   return cycle;
+}
+
+inline Report sample_report() {
+  return {7,
+          2,
+          "  File \"train.py\", line 3 in step\n",
+          1,
+          {{0, false, 5, "x", "allreduce"}, {3, true, 6, "join", "join"}}};
 }
 
 }  // namespace hvdtune::testing

@@ -27,6 +27,14 @@ std::vector<Arena> make_arenas(int ranks) {
 
 Deadline soon() { return Deadline::in(std::chrono::seconds(50)); }
 
+std::vector<int> peers_of(const Arena& arena) {
+  std::vector<int> peers;
+  for (int i = 0; i < arena.local_size(); ++i) {
+    if (i != arena.local_rank()) peers.push_back(i);
+  }
+  return peers;
+}
+
 // In each round every rank writes the round into its slot and, past the barrier, finds it in all.
 void meet(std::vector<Arena>& arenas, uint64_t rounds, int spins) {
   const StopSignal stop;
@@ -36,8 +44,8 @@ void meet(std::vector<Arena>& arenas, uint64_t rounds, int spins) {
       for (uint64_t round = 1; round <= rounds; ++round) {
         const int parity = static_cast<int>(round % 2);
         *reinterpret_cast<uint64_t*>(arena.slot(arena.local_rank(), parity)) = round;
-        arena.post(round);
-        arena.await_all(round, soon(), stop, spins);
+        for (const int peer : peers_of(arena)) arena.post(peer);
+        for (const int peer : peers_of(arena)) arena.await(peer, {soon(), stop, spins});
         for (int i = 0; i < arena.local_size(); ++i) {
           CHECK_EQ(*reinterpret_cast<uint64_t*>(arena.slot(i, parity)), round);
         }
@@ -68,7 +76,7 @@ TEST(slots_and_results_do_not_overlap) {
   std::vector<uint8_t*> areas;
   for (const int parity : {0, 1}) {
     for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].slot(i, parity));
-    areas.push_back(arenas[0].result(parity));
+    for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].result(i, parity));
   }
   uint8_t mark = 1;
   for (uint8_t* area : areas) std::fill_n(area, kSlotBytes, mark++);
@@ -76,11 +84,31 @@ TEST(slots_and_results_do_not_overlap) {
   for (const uint8_t* area : areas) {
     CHECK_EQ(std::accumulate(area, area + kSlotBytes, size_t{0}), kSlotBytes * mark++);
   }
-  arenas[0].post(1);
   const StopSignal stop;
-  arenas[1].await(0, 1, soon(), stop, 0);
-  CHECK_EQ(arenas[1].result(1)[kSlotBytes - 1], arenas[0].result(1)[kSlotBytes - 1]);
+  arenas[0].post(1);
+  arenas[1].post(0);
+  arenas[1].await(0, {soon(), stop, 0});
+  CHECK_EQ(arenas[1].result(0, 1)[kSlotBytes - 1], arenas[0].result(0, 1)[kSlotBytes - 1]);
   CHECK_EQ(arenas[2].slot_bytes(), kSlotBytes);
+}
+
+// Local ranks 0 and 1 meet; then 0 meets 2 with the same memory, which 1 may still be reading.
+TEST(memory_is_not_reused_before_its_last_readers_have_left) {
+  std::vector<Arena> arenas = make_arenas(3);
+  const StopSignal stop;
+  const int one = 1;
+  const int two = 2;
+  const uint64_t first = arenas[0].new_party();
+  const uint64_t second = arenas[0].new_party();
+  arenas[0].enter(first, {&one, 1}, {soon(), stop, 0});
+  arenas[0].post(1);
+  arenas[1].post(0);
+  arenas[0].await(1, {soon(), stop, 0});
+  arenas[0].enter(first, {&one, 1}, {soon(), stop, 0});  // no reason to wait within a party
+  const Deadline moment = Deadline::in(std::chrono::milliseconds(30));
+  CHECK_THROWS(ErrorCode::kTimeout, arenas[0].enter(second, {&two, 1}, {moment, stop, 0}));
+  arenas[1].leave(0);
+  arenas[0].enter(second, {&two, 1}, {soon(), stop, 0});
 }
 
 TEST(a_raised_stop_signal_ends_the_wait) {
@@ -90,14 +118,16 @@ TEST(a_raised_stop_signal_ends_the_wait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     stop.raise();
   });
-  CHECK_THROWS(ErrorCode::kShutdown, arenas[0].await(1, 1, soon(), stop, 0));
+  arenas[0].post(1);
+  CHECK_THROWS(ErrorCode::kShutdown, arenas[0].await(1, {soon(), stop, 0}));
 }
 
 TEST(a_deadline_names_the_rank_that_is_behind) {
   std::vector<Arena> arenas = make_arenas(2);
   const StopSignal stop;
   try {
-    arenas[0].await_all(1, Deadline::in(std::chrono::milliseconds(30)), stop, 0);
+    arenas[0].post(1);
+    arenas[0].await(1, {Deadline::in(std::chrono::milliseconds(30)), stop, 0});
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kTimeout);

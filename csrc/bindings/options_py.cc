@@ -1,0 +1,40 @@
+#include "bindings/options_py.h"
+
+#include <cstring>
+
+namespace py = pybind11;
+
+namespace hvdtune::bindings {
+namespace {
+
+Key to_key(const std::string& bytes) {
+  Key key{};
+  if (bytes.size() != key.size()) {
+    throw Error(ErrorCode::kUsage,
+                "the job key must have 32 bytes, not " + std::to_string(bytes.size()));
+  }
+  std::memcpy(key.data(), bytes.data(), key.size());
+  return key;
+}
+
+}  // namespace
+
+MeshOptions to_mesh_options(const py::dict& given) {
+  MeshOptions options;
+  options.rank = take(given, "rank", 0);
+  options.size = take(given, "size", 1);
+  options.host = take<std::string>(given, "host", "localhost");
+  options.bind_address = take<std::string>(given, "bind_address", "");
+  options.store_address = take<std::string>(given, "store_address", "127.0.0.1");
+  options.store_port = static_cast<uint16_t>(take(given, "store_port", 0));
+  options.generation = static_cast<uint32_t>(take(given, "generation", 0));
+  options.start_timeout = seconds(take(given, "start_timeout_s", 30.0));
+  options.shared_memory = take(given, "shared_memory", true);
+  options.control_fanout = take(given, "control_fanout", options.control_fanout);
+  // Each slot holds one chunk.
+  options.arena_slot_bytes = static_cast<size_t>(find_knob("chunk_bytes")->high);
+  if (given.contains("key")) options.key = to_key(py::cast<py::bytes>(given["key"]));
+  return options;
+}
+
+}  // namespace hvdtune::bindings

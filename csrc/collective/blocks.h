@@ -1,0 +1,39 @@
+// One block of bytes for each rank, one after the other.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+namespace hvdtune {
+
+// For blocks that may be empty, and so be nowhere.
+inline void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+template <typename Byte>
+class Blocks {
+ public:
+  Blocks(Byte* memory, std::span<const size_t> bytes) : bytes_(bytes) {
+    for (const size_t block : bytes) {
+      begins_.push_back(memory);
+      memory += block;
+    }
+  }
+  Byte* at(int rank) const { return begins_[static_cast<size_t>(rank)]; }
+  size_t bytes(int rank) const { return bytes_[static_cast<size_t>(rank)]; }
+  size_t longest() const { return *std::ranges::max_element(bytes_); }
+  // How much of [begin, begin + step) a rank's block has.
+  size_t part(int rank, size_t begin, size_t step) const {
+    return std::min(step, bytes(rank) - std::min(bytes(rank), begin));
+  }
+
+ private:
+  std::span<const size_t> bytes_;
+  std::vector<Byte*> begins_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,53 @@
+// The part of an allreduce between the ranks that have the same place on every host: each holds its
+// host's partial result of a share of the chunk.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/flow.h"
+#include "collective/pipeline.h"
+#include "collective/reduce.h"
+#include "collective/share.h"
+
+namespace hvdtune {
+
+// Each sends every other its part of the share as accumulators, combines what it gets in host order
+// and sends the result to all: (h-1)/h of the share each way, first in wide bytes. Chunks are known
+// by their index; up to `places` may be under way. Uses scratch areas `area` and `area` + 1.
+//
+// REQUIRES: every host has the same number of ranks.
+class CrossHosts {
+ public:
+  // `largest` is the size of the largest share, in elements.
+  CrossHosts(Group& group, Flow& flow, const Reduction& reduction, size_t largest, size_t places,
+             size_t area);
+
+  // Where the partial result of a share goes; waits until the memory is free.
+  uint8_t* partial(size_t chunk);
+  void send_partials(size_t chunk, size_t count);
+  // Awaits the partials of a share of `count` elements; its result goes to `out`: this rank's part
+  // at once, the others as they come.
+  void combine(size_t chunk, size_t count, uint8_t* out);
+  void await_result(size_t chunk) { flow_.await_received(results_[chunk % results_.size()]); }
+
+ private:
+  Share part(size_t count, size_t host) const {
+    return share_of(count, static_cast<int>(ranks_.size()), static_cast<int>(host), element_);
+  }
+
+  Group& group_;
+  Flow& flow_;
+  const Reduction& reduction_;
+  std::vector<int> ranks_;  // by host
+  size_t here_;
+  size_t element_;
+  size_t wide_;
+  Ring partials_;
+  Ring received_;
+  size_t received_bytes_;  // from one host
+  std::vector<Flow::Batch> results_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,19 @@
+// What a rank without data of its own contributes to a reduction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/reduce_op.h"
+
+namespace hvdtune {
+
+// Fills `out` with `count` elements that change no result: 0 for sum, average and Adasum, 1 for
+// product, the largest and the lowest value (infinities of floating types) for min and max.
+//
+// They are neutral before scaling: a prescale other than 1 makes them something else for product,
+// and a negative one for min and max.
+void fill_neutral(DType dtype, ReduceOp op, uint8_t* out, size_t count);
+
+}  // namespace hvdtune

@@ -1,0 +1,71 @@
+// What the ranks of a host show each other of their payloads, so that each can read and write the
+// others' where they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collective/payload.h"
+#include "transport/shm/peer_memory.h"
+#include "transport/shm/pool.h"
+
+namespace hvdtune {
+
+enum class Where : uint32_t {
+  kPacked,   // in the slot, behind the header; the result is taken from the arena
+  kMapped,   // in the rank's pool
+  kPrivate,  // anywhere in its process
+};
+
+// Shown at the start of a slot: the header; then the packed payload, or the segments and pieces.
+struct ShownHeader {
+  uint64_t bytes;
+  Where where;
+  uint32_t reaches_all;  // the rank may read and write the memory of all others
+  uint32_t segments;
+  uint32_t pieces;
+};
+inline constexpr size_t kShownHeaderBytes = 64;
+
+// Writes all but reaches_all. The payload is packed if it has at most `pack_bytes` and is not in
+// the pool. REQUIRES: pack_bytes + kShownHeaderBytes <= slot_bytes. False when the pieces are too
+// many for the slot.
+bool show(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
+          size_t slot_bytes);
+
+// A payload as the ranks of the host reach it: this rank's own, or what a peer has shown.
+class ShownPayload {
+ public:
+  explicit ShownPayload(const Payload& own);
+  // Throws Error(kInternal) naming the rank when it shows a payload of another size.
+  ShownPayload(const uint8_t* slot, size_t bytes, PeerMemory& memory);
+
+  Where where() const { return where_; }
+  // Bytes [offset, offset + bytes) of the input: where they are, or a copy in `scratch`.
+  const uint8_t* input(size_t offset, size_t bytes, uint8_t* scratch) const;
+  // These bytes of the output, if they can be written as one run; null otherwise.
+  uint8_t* output(size_t offset, size_t bytes) const;
+  // Writes these bytes of the output.
+  void deliver(size_t offset, size_t bytes, const uint8_t* from) const;
+
+ private:
+  // Addresses are the peer's while private, ours otherwise.
+  struct View {
+    uint64_t input;
+    uint64_t output;
+    size_t begin;
+    size_t bytes;
+  };
+  bool map(std::span<View> views, const uint8_t* segments, size_t count);
+  size_t find(size_t offset) const;
+  template <typename Visit>
+  void each(size_t offset, size_t bytes, Visit visit) const;
+
+  Where where_;
+  std::vector<View> views_;
+  PeerMemory* memory_ = nullptr;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,21 @@
+// A look at another process of this host, and at the far end of a connection, from outside.
+#pragma once
+
+#include <cstdint>
+
+#include "wire/report.h"
+
+namespace hvdtune {
+
+// This process, as others are to know it.
+Introduction introduce_self();
+
+// What the kernel says about a process of this host. kUnknown when `who` cannot be seen from here:
+// it did not introduce itself, or lives in another pid namespace.
+Sight look_at_process(const Introduction& who, const Introduction& self);
+
+// Whether the host at the far end has left data unacknowledged for this long, which one whose
+// process is merely stopped does not.
+bool is_unacknowledged(int fd, uint64_t for_ns);
+
+}  // namespace hvdtune

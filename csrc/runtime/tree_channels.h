@@ -1,0 +1,62 @@
+// This rank's connections in the negotiation tree.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/framed_channel.h"
+#include "transport/mesh.h"
+
+namespace hvdtune {
+
+// Messages of negotiation that crossed this rank's connections, and their payloads' bytes.
+struct ControlTraffic {
+  uint64_t messages_sent = 0;
+  uint64_t messages_received = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+};
+
+// Thread rule: the cycle thread.
+class TreeChannels {
+ public:
+  // Called for each frame with the branch it came from: 0 for the parent's, i for child i's.
+  using Take = std::function<void(size_t branch, const Frame& frame)>;
+
+  // Takes the mesh's connections.
+  explicit TreeChannels(Mesh& mesh);
+
+  bool is_root() const { return !parent_; }
+  int parent() const { return parent_ ? parent_->peer() : -1; }
+  int child(size_t branch) const { return children_[branch - 1].peer(); }
+  size_t branches() const { return 1 + children_.size(); }
+
+  // Never waits: rank 0 may be waiting for this rank to take a long cycle.
+  void send_up(const std::vector<uint8_t>& announce);
+  // Waits until the kernel has it for every child that has not departed.
+  void send_down(Bytes cycle, const StopSignal& stop);
+  // Hands over what has arrived, in order. Throws Error(kRankLost) for a neighbour that is gone.
+  void receive(const Take& take);
+  // Nothing more is to be had from this rank.
+  void depart(int rank);
+  // Nothing reaches rank 0 any more.
+  bool is_cut_off() const { return parent_ && departed(parent_->peer()); }
+
+  void add_to(std::vector<pollfd>& polls) const;
+  const ControlTraffic& traffic() const { return traffic_; }
+
+ private:
+  void receive_from(size_t branch, FramedChannel& channel, const Take& take);
+  bool departed(int rank) const;
+
+  std::optional<FramedChannel> parent_;
+  std::vector<FramedChannel> children_;
+  std::vector<int> departed_;
+  ControlTraffic traffic_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,59 @@
+// The memory of another rank of this host, without its help: segments of its pool are mapped,
+// anything else is copied by the kernel (process_vm_readv), once instead of twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/shm/segment.h"
+
+namespace hvdtune {
+
+// How a rank's process is found, and a value to tell it by.
+struct ProcessCard {
+  int32_t pid = 0;
+  uint64_t address = 0;  // of the cookie in that process
+  std::array<uint8_t, 16> cookie{};
+};
+
+// Addresses are the peer's. Thread rule: the cycle thread.
+class PeerMemory {
+ public:
+  struct Range {
+    uint64_t address;
+    size_t bytes;
+  };
+
+  PeerMemory(const ProcessCard& card, int rank) : card_(card), rank_(rank) {}
+  int rank() const { return rank_; }
+
+  // Whether read() and write() are allowed; they can be forbidden by seccomp, yama, or because the
+  // peer runs as somebody else. Tried once. REQUIRES: the peer's process still has its card.
+  bool reachable();
+  // `from` or `to` have `bytes` bytes together. Throw Error(kRankLost) naming the rank when the
+  // peer, or this part of its memory, is gone.
+  void read(std::span<const Range> from, uint8_t* to) const;
+  void write(const uint8_t* from, std::span<const Range> to) const;
+
+  // Where the segment of the peer's pool begins here; null if it cannot be mapped. It stays mapped
+  // as long as this lives.
+  uint8_t* mapped(const SegmentOffer& offer);
+
+ private:
+  struct Mapping {
+    SegmentOffer offer;
+    std::optional<Segment> segment;
+  };
+
+  ProcessCard card_;
+  int rank_;
+  std::optional<bool> reachable_;
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace hvdtune

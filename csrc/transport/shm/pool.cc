@@ -1,0 +1,76 @@
+#include "transport/shm/pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace hvdtune {
+namespace {
+
+constexpr size_t kPage = 4096;
+// A segment costs a descriptor, and its pages only once they are touched.
+constexpr size_t kSegmentBytes = size_t{256} << 20;
+
+size_t whole_pages(size_t bytes) {
+  return std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+}
+
+}  // namespace
+
+std::unique_ptr<Pool::Block> Pool::allocate(size_t bytes) {
+  const size_t needed = whole_pages(bytes);
+  uint8_t* data = nullptr;
+  size_t index = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [&](const auto& hole) { return hole.second >= needed; };
+    for (index = 0; index < areas_.size(); ++index) {
+      if (std::ranges::any_of(areas_[index].free, fits)) break;
+    }
+    Area& area = index < areas_.size() ? areas_[index] : add_area(needed);
+    const auto hole = std::ranges::find_if(area.free, fits);
+    data = area.segment.data() + hole->first;
+    if (hole->second > needed) area.free.emplace(hole->first + needed, hole->second - needed);
+    area.free.erase(hole);
+  }
+  // A page fault within an operation would cost more than the operation.
+  for (size_t at = 0; at < needed; at += kPage) {
+    auto* byte = static_cast<volatile uint8_t*>(data + at);
+    *byte = *byte;
+  }
+  return std::unique_ptr<Block>(new Block(shared_from_this(), index, data, bytes));
+}
+
+Pool::Area& Pool::add_area(size_t bytes) {
+  Segment segment = Segment::create(std::max(kSegmentBytes, kPage + bytes));
+  madvise(segment.data(), segment.bytes(), MADV_HUGEPAGE);
+  const size_t usable = (segment.bytes() - kPage) / kPage * kPage;
+  areas_.push_back({std::move(segment), {{kPage, usable}}});
+  return areas_.back();
+}
+
+void Pool::release(const Block& block) {
+  const std::lock_guard lock(mutex_);
+  Area& area = areas_[block.segment_];
+  const auto offset = static_cast<size_t>(block.data() - area.segment.data());
+  auto hole = area.free.emplace(offset, whole_pages(block.bytes())).first;
+  const auto next = std::next(hole);
+  if (next != area.free.end() && hole->first + hole->second == next->first) {
+    hole->second += next->second;
+    area.free.erase(next);
+  }
+  if (hole == area.free.begin()) return;
+  const auto previous = std::prev(hole);
+  if (previous->first + previous->second != hole->first) return;
+  previous->second += hole->second;
+  area.free.erase(hole);
+}
+
+std::vector<Pool::Range> Pool::ranges() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> ranges;
+  for (const Area& area : areas_) ranges.push_back({area.segment.data(), area.segment.offer()});
+  return ranges;
+}
+
+}  // namespace hvdtune

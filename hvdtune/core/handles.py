@@ -1,0 +1,131 @@
+"""Operations in flight of this process: started, polled, waited for, once for every framework."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtune.core import runtime
+from hvdtune.errors import CollectiveError, UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+WAIT_SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
+
+
+@dataclass(frozen=True)
+class _Pending:
+    native: _native.Runtime  # the one it was submitted to
+    handle: int
+    keep_alive: tuple[object, ...]
+    finish: Callable[[_native.Operation], Any]
+
+
+_lock = threading.Lock()  # guards the names and _pending
+_pending: dict[int, _Pending] = {}
+_next_handle = itertools.count(1)
+_next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
+
+
+def named(kind: str, name: str | None, process_set: int) -> str:
+    """`kind.name`; what has no name is numbered in call order, each process set by itself."""
+    if name:
+        return f"{kind}.{name}"
+    with _lock:
+        return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"
+
+
+def restart_names(process_set: int) -> None:
+    """Numbers what has no name from 0 again; when all ranks of the set do so at once."""
+    with _lock:
+        _next_name.pop((runtime.generation(), process_set), None)
+
+
+def start(
+    request: _native.Request,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    keep_alive: Iterable[object],
+    finish: Callable[[_native.Operation], Any],
+) -> int:
+    """Submits one request on the memory at these addresses, which `keep_alive` must own.
+
+    Returns:
+        A handle, of which `synchronize` returns what `finish` makes of the done operation.
+
+    Raises:
+        UsageError, DuplicateNameError, CollectiveError: see hvdtune.core.collectives.
+    """
+    native = runtime.native()
+    (submitted,) = native.submit([request], inputs, outputs)
+    with _lock:
+        handle = next(_next_handle)
+        _pending[handle] = _Pending(native, submitted, tuple(keep_alive), finish)
+    return handle
+
+
+def poll(handle: int) -> bool:
+    """Whether `synchronize(handle)` would return, or raise, at once."""
+    pending = _find(handle)
+    try:
+        return pending.native.poll(pending.handle)
+    except CollectiveError:
+        return True
+
+
+def synchronize(handle: int) -> Any:
+    """Waits until the operation is done and returns its result; the handle ends.
+
+    Raises:
+        UsageError: the handle is unknown or was synchronized before.
+        CollectiveError: the operation failed, see hvdtune.core.collectives.
+    """
+    pending = _find(handle)
+    failure: CollectiveError | None = None
+    try:
+        while not pending.native.wait(pending.handle, WAIT_SLICE_S):
+            pass
+    except CollectiveError as error:
+        failure = error
+    operation = pending.native.release(pending.handle)
+    with _lock:
+        _pending.pop(handle, None)
+    if failure is not None:
+        raise failure
+    return pending.finish(operation)
+
+
+def wait_all(native: _native.Runtime, handles: Sequence[int]) -> None:
+    """Returns when all of these native handles are done and released.
+
+    Raises:
+        CollectiveError: the first failure, when all have ended.
+    """
+    failure: CollectiveError | None = None
+    try:
+        while not native.wait_all(handles, WAIT_SLICE_S):
+            pass
+    except CollectiveError as error:
+        failure = error
+    for handle in handles:
+        try:
+            while failure is not None and not native.wait(handle, WAIT_SLICE_S):
+                pass
+        except CollectiveError:
+            pass  # the first one is told
+        native.release(handle)
+    if failure is not None:
+        raise failure
+
+
+def _find(handle: int) -> _Pending:
+    with _lock:
+        pending = _pending.get(handle)
+    if pending is None:
+        raise UsageError(f"handle {handle} is unknown, or was synchronized before")
+    return pending

@@ -1,0 +1,43 @@
+"""The main thread's Python stack for the core, which cannot take Python's lock to ask for it.
+
+The core sends a signal to the main thread; faulthandler's handler, which is C, writes the stack to
+a file in memory, whatever the thread is doing and whoever holds the lock. As with any signal, a
+system call may return early; Python's own start again.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+# Real-time signals are nobody's by convention; from the top, because libraries take the first ones.
+CANDIDATES: Final = range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1)
+
+
+@dataclass(frozen=True)
+class StackSource:
+    """What the core needs to ask: `signal` makes the main thread write its stack to `fd`."""
+
+    signal: int
+    fd: int
+
+    def close(self) -> None:
+        """Gives signal and file back. Nobody may ask any more."""
+        faulthandler.unregister(self.signal)
+        os.close(self.fd)
+
+
+def open_stack_source() -> StackSource | None:
+    """None where no signal is free or no file in memory can be made."""
+    number = next((n for n in CANDIDATES if signal.getsignal(n) == signal.SIG_DFL), None)
+    if number is None or not hasattr(os, "memfd_create"):
+        return None
+    try:
+        fd = os.memfd_create("hvdtune-stack", os.MFD_CLOEXEC)
+    except OSError:
+        return None  # hvdtune works without stacks
+    faulthandler.register(number, file=fd, all_threads=False, chain=False)
+    return StackSource(number, fd)

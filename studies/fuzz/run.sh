@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# run.sh BUILD_FOLDER SECONDS: builds the fuzz targets and runs each for so long, two at a time. What
+# they find is kept in BUILD_FOLDER/corpus, and an input that fails in BUILD_FOLDER.
+set -euo pipefail
+build=$1 seconds=$2
+if ! command -v clang++ > /dev/null; then
+  echo "fuzzing skipped: libFuzzer needs clang++, which is not installed"
+  exit 0
+fi
+cmake -S "$(dirname "$0")/../.." -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ \
+  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DHVDTUNE_PYTHON=OFF -DHVDTUNE_FUZZ=ON \
+  -DHVDTUNE_SANITIZE=fuzzer-no-link,address,undefined > /dev/null
+cmake --build "$build"
+cd "$build"
+./seeds seeds
+mkdir -p corpus/{frame,message,handshake}
+printf '%s\n' frame message handshake | xargs -P 2 -I NAME sh -c "
+  ./NAME_fuzz -max_total_time=$seconds -max_len=4096 -timeout=10 -print_final_stats=0 -verbosity=0 \
+    -artifact_prefix=NAME- corpus/NAME seeds/NAME 2> NAME.log || { tail -40 NAME.log; exit 255; }
+  echo \"NAME: nothing found in $seconds s\""

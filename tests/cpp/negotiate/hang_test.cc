@@ -1,0 +1,210 @@
+#include "negotiate/hang.h"
+
+#include <numeric>
+#include <stdexcept>
+
+#include "check.h"
+
+using namespace hvdtune;
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+Called called(const std::string& name, uint64_t seconds = 6,
+              const std::string& description = "allreduce(sum) float32 [4]") {
+  return {0, false, seconds * kSecond, name, description};
+}
+
+RankView waits_in(std::vector<Called> calls) {
+  RankView view;
+  view.report = Report{1, 1, "  File \"wait.py\", line 1 in wait\n", 0, std::move(calls)};
+  view.idle_ns = 6 * kSecond;
+  return view;
+}
+
+// In none of hvdtune's functions.
+RankView elsewhere(uint64_t idle_seconds) {
+  RankView view;
+  view.report = Report{1, 0, "  File \"train.py\", line 7 in load\n", 0, {}};
+  view.idle_ns = idle_seconds * kSecond;
+  return view;
+}
+
+RankView silent(Vital vital) {
+  RankView view;
+  view.vital = vital;
+  view.silent_ns = 3 * kSecond;
+  return view;
+}
+
+SetRanks world(size_t size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {{0, ranks}};
+}
+
+std::vector<Wait> explain_all(const std::vector<RankView>& ranks) {
+  return explain(ranks, world(ranks.size()), 5 * kSecond);
+}
+
+// How the last rank is missing where the others wait for "allreduce.x".
+Missing absence_of_last(RankView last) {
+  for (const Wait& wait :
+       explain_all({waits_in({called("allreduce.x")}), waits_in({called("allreduce.x")}), last})) {
+    if (wait.names[0] != "allreduce.x") continue;
+    CHECK(wait.callers == std::vector<int>({0, 1}));
+    CHECK_EQ(wait.missing.size(), 1U);
+    CHECK_EQ(wait.missing[0].rank, 2);
+    return wait.missing[0];
+  }
+  throw std::runtime_error("x was not explained");
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return true;
+  std::cerr << "no '" << part << "' in: " << text << std::endl;
+  return false;
+}
+
+}  // namespace
+
+TEST(every_kind_of_absence_is_told_from_the_others) {
+  RankView moving = elsewhere(8);
+  moving.stack_moved = true;
+  RankView overlong = waits_in({called("other")});
+  overlong.report->left_out = 3;
+  struct Row {
+    RankView last;
+    Absence absence;
+    const char* detail;
+  };
+  const std::vector<Row> table = {
+      {silent(Vital::kDead), Absence::kDead, "its process has ended"},
+      {silent(Vital::kUnreachable), Absence::kNetwork, "does not acknowledge"},
+      {silent(Vital::kFrozen), Absence::kFrozen, "nothing was heard from it for 3.0 s"},
+      {silent(Vital::kWell), Absence::kUnknown, "did not report"},
+      {overlong, Absence::kUnknown, "did not report"},
+      {elsewhere(0), Absence::kBusy, "used the processor"},
+      {moving, Absence::kBusy, "its Python stack moves"},
+      {elsewhere(8), Absence::kNeverCalled, "has not computed for 8.0 s"},
+      {waits_in({called("allreduce.y")}), Absence::kDifferentOrder,
+       "\"allreduce.y\", which ranks 0, 1 have not called"},
+      {waits_in({called("allgather.x", 6, "allgather float32 [4]")}), Absence::kMismatch,
+       "allgather float32 [4] under this name (\"allgather.x\")"},
+  };
+  for (const Row& row : table) {
+    const Missing missing = absence_of_last(row.last);
+    CHECK_EQ(name_of(missing.absence), name_of(row.absence));
+    CHECK(contains(missing.detail, row.detail));
+  }
+}
+
+TEST(callers_that_differ_in_shape_are_told_before_the_last_has_called) {
+  const std::vector<Wait> waits =
+      explain_all({waits_in({called("x")}),
+                   waits_in({called("x", 6, "allreduce(sum) float32 [5]")}), elsewhere(0)});
+  CHECK_EQ(waits[0].disagreement,
+           "mismatch: rank 0 called allreduce(sum) float32 [4], rank 1 called "
+           "allreduce(sum) float32 [5]");
+}
+
+TEST(who_waits_for_a_busy_rank_in_another_set_is_not_out_of_order) {
+  Called in_pair = called("pair");
+  in_pair.process_set = 1;
+  const std::vector<RankView> ranks = {waits_in({called("x")}), waits_in({in_pair}), elsewhere(0)};
+  const SetRanks sets = {{0, {0, 1, 2}}, {1, {1, 2}}};
+  const std::vector<Wait> waits = explain(ranks, sets, 5 * kSecond);
+  CHECK_EQ(waits.size(), 2U);
+  CHECK_EQ(waits[0].missing.size(), 2U);
+  CHECK_EQ(name_of(waits[0].missing[0].absence), "waits for others");
+  CHECK_EQ(waits[0].missing[0].rank, 1);
+  CHECK_EQ(name_of(waits[0].missing[1].absence), "still computing");
+  CHECK(hopeless(waits, ranks, kSecond) == nullptr);
+}
+
+TEST(a_cycle_over_three_ranks_is_a_different_order) {
+  std::vector<RankView> ranks;
+  for (const char* name : {"a", "b", "c"}) ranks.push_back(waits_in({called(name)}));
+  for (const Wait& wait : explain_all(ranks)) {
+    CHECK_EQ(wait.missing.size(), 2U);
+    CHECK_EQ(name_of(wait.missing[0].absence), "called in a different order");
+    CHECK_EQ(name_of(wait.missing[1].absence), "called in a different order");
+  }
+}
+
+TEST(a_joined_rank_is_missing_nowhere_in_its_set) {
+  Called join = called("join", 60, "join");
+  join.joins = true;
+  const std::vector<RankView> ranks = {waits_in({join}), waits_in({called("x")}), elsewhere(0)};
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK_EQ(waits.size(), 2U);
+  CHECK_EQ(waits[0].names[0], "join");
+  CHECK_EQ(waits[1].names[0], "x");
+  CHECK_EQ(waits[1].missing.size(), 1U);
+  CHECK_EQ(waits[1].missing[0].rank, 2);
+}
+
+TEST(tensors_that_wait_for_the_same_ranks_are_told_once) {
+  std::vector<Called> calls;
+  for (int i = 0; i < 40; ++i) calls.push_back(called("t" + std::to_string(i), 60 - i));
+  const std::vector<RankView> ranks = {waits_in(calls), waits_in(calls), elsewhere(9)};
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK_EQ(waits.size(), 1U);
+  CHECK_EQ(waits[0].names.size(), 40U);
+  CHECK_EQ(waits[0].age_ns, 60 * kSecond);
+  const std::string page = hang_page(waits, ranks, 5 * kSecond, 600 * kSecond);
+  CHECK(contains(page, "\"t0\" allreduce(sum) float32 [4], \"t1\" and 38 more"));
+  CHECK(contains(page, "called 60 s ago by ranks 0, 1, waits for"));
+  CHECK(contains(page, "rank 2: never called"));
+  CHECK(contains(page, "rank 2's main thread, most recent call first:\n  File \"train.py\""));
+  CHECK(page.find("wait.py") == std::string::npos);
+}
+
+TEST(young_operations_are_no_news) {
+  const std::vector<RankView> ranks = {waits_in({called("x", 2)}), elsewhere(0)};
+  CHECK(explain_all(ranks).empty());
+}
+
+TEST(an_operation_that_all_have_called_is_stuck_in_the_network) {
+  const std::vector<RankView> ranks = {waits_in({called("x")}), waits_in({called("x")})};
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK(waits[0].missing.empty());
+  CHECK_EQ(culprit(waits[0]), -1);
+  CHECK(contains(hang_page(waits, ranks, 1, 0), "the data does not move"));
+  CHECK(hopeless(waits, ranks, 6 * kSecond) == waits.data());
+}
+
+TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {
+  struct Row {
+    RankView last;
+    bool given_up;
+  };
+  RankView moving = elsewhere(700);
+  moving.stack_moved = true;
+  const std::vector<Row> table = {
+      {elsewhere(0), false},    // validates
+      {moving, false},          // computes somewhere else than in its process
+      {elsewhere(599), false},  // computed until a moment ago
+      {elsewhere(600), true},   // sleeps in a lock
+      {silent(Vital::kWell), true},
+      {waits_in({called("y", 700)}), true},
+  };
+  for (const Row& row : table) {
+    const std::vector<RankView> ranks = {waits_in({called("x", 601)}), row.last};
+    const std::vector<Wait> waits = explain_all(ranks);
+    const Wait* given_up = hopeless(waits, ranks, 600 * kSecond);
+    CHECK_EQ(given_up != nullptr, row.given_up);
+    CHECK(hopeless(waits, ranks, 0) == nullptr);
+    CHECK(hopeless(waits, ranks, 1000 * kSecond) == nullptr);
+  }
+}
+
+TEST(the_sentence_names_the_plainest_cause_first) {
+  const std::vector<RankView> ranks = {waits_in({called("x")}), elsewhere(0), elsewhere(9)};
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK_EQ(culprit(waits[0]), 2);
+  CHECK_EQ(sentence(waits[0]),
+           "tensor \"x\" waited 6.0 s for rank 2: never called; it waits outside of hvdtune and "
+           "has not computed for 9.0 s (and for 1 more)");
+}

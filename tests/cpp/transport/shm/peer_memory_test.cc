@@ -1,0 +1,106 @@
+#include "transport/shm/peer_memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "base/status.h"
+#include "check.h"
+
+using namespace hvdtune;
+
+namespace {
+
+uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
+
+// A copy of this process: the same addresses, other memory from now on.
+class Child {
+ public:
+  Child() : pid_(fork()) {
+    CHECK(pid_ >= 0);
+    while (pid_ == 0) pause();
+  }
+  ~Child() { end(); }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    CHECK_EQ(waitpid(pid_, nullptr, 0), pid_);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+};
+
+}  // namespace
+
+TEST(scattered_memory_is_read_and_written) {
+  std::vector<uint32_t> numbers(100'000);
+  std::iota(numbers.begin(), numbers.end(), 0U);
+  Child child;
+  PeerMemory memory({child.pid(), 0, {}}, 3);
+  std::vector<PeerMemory::Range> every_other;
+  for (size_t i = 0; i < numbers.size(); i += 2) every_other.push_back({number_of(&numbers[i]), 4});
+  std::vector<uint32_t> found(every_other.size());
+  auto* bytes = reinterpret_cast<uint8_t*>(found.data());
+  memory.read(every_other, bytes);
+  for (size_t i = 0; i < found.size(); ++i) CHECK_EQ(found[i], 2 * i);
+  for (uint32_t& number : found) number += 1;
+  memory.write(bytes, every_other);
+  const PeerMemory::Range all{number_of(numbers.data()), numbers.size() * 4};
+  std::vector<uint32_t> after(numbers.size());
+  memory.read({&all, 1}, reinterpret_cast<uint8_t*>(after.data()));
+  for (size_t i = 0; i < after.size(); ++i) CHECK_EQ(after[i], i % 2 == 0 ? i + 1 : i);
+  CHECK_EQ(numbers[0], 0U);
+}
+
+TEST(a_cookie_tells_whether_the_right_process_can_be_reached) {
+  ProcessCard card;
+  card.cookie.fill(9);
+  card.address = number_of(card.cookie.data());
+  Child child;
+  card.pid = child.pid();
+  CHECK(PeerMemory(card, 1).reachable());
+  ProcessCard other = card;
+  other.cookie.fill(8);
+  CHECK(!PeerMemory(other, 1).reachable());
+  child.end();
+  CHECK(!PeerMemory(card, 1).reachable());
+}
+
+TEST(a_peer_that_is_gone_is_named) {
+  uint64_t value = 4;
+  Child child;
+  const PeerMemory memory({child.pid(), 0, {}}, 7);
+  const PeerMemory::Range range{number_of(&value), sizeof value};
+  auto* bytes = reinterpret_cast<uint8_t*>(&value);
+  memory.read({&range, 1}, bytes);
+  child.end();
+  CHECK_THROWS(ErrorCode::kRankLost, memory.write(bytes, {&range, 1}));
+  try {
+    memory.read({&range, 1}, bytes);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kRankLost);
+    CHECK_EQ(error.rank(), 7);
+  }
+}
+
+TEST(memory_that_is_gone_is_an_error_even_in_part) {
+  constexpr size_t kPage = 4096;
+  auto* pages = static_cast<uint8_t*>(
+      mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  CHECK(pages != MAP_FAILED);
+  CHECK_EQ(munmap(pages + kPage, kPage), 0);
+  const PeerMemory memory({getpid(), 0, {}}, 2);
+  const PeerMemory::Range range{number_of(pages), 2 * kPage};
+  std::vector<uint8_t> into(2 * kPage);
+  CHECK_THROWS(ErrorCode::kRankLost, memory.read({&range, 1}, into.data()));
+  munmap(pages, kPage);
+}

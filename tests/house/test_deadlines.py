@@ -1,0 +1,75 @@
+"""The times that docs/deadlines.md promises are the code's."""
+
+from pathlib import Path
+
+import pytest
+
+from hvdtune.core.config import Config
+from hvdtune.core.handles import WAIT_SLICE_S
+from hvdtune.launch import run
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "deadlines.md").read_text()
+DEFAULTS = Config.from_environ({}, knobs=())
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("HVDTUNE_START_TIMEOUT_S", DEFAULTS.start_timeout_s),
+        ("HVDTUNE_HEARTBEAT_TIMEOUT_S", DEFAULTS.heartbeat_timeout_s),
+        ("HVDTUNE_HANG_WARNING_S", DEFAULTS.hang_warning_s),
+        ("HVDTUNE_HANG_ABORT_S", DEFAULTS.hang_abort_s),
+    ],
+)
+def test_the_defaults_are_those_of_the_configuration(variable, value):
+    assert f"| `{variable}` | {value:g} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("source", "constant", "said"),
+    [
+        ("transport/mesh.cc", "kReasonTime = std::chrono::seconds(2)", "which knows more"),
+        ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
+        ("transport/exchange.cc", "kCheckMs = 250", "looked at every 250 ms"),
+        ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
+        ("runtime/health.h", "kPatience = 15", "| 15 heartbeat timeouts |"),
+        ("runtime/health.cc", "kWitnessNs = 200 * kMillisecond", "heartbeat timeout and 0.2 s"),
+        ("runtime/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
+        ("runtime/health.cc", "std::chrono::seconds(1)", "the news of a lost rank | 1 s"),
+        ("runtime/explain.cc", "kLeastShare = 30", "a thirtieth of a processor"),
+    ],
+)
+def test_the_fixed_times_are_those_of_the_core(source, constant, said):
+    assert constant in (ROOT / "csrc" / source).read_text()
+    assert said in PAGE
+
+
+def test_the_core_and_the_launcher_have_the_same_defaults():
+    assert run.JobOptions.heartbeat_timeout_s == DEFAULTS.heartbeat_timeout_s
+    binding = "".join(path.read_text() for path in ROOT.glob("csrc/bindings/*.cc"))
+    for name in ("start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s"):
+        assert f'"{name}", {getattr(DEFAULTS, name):.1f}' in binding
+
+
+def test_callers_look_for_ctrl_c_as_often_as_promised():
+    assert f"looks for Ctrl-C every {WAIT_SLICE_S:g} s" in PAGE
+
+
+def test_every_wait_of_the_core_is_bounded_or_listed_as_ended_by_the_stop_signal():
+    """A new wait without a deadline must be a decision: these files wait for the stop signal."""
+    waits = {
+        path.relative_to(ROOT / "csrc").as_posix()
+        for path in ROOT.glob("csrc/**/*.cc")
+        if "Deadline::never()" in path.read_text()
+    }
+    known = {
+        "collective/flow.cc",
+        "collective/group.cc",
+        "mpi/backend.cc",
+        "runtime/tree_channels.cc",
+        "transport/handshake.cc",
+        "transport/mesh.cc",
+        "transport/rendezvous.cc",
+    }
+    assert waits <= known

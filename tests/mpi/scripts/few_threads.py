@@ -1,0 +1,16 @@
+"""mpi4py asked for one thread only."""
+
+import mpi4py
+
+mpi4py.rc.thread_level = "funneled"
+
+from mpi4py import MPI  # noqa: E402
+
+import hvdtune.torch as hvd  # noqa: E402
+from hvdtune.errors import UsageError  # noqa: E402
+
+assert MPI.Query_thread() < MPI.THREAD_MULTIPLE
+try:
+    hvd.init()
+except UsageError as error:
+    print(error)

@@ -1,0 +1,29 @@
+"""The commands of docs/mpi.md do what it says."""
+
+import re
+import shlex
+
+from tests.mpi.environment import ROOT
+
+DOCUMENT = (ROOT / "docs" / "mpi.md").read_text()
+
+
+def block(name):
+    return re.search(rf"<!-- docs-test: {name} -->\n```\w+\n(.*?)```", DOCUMENT, re.DOTALL)[1]
+
+
+def test_the_commands_of_the_document_work(mpi, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(block("script"))
+    spelled = {"hvdtune": ["python", "-m", "hvdtune"], "train.py": [script]}
+    spelled["python"] = [mpi.folder / "bin" / "python"]
+    for command in block("commands").splitlines():
+        words = [word for each in shlex.split(command) for word in spelled.get(each, [each])]
+        if words[0] == "mpirun" and mpi.flavour == "openmpi":
+            words[1:1] = ["--bind-to", "none", "--oversubscribe"]
+        done = mpi.run(words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if "mpirun" in command:
+            assert done.stdout == "ranks: 2, by MPI: True\n"
+        else:
+            assert f"plugin    {mpi.environ['XDG_CACHE_HOME']}" in done.stdout

@@ -1,0 +1,46 @@
+"""How jobs under mpirun end."""
+
+import pytest
+
+# mpirun ends a job when a rank dies. Told not to, it shows what the survivors say.
+LET_SURVIVORS_SPEAK = {
+    "openmpi": ["--rtos", "continuous"],
+    "mpich": ["-disable-auto-cleanup"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way",
+    ["as-it-is", "shutdown", "mpi4py-first", "mpi4py-later-shutdown", "mpi4py-first-finalize"],
+)
+def test_a_good_end_is_silent(mpi, way):
+    done = mpi.mpirun(2, "ends.py", way, HVDTUNE_CPU_OPERATIONS="mpi")
+    assert (done.returncode, done.stdout.count("reached the end"), done.stderr) == (0, 2, "")
+
+
+def test_an_exception_on_one_rank_ends_the_other(mpi):
+    done = mpi.mpirun(2, "ends.py", "raise", HVDTUNE_CPU_OPERATIONS="mpi")
+    assert done.returncode != 0
+    assert "a bug of the script" in done.stderr
+    assert "reached the end" not in done.stdout
+
+
+def test_a_killed_rank_ends_the_job(mpi):
+    done = mpi.mpirun(2, "ends.py", "kill", HVDTUNE_CPU_OPERATIONS="mpi")
+    assert done.returncode != 0
+    assert "reached the end" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operations", ["hvdtune", "mpi"])
+def test_survivors_name_the_killed_rank(mpi, operations, tmp_path):
+    told = tmp_path / "told"
+    done = mpi.mpirun(
+        *(2, "ends.py", "kill", told),
+        options=LET_SURVIVORS_SPEAK[mpi.flavour],
+        HVDTUNE_CPU_OPERATIONS=operations,
+    )
+    # Not printed: a launcher may drop what ranks print after one was killed.
+    assert told.is_file(), done.stderr
+    assert told.read_text() == "rank 1 was lost"

@@ -1,0 +1,115 @@
+"""What is decided before, or without, MPI."""
+
+import dataclasses
+
+import pytest
+
+from hvdtune.core import mpi as joining
+from hvdtune.core.config import Config, MpiLauncher
+from hvdtune.core.mpi_library import is_of_flavour, parse_version
+from hvdtune.errors import UsageError
+
+STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))
+LAUNCHED = Config(size=2, rendezvous_address="127.0.0.1", rendezvous_port=1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names", "hosts"),
+    [
+        ([0, 0], ["a", "a"], ["a", "a"]),
+        ([0, 0, 2, 2], ["a", "a", "b", "b"], ["a", "a", "b", "b"]),
+        # Two machines of one name do not share memory.
+        ([0, 0, 2], ["box", "box", "box"], ["box", "box", "box/2"]),
+        # HVDTUNE_HOST makes two hosts of one.
+        ([0, 0], ["127.0.0.2", "127.0.0.3"], ["127.0.0.2", "127.0.0.3"]),
+    ],
+)
+def test_hosts_are_named_by_node(nodes, names, hosts):
+    assert joining.host_names(nodes, names) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI user@host Distribution", "Open MPI 5.0.11"),
+        ("MPICH Version:      5.0.2\nMPICH Release date: Fri", "MPICH 5.0.2"),
+        ("Intel(R) MPI Library 2021.11 for Linux* OS", "Intel MPI 2021.11"),
+        ("MVAPICH2 Version : 2.3.7\n", "MVAPICH 2.3.7"),
+        ("Something else\nand more", "Something else "),
+    ],
+)
+def test_a_library_is_recognised_by_what_it_says(text, said):
+    assert str(parse_version(text)) == said
+
+
+@pytest.mark.parametrize(
+    ("abi", "flavours"),
+    [
+        ("libmpi.so.40", {"openmpi", ""}),
+        ("libmpi.so.12", {"mpich", ""}),
+        ("libmpich.so.12", {"mpich", ""}),
+        ("libmpi_abi.so.1", {"openmpi", "mpich", ""}),
+    ],
+)
+def test_a_launchers_programs_use_its_abi(abi, flavours):
+    assert {f for f in ("openmpi", "mpich", "") if is_of_flavour(abi, f)} == flavours
+
+
+@pytest.mark.parametrize(
+    ("config", "comm", "wanted"),
+    [
+        (Config(), None, False),
+        (Config(controller="mpi"), None, True),
+        (Config(), [0], True),
+        (STARTED, None, True),
+        (dataclasses.replace(STARTED, controller="hvdtune"), None, False),
+        (LAUNCHED, None, False),
+        (LAUNCHED, [0, 1], False),
+        (dataclasses.replace(LAUNCHED, mpi_launcher=MpiLauncher("openmpi", 2)), None, False),
+    ],
+)
+def test_mpi_forms_the_jobs_that_it_started(config, comm, wanted):
+    assert joining.is_wanted(config, comm) is wanted
+
+
+@pytest.mark.parametrize(
+    ("config", "comm", "part_of_text"),
+    [
+        (LAUNCHED, [0], "use process sets"),
+        (dataclasses.replace(LAUNCHED, controller="mpi"), None, "start it with mpirun"),
+        (Config(cpu_operations="mpi"), None, "needs a job started by mpirun"),
+    ],
+)
+def test_mpi_where_it_cannot_be_is_refused(config, comm, part_of_text):
+    with pytest.raises(UsageError, match=part_of_text):
+        joining.is_wanted(config, comm)
+
+
+@pytest.mark.parametrize(
+    ("environ", "controller", "operations", "launcher"),
+    [
+        ({}, "auto", "hvdtune", None),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, "auto", "hvdtune", MpiLauncher("openmpi", 4)),
+        ({"PMI_SIZE": "3", "PMI_RANK": "0"}, "auto", "hvdtune", MpiLauncher("mpich", 3)),
+        ({"PMIX_RANK": "1"}, "auto", "hvdtune", MpiLauncher("", 0)),
+        ({"HOROVOD_CPU_OPERATIONS": "MPI"}, "auto", "mpi", None),
+        ({"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "ccl"}, *("hvdtune",) * 2, None),
+        ({"HVDTUNE_CONTROLLER": "mpi", "HOROVOD_CONTROLLER": "gloo"}, "mpi", "hvdtune", None),
+    ],
+)
+def test_the_environment_says_who_started_the_process(environ, controller, operations, launcher):
+    config = Config.from_environ(environ, ())
+    found = (config.controller, config.cpu_operations, config.mpi_launcher)
+    assert found == (controller, operations, launcher)
+
+
+def test_without_a_plugin_a_started_process_says_what_to_do(mpi, tmp_path):
+    done = mpi.mpirun(2, "ends.py", "as-it-is", XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert "run `hvdtune build mpi` once" in done.stderr
+
+
+def test_too_few_threads_for_data_are_refused(mpi):
+    done = mpi.mpirun(2, "few_threads.py", HVDTUNE_CPU_OPERATIONS="mpi")
+    assert done.stdout.count("initialised with MPI_THREAD_") == 2, done.stdout + done.stderr
+    assert done.returncode == 0

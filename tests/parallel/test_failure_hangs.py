@@ -1,0 +1,166 @@
+"""What ranks print, and what they raise, when nothing moves."""
+
+import ctypes
+import os
+import threading
+import time
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.errors import HangError
+from tests.parallel.ranks import start
+
+PATIENCE_S = 30.0
+
+
+def keep_stderr(folder):
+    log = os.open(folder / f"{hvd.rank()}.txt", os.O_CREAT | os.O_WRONLY, 0o600)
+    os.dup2(log, 2)
+
+
+def until_told(folder, word):
+    """Goes round until this rank's pages hold the word."""
+    deadline = time.monotonic() + PATIENCE_S
+    while word not in (folder / f"{hvd.rank()}.txt").read_text():
+        assert time.monotonic() < deadline, f"no page says {word!r}"
+        yield
+
+
+def sleeps_at_length(folder):
+    for _ in until_told(folder, "never called"):
+        time.sleep(0.1)
+
+
+def computes_at_length(folder):
+    for _ in until_told(folder, "still computing"):
+        sum(range(10_000))
+
+
+def holds_the_interpreter_lock(folder):
+    for _ in until_told(folder, "never called"):
+        ctypes.PyDLL(None).sleep(4)
+
+
+def waits_in_a_lock(folder):
+    lock = threading.Lock()
+    lock.acquire()
+    for _ in until_told(folder, "never called"):
+        lock.acquire(timeout=0.1)
+
+
+def hang_once(way, folder):
+    keep_stderr(folder)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        way(folder)
+    return hvd.allreduce(torch.ones(3), op=hvd.Sum, name="late").sum().item()
+
+
+WAYS = {
+    sleeps_at_length: "never called",
+    computes_at_length: "still computing",
+    holds_the_interpreter_lock: "never called",
+    waits_in_a_lock: "never called",
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_every_rank_prints_who_is_missing_why_and_where(way, tmp_path):
+    with start(hang_once, 3, way, tmp_path, hang_warning_s=1.0) as job:
+        for outcome in job.outcomes():
+            assert outcome.value == 9.0, outcome.trace
+    for rank in range(3):
+        text = (tmp_path / f"{rank}.txt").read_text()
+        assert f"hvdtune[{rank}] warning: nothing has moved" in text
+        assert '"allreduce.late" allreduce(sum) float32 [3]' in text
+        assert "by ranks 0, 2, waits for\n    rank 1: " + WAYS[way] in text
+        assert f"in {way.__name__}\n" in text.partition("rank 1's main thread")[2]
+
+
+def call_in_another_order(folder):
+    keep_stderr(folder)
+    first, second = ("b", "a") if hvd.rank() == 1 else ("a", "b")
+    hvd.allreduce(torch.ones(2), name=first)
+    hvd.allreduce(torch.ones(2), name=second)
+
+
+def test_ranks_that_call_in_another_order_are_told_so_and_given_up(tmp_path):
+    with start(call_in_another_order, 3, tmp_path, hang_warning_s=0.5, hang_abort_s=1.5) as job:
+        for outcome in job.outcomes():
+            assert isinstance(outcome.error, HangError), outcome.trace
+            assert "called in a different order" in str(outcome.error)
+    text = (tmp_path / "2.txt").read_text()
+    assert (
+        'rank 1: called in a different order; it waits for "allreduce.b", which ranks 0, 2 have not'
+        in text
+    )
+
+
+def disagree(folder):
+    keep_stderr(folder)
+    hvd.barrier()
+    if hvd.rank() == 2:
+        for _ in until_told(folder, "mismatch"):
+            time.sleep(0.1)
+    hvd.allreduce(torch.ones(4 if hvd.rank() == 1 else 3), op=hvd.Sum, name="x")
+
+
+def test_a_mismatch_is_told_before_the_last_rank_has_called(tmp_path):
+    with start(disagree, 3, tmp_path, hang_warning_s=0.5) as job:
+        job.outcomes()
+    assert (
+        "mismatch: rank 0 called allreduce(sum) float32 [3], rank 1 called allreduce(sum) "
+        "float32 [4]\n    rank 2: never called" in (tmp_path / "0.txt").read_text()
+    )
+
+
+def compute_through_four_pages(folder):
+    keep_stderr(folder)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        # Far longer than the job may hang.
+        for _ in until_told(folder, "told again in 4."):
+            sum(range(10_000))
+    return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+
+
+def test_a_rank_that_computes_is_told_less_and_less_often_and_never_given_up(tmp_path):
+    options = {"hang_warning_s": 0.6, "hang_abort_s": 2.0}
+    with start(compute_through_four_pages, 2, tmp_path, **options) as job:
+        assert [outcome.value for outcome in job.outcomes()] == [2.0, 2.0]
+    assert (tmp_path / "0.txt").read_text().count("nothing has moved") in (4, 5)
+
+
+def sleep_until_given_up(folder):
+    keep_stderr(folder)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        for _ in until_told(folder, "the job is given up"):
+            time.sleep(0.1)
+        time.sleep(0.5)
+    hvd.allreduce(torch.ones(1), name="doomed")
+
+
+def test_a_rank_that_sleeps_is_given_up_and_named(tmp_path):
+    with start(sleep_until_given_up, 3, tmp_path, hang_warning_s=0.5, hang_abort_s=1.5) as job:
+        for outcome in job.outcomes():
+            assert isinstance(outcome.error, HangError), outcome.trace
+            assert outcome.error.rank == 1
+            assert outcome.error.tensor == "allreduce.doomed"
+            assert "for rank 1: never called" in str(outcome.error)
+
+
+def say_nothing(folder):
+    keep_stderr(folder)
+    hvd.barrier()
+    if hvd.rank() == 1:
+        time.sleep(1.5)
+    hvd.allreduce(torch.ones(1))
+
+
+def test_no_page_is_printed_where_the_check_is_off(tmp_path):
+    with start(say_nothing, 2, tmp_path, hang_warning_s=0.0, hang_abort_s=0.5) as job:
+        assert [outcome.trace for outcome in job.outcomes()] == ["", ""]
+    assert (tmp_path / "0.txt").read_text() == ""

@@ -1,0 +1,182 @@
+"""What goes wrong between hosts: every survivor names a rank on the other side, and nothing hangs.
+
+`pytest -rP` shows how long the slowest rank took to raise.
+"""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.errors import RankLostError, RendezvousError
+from tests.parallel import netns
+from tests.parallel.ranks import run, start
+
+pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
+
+HEARTBEAT_S = 2.0
+SIDES = ((0, 1), (2, 3))  # two ranks on each of two hosts
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with netns.network(2) as network:
+        yield network
+
+
+@pytest.fixture(autouse=True)
+def intact(request):
+    yield
+    if "pair" in request.fixturenames:
+        request.getfixturevalue("pair").mend()
+
+
+def two_by_two(network):
+    return [network.hosts[0], network.hosts[0], network.hosts[1], network.hosts[1]]
+
+
+def train_until_it_fails():
+    gradient = torch.ones(300_000)
+    try:
+        while True:
+            hvd.allreduce_(gradient, op=hvd.Max, name="gradient")
+    except RankLostError as error:
+        return time.monotonic(), error.rank, str(error)
+
+
+def wait_until_formed(job):
+    while (event := job.server.next_event(60.0))["type"] != "formed":
+        assert event["type"] != "lost", event
+    time.sleep(0.3)  # into the training
+
+
+def check_survivors(outcomes, began_s, sides=SIDES):
+    raised_s = []
+    for outcome in outcomes:
+        assert outcome.value is not None, outcome.trace
+        at_s, culprit, text = outcome.value
+        (mine,) = (side for side in sides if outcome.rank in side)
+        assert culprit not in mine, f"rank {outcome.rank} blames its own side: {text}"
+        assert f"rank {culprit}" in text
+        raised_s.append(at_s - began_s)
+    print(f"all have raised after {max(raised_s):.2f} s")
+
+
+@pytest.mark.parametrize(
+    "hierarchical",
+    [
+        pytest.param(False, id="direct"),
+        pytest.param(True, id="hierarchical", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("directions", ["both", "forth", "back"])
+def test_after_a_partition_every_rank_names_one_of_the_other_side(pair, directions, hierarchical):
+    here, there = pair.hosts
+    setting = {"hierarchical_allreduce": hierarchical}
+    with start(
+        train_until_it_fails,
+        4,
+        places=two_by_two(pair),
+        heartbeat_timeout_s=HEARTBEAT_S,
+        setting=setting,
+    ) as job:
+        wait_until_formed(job)
+        began_s = time.monotonic()
+        if directions in ("both", "forth"):
+            pair.rule(here, there, "drop")
+        if directions in ("both", "back"):
+            pair.rule(there, here, "drop")
+        # Rank 0 still reaches those whose own words it does not hear: it tells one of the other.
+        sides = ((0, 1), (2,), (3,)) if directions == "back" else SIDES
+        check_survivors(job.outcomes(timeout_s=30.0), began_s, sides)
+
+
+def test_after_a_reset_every_rank_names_one_of_the_other_side(pair):
+    here, there = pair.hosts
+    with start(
+        train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
+    ) as job:
+        wait_until_formed(job)
+        began_s = time.monotonic()
+        pair.rule(here, there, "meta l4proto tcp reject with tcp reset")
+        pair.rule(there, here, "meta l4proto tcp reject with tcp reset")
+        check_survivors(job.outcomes(timeout_s=30.0), began_s)
+
+
+def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
+    with start(
+        train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
+    ) as job:
+        wait_until_formed(job)
+        began_s = time.monotonic()
+        for rank in SIDES[1]:
+            os.kill(job.pid(rank), signal.SIGSTOP)
+        try:
+            survivors = []
+            for rank in SIDES[0]:
+                assert job.results[rank].poll(30.0)
+                survivors.append(job.outcome(rank))
+        finally:
+            for rank in SIDES[1]:
+                os.kill(job.pid(rank), signal.SIGCONT)
+        check_survivors(survivors, began_s)
+
+
+def test_a_partition_that_rank_0_cannot_see_is_found_by_the_ranks_it_divides():
+    with (
+        netns.network(3) as trio,
+        start(train_until_it_fails, 3, places=trio.hosts, heartbeat_timeout_s=HEARTBEAT_S) as job,
+    ):
+        wait_until_formed(job)
+        began_s = time.monotonic()
+        trio.rule(trio.hosts[1], trio.hosts[2], "drop")
+        trio.rule(trio.hosts[2], trio.hosts[1], "drop")
+        sides = ((0,), (1,), (2,))
+        outcomes = job.outcomes(timeout_s=30.0)
+        check_survivors(outcomes, began_s, sides)
+        assert outcomes[0].value[1] in (1, 2)
+
+
+def reduce_twice():
+    tensor = torch.full((64_000,), float(hvd.rank()))
+    return [hvd.allreduce(tensor, op=hvd.Sum, name=f"t{i}")[-1].item() for i in range(2)]
+
+
+@pytest.mark.slow
+def test_a_slow_network_is_not_a_dead_one(pair):
+    pair.limit("1mbit", burst="16kb", latency="100ms")
+    try:
+        # Each host sends half a megabyte per operation: that takes longer than the heartbeat's
+        # timeout.
+        values = run(reduce_twice, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S)
+    finally:
+        pair.unlimit()
+    assert values == [[6.0, 6.0]] * 4
+
+
+def never_reached():
+    return "the job was formed"
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("tcp flags & (syn | ack) == syn reject with tcp reset", "Connection refused"),
+        # The kernel accepts, and then nothing that is said arrives.
+        ("tcp flags & psh == psh drop", "was waiting for rank"),
+        ("tcp flags & (syn | ack) == syn drop", "was waiting for rank"),
+    ],
+    ids=["refused", "half-open", "unreachable"],
+)
+def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text):
+    here, there = pair.hosts
+    with start(never_reached, 4, places=two_by_two(pair), start_timeout_s=3.0) as job:
+        # The ranks there reach the launcher, but no rank here.
+        pair.rule(there, here, f"tcp dport != {job.server.port} {rule}")
+        outcomes = job.outcomes(timeout_s=30.0)
+    for outcome in outcomes:
+        assert isinstance(outcome.error, RendezvousError), outcome.trace
+        assert text in str(outcome.error)

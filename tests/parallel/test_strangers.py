@@ -1,0 +1,164 @@
+"""Strangers at the listening sockets of a job that is starting change nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.parallel.strangers import ATTACKS, NONCE_BYTES, Address, Recorder, connect, strangers
+
+# Rank 2 comes when it is let in and the others listen until then; rank 1 comes through a proxy.
+TRAIN = """
+import json, os, pathlib, sys, time
+import torch
+import hvdtune.torch as hvd
+
+def wait_for(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.01)
+
+rank = int(os.environ["HVDTUNE_RANK"])
+if rank == 1:
+    os.environ["HVDTUNE_RENDEZVOUS"] = f"127.0.0.1:{sys.argv[1]}"
+if rank == 2:
+    wait_for("let in")
+torch.set_num_threads(1)
+hvd.init()
+descriptors = len(os.listdir("/proc/self/fd"))
+pathlib.Path(f"formed {rank}").touch()
+wait_for("train")
+torch.manual_seed(1)
+model = torch.nn.Linear(40, 30)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+for step in range(5):
+    optimizer.zero_grad()
+    data = torch.randn(8, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+    model(data).square().mean().backward()
+    optimizer.step()
+weights = [value.double().sum().item().hex() for value in model.parameters()]
+print(json.dumps([rank, step, descriptors, weights]))
+"""
+
+
+@dataclass(frozen=True)
+class Listening:
+    pid: int
+    address: Address
+
+
+@dataclass
+class Run:
+    folder: Path
+    launcher: subprocess.Popen[str]
+    recorder: Recorder
+
+    def listening(self) -> list[Listening]:
+        """Every listening socket of the launcher and all below it."""
+        found = []
+        process = psutil.Process(self.launcher.pid)
+        for one in [process, *process.children(recursive=True)]:
+            found += [
+                Listening(one.pid, (socket.laddr.ip, socket.laddr.port))
+                for socket in one.net_connections("inet")
+                if socket.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)
+            ]
+        return found
+
+    def let_in(self) -> None:
+        (self.folder / "let in").touch()
+        for rank in range(3):
+            until((self.folder / f"formed {rank}").exists)
+
+    def train(self) -> tuple[list[Any], str]:
+        """What the ranks said, ordered, and what was said beside it."""
+        (self.folder / "train").touch()
+        out, err = self.launcher.communicate(timeout=60)
+        assert self.launcher.returncode == 0, err
+        lines = [line.partition(">:")[2] for line in out.splitlines()]
+        return sorted(json.loads(line) for line in lines), err
+
+
+def until(condition: Callable[[], object]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("waited for a minute")
+
+
+@contextmanager
+def starting_job(folder: Path) -> Iterator[Run]:
+    """A job whose launcher and ranks 0 and 1 listen."""
+    (folder / "train.py").write_text(TRAIN)
+    recorder = Recorder()
+    command = [sys.executable, "-m", "hvdtune", "run", "-np", "3", "train.py", str(recorder.port)]
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HVDTUNE_START_TIMEOUT_S": "60",
+    }
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    launcher = subprocess.Popen(command, cwd=folder, env=environ, **pipes)
+    try:
+        run = Run(folder, launcher, recorder)
+        until(run.listening)
+        recorder.serve(run.listening()[0].address)
+        until(lambda: len(run.listening()) == 3 and len(recorder.recorded) > 100)
+        yield run
+    finally:
+        launcher.terminate()
+        launcher.communicate()
+        recorder.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], int]:
+    """What the ranks say in the end, and the launcher's descriptors once they are formed."""
+    with starting_job(tmp_path_factory.mktemp("undisturbed")) as run:
+        run.let_in()
+        descriptors = psutil.Process(run.launcher.pid).num_fds()
+        said, beside = run.train()
+        assert beside == ""
+    return said, descriptors
+
+
+def test_a_job_listens_on_loopback_only_and_once_formed_not_at_all(tmp_path: Path) -> None:
+    with starting_job(tmp_path) as run:
+        at = run.listening()
+        assert {one.address[0] for one in at} == {"127.0.0.1"}
+        assert len({one.pid for one in at}) == 3
+        run.let_in()
+        assert run.listening() == []
+        assert [connect(one.address) for one in at] == [None, None, None]
+        run.train()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTACKS)
+def test_strangers_change_nothing(
+    name: str, tmp_path: Path, undisturbed: tuple[list[Any], int]
+) -> None:
+    expected, descriptors = undisturbed
+    with starting_job(tmp_path) as run:
+        addresses = [one.address for one in run.listening()]
+        with strangers(ATTACKS[name], addresses, run.recorder.recorded) as heard:
+            time.sleep(0.5)
+            run.let_in()
+            until(lambda: psutil.Process(run.launcher.pid).num_fds() == descriptors)
+        said, beside = run.train()
+    assert said == expected
+    assert beside.count("\n") <= 1
+    assert heard
+    # Nothing but the random number that those who know how to greet are asked to sign.
+    assert {len(answer) for answer in heard} <= {0, NONCE_BYTES}
