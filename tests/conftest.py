@@ -6,8 +6,8 @@ import time
 import psutil
 import pytest
 
-# Started once and kept by multiprocessing for the whole run.
-SERVERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
+# Started once and kept for the whole run; the browser starts and ends helpers as it likes.
+SERVERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker", "/chromium")
 
 
 def leftovers():

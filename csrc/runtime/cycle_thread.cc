@@ -209,7 +209,7 @@ void CycleThread::submit_own(bool waits, uint64_t now) {
   unannounced_.clear();
   unannounced_bytes_ = 0;
   last_announce_ns_ = now;
-  take_marks();
+  take_marks(own);
   take_announce(0, own);
   const std::lock_guard lock(mutex_);
   counts_.cached_announcements += own.cached.size();
@@ -227,7 +227,8 @@ void CycleThread::send_up(std::vector<Tallied> entries, std::vector<int32_t> lea
   FAILPOINT("cycle/announced");
 }
 
-void CycleThread::take_marks() {
+// Records the steps that ended on this rank, and puts them into its own announcement.
+void CycleThread::take_marks(Announce& own) {
   std::vector<Marked> marks;
   {
     const std::lock_guard lock(mutex_);
@@ -239,7 +240,7 @@ void CycleThread::take_marks() {
     if (is_root()) {
       ledger_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns), mark.end_ns);
     }
-    take_step({rank_, mark.step, mark.end_ns - mark.begin_ns});
+    own.steps.push_back({rank_, mark.step, mark.end_ns - mark.begin_ns});
   }
 }
 
@@ -265,13 +266,14 @@ void CycleThread::receive() {
 }
 
 void CycleThread::take_announce(size_t branch, const Announce& announce) {
+  // First: the launcher hears of a setting before it hears of steps under it.
+  if (is_root() && board_.acknowledge(static_cast<int>(branch), announce.adopted_version)) {
+    tell_job(FrameKind::kAdopted,
+             encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
+  }
   for (const StepMark& mark : announce.steps) take_step(mark);
   if (is_root()) {
     negotiator_->announce(branch, announce, now_ns());
-    if (board_.acknowledge(static_cast<int>(branch), announce.adopted_version)) {
-      tell_job(FrameKind::kAdopted,
-               encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
-    }
     return depart_all(announce.leaving);
   }
   tally_->add(branch, announce, now_ns());

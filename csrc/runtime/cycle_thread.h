@@ -86,7 +86,7 @@ class CycleThread {
   bool is_due(bool everybody, uint64_t now) const;
   void submit_own(bool waits, uint64_t now);
   void send_up(std::vector<Tallied> entries, std::vector<int32_t> leaving);
-  void take_marks();
+  void take_marks(Announce& own);
   void receive();
   void take_announce(size_t branch, const Announce& announce);
   void take_step(const StepMark& mark);
@@ -110,7 +110,6 @@ class CycleThread {
   bool is_root() const { return rank_ == 0; }
   bool rank_waits() const { return table_.waiting_threads() > 0; }
   Tally& tally() { return is_root() ? negotiator_->tally() : *tally_; }
-  const Tally& tally() const { return const_cast<CycleThread*>(this)->tally(); }
 
   const int rank_;
   const int size_;

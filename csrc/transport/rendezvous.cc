@@ -36,6 +36,7 @@ class Formation {
 
   void wait(Deadline deadline, const StopSignal& stop);
   void step(Deadline deadline, const StopSignal& stop);
+  bool is_aborted() const { return failed_ != nullptr && failed_->abort.raised(); }
   void refuse_from_now_on(const Error& error);
   void admit();
   void hear_newcomers();
@@ -77,10 +78,11 @@ std::vector<Channel> Formation::run(Deadline deadline, const StopSignal& stop) {
 
 void Formation::step(Deadline deadline, const StopSignal& stop) {
   wait(deadline, stop);
-  if (failed_ != nullptr && failed_->abort.raised() && !refusal_) fail(failed_->why, -1);
   admit();
   hear_newcomers();
   if (phase_ != Phase::kGo) hear_ranks();
+  // Last: a rank that has ended may have said why.
+  if (is_aborted() && !refusal_) fail(failed_->why, -1);
   if (!refusal_) advance_phase();
 }
 
@@ -176,7 +178,8 @@ void Formation::hear_ranks() {
       hear(rank);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kRankLost) {
-        fail("rank " + name_of(rank) + " left during start-up", rank.stream->peer());
+        fail(is_aborted() ? failed_->why : "rank " + name_of(rank) + " left during start-up",
+             rank.stream->peer());
       }
       if (error.code() == ErrorCode::kInternal) fail(error.what(), rank.stream->peer());
       throw;
