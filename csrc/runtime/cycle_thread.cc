@@ -1,6 +1,7 @@
 #include "runtime/cycle_thread.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cfenv>
@@ -9,11 +10,14 @@
 
 #include "base/failpoint.h"
 #include "negotiate/fusion.h"
+#include "transport/pause.h"
 
 namespace hvdtune {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+// About what it takes to wake up two ranks one after the other.
+constexpr uint64_t kSpinNs = 100'000;
 
 std::vector<std::vector<int>> with_self(int rank, const std::vector<std::vector<int>>& branches) {
   std::vector<std::vector<int>> list = {{rank}};
@@ -28,6 +32,7 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
                          Recorder::Lane& lane)
     : rank_(mesh.topology.rank),
       size_(mesh.topology.size),
+      may_spin_(spins_for(mesh.topology.local_size) > 0),
       options_(options),
       table_(table),
       health_(health),
@@ -485,6 +490,17 @@ uint64_t CycleThread::prepare_sleep() {
   return missed ? 0 : until;
 }
 
+// A caller that waits leaves its processor free, and what it waits for often comes sooner than a
+// sleeping thread wakes up. True once there is something to do.
+bool CycleThread::spin(std::vector<pollfd>& fds, uint64_t until) const {
+  if (!may_spin_ || !rank_waits()) return false;
+  while (now_ns() < until) {
+    if (poll(fds.data(), fds.size(), 0) > 0) return true;
+    sched_yield();
+  }
+  return false;
+}
+
 void CycleThread::sleep(std::vector<pollfd> fds, uint64_t until) {
   timespec limit{};
   const uint64_t now = now_ns();
@@ -493,7 +509,8 @@ void CycleThread::sleep(std::vector<pollfd> fds, uint64_t until) {
     limit.tv_nsec = static_cast<long>((until - now) % 1'000'000'000);
   }
   FAILPOINT("cycle/sleep");
-  if (until != 0) ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
+  if (until != 0 && !spin(fds, std::min(until, now + kSpinNs)))
+    ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
   interest_.store(Interest::kNone);
   wake_.drain();
 }

@@ -105,6 +105,7 @@ class CycleThread {
   bool wait_is_news();
   std::vector<pollfd> poll_set() const;
   uint64_t prepare_sleep();
+  bool spin(std::vector<pollfd>& fds, uint64_t until) const;
   void sleep(std::vector<pollfd> fds, uint64_t until);
   uint64_t wake_time(Interest& interest);
   bool is_root() const { return rank_ == 0; }
@@ -113,6 +114,7 @@ class CycleThread {
 
   const int rank_;
   const int size_;
+  const bool may_spin_;
   const CycleOptions options_;
   OperationTable& table_;
   Health& health_;

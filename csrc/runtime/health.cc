@@ -72,7 +72,10 @@ Error Health::settle_loss(const Error& suspect) {
     std::unique_lock lock(mutex_);
     lost_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(1),
                      [&] { return loss_.has_value(); });
-    if (!loss_) loss_ = suspect;
+    if (!loss_) {
+      loss_ = suspect;
+      accuser_ = rank_;
+    }
   }
   wake_.notify();
   failed_.raise();
@@ -180,11 +183,11 @@ void Health::take(Peer& peer, const Frame& frame) {
       return take_pong(frame);
     case FrameKind::kLost: {
       const Notice notice = decode_notice(frame.payload);
-      return take_news({ErrorCode::kRankLost, notice.text, notice.subject});
+      return take_news({ErrorCode::kRankLost, notice.text, notice.subject}, peer.rank);
     }
     case FrameKind::kGiveUp: {
       const Notice notice = decode_notice(frame.payload);
-      return take_news({ErrorCode::kHang, notice.text, notice.subject});
+      return take_news({ErrorCode::kHang, notice.text, notice.subject}, -1);
     }
     case FrameKind::kBye:
       return peer.channel.reset();
@@ -233,10 +236,13 @@ void Health::take_pong(const Frame& frame) {
   lane_.record(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
 }
 
-void Health::take_news(Error error) {
+void Health::take_news(Error error, int accuser) {
   {
     const std::lock_guard lock(mutex_);
-    if (!loss_) loss_ = std::move(error);
+    if (!loss_) {
+      loss_ = std::move(error);
+      accuser_ = accuser;
+    }
   }
   told_ = rank_ != 0;  // rank 0 passes it on
   lost_.notify_all();
@@ -392,10 +398,23 @@ void Health::lose(const Error& error) {
 void Health::tell_others(const Error& loss) {
   if (std::exchange(told_, true)) return;
   FAILPOINT("health/tell");
-  const bool hangs = loss.code() == ErrorCode::kHang;
+  const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
   const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});
-  // The rank that is lost as well: if it lives, and only a connection broke, it is to know.
-  for (Peer& peer : peers_) tell(peer, hangs ? FrameKind::kGiveUp : FrameKind::kLost, notice);
+  int accuser = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    accuser = accuser_;
+  }
+  for (Peer& peer : peers_) {
+    // The rank that is lost as well. If it lives, only its connection to another broke, and for it
+    // the other is the one that is lost.
+    if (peer.rank == loss.rank() && accuser >= 0) {
+      const std::string who = "rank " + std::to_string(accuser);
+      tell(peer, kind, encode(Notice{accuser, who + " has lost this rank: " + loss.what()}));
+    } else {
+      tell(peer, kind, notice);
+    }
+  }
 }
 
 void Health::tell(Peer& peer, FrameKind kind, Bytes payload) {

@@ -76,7 +76,7 @@ class Health {
   void receive_all(Peer& peer, uint64_t now);
   void take(Peer& peer, const Frame& frame);
   void take_pong(const Frame& frame);
-  void take_news(Error error);
+  void take_news(Error error, int accuser);
   void take_order(Peer& peer, const Frame& frame);
   void pulse(uint64_t now);
   void check_silence(uint64_t now);
@@ -114,9 +114,10 @@ class Health {
 
   WakeSignal wake_;
   std::atomic<bool> leaving_{false};
-  mutable std::mutex mutex_;  // guards loss_
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable lost_;
   std::optional<Error> loss_;
+  int accuser_ = -1;  // who lost its connection to a rank that may live; -1: nobody in particular
   std::thread thread_;
 };
 

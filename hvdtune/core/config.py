@@ -60,7 +60,8 @@ class Config:
     raw trace file with `%r` for the rank, "" for none. `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
-    count. `failpoint` is for cores compiled with failpoints (`csrc/base/failpoint.h`).
+    count. `zero_copy` lets gradients live in memory that the ranks of a host share. `failpoint` is
+    for cores compiled with failpoints (`csrc/base/failpoint.h`).
     """
 
     rank: int = 0
@@ -87,6 +88,7 @@ class Config:
     generation: int = 0
     controller: str = "auto"
     cpu_operations: str = "hvdtune"
+    zero_copy: bool = True
     mpi_launcher: MpiLauncher | None = None
 
     @property
@@ -134,6 +136,7 @@ class Config:
             log_level=env.get("HVDTUNE_LOG_LEVEL", "warning").lower(),
             controller=_choice(env, "CONTROLLER", CONTROLLERS),
             cpu_operations=_choice(env, "CPU_OPERATIONS", CPU_OPERATIONS),
+            zero_copy=_read(env, "HVDTUNE_ZERO_COPY", _switch, True),
             mpi_launcher=_mpi_launcher(env),
         )
 
@@ -278,6 +281,12 @@ def _endpoint(text: str) -> tuple[str, int]:
     if not colon or not address or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError("is not ADDRESS:PORT")
     return address, int(port)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("is neither 0 nor 1")
+    return text == "1"
 
 
 def _transport(text: str) -> str:

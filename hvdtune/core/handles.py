@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections import defaultdict
@@ -113,11 +114,9 @@ def wait_all(native: _native.Runtime, handles: Sequence[int]) -> None:
     except CollectiveError as error:
         failure = error
     for handle in handles:
-        try:
+        with contextlib.suppress(CollectiveError):  # the first one is told
             while failure is not None and not native.wait(handle, WAIT_SLICE_S):
                 pass
-        except CollectiveError:
-            pass  # the first one is told
         native.release(handle)
     if failure is not None:
         raise failure

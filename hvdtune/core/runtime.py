@@ -17,7 +17,7 @@ from hvdtune.core.config import Config
 from hvdtune.core.knobs import Setting, Value, validate
 from hvdtune.core.mpi_library import built_plugins
 from hvdtune.core.stacks import StackSource, open_stack_source
-from hvdtune.errors import UsageError
+from hvdtune.errors import CollectiveError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -82,10 +82,15 @@ def _form(config: Config | None, comm: object) -> None:
                 place.await_formed()
         else:
             runtime, _stacks = _start(config, {})
-        _place = runtime.topology() | {"mpi": by_mpi}
+        _place = runtime.topology() | {"mpi": by_mpi, "zero_copy": _can_share(config)}
         _generation += 1
         _runtime = runtime
     atexit.register(shutdown)
+
+
+def _can_share(config: Config) -> bool:
+    ours = config.transport != "tcp" and config.cpu_operations != "mpi"
+    return config.zero_copy and ours
 
 
 def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, StackSource | None]:
@@ -225,6 +230,23 @@ def shared_buffer(size_bytes: int) -> _native.SharedBuffer:
         CollectiveError: there is no memory.
     """
     return native().allocate_shared(size_bytes)
+
+
+def zero_copy_buffer(size_bytes: int) -> _native.SharedBuffer | None:
+    """As `shared_buffer`, or None where that gains nothing, is switched off, or finds no memory.
+
+    It gains nothing for the only rank of a host, over TCP, or where MPI carries out the
+    collectives; HVDTUNE_ZERO_COPY=0 switches it off.
+
+    Raises:
+        UsageError: `init` has not been called.
+    """
+    if local_size() == 1 or not _place["zero_copy"]:
+        return None
+    try:
+        return shared_buffer(size_bytes)
+    except CollectiveError:
+        return None
 
 
 def mpi_built() -> bool:

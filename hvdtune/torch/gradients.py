@@ -1,12 +1,21 @@
-"""Gradients of PyTorch parameters on their way: alone or packed into one tensor."""
+"""Gradients of PyTorch parameters on their way: alone or packed into one tensor.
+
+Zero-copy: a gradient that is kept from step to step (`zero_grad(set_to_none=False)`) moves into
+memory that the ranks of a host share, where it is reduced without a copy. It stays the same tensor
+with the same values; only its storage changes, once, and never where something else refers to it.
+A gradient that every backward pass makes anew would have to be copied in, which costs more than it
+saves, so it travels from where it is.
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from hvdtune.core import runtime
 from hvdtune.core.gradients import Gradient, Group, Outbox
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
@@ -32,6 +41,46 @@ def _check_dense(gradient: torch.Tensor, name: str) -> None:
         )
 
 
+def _shared_tensor(count: int, dtype: torch.dtype) -> torch.Tensor | None:
+    """A flat tensor in memory that the ranks of this host share, None where there is none."""
+    buffer = runtime.zero_copy_buffer(count * dtype.itemsize) if count else None
+    return None if buffer is None else torch.frombuffer(buffer, dtype=dtype, count=count)
+
+
+def _move(gradient: torch.Tensor, place: torch.Tensor) -> None:
+    """Gives the gradient the storage of `place`, which is flat and as large."""
+    place = place.view(gradient.shape)
+    place.copy_(gradient.detach())
+    gradient.data = place
+
+
+def _can_move(gradient: torch.Tensor) -> bool:
+    """Whether nothing else sees its storage: no view of it, no array, no flat tensor around it."""
+    if gradient._is_view() or not gradient.is_contiguous():
+        return False
+    storage = gradient.untyped_storage()
+    if storage.nbytes() != gradient.numel() * gradient.element_size():
+        return False
+    count_uses = getattr(torch._C, "_storage_Use_Count", None)
+    # The tensor and `storage` itself. A torch that cannot tell keeps its gradients where they are.
+    return count_uses is not None and cast(int, count_uses(storage._cdata)) <= 2
+
+
+class Kept:
+    """Recognises a gradient that outlives its step."""
+
+    def __init__(self) -> None:
+        self._last: weakref.ref[torch.Tensor] | None = None
+
+    def is_same(self, gradient: torch.Tensor) -> bool:
+        """Whether it is the tensor that the last call was about."""
+        last = self._last
+        if last is not None and last() is gradient:
+            return True
+        self._last = weakref.ref(gradient)
+        return False
+
+
 class Alone:
     """A gradient that travels by itself, from where it is.
 
@@ -39,22 +88,38 @@ class Alone:
     """
 
     def __init__(
-        self, gradient: Gradient[torch.Tensor], request: Any, compression: type[Compressor]
+        self,
+        gradient: Gradient[torch.Tensor],
+        request: Any,
+        compression: type[Compressor],
+        *,
+        zero_copy: bool,
     ) -> None:
         self.gradient = gradient
         self._request = request
         self._compression = compression
         self._packed: torch.Tensor | None = None
         self._context: torch.dtype | None = None
+        # None once it has been moved, and where it shall not be.
+        self._kept = Kept() if zero_copy and compression.wire_dtype is None else None
 
     def send(self, outbox: Outbox) -> None:
         parameter = self.gradient.parameter
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
         _check_dense(parameter.grad, self.gradient.name)
+        if self._kept is not None and self._kept.is_same(parameter.grad):
+            self._kept = None
+            self._move_into_shared(parameter.grad)
         whole = parameter.grad.detach().contiguous()
         self._packed, self._context = self._compression.compress(whole)
         outbox.add(self._request, ADAPTER.buffer(self._packed).address, self.gradient.nbytes)
+
+    def _move_into_shared(self, gradient: torch.Tensor) -> None:
+        if gradient.device.type == "cpu" and _can_move(gradient):
+            place = _shared_tensor(gradient.numel(), gradient.dtype)
+            if place is not None:
+                _move(gradient, place)
 
     def receive(self) -> None:
         packed, self._packed = self._packed, None
@@ -67,17 +132,29 @@ class Alone:
 
 
 class Packed:
-    """Small gradients that travel as one tensor, of which each has a view."""
+    """Small gradients that travel as one tensor, of which each has a view.
 
-    def __init__(self, group: Group[torch.Tensor], request: Any, memory: torch.Tensor) -> None:
+    A gradient that is its view needs no copy.
+    """
+
+    def __init__(
+        self, group: Group[torch.Tensor], request: Any, dtype: torch.dtype, *, zero_copy: bool
+    ) -> None:
         self.group = group
         self._request = request
-        self._memory = memory
+        shared = _shared_tensor(group.count, dtype) if zero_copy else None
+        self._memory = torch.empty(group.count, dtype=dtype) if shared is None else shared
         self._parameters = [member.parameter for member in group.members]
-        self._views = _views(memory, self._parameters)
+        self._views = _views(self._memory, self._parameters)
         self._sent = False
+        # Of the first member, for all; None once they have been moved.
+        self._kept = Kept() if zero_copy else None
 
     def send(self, outbox: Outbox) -> None:
+        first = self._parameters[0].grad
+        if self._kept is not None and first is not None and self._kept.is_same(first):
+            self._kept = None
+            self._move_into_views()
         absent, views, gradients = [], [], []
         for parameter, view in zip(self._parameters, self._views, strict=True):
             gradient = parameter.grad
@@ -113,6 +190,15 @@ class Packed:
         if gradients:
             with torch.no_grad():
                 torch._foreach_copy_(gradients, views)
+
+    def _move_into_views(self) -> None:
+        for i, parameter in enumerate(self._parameters):
+            gradient = parameter.grad
+            if gradient is None or gradient.layout is not torch.strided:
+                continue
+            if gradient.dtype == self._memory.dtype and _can_move(gradient):
+                _move(gradient, self._views[i])
+                self._views[i] = gradient
 
     def _refuse_sparse(self) -> None:
         for member in self.group.members:

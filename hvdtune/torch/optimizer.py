@@ -39,6 +39,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
             by f after; with op=Average only.
         process_set: the ranks whose gradients are combined; the others keep theirs.
+        zero_copy: gradients that are kept from step to step (`zero_grad(set_to_none=False)`) move
+            into memory that the ranks of a host share. The result has the same bits either way;
+            HVDTUNE_ZERO_COPY=0 switches it off for all.
 
     Raises:
         UsageError: names are missing or not unique, or the operation is not one for gradients.
@@ -61,12 +64,14 @@ class DistributedOptimizer(torch.optim.Optimizer):
         gradient_predivide_factor: float = 1.0,
         *,
         process_set: ProcessSet = global_process_set,
+        zero_copy: bool = True,
     ) -> None:
         # Not the base's __init__: the wrapped optimizer's state, groups and hooks are shared.
         self.__dict__.update(optimizer.__dict__)
         self._reduction = _reduction(op, gradient_predivide_factor)
         self._compression = compression
         self._process_set = process_set
+        self._zero_copy = zero_copy
         self._book: PassBook[torch.Tensor] = PassBook(backward_passes_per_step)
         self._outbox = Outbox()
         self._alone: dict[torch.Tensor, Alone] = {}
@@ -84,7 +89,9 @@ class DistributedOptimizer(torch.optim.Optimizer):
         rows = arrange(describe(p, names[p], self._compression) for p in self._trained())
         for row in rows.alone:
             request = self._request(row.name, row.dtype, tuple(row.parameter.shape))
-            self._alone[row.parameter] = Alone(row, request, self._compression)
+            self._alone[row.parameter] = Alone(
+                row, request, self._compression, zero_copy=self._zero_copy
+            )
             _hook(row.parameter, self._gradient_ready)
         for group in rows.groups:
             self._packed.append(self._pack(group))
@@ -93,8 +100,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def _pack(self, group: Group[torch.Tensor]) -> Packed:
         dtype = group.members[0].dtype
-        memory = torch.empty(group.count, dtype=_TORCH_DTYPES[dtype])
-        return Packed(group, self._request(group.name, dtype, (group.count,)), memory)
+        request = self._request(group.name, dtype, (group.count,))
+        return Packed(group, request, _TORCH_DTYPES[dtype], zero_copy=self._zero_copy)
 
     def _request(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
         return allreduce_request(name, [(dtype, shape)], self._reduction, self._process_set)

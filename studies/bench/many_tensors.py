@@ -14,6 +14,8 @@ the same in all worlds but for who reduces:
     DDP            torch.nn.parallel.DistributedDataParallel over gloo, as it comes
     DDP views      the same with gradient_as_bucket_view=True
     hvdtune        hvd.DistributedOptimizer, as it comes
+    hvdtune kept   the same with zero_grad(set_to_none=False): gradients live in shared memory
+    backward kept  nobody, with zero_grad(set_to_none=False)
     hvdtune group  hvd.grouped_allreduce_ of all gradients after the backward pass
 
 Each is a world of processes of its own; one world runs at a time, in turns whose order rotates, and
@@ -45,7 +47,9 @@ from hvdtune.core import _native
 from hvdtune.core.config import Config
 from studies.workloads.tensor_lists import WORKLOADS, Tensor, tensors
 
-PEERS: Final = ("backward", "DDP", "DDP views", "hvdtune", "hvdtune group")
+PEERS: Final = (
+    "backward", "DDP", "DDP views", "hvdtune", "hvdtune group", "backward kept", "hvdtune kept"
+)  # fmt: skip
 # The reduction may take at most this share of DDP's.
 BARS: Final = {"thousand_small": 0.5, "resnet50": 0.7, "bert_base": 0.7}
 TURN_S: Final = 0.4  # a turn has as many steps as fit in, at least two
@@ -101,10 +105,11 @@ class Training:
 
     module: nn.Module
     optimizer: Any
+    keeps: bool = False
     after_backward: Callable[[], None] = lambda: None
 
     def step(self) -> None:
-        self.optimizer.zero_grad()
+        self.optimizer.zero_grad(set_to_none=not self.keeps)
         self.module(torch.zeros(1, requires_grad=True)).backward()
         self.after_backward()
         self.optimizer.step()
@@ -124,20 +129,21 @@ def prepare(peer: str, layers: Layers, place: Config, store: str) -> Training:
             layers, gradient_as_bucket_view=views, init_sync=False
         )
         return Training(ddp, optimizer)
-    if peer == "backward":
-        return Training(layers, optimizer)
+    keeps = peer.endswith("kept")
+    if peer.startswith("backward"):
+        return Training(layers, optimizer, keeps)
     import hvdtune.torch as hvd
     from hvdtune.core import runtime
 
     runtime.init(config=place)
-    if peer == "hvdtune":
+    if peer != "hvdtune group":
         named = layers.named_parameters()
-        return Training(layers, hvd.DistributedOptimizer(optimizer, named_parameters=named))
+        return Training(layers, hvd.DistributedOptimizer(optimizer, named_parameters=named), keeps)
 
     def reduce() -> None:
         hvd.grouped_allreduce_([p.grad for p in parameters], name="gradients")  # type: ignore[misc]
 
-    return Training(layers, optimizer, reduce)
+    return Training(layers, optimizer, after_backward=reduce)
 
 
 def work(peer: str, workload: str, place: Config, store: str, pipe: Any) -> None:
@@ -149,7 +155,7 @@ def work(peer: str, workload: str, place: Config, store: str, pipe: Any) -> None
     while steps := pipe.recv():
         layers.value = 1.0 + place.rank
         training.step()
-        mean = layers.value if peer == "backward" else (1.0 + place.size) / 2
+        mean = layers.value if peer.startswith("backward") else (1.0 + place.size) / 2
         right = all(bool((p.grad == mean).all()) for p in layers.parameters())
         begin = time.perf_counter()
         for _ in range(steps):
@@ -228,12 +234,18 @@ def measure(workload: str, ranks: int, rounds: int, peers: tuple[str, ...]) -> d
 
 
 def reductions(samples: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Steps less the same round's backward world."""
-    alone = samples["backward"]
+    """Steps less the same round's backward world, the one that keeps its gradients for that."""
     return {
-        peer: [step - base for step, base in zip(steps, alone, strict=True)]
+        peer: [
+            step - base
+            for step, base in zip(
+                steps,
+                samples["backward kept" if peer.endswith("kept") else "backward"],
+                strict=True,
+            )
+        ]
         for peer, steps in samples.items()
-        if peer != "backward"
+        if not peer.startswith("backward")
     }
 
 
@@ -281,6 +293,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     arguments = parser.parse_args()
     peers = tuple(peer for peer in PEERS if peer in {"backward", "DDP", *arguments.peers})
+    if "hvdtune kept" in peers and "backward kept" not in peers:
+        peers += ("backward kept",)
     _context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo"])
     results: dict[str, Any] = {}
     failures: list[str] = []
