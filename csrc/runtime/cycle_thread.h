@@ -1,21 +1,28 @@
-// The thread that negotiates and communicates: the only one that touches links, the arena, the
-// cache and what has been announced.
+// The thread that negotiates and communicates. Whoever holds `turns_` is the only one that touches
+// links, the arena, the cache and what has been announced.
 //
 // A turn: take what the children in the negotiation tree announce, add what is new on this rank,
 // and tell the parent what is then complete from here down; the root answers with a cycle, which
 // every rank passes on to its children and carries out. Between turns the thread sleeps until a
 // message, new work or the end of a window; with nothing to do it sleeps without a timeout.
+//
+// Where every rank has a processor, a caller that waits takes turns itself for as long as that gets
+// it anywhere: an operation that everybody waits for then wakes up no thread at all. So that it
+// may, the thread rests for a moment after a caller was served: it watches no connection, and
+// submitted work does not wake it. A rest is short, and ends with a turn whatever happens.
 #pragma once
 
 #include <poll.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "negotiate/negotiator.h"
 #include "negotiate/process_sets.h"
@@ -57,8 +64,9 @@ class CycleThread {
 
   // New operations are in the table.
   void work_added();
-  // A caller waits for an operation: collecting more would only delay it.
-  void caller_waits();
+  // A caller waits for an operation, so collecting more would only delay it. Returns when it has
+  // ended, or when waiting for it is all that is left to do.
+  void caller_waits(const std::function<bool()>& has_ended, Deadline deadline);
   void mark_step();
   // Rank 0 only. Returns the version under which it will be adopted.
   uint32_t propose(const Setting& setting);
@@ -78,8 +86,13 @@ class CycleThread {
     uint64_t end_ns;
   };
   enum class Interest : int { kNone, kNewWork, kWaiting };
+  struct Wake {
+    uint64_t at_ns;
+    Interest interest;
+  };
 
   void run();
+  bool drive(const std::function<bool()>& has_ended, Deadline deadline);
   void turn();
   void fail(const Error& error);
   void announce();
@@ -104,17 +117,19 @@ class CycleThread {
   void tell_job(FrameKind kind, Bytes payload);
   bool wait_is_news();
   std::vector<pollfd> poll_set() const;
-  uint64_t prepare_sleep();
-  bool spin(std::vector<pollfd>& fds, uint64_t until) const;
-  void sleep(std::vector<pollfd> fds, uint64_t until);
-  uint64_t wake_time(Interest& interest);
+  uint64_t prepare_sleep(bool rests);
+  bool was_driven() const;
+  bool is_watched() const;
+  bool spin(uint64_t until) const;
+  void sleep(std::unique_lock<std::mutex>& turns, uint64_t until);
+  void rest(std::unique_lock<std::mutex>& turns);
+  Wake next_wake() const;
   bool is_root() const { return rank_ == 0; }
   bool rank_waits() const { return table_.waiting_threads() > 0; }
   Tally& tally() { return is_root() ? negotiator_->tally() : *tally_; }
 
   const int rank_;
   const int size_;
-  const bool may_spin_;
   const CycleOptions options_;
   OperationTable& table_;
   Health& health_;
@@ -122,7 +137,10 @@ class CycleThread {
   Recorder& recorder_;
   Recorder::Lane& lane_;
 
-  // The cycle thread's own.
+  const bool may_spin_;   // every rank of this host has a processor
+  const bool may_drive_;  // and callers may take turns
+
+  std::mutex turns_;  // held while turns are taken; guards what follows
   TreeChannels tree_;
   std::unique_ptr<FramedChannel> job_;  // rank 0's, to the launcher
   ProcessSets sets_;
@@ -140,12 +158,17 @@ class CycleThread {
   uint64_t last_emit_ns_ = 0;
   uint64_t cycles_applied_ = 0;
   std::vector<int32_t> departed_;
+  bool has_served_ = false;      // callers waited for what the thread has just completed
+  bool resting_ = false;         // the thread rests; a turn of its own will follow
+  bool ended_ = false;           // nobody takes turns any more
+  std::vector<pollfd> watched_;  // what the thread sleeps with
 
   // Shared.
   WakeSignal wake_;
   std::atomic<Interest> interest_{Interest::kNone};
   std::atomic<bool> leaving_{false};
-  mutable std::mutex mutex_;  // guards the rest
+  std::atomic<uint64_t> driven_ns_{0};  // when a caller last took turns
+  mutable std::mutex mutex_;            // guards the rest
   std::vector<Marked> marks_;
   uint64_t next_step_ = 0;
   uint64_t last_mark_ns_ = 0;

@@ -96,6 +96,7 @@ void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t rece
   for (const Response& response : cycle.responses) bytes += bytes_of(response.request);
   lane_.record(EventKind::kCycle, received_ns, received_ns, 0, static_cast<uint32_t>(cycle.number),
                saturated(bytes), static_cast<uint32_t>(cycle.responses.size()));
+  fail_refused(cycle.responses);
   std::span<const Response> rest(cycle.responses);
   for (const BucketCut& cut : cycle.buckets) {
     bucket(rest.first(cut.tensors), setting, cut.reason, received_ns);
@@ -132,19 +133,25 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   FAILPOINT("executor/completed");
 }
 
+// All at once: a caller that comes back after one of them must not meet the next, which may have
+// the name of what it submits now.
+void Executor::fail_refused(std::span<const Response> responses) {
+  std::vector<Failure> failures;
+  for (const Response& response : responses) {
+    if (response.error.empty()) continue;
+    change_(response);
+    const std::string& name = response.request.name;
+    failures.emplace_back(key_of(response.request),
+                          Error(ErrorCode::kMismatch, response.error, -1, name));
+  }
+  if (!failures.empty()) table_.fail(failures);
+}
+
 // Whether this rank takes part; if so it is the last of `members`.
 bool Executor::take(const Response& response, std::vector<Member>& members) {
   const Request& request = response.request;
+  if (!response.error.empty()) return false;
   std::shared_ptr<Operation> operation = table_.find(key_of(request));
-  if (!response.error.empty()) {
-    change_(response);
-    // Ranks that disagree about the operation itself do not all know this name.
-    if (operation) {
-      const Error error(ErrorCode::kMismatch, response.error, -1, request.name);
-      table_.fail(key_of(request), error);
-    }
-    return false;
-  }
   if (response.cache_id != kNoCacheId && !response.compact) {
     cache_.remember(operation ? operation->request.get() : nullptr, response);
   }

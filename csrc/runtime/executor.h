@@ -50,6 +50,7 @@ class Executor : private Observer {
   };
   void bucket(std::span<const Response> responses, const Setting& setting, CutReason reason,
               uint64_t received_ns);
+  void fail_refused(std::span<const Response> responses);
   bool take(const Response& response, std::vector<Member>& members);
   void run(std::span<const Member> members, const Setting& setting);
   void run_allreduce(Group& group, std::span<const Member> members, const Setting& setting);

@@ -59,12 +59,16 @@ std::shared_ptr<Operation> OperationTable::find(const OperationKey& key) const {
   return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
 }
 
+void OperationTable::end_locked(Entry& entry, std::optional<Error> error) {
+  entry.done = true;
+  entry.error = std::move(error);
+  waiting_ -= std::exchange(entry.waiting, 0);
+}
+
 void OperationTable::finish_locked(const OperationKey& key, std::optional<Error> error) {
   const auto handle = in_flight_.find(key);
   if (handle == in_flight_.end()) return;
-  Entry& entry = entries_.at(handle->second);
-  entry.done = true;
-  entry.error = std::move(error);
+  end_locked(entries_.at(handle->second), std::move(error));
   in_flight_.erase(handle);
 }
 
@@ -78,10 +82,10 @@ void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operat
   done_.notify_all();
 }
 
-void OperationTable::fail(const OperationKey& key, const Error& error) {
+void OperationTable::fail(std::span<const Failure> failures) {
   {
     const std::lock_guard lock(mutex_);
-    finish_locked(key, error);
+    for (const auto& [key, error] : failures) finish_locked(key, error);
   }
   done_.notify_all();
 }
@@ -119,9 +123,7 @@ void OperationTable::close(const Error& error) {
     if (closed_) return;
     closed_ = error;
     for (const auto& [key, handle] : in_flight_) {
-      Entry& entry = entries_.at(handle);
-      entry.done = true;
-      entry.error = naming_tensor(error, key.name);
+      end_locked(entries_.at(handle), naming_tensor(error, key.name));
     }
     in_flight_.clear();
     new_.clear();
@@ -149,23 +151,31 @@ bool OperationTable::poll(Handle handle) const {
   return is_done(handle);
 }
 
-bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time,
-                          const std::function<void()>& on_block) {
+bool OperationTable::has_ended_locked(Handle handle) const {
+  const auto found = entries_.find(handle);
+  return found == entries_.end() || found->second.done;
+}
+
+bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block) {
   // The system clock, because ThreadSanitizer does not know the waits on the steady one. Callers
   // pass short times and come back, so a clock that is set does no harm.
   const auto until = std::chrono::system_clock::now() +
                      std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
   std::unique_lock lock(mutex_);
   if (is_done(handle)) return true;
+  ++entries_.at(handle).waiting;
   ++waiting_;
   lock.unlock();
-  on_block();
-  lock.lock();
-  done_.wait_until(lock, until, [&] {
-    const auto found = entries_.find(handle);
-    return found == entries_.end() || found->second.done;
+  on_block([&] {
+    const std::lock_guard look(mutex_);
+    return has_ended_locked(handle);
   });
-  --waiting_;
+  lock.lock();
+  done_.wait_until(lock, until, [&] { return has_ended_locked(handle); });
+  if (!has_ended_locked(handle)) {
+    --entries_.at(handle).waiting;
+    --waiting_;
+  }
   return is_done(handle);
 }
 

@@ -53,6 +53,8 @@ struct PendingOperation {
   uint64_t announced_ns = 0;
 };
 
+using Failure = std::pair<OperationKey, Error>;
+
 // Thread rule: every member may be called from any thread; mutex_ guards all state.
 class OperationTable {
  public:
@@ -66,7 +68,8 @@ class OperationTable {
   std::shared_ptr<Operation> find(const OperationKey& key) const;
   // All at once: a caller that waits for one of them most likely waits for the next as well.
   void complete(std::span<const std::shared_ptr<Operation>> operations);
-  void fail(const OperationKey& key, const Error& error);
+  // All at once, too; what is not in flight on this rank is passed over.
+  void fail(std::span<const Failure> failures);
   // Fails all that is in flight in a process set.
   void fail_set(uint32_t process_set, const Error& error);
   // Fails all in flight, and from then on add(), with `error`; each failure names its tensor. The
@@ -75,8 +78,10 @@ class OperationTable {
 
   // True once done; throws what the operation failed with, Error(kUsage) for an unknown handle.
   bool poll(Handle handle) const;
-  // The same, waiting at most `time`. `on_block` is called, without the lock, if it has to wait.
-  bool wait(Handle handle, std::chrono::nanoseconds time, const std::function<void()>& on_block);
+  // The same, waiting at most `time`. If it has to wait, `on_block` is called first, without the
+  // lock; its argument says whether the operation has ended.
+  using OnBlock = std::function<void(const std::function<bool()>& has_ended)>;
+  bool wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
   // Ends a handle and hands out its operation. REQUIRES: it is done.
   std::shared_ptr<Operation> release(Handle handle);
 
@@ -90,10 +95,13 @@ class OperationTable {
     std::shared_ptr<Operation> operation;
     bool done = false;
     std::optional<Error> error;
+    int waiting = 0;
   };
+  void end_locked(Entry& entry, std::optional<Error> error);
   void finish_locked(const OperationKey& key, std::optional<Error> error);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
+  bool has_ended_locked(Handle handle) const;
 
   mutable std::mutex mutex_;
   std::condition_variable done_;
@@ -102,7 +110,7 @@ class OperationTable {
   std::vector<std::shared_ptr<Operation>> new_;
   std::optional<Error> closed_;
   Handle next_ = 1;
-  int waiting_ = 0;
+  int waiting_ = 0;  // sum over entries_
 };
 
 }  // namespace hvdtune

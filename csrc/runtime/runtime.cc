@@ -106,7 +106,10 @@ std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
 }
 
 bool Runtime::wait(Handle handle, std::chrono::nanoseconds time) {
-  return table_.wait(handle, time, [this] { cycle_->caller_waits(); });
+  const Deadline deadline = Deadline::in(time);
+  return table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
+    cycle_->caller_waits(has_ended, deadline);
+  });
 }
 
 std::string Runtime::metadata() const {

@@ -19,7 +19,7 @@ std::vector<Operation> named(const std::vector<std::string>& names) {
   return operations;
 }
 
-void nothing() {}
+void nothing(const std::function<bool()>& /*has_ended*/) {}
 
 }  // namespace
 
@@ -48,7 +48,8 @@ TEST(a_name_is_free_again_once_done) {
 TEST(a_failure_is_told_until_the_handle_is_released) {
   OperationTable table;
   const Handle handle = table.add(named({"a"}))[0];
-  table.fail({kWorldSet, "a"}, Error(ErrorCode::kMismatch, "no", -1, "a"));
+  const Failure failure({kWorldSet, "a"}, Error(ErrorCode::kMismatch, "no", -1, "a"));
+  table.fail({&failure, 1});
   CHECK_THROWS(ErrorCode::kMismatch, table.poll(handle));
   CHECK_THROWS(ErrorCode::kMismatch, table.wait(handle, std::chrono::seconds(1), nothing));
   table.release(handle);
@@ -71,7 +72,8 @@ TEST(waiting_ends_with_the_time_and_counts_only_while_it_lasts) {
   OperationTable table;
   const Handle handle = table.add(named({"a"}))[0];
   int seen = 0;
-  CHECK(!table.wait(handle, std::chrono::milliseconds(1), [&] { seen = table.waiting_threads(); }));
+  CHECK(!table.wait(handle, std::chrono::milliseconds(1),
+                    [&](const auto& /*has_ended*/) { seen = table.waiting_threads(); }));
   CHECK_EQ(seen, 1);
   CHECK_EQ(table.waiting_threads(), 0);
 }
