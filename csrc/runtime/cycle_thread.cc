@@ -202,7 +202,7 @@ bool CycleThread::is_watched() const {
 
 void CycleThread::fail(const Error& error) {
   Error cause = error;
-  if (error.code() == ErrorCode::kRankLost) {
+  if (error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kTimeout) {
     cause = health_.settle_loss(error);
   } else if (error.code() == ErrorCode::kShutdown && health_.loss()) {
     cause = *health_.loss();

@@ -70,10 +70,14 @@ std::optional<Error> Health::loss() const {
 Error Health::settle_loss(const Error& suspect) {
   {
     std::unique_lock lock(mutex_);
-    lost_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(1),
+    // A connection that broke may be the echo of a death that rank 0 hears of. Of one that was
+    // silent for so long rank 0 knows by now, or never will.
+    const auto patience =
+        std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000);
+    lost_.wait_until(lock, std::chrono::system_clock::now() + patience,
                      [&] { return loss_.has_value(); });
     if (!loss_) {
-      loss_ = suspect;
+      loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
       accuser_ = rank_;
     }
   }

@@ -50,7 +50,7 @@ class Health {
   // The loss this job fails with; the first one seen stands.
   std::optional<Error> loss() const;
   // What a data connection saw. The cause is often another rank that died first, so this waits up
-  // to a second for that news before it settles on `suspect`.
+  // to a second for that news before it settles on `suspect`; less after Error(kTimeout).
   Error settle_loss(const Error& suspect);
   // This rank cannot go on, which the others take as its loss.
   void tell_failure(const std::string& why);

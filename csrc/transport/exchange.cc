@@ -12,7 +12,7 @@ namespace hvdtune {
 namespace {
 
 // How often a waiting exchange asks whether its peers' machines still answer.
-constexpr int kCheckMs = 250;
+constexpr int kCheckMs = 100;
 
 bool wants_send(const Transfer& transfer) { return transfer.sent < transfer.send_bytes; }
 bool wants_recv(const Transfer& transfer) { return transfer.received < transfer.recv_bytes; }

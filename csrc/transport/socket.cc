@@ -196,7 +196,11 @@ void Socket::check_answers(uint64_t now_ns) {
     unanswered_since_ns_ = now_ns;
   }
   if (now_ns - unanswered_since_ns_ >= static_cast<uint64_t>(silence_timeout_.count())) {
-    fail("send", ETIMEDOUT);
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence_timeout_).count();
+    throw Error(ErrorCode::kTimeout,
+                "rank " + std::to_string(peer_) + "'s host has acknowledged nothing for " +
+                    std::to_string(ms) + " ms",
+                peer_);
   }
 }
 

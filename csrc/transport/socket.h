@@ -55,7 +55,8 @@ class Socket {
   // For messages the kernel sees to it; for data check_answers() does.
   void expect_answers(Traffic traffic, std::chrono::nanoseconds timeout);
   // To be called now and then while a transfer waits. A full window is not silence: a reader that
-  // is slow, or waits for another rank, is alive. REQUIRES: expect_answers(kData).
+  // is slow, or waits for another rank, is alive. Throws Error(kTimeout). REQUIRES:
+  // expect_answers(kData).
   void check_answers(uint64_t now_ns);
 
   int fd() const { return fd_.get(); }
