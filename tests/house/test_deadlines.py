@@ -31,12 +31,12 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
     [
         ("transport/mesh.cc", "kReasonTime = std::chrono::seconds(2)", "which knows more"),
         ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
-        ("transport/exchange.cc", "kCheckMs = 250", "looked at every 250 ms"),
+        ("transport/exchange.cc", "kCheckMs = 100", "looked at every 100 ms"),
         ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
         ("runtime/health.h", "kPatience = 15", "| 15 heartbeat timeouts |"),
         ("runtime/health.cc", "kWitnessNs = 200 * kMillisecond", "heartbeat timeout and 0.2 s"),
         ("runtime/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
-        ("runtime/health.cc", "std::chrono::seconds(1)", "the news of a lost rank | 1 s"),
+        ("runtime/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
         ("runtime/explain.cc", "kLeastShare = 30", "a thirtieth of a processor"),
     ],
 )
