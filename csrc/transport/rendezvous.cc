@@ -255,11 +255,10 @@ std::string Formation::missing() const {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const bool there =
         phase_ == Phase::kRegister ? ranks_[i].stream.has_value() : ranks_[i].connected;
-    if (!there) names += (names.empty() ? "" : ", ") + std::to_string(i);
+    if (!there) names += (names.empty() ? "rank " : ", rank ") + std::to_string(i);
   }
-  return (phase_ == Phase::kRegister ? "no word from rank "
-                                     : "no full set of connections on rank ") +
-         names + " of " + std::to_string(size_);
+  return (phase_ == Phase::kRegister ? "no word from " : "no full set of connections on ") + names +
+         " of " + std::to_string(size_);
 }
 
 }  // namespace

@@ -307,7 +307,7 @@ TEST(the_deadline_lists_the_missing_ranks) {
   const StopSignal stop;
   std::future<Mesh> there = start(server.options(2, 4, "a"), stop);
   const std::string text = failure_of(there);
-  CHECK(contains(text, "no word from rank 0, 1, 3 of 4"));
+  CHECK(contains(text, "no word from rank 0, rank 1, rank 3 of 4"));
   CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
 }
 
