@@ -73,6 +73,7 @@ class StartUp {
     bool operator==(const Connection&) const = default;
   };
 
+  bool knows_whom() const { return waiting_for_.find("rank ") != std::string::npos; }
   void wait(std::vector<pollfd> polls, Deadline until);
   std::optional<StoreMessage> hear_store();
   StoreMessage await_store(StoreMessageType type);
@@ -149,7 +150,8 @@ void StartUp::explain(const Error& error) {
   }
   const bool peer_failed =
       error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kRendezvous;
-  if (peer_failed) {
+  // The server knows which rank is missing where this one does not.
+  if (peer_failed || (error.code() == ErrorCode::kTimeout && !knows_whom())) {
     deadline_ = Deadline::in(kReasonTime);
     try {
       while (!hear_store()) wait({}, Deadline::never());
@@ -187,9 +189,9 @@ std::optional<StoreMessage> StartUp::hear_store() {
     std::optional<StoreMessage> message = store_.try_receive();
     if (message && message->type == StoreMessageType::kFailed) {
       // The server does not know who waits for whom.
-      const bool knows = waiting_for_.find("rank ") != std::string::npos;
-      throw Error(ErrorCode::kRendezvous,
-                  message->as_text() + (knows ? "; this rank waited for " + waiting_for_ : ""));
+      throw Error(
+          ErrorCode::kRendezvous,
+          message->as_text() + (knows_whom() ? "; this rank waited for " + waiting_for_ : ""));
     }
     if (!message) store_.flush();
     return message;
