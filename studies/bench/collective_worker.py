@@ -135,6 +135,10 @@ def main() -> None:
             else:
                 seconds = time_passes(data, count, repeats)
             print(seconds, file=answers, flush=True)
+    if PEERS[task["peer"]] is mpi:
+        from mpi4py import MPI
+
+        MPI.Finalize()
     os._exit(0)  # nobody waits for a peer that ends at its own pace
 
 

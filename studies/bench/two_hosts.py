@@ -76,7 +76,7 @@ def main() -> None:
             "address": first.address,
         }
         places = [first, first, second, second]
-        results = run(work, 4, task, places=places, setting=setting)[0]
+        results = run(work, 4, task, timeout_s=900.0, places=places, setting=setting)[0]
     print(render(arguments.rate, results))
     if arguments.json:
         arguments.json.write_text(json.dumps(results))

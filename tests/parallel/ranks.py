@@ -156,10 +156,12 @@ def start(
             connection.close()
 
 
-def run(body: Callable[..., Any], size: int, *arguments: Any, **options: Any) -> list[Any]:
+def run(
+    body: Callable[..., Any], size: int, *arguments: Any, timeout_s: float = 60.0, **options: Any
+) -> list[Any]:
     """What `body` returned on each rank; re-raises the first error."""
     with start(body, size, *arguments, **options) as job:
-        outcomes = job.outcomes()
+        outcomes = job.outcomes(timeout_s)
     for outcome in outcomes:
         if outcome.error is not None:
             raise AssertionError(f"rank {outcome.rank} failed:\n{outcome.trace}")
