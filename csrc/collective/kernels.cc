@@ -87,13 +87,13 @@ struct Product {
 struct Min {
   template <typename A>
   static A apply(A a, A b) {
-    return b < a ? b : a;
+    return b < a || b != b ? b : a;
   }
 };
 struct Max {
   template <typename A>
   static A apply(A a, A b) {
-    return a < b ? b : a;
+    return a < b || b != b ? b : a;  // a NaN on any rank stays one
   }
 };
 

@@ -13,12 +13,14 @@ disagree about shape, dtype or operation, RankLostError naming the rank that die
 from __future__ import annotations
 
 import enum
+import math
+import numbers
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hvdtune.core import handles
+from hvdtune.core import handles, runtime
 from hvdtune.core.adapter import Adapter, Buffer
 from hvdtune.core.handles import poll, synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
@@ -108,12 +110,28 @@ def _request(
         name=handles.named(op.name.lower(), name, number),
         tensors=list(tensors),
         reduce_op=_NATIVE_REDUCE[reduction.op],
-        root=root,
-        prescale=float(reduction.prescale_factor),
-        postscale=float(reduction.postscale_factor),
+        root=_root(root),
+        prescale=_factor("prescale_factor", reduction.prescale_factor),
+        postscale=_factor("postscale_factor", reduction.postscale_factor),
         process_set=number,
         splits=list(splits),
     )
+
+
+def _root(rank: int) -> int:
+    try:
+        number = operator.index(rank)
+    except TypeError:
+        raise UsageError(f"root_rank must be the number of a rank, not {rank!r}") from None
+    if number.bit_length() > 31:
+        raise UsageError(f"root rank {number} does not exist; there are {runtime.size()} ranks")
+    return number
+
+
+def _factor(name: str, value: float) -> float:
+    if not isinstance(value, numbers.Real) or math.isnan(value):
+        raise UsageError(f"{name} must be a number, not {value!r}")
+    return float(value)
 
 
 def _specs(buffers: Sequence[Buffer]) -> list[tuple[str, Sequence[int]]]:

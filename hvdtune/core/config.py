@@ -39,6 +39,16 @@ HOROVOD_KNOBS: Final[Mapping[str, str]] = MappingProxyType(
 HANG_WARNING: Final = ("HVDTUNE_HANG_WARNING_S", "HOROVOD_STALL_CHECK_TIME_SECONDS")
 HANG_ABORT: Final = ("HVDTUNE_HANG_ABORT_S", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
 
+# What a launcher tells each of its ranks.
+_PLACE: Final = frozenset(
+    f"HVDTUNE_{name}"
+    for name in (
+        "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOST",
+        "RENDEZVOUS", "KEY_FD", "KEY_FILE",
+    )
+)  # fmt: skip
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
 T = TypeVar("T")
 
 
@@ -131,9 +141,11 @@ class Config:
             hang_warning_s=_hang_warning(env),
             hang_abort_s=_read_first(env, HANG_ABORT, _amount, 600.0),
             failpoint=env.get("HVDTUNE_FAILPOINT", ""),
-            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", _amount, 30.0),
+            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", _positive, 30.0),
             transport=_read(env, "HVDTUNE_TRANSPORT", _transport, "auto"),
-            log_level=env.get("HVDTUNE_LOG_LEVEL", "warning").lower(),
+            log_level=_read(
+                env, "HVDTUNE_LOG_LEVEL", functools.partial(_one_of, LOG_LEVELS), "warning"
+            ),
             controller=_choice(env, "CONTROLLER", CONTROLLERS),
             cpu_operations=_choice(env, "CPU_OPERATIONS", CPU_OPERATIONS),
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", _switch, True),
@@ -168,17 +180,12 @@ def _hang_warning(env: Mapping[str, str]) -> float:
 
 
 def launch_defaults(environ: Mapping[str, str] | None = None) -> Config:
-    """What the environment asks of jobs that this process launches; knobs and place left out."""
-    wanted = (
-        "HVDTUNE_START_TIMEOUT_S",
-        "HVDTUNE_HEARTBEAT_TIMEOUT_S",
-        "HVDTUNE_TRANSPORT",
-        "HVDTUNE_ADDRESS",
-        "HVDTUNE_INTERFACE",
-        "HOROVOD_GLOO_IFACE",
-    )
+    """What the environment asks of jobs that this process launches; its own place left out.
+
+    Raises UsageError for every value that the ranks would refuse.
+    """
     env = os.environ if environ is None else environ
-    return Config.from_environ({name: env.get(name, "") for name in wanted}, knobs=())
+    return Config.from_environ({name: env[name] for name in env if name not in _PLACE})
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:

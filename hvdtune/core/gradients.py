@@ -98,6 +98,16 @@ def arrange(gradients: Iterable[Gradient[P]]) -> Arrangement[P]:
     return Arrangement(tuple(alone), tuple(together))
 
 
+def passes_of(backward_passes_per_step: int) -> int:
+    """Raises UsageError unless it is a whole number of at least 1."""
+    if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
+        raise UsageError(
+            "backward_passes_per_step must be a whole number of at least 1, not "
+            f"{backward_passes_per_step!r}"
+        )
+    return backward_passes_per_step
+
+
 @dataclass
 class PassBook(Generic[P]):
     """Counts backward passes per parameter since the last step.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -33,9 +34,25 @@ _next_handle = itertools.count(1)
 _next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
 
 
+def _forget_after_fork() -> None:
+    global _lock, _pending
+    _lock, _pending = threading.Lock(), {}
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
 def named(kind: str, name: str | None, process_set: int) -> str:
-    """`kind.name`; what has no name is numbered in call order, each process set by itself."""
+    """`kind.name`; what has no name is numbered in call order, each process set by itself.
+
+    Raises:
+        UsageError: the name is no text.
+    """
     if name:
+        try:
+            name.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise UsageError(f"a tensor's name must be text, not {name!r}") from None
         return f"{kind}.{name}"
     with _lock:
         return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"

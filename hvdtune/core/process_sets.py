@@ -7,6 +7,7 @@ that communicates takes `process_set=`.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -32,7 +33,12 @@ class ProcessSet:
     def __init__(self, ranks: Iterable[int]) -> None:
         if not isinstance(ranks, Iterable):
             raise UsageError("a process set is made of rank numbers: hvd.ProcessSet([0, 1])")
-        self._ranks = sorted(int(rank) for rank in ranks)
+        try:
+            self._ranks = sorted(operator.index(rank) for rank in ranks)
+        except TypeError:
+            raise UsageError(
+                "a process set is made of rank numbers: hvd.ProcessSet([0, 1])"
+            ) from None
         if not self._ranks:
             raise UsageError("a process set needs at least one rank")
         if len(set(self._ranks)) < len(self._ranks):

@@ -7,13 +7,15 @@ runtime of a process lives.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
 from hvdtune.core import mpi
-from hvdtune.core.config import Config
+from hvdtune.core.config import LOG_LEVELS, Config
 from hvdtune.core.knobs import Setting, Value, validate
 from hvdtune.core.mpi_library import built_plugins
 from hvdtune.core.stacks import StackSource, open_stack_source
@@ -23,14 +25,13 @@ if TYPE_CHECKING:
     from hvdtune.core import _native
     from hvdtune.core.process_sets import ProcessSet
 
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-
 _lock = threading.Lock()
 _runtime: _native.Runtime | None = None  # guarded by _lock for writing
 _place: dict[str, Any] = {}
 _stacks: StackSource | None = None  # the runtime's, while it lives
 _left_job = False  # a launcher forms a job once
 _generation = 0  # counts calls of init
+_forked = False  # from a process that was in a job
 
 
 def init(
@@ -70,6 +71,8 @@ def _form(config: Config | None, comm: object) -> None:
         if _runtime is not None:
             return
         config = config or Config.from_environ()
+        if _forked:
+            raise UsageError(_OF_THE_PARENT)
         if _left_job and config.rendezvous_port:
             raise UsageError(
                 "hvd.init() after hvd.shutdown() is not supported in this version: a job is formed "
@@ -106,8 +109,6 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
 
 
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
-    if config.log_level not in LOG_LEVELS:
-        raise UsageError(f"HVDTUNE_LOG_LEVEL={config.log_level} is none of {', '.join(LOG_LEVELS)}")
     options: dict[str, Any] = {
         "rank": config.rank,
         "size": config.size,
@@ -151,6 +152,27 @@ def shutdown() -> None:
     atexit.unregister(shutdown)
 
 
+_OF_THE_PARENT: Final = (
+    "this process was forked from a rank of a job and has no part in it: hvdtune's functions can "
+    "be called in the parent only; start a process of its own (spawn) to use them"
+)
+
+
+def _forget_after_fork() -> None:
+    """In the child: the parent's connections and threads are not its own."""
+    global _lock, _runtime, _place, _stacks, _forked
+    _lock = threading.Lock()  # may have been held by a thread that is not here
+    if _runtime is None:
+        return
+    # Never destroyed: that would say farewell on the parent's connections.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_runtime))
+    _runtime, _place, _stacks, _forked = None, {}, None, True
+    atexit.unregister(shutdown)
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
 def is_initialized() -> bool:
     """Whether `init` has been called and `shutdown` has not."""
     return _runtime is not None
@@ -169,6 +191,8 @@ def native() -> _native.Runtime:
     """
     runtime = _runtime
     if runtime is None:
+        if _forked:
+            raise UsageError(_OF_THE_PARENT)
         raise UsageError("Horovod has not been initialized; use hvd.init().")
     return runtime
 

@@ -23,10 +23,21 @@ def broadcast_parameters(
 
     Args:
         params: `model.state_dict()` or `model.named_parameters()`; the same names on all ranks.
+            Values that are no tensors are left as they are.
+
+    Raises:
+        UsageError: params is neither.
     """
     rows = params.items() if isinstance(params, Mapping) else params
+    try:
+        pairs = [(name, tensor) for name, tensor in rows]
+    except (TypeError, ValueError):
+        raise UsageError(
+            "broadcast_parameters takes model.state_dict() or model.named_parameters(), not "
+            f"{params!r:.100}"
+        ) from None
     targets = []
-    for name, tensor in rows:
+    for name, tensor in pairs:
         if not isinstance(tensor, torch.Tensor):
             continue
         whole = tensor.detach()

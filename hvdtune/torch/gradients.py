@@ -33,6 +33,14 @@ def describe(parameter: torch.Tensor, name: str, compression: type[Compressor]) 
     return Gradient(parameter, name, DTYPES.get(dtype, str(dtype)), count, nbytes, packable)
 
 
+def _check_dtype(found: torch.dtype, expected: str, name: str) -> None:
+    if DTYPES.get(found) != expected:
+        raise UsageError(
+            f"the gradient of {name} is {str(found).removeprefix('torch.')} now; it was {expected} "
+            "when the optimizer was wrapped: convert the model first, then wrap"
+        )
+
+
 def _check_dense(gradient: torch.Tensor, name: str) -> None:
     if gradient.layout is not torch.strided:
         raise UsageError(
@@ -113,6 +121,7 @@ class Alone:
             self._move_into_shared(parameter.grad)
         whole = parameter.grad.detach().contiguous()
         self._packed, self._context = self._compression.compress(whole)
+        _check_dtype(self._packed.dtype, self.gradient.dtype, self.gradient.name)
         outbox.add(self._request, ADAPTER.buffer(self._packed).address, self.gradient.nbytes)
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
@@ -146,9 +155,12 @@ class Packed:
         self._memory = torch.empty(group.count, dtype=dtype) if shared is None else shared
         self._parameters = [member.parameter for member in group.members]
         self._views = _views(self._memory, self._parameters)
+        self._places = [view.data_ptr() for view in self._views]
+        # Gradients that are converted on their way may be of any dtype.
+        self._converts = any(p.dtype is not dtype for p in self._parameters)
         self._sent = False
         # Of the first member, for all; None once they have been moved.
-        self._kept = Kept() if zero_copy else None
+        self._kept = None if shared is None or self._converts else Kept()
 
     def send(self, outbox: Outbox) -> None:
         first = self._parameters[0].grad
@@ -156,13 +168,17 @@ class Packed:
             self._kept = None
             self._move_into_views()
         absent, views, gradients = [], [], []
-        for parameter, view in zip(self._parameters, self._views, strict=True):
+        own = self._memory.dtype
+        for parameter, view, place in zip(self._parameters, self._views, self._places, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 absent.append(view)
-            elif gradient is not view:
-                if gradient.layout is not torch.strided:
-                    self._refuse_sparse()
+                continue
+            if gradient.layout is not torch.strided or (
+                gradient.dtype is not own and not self._converts
+            ):
+                self._refuse()
+            if gradient.data_ptr() != place:
                 views.append(view)
                 gradients.append(gradient)
         with torch.no_grad():
@@ -179,12 +195,12 @@ class Packed:
             return
         self._sent = False
         views, gradients = [], []
-        for parameter, view in zip(self._parameters, self._views, strict=True):
+        for parameter, view, place in zip(self._parameters, self._views, self._places, strict=True):
             gradient = parameter.grad
             if gradient is None:
                 if parameter.requires_grad:
                     parameter.grad = view.to(parameter.dtype, copy=True)
-            elif gradient is not view:
+            elif gradient.data_ptr() != place:
                 views.append(view)
                 gradients.append(gradient)
         if gradients:
@@ -192,18 +208,19 @@ class Packed:
                 torch._foreach_copy_(gradients, views)
 
     def _move_into_views(self) -> None:
-        for i, parameter in enumerate(self._parameters):
+        for parameter, view in zip(self._parameters, self._views, strict=True):
             gradient = parameter.grad
             if gradient is None or gradient.layout is not torch.strided:
                 continue
             if gradient.dtype == self._memory.dtype and _can_move(gradient):
-                _move(gradient, self._views[i])
-                self._views[i] = gradient
+                _move(gradient, view)
 
-    def _refuse_sparse(self) -> None:
+    def _refuse(self) -> None:
         for member in self.group.members:
-            if member.parameter.grad is not None:
-                _check_dense(member.parameter.grad, member.name)
+            gradient = member.parameter.grad
+            if gradient is not None:
+                _check_dense(gradient, member.name)
+                _check_dtype(gradient.dtype, member.dtype, member.name)
 
 
 def _views(memory: torch.Tensor, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:

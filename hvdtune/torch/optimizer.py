@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self, cast
 
@@ -10,7 +11,7 @@ import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
-from hvdtune.core.gradients import Group, Outbox, PassBook, arrange, check_names
+from hvdtune.core.gradients import Group, Outbox, PassBook, arrange, check_names, passes_of
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import DTYPES
@@ -48,6 +49,8 @@ class DistributedOptimizer(torch.optim.Optimizer):
     """
 
     def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Self:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(f"a torch.optim.Optimizer is needed, not {type(optimizer).__name__}")
         if isinstance(optimizer, DistributedOptimizer):
             raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
         wrapped = type(optimizer)
@@ -69,24 +72,35 @@ class DistributedOptimizer(torch.optim.Optimizer):
         # Not the base's __init__: the wrapped optimizer's state, groups and hooks are shared.
         self.__dict__.update(optimizer.__dict__)
         self._reduction = _reduction(op, gradient_predivide_factor)
+        if not (isinstance(compression, type) and issubclass(compression, Compressor)):
+            raise UsageError(f"compression is one of hvd.Compression, not {compression!r}")
         self._compression = compression
         self._process_set = process_set
         self._zero_copy = zero_copy
-        self._book: PassBook[torch.Tensor] = PassBook(backward_passes_per_step)
+        self._book: PassBook[torch.Tensor] = PassBook(passes_of(backward_passes_per_step))
         self._outbox = Outbox()
         self._alone: dict[torch.Tensor, Alone] = {}
         self._packed: list[Packed] = []
         self._sent: set[torch.Tensor] = set()
         self._should_synchronize = True
-        names = _names_of(self._trained(), named_parameters)
-        if process_set.included() and process_set.size() > 1:
-            self._travel_with(names)
+        self._synchronized = False
+        self._travels = process_set.included() and process_set.size() > 1
+        self._travel_with(_names_of(_trained(self.param_groups), named_parameters))
 
-    def _trained(self) -> list[torch.Tensor]:
-        return [p for group in self.param_groups for p in group["params"] if p.requires_grad]
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; the new parameters are combined, too.
+
+        They are named by their position: every rank must add the same groups in the same order.
+        """
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        added = _trained(self.param_groups[number:])
+        self._travel_with({p: f"group.{number}.{i}" for i, p in enumerate(added)})
 
     def _travel_with(self, names: dict[torch.Tensor, str]) -> None:
-        rows = arrange(describe(p, names[p], self._compression) for p in self._trained())
+        if not self._travels:
+            return
+        rows = arrange(describe(p, name, self._compression) for p, name in names.items())
         for row in rows.alone:
             request = self._request(row.name, row.dtype, tuple(row.parameter.shape))
             self._alone[row.parameter] = Alone(
@@ -119,7 +133,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
-        self._book.passes_per_step = passes
+        self._book.passes_per_step = passes_of(passes)
 
     def synchronize(self) -> None:
         """Waits until every gradient holds the combined value; `step` does it by itself.
@@ -142,6 +156,7 @@ class DistributedOptimizer(torch.optim.Optimizer):
             packed.receive()
         for alone in self._alone.values():
             alone.receive()
+        self._synchronized = self._travels
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -160,10 +175,17 @@ class DistributedOptimizer(torch.optim.Optimizer):
         """
         if closure is None:
             if self._should_synchronize:
+                if self._synchronized and not self._book.passes:
+                    warnings.warn(
+                        "optimizer.step() after optimizer.synchronize() combines the gradients a "
+                        "second time; call it inside optimizer.skip_synchronize()",
+                        stacklevel=2,
+                    )
                 self.synchronize()
             result = super().step()
         else:
             result = super().step(self._combining(closure))
+        self._synchronized = False
         runtime.mark_step()
         return result
 
@@ -185,6 +207,10 @@ class DistributedOptimizer(torch.optim.Optimizer):
         super().zero_grad(set_to_none=set_to_none)
 
 
+def _trained(groups: list[dict[str, Any]]) -> list[torch.Tensor]:
+    return [p for group in groups for p in group["params"] if p.requires_grad]
+
+
 _TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
 
@@ -192,6 +218,8 @@ def _reduction(op: ReduceOp | int, predivide: float) -> Reduction:
     op = ReduceOp(op)
     if op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
         raise UsageError(f"gradients are combined by Average or Sum, not by {op.name.title()}")
+    if not predivide > 0:
+        raise UsageError(f"gradient_predivide_factor must be above 0, not {predivide}")
     if predivide != 1.0 and op is not ReduceOp.AVERAGE:
         raise UsageError("gradient_predivide_factor needs op=Average")
     return Reduction(op, 1.0 / predivide, predivide)
@@ -206,4 +234,10 @@ def _names_of(parameters: list[torch.Tensor], named: Named | None) -> dict[torch
         return {parameter: f"noname.{i}" for i, parameter in enumerate(parameters)}
     rows = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     check_names(rows, len(parameters))
-    return {parameter: name for name, parameter in rows}
+    names = {parameter: name for name, parameter in rows}
+    if not names.keys() >= set(parameters):
+        raise UsageError(
+            "named_parameters lacks some of the optimizer's parameters; pass "
+            "model.named_parameters() of the whole model"
+        )
+    return {parameter: names[parameter] for parameter in parameters}

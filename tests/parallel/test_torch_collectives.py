@@ -182,3 +182,43 @@ def test_ranks_know_their_place():
         (2, 4, 0, 2, 1, 2, True),
         (3, 4, 1, 2, 1, 2, True),
     ]
+
+
+def reduce_with_nan():
+    nan = float("nan")
+    rows = []
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        tensor = torch.tensor([nan, 1.0] if hvd.rank() == 0 else [1.0, nan], dtype=dtype).repeat(20)
+        rows += [hvd.allreduce(tensor, op=op).isnan().all().item() for op in (hvd.Min, hvd.Max)]
+    return rows
+
+
+def test_a_nan_on_any_rank_is_the_minimum_and_the_maximum():
+    assert run(reduce_with_nan, 2) == [[True] * 8] * 2
+
+
+def call_badly():
+    tensor = torch.ones(2)
+    said = []
+    for call in (
+        lambda: hvd.broadcast(tensor, None),
+        lambda: hvd.broadcast(tensor, 0.5),
+        lambda: hvd.broadcast(tensor, 2**40),
+        lambda: hvd.allreduce(tensor, name="\ud800"),
+        lambda: hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=None),
+        lambda: hvd.allreduce(tensor, op=hvd.Sum, postscale_factor=float("nan")),
+        lambda: hvd.ProcessSet(["a"]),
+        lambda: hvd.ProcessSet([0.5, 1]),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        said.append(str(caught.value))
+    return said
+
+
+def test_bad_arguments_are_refused_in_a_sentence():
+    for said in run(call_badly, 2):
+        expected = ["root_rank", "root_rank", "root rank", "name", "prescale_factor"]
+        expected += ["postscale_factor", "rank numbers", "rank numbers"]
+        for part, text in zip(expected, said, strict=True):
+            assert part in text and "\n" not in text

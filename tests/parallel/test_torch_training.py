@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 
@@ -208,3 +210,87 @@ def test_a_setting_is_adopted_while_training_runs():
     for values in run(steps, 2):
         assert values[0] == 1.0
         assert values[-1] == 0.25
+
+
+def train_with_a_group_added_later():
+    model = make_model(seed=0)
+    first, *rest = model.children()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(first.parameters(), lr=0.1), named_parameters=first.named_parameters()
+    )
+    inputs, targets = data()
+    share = slice(hvd.rank(), None, hvd.size())
+    for step in range(4):
+        if step == 2:
+            added = [p for layer in rest for p in layer.parameters()]
+            optimizer.add_param_group({"params": added, "lr": 0.2})
+        model.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs[share]), targets[share]).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def test_parameters_added_after_wrapping_are_combined():
+    for here, there in zip(*run(train_with_a_group_added_later, 2), strict=True):
+        assert torch.equal(here, there)
+
+
+def step_after_synchronize(inside):
+    model = make_model(seed=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+    )
+    inputs, targets = data()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs), targets).backward()
+            optimizer.synchronize()
+            if inside:
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+    return [str(warning.message) for warning in caught]
+
+
+def test_combining_twice_is_warned_of():
+    assert run(step_after_synchronize, 2, True) == [[], []]
+    for messages in run(step_after_synchronize, 2, False):
+        assert len(messages) == 3
+        assert "skip_synchronize()" in messages[0]
+
+
+def wrap_badly():
+    model = make_model(seed=0)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    said = []
+    for optimizer, more in [
+        (model, {}),
+        (inner, {"compression": None}),
+        (inner, {"backward_passes_per_step": 0}),
+        (inner, {"backward_passes_per_step": 1.5}),
+        (inner, {"gradient_predivide_factor": 0}),
+        (inner, {"named_parameters": [(str(i), torch.nn.Parameter()) for i in range(6)]}),
+    ]:
+        with pytest.raises(UsageError) as caught:
+            hvd.DistributedOptimizer(optimizer, **more)
+        said.append(str(caught.value))
+    with pytest.raises(UsageError, match="state_dict"):
+        hvd.broadcast_parameters(None, 0)
+    return said
+
+
+def test_what_cannot_be_wrapped_is_refused_in_a_sentence():
+    for said in run(wrap_badly, 2):
+        expected = [
+            "a torch.optim.Optimizer is needed, not Sequential",
+            "compression is one of hvd.Compression",
+            "a whole number of at least 1, not 0",
+            "a whole number of at least 1, not 1.5",
+            "must be above 0",
+            "lacks some of the optimizer's parameters",
+        ]
+        for part, text in zip(expected, said, strict=True):
+            assert part in text

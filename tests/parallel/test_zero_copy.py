@@ -183,3 +183,50 @@ def keep_after_shutdown():
 def test_gradients_outlive_the_runtime():
     here, there = run(keep_after_shutdown, 2)
     assert here == there
+
+
+def convert_the_model(zero_copy, set_to_none):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 5000))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        named_parameters=model.named_parameters(),
+        zero_copy=zero_copy,
+    )
+    inputs = torch.ones(2, 4)
+    for step in range(4):
+        if step == 2:
+            model.double()
+            inputs = inputs.double()
+        optimizer.zero_grad(set_to_none=set_to_none)
+        try:
+            model(inputs).sum().backward()
+            optimizer.step()
+        except UsageError as error:
+            return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+@pytest.mark.parametrize("zero_copy", [False, True])
+def test_a_model_converted_after_wrapping_is_refused(zero_copy, set_to_none):
+    for said in run(convert_the_model, 2, zero_copy, set_to_none):
+        assert "is float64 now; it was float32 when the optimizer was wrapped" in said
+
+
+def replace_storage():
+    """Whoever gives a kept gradient another storage is heard."""
+    parameters = make_parameters()
+    optimizer = make_optimizer(parameters)
+    for step in range(5):
+        optimizer.zero_grad(set_to_none=False)
+        if step == 3:
+            for parameter in parameters.values():
+                parameter.grad.data = torch.zeros_like(parameter)
+        backward(parameters, step)
+        optimizer.step()
+    return torch.cat([p.detach().double().reshape(-1) for p in parameters.values()])
+
+
+def test_a_gradient_whose_storage_was_replaced_is_still_combined():
+    here, there = run(replace_storage, 2)
+    assert torch.equal(here, there)

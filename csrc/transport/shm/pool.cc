@@ -1,8 +1,10 @@
 #include "transport/shm/pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <set>
 
 namespace hvdtune {
 namespace {
@@ -16,6 +18,49 @@ size_t whole_pages(size_t bytes) {
 }
 
 }  // namespace
+
+// A child of this process, a DataLoader's worker say, gets all memory as a copy of its own; shared
+// memory it would share. Never destroyed: fork may come at any time.
+class Pool::Forks {
+ public:
+  static Forks& instance() {
+    static Forks* const forks = new Forks();
+    return *forks;
+  }
+  void add(Pool* pool) {
+    const std::lock_guard lock(mutex_);
+    pools_.insert(pool);
+  }
+  void remove(Pool* pool) {
+    const std::lock_guard lock(mutex_);
+    pools_.erase(pool);
+  }
+
+ private:
+  Forks() { pthread_atfork(&before, &after_in_parent, &after_in_child); }
+
+  static void before() {
+    instance().mutex_.lock();
+    for (Pool* pool : instance().pools_) pool->mutex_.lock();
+  }
+  static void after_in_parent() {
+    for (Pool* pool : instance().pools_) pool->mutex_.unlock();
+    instance().mutex_.unlock();
+  }
+  static void after_in_child() {
+    for (Pool* pool : instance().pools_) {
+      for (Area& area : pool->areas_) area.segment.make_private();
+    }
+    after_in_parent();
+  }
+
+  std::mutex mutex_;  // guards pools_; taken before any pool's
+  std::set<Pool*> pools_;
+};
+
+Pool::Pool() { Forks::instance().add(this); }
+
+Pool::~Pool() { Forks::instance().remove(this); }
 
 std::unique_ptr<Pool::Block> Pool::allocate(size_t bytes) {
   const size_t needed = whole_pages(bytes);

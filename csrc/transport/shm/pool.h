@@ -44,6 +44,10 @@ class Pool : public std::enable_shared_from_this<Pool> {
     }
   };
 
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
   static std::shared_ptr<Pool> create() { return std::shared_ptr<Pool>(new Pool()); }
 
   // Page aligned; every page of it has been touched. The content of memory that was used before is
@@ -58,7 +62,8 @@ class Pool : public std::enable_shared_from_this<Pool> {
     Segment segment;
     std::map<size_t, size_t> free;  // bytes by offset
   };
-  Pool() = default;
+  class Forks;
+  Pool();
   Area& add_area(size_t bytes);
   void release(const Block& block);
 

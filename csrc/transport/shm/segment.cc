@@ -58,6 +58,13 @@ Segment::~Segment() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
+void Segment::make_private() {
+  // What fails leaves the memory shared; in a child of fork there is nobody to tell.
+  if (data_ != nullptr) {
+    mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
+  }
+}
+
 Segment::Segment(Segment&& other) noexcept
     : fd_(std::move(other.fd_)),
       data_(std::exchange(other.data_, nullptr)),

@@ -37,6 +37,8 @@ class Segment {
   SegmentOffer offer() const;
   // Ends the offer; the memory stays.
   void close_fd() { fd_.reset(); }
+  // In a child of fork: what this process writes from here on is its own. REQUIRES: not closed.
+  void make_private();
 
  private:
   Segment(UniqueFd fd, size_t bytes);
