@@ -1,10 +1,20 @@
 #!/usr/bin/env bash
 # run.sh BUILD_FOLDER SECONDS: builds the fuzz targets and runs each for so long, two at a time. What
 # they find is kept in BUILD_FOLDER/corpus, and an input that fails in BUILD_FOLDER.
+# run.sh --check: whether there is what it needs.
 set -euo pipefail
+has_libfuzzer() {
+  clang++ -fsanitize=fuzzer,address -x c++ -o /dev/null - 2> /dev/null << 'SOURCE'
+extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }
+SOURCE
+}
+if [ "$1" = --check ]; then
+  has_libfuzzer
+  exit
+fi
 build=$1 seconds=$2
-if ! command -v clang++ > /dev/null; then
-  echo "fuzzing skipped: libFuzzer needs clang++, which is not installed"
+if ! has_libfuzzer; then
+  echo "fuzzing skipped: clang++ with its run-time libraries (libclang-rt-dev) is not installed"
   exit 0
 fi
 cmake -S "$(dirname "$0")/../.." -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ \
