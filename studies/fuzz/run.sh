@@ -22,9 +22,9 @@ cmake -S "$(dirname "$0")/../.." -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang
   -DHVDTUNE_SANITIZE=fuzzer-no-link,address,undefined > /dev/null
 cmake --build "$build"
 cd "$build"
-./seeds seeds
+./seeds inputs
 mkdir -p corpus/{frame,message,handshake}
 printf '%s\n' frame message handshake | xargs -P 2 -I NAME sh -c "
   ./NAME_fuzz -max_total_time=$seconds -max_len=4096 -timeout=10 -print_final_stats=0 -verbosity=0 \
-    -artifact_prefix=NAME- corpus/NAME seeds/NAME 2> NAME.log || { tail -40 NAME.log; exit 255; }
+    -artifact_prefix=NAME- corpus/NAME inputs/NAME 2> NAME.log || { tail -40 NAME.log; exit 255; }
   echo \"NAME: nothing found in $seconds s\""
