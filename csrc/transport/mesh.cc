@@ -148,8 +148,10 @@ void StartUp::explain(const Error& error) {
   if (told || error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kShutdown) {
     throw error;
   }
-  const bool peer_failed =
-      error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kRendezvous;
+  // Memory that cannot be opened may be that of a rank which has just given up.
+  const bool peer_failed = error.code() == ErrorCode::kRankLost ||
+                           error.code() == ErrorCode::kRendezvous ||
+                           (error.code() == ErrorCode::kInternal && error.rank() >= 0);
   // The server knows which rank is missing where this one does not.
   if (peer_failed || (error.code() == ErrorCode::kTimeout && !knows_whom())) {
     deadline_ = Deadline::in(kReasonTime);
