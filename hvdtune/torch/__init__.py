@@ -1,5 +1,17 @@
 """hvdtune for PyTorch: `import hvdtune.torch as hvd`, with Horovod's names."""
 
+from hvdtune.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from hvdtune.core.collectives import barrier, poll, synchronize
 from hvdtune.core.process_sets import (
     ProcessSet,
@@ -16,14 +28,16 @@ from hvdtune.core.runtime import (
     local_rank,
     local_size,
     mark_step,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
     rank,
     shutdown,
     size,
 )
-from hvdtune.errors import HorovodInternalError
+from hvdtune.errors import (
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+)
+from hvdtune.torch import elastic
 from hvdtune.torch.broadcast import (
     broadcast_object,
     broadcast_optimizer_state,
@@ -69,6 +83,8 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
@@ -91,9 +107,15 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -112,11 +134,13 @@ __all__ = [
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
+    "nccl_built",
     "poll",
     "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
     "synchronize",
