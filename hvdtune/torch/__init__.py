@@ -78,6 +78,7 @@ from hvdtune.torch.differentiable import (
     reducescatter,
 )
 from hvdtune.torch.optimizer import DistributedOptimizer
+from hvdtune.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
@@ -92,6 +93,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
