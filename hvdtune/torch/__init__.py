@@ -24,6 +24,7 @@ from hvdtune.core.runtime import (
     size,
 )
 from hvdtune.errors import HorovodInternalError
+from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.torch.broadcast import (
     broadcast_object,
     broadcast_optimizer_state,
@@ -119,5 +120,7 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]
