@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -28,10 +28,11 @@ class _Pending:
     finish: Callable[[_native.Operation], Any]
 
 
-_lock = threading.Lock()  # guards the names and _pending
+_lock = threading.Lock()  # guards the names, _joins and _pending
 _pending: dict[int, _Pending] = {}
 _next_handle = itertools.count(1)
 _next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
+_joins: Counter[tuple[int, int]] = Counter()
 
 
 def _forget_after_fork() -> None:
@@ -58,10 +59,17 @@ def named(kind: str, name: str | None, process_set: int) -> str:
         return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"
 
 
-def restart_names(process_set: int) -> None:
-    """Numbers what has no name from 0 again; when all ranks of the set do so at once."""
+def note_join(process_set: int) -> None:
+    """All ranks of the set have met in `join`: they number what has no name from 0 again."""
     with _lock:
         _next_name.pop((runtime.generation(), process_set), None)
+        _joins[runtime.generation(), process_set] += 1
+
+
+def joins(process_set: int) -> int:
+    """How often all ranks of the set have met in `join`, the same on each of them."""
+    with _lock:
+        return _joins[runtime.generation(), process_set]
 
 
 def start(

@@ -62,6 +62,7 @@ from hvdtune.torch.collectives import (
 )
 from hvdtune.torch.compression import Compression
 from hvdtune.torch.optimizer import DistributedOptimizer
+from hvdtune.torch.sparse import sparse_allreduce_async
 
 __all__ = [
     "Adasum",
@@ -119,5 +120,6 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "sparse_allreduce_async",
     "synchronize",
 ]
