@@ -2,6 +2,7 @@
 
     HvdtuneError
     |-- UsageError            the caller asked for something that cannot be (exit code 2)
+    |   `-- StepOrderError    backward, zero_grad and step in an order that loses gradients
     |-- RendezvousError       the ranks of a job did not find each other
     |-- CollectiveError       a collective did not complete (Horovod's HorovodInternalError)
     |   |-- RankLostError     a rank exited, was killed or stopped answering
@@ -29,6 +30,10 @@ class UsageError(HvdtuneError, ValueError):
     """A bad argument, option or environment variable."""
 
     exit_code = 2
+
+
+class StepOrderError(UsageError, AssertionError):
+    """backward, synchronize, zero_grad and step came in an order that loses or spoils gradients."""
 
 
 class RendezvousError(HvdtuneError, RuntimeError):

@@ -258,6 +258,7 @@ def allgather_async(
     process_set: ProcessSet = global_process_set,
     *,
     grouped: bool = True,
+    present: Callable[[list[T]], Any] = lambda results: results,
 ) -> int:
     """Concatenates the ranks' tensors along the first dimension, in rank order, one by one.
 
@@ -265,9 +266,10 @@ def allgather_async(
 
     Args:
         grouped: as for allreduce_async.
+        present: makes the result of the list of new tensors.
 
     Returns:
-        A handle whose result is a list of new tensors.
+        A handle whose result is a list of new tensors, or what `present` makes of it.
 
     Raises:
         UsageError: a tensor is a scalar, or its dtype or device is not supported.
@@ -277,7 +279,7 @@ def allgather_async(
 
     def finish(operation: _native.Operation) -> Any:
         results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
-        return results if grouped else results[0]
+        return present(results) if grouped else results[0]
 
     request = _request(_Op.ALLGATHER, name, _specs(read), process_set)
     return handles.start(request, _addresses(read), [0] * len(read), sources, finish, ready)
@@ -416,7 +418,7 @@ def join(process_set: ProcessSet = global_process_set) -> int:
     request = _request(_Op.JOIN, "noname", [], process_set)
     last = synchronize(handles.start(request, [], [], [], lambda done: done.numbers[0]))
     # Those who joined late have numbered more names than those who joined early.
-    handles.restart_names(id_of(process_set))
+    handles.note_join(id_of(process_set))
     return int(last)
 
 

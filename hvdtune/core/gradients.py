@@ -2,27 +2,33 @@
 
 Starting an operation costs microseconds, which is nothing for a gradient of a megabyte and the
 whole cost of one of a kilobyte. So a large gradient is an operation of its own that starts while
-the backward pass still runs, and the small ones of one dtype are packed into one tensor, a `Group`,
-that travels when the pass is over. Every rank must arrange the same gradients in the same order.
+the backward pass still runs, and the small ones of one dtype are packed into one tensor, a `Pack`,
+that travels when the pass is over. Gradients that the user has grouped are one operation on where
+they are, started when the last of them is ready. Every rank must arrange the same gradients in the
+same order.
 """
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from hvdtune.core import runtime
-from hvdtune.core.handles import wait_all
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.core import handles, runtime
+from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.process_sets import ProcessSet, id_of
+from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 
 P = TypeVar("P", bound=Hashable)
+T = TypeVar("T")
 
-SMALL_BYTES: Final = 16 << 10  # a gradient below this travels in a group
-GROUP_BYTES: Final = 16 << 20  # of a group: what is packed at the end overlaps with nothing
+SMALL_BYTES: Final = 16 << 10  # a gradient below this travels in a pack
+PACK_BYTES: Final = 16 << 20  # of a pack: what is packed at the end overlaps with nothing
 FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each other up to this
-WATCHED: Final = 32  # members of a group whose backward passes are counted
+WATCHED: Final = 32  # members of a pack whose backward passes are counted
 
 
 def check_names(named: Sequence[tuple[str, object]], expected: int) -> None:
@@ -51,14 +57,14 @@ class Gradient(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Group(Generic[P]):
+class Pack(Generic[P]):
     """Small gradients of one dtype, in the order in which they lie in the packed tensor."""
 
     members: tuple[Gradient[P], ...]
 
     @property
     def name(self) -> str:
-        return f"{self.members[0].name}+{len(self.members) - 1}"
+        return joint_name(self.members)
 
     @property
     def count(self) -> int:
@@ -70,32 +76,49 @@ class Group(Generic[P]):
         return list(self.members[::stride])
 
 
+def joint_name(members: Sequence[Gradient[Any]]) -> str:
+    """`weight`, or `weight+2` for it and two more."""
+    first, *more = members
+    return f"{first.name}+{len(more)}" if more else first.name
+
+
 @dataclass(frozen=True)
 class Arrangement(Generic[P]):
-    """What travels alone and what in groups."""
+    """What is an operation on where it lies, alone or in a group, and what is packed."""
 
-    alone: tuple[Gradient[P], ...]
-    groups: tuple[Group[P], ...]
+    groups: tuple[tuple[Gradient[P], ...], ...]
+    packs: tuple[Pack[P], ...]
 
 
-def arrange(gradients: Iterable[Gradient[P]]) -> Arrangement[P]:
-    """Packs small gradients of one dtype together, in the given order."""
-    alone: list[Gradient[P]] = []
-    groups: list[list[Gradient[P]]] = []
+def arrange(
+    gradients: Iterable[Gradient[P]], groups: Sequence[Sequence[Gradient[P]]] = ()
+) -> Arrangement[P]:
+    """Keeps the user's groups, and packs small gradients of one dtype together, in order."""
+    whole = [tuple(members) for members in groups if members]
+    grouped = {member.parameter for members in whole for member in members}
+    packs: list[list[Gradient[P]]] = []
     filling: dict[str, tuple[list[Gradient[P]] | None, int]] = {}
     for gradient in gradients:
+        if gradient.parameter in grouped:
+            continue
         if not gradient.packable or gradient.nbytes >= SMALL_BYTES:
-            alone.append(gradient)
+            whole.append((gradient,))
             continue
         members, filled = filling.get(gradient.dtype, (None, 0))
-        if members is None or filled + gradient.nbytes > GROUP_BYTES:
+        if members is None or filled + gradient.nbytes > PACK_BYTES:
             members, filled = [], 0
-            groups.append(members)
+            packs.append(members)
         members.append(gradient)
         filling[gradient.dtype] = (members, filled + gradient.nbytes)
-    alone += [members[0] for members in groups if len(members) == 1]
-    together = [Group(tuple(members)) for members in groups if len(members) > 1]
-    return Arrangement(tuple(alone), tuple(together))
+    whole += [(members[0],) for members in packs if len(members) == 1]
+    return Arrangement(tuple(whole), tuple(Pack(tuple(m)) for m in packs if len(m) > 1))
+
+
+def split(items: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """The items in order, in as many runs of about the same length; the first are longer by one."""
+    each, more = divmod(len(items), parts)
+    bounds = [i * each + min(i, more) for i in range(parts + 1)]
+    return [items[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def passes_of(backward_passes_per_step: int) -> int:
@@ -123,11 +146,11 @@ class PassBook(Generic[P]):
         """Counts a backward pass; True when the gradient is to be sent now.
 
         Raises:
-            UsageError: it was due already and `step` has not been called since.
+            StepOrderError: it was due already and `step` has not been called since.
         """
         count = self.passes.get(parameter, 0) + 1
         if count > self.passes_per_step:
-            raise UsageError(
+            raise StepOrderError(
                 "a gradient was computed more than backward_passes_per_step "
                 f"({self.passes_per_step}) times before optimizer.step(); increase "
                 "backward_passes_per_step to accumulate gradients locally"
@@ -144,6 +167,73 @@ class PassBook(Generic[P]):
         self.passes = {}
 
 
+UNKNOWN: Final = 0
+DENSE: Final = 255
+
+
+class Layouts(Generic[P]):
+    """Which gradients are sparse: settled by all ranks, as soon as one of them has a gradient.
+
+    A layout is DENSE, or how many dimensions of a sparse gradient are indexed; where ranks differ
+    the largest counts, so that dense wins. What no rank has had a gradient of is UNKNOWN and asked
+    about again at the next step. A rank that has no gradient thus knows what the others send.
+
+    Args:
+        always_dense: nothing is asked; sparse gradients become dense before they travel.
+    """
+
+    def __init__(self, process_set: ProcessSet, *, always_dense: bool) -> None:
+        self._process_set = process_set
+        self._layouts: dict[P, int] = {}
+        self._names: dict[P, str] = {}
+        self._unknown: list[P] = []
+        self._default = DENSE if always_dense else UNKNOWN
+        self._joins = handles.joins(id_of(process_set))
+
+    def __getitem__(self, parameter: P) -> int:
+        return self._layouts[parameter]
+
+    def add(self, gradients: Iterable[Gradient[P]]) -> None:
+        """Every rank must add the same ones, between the same steps."""
+        for gradient in gradients:
+            self._layouts[gradient.parameter] = self._default
+            self._names[gradient.parameter] = gradient.name
+            if self._default == UNKNOWN:
+                self._unknown.append(gradient.parameter)
+
+    def begin_step(self) -> None:
+        """Forgets what was settled before a join: a rank without data has missed it."""
+        joins = handles.joins(id_of(self._process_set))
+        if joins != self._joins:
+            self._joins = joins
+            self._layouts = dict.fromkeys(self._layouts, self._default)
+            self._unknown = list(self._layouts) if self._default == UNKNOWN else []
+
+    def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
+        """Asks all ranks about what is unknown; what is known from now on.
+
+        Args:
+            layout_of: of the gradient that a parameter has on this rank, UNKNOWN for none.
+
+        Raises:
+            CollectiveError: see hvdtune.core.collectives.
+        """
+        unknown = self._unknown
+        if not unknown:
+            return {}
+        codes = array("B", [layout_of(parameter) for parameter in unknown])
+        name = f"layouts.{self._names[unknown[0]]}"
+        largest = Reduction(ReduceOp.MAX)
+        request = allreduce_request(name, [("uint8", [len(codes)])], largest, self._process_set)
+        address, _ = codes.buffer_info()
+        done = handles.start(request, [address], [address], [codes], lambda _: None)
+        handles.synchronize(done)
+        settled = {p: code for p, code in zip(unknown, codes, strict=True) if code != UNKNOWN}
+        self._layouts.update(settled)
+        self._unknown = [p for p in unknown if p not in settled]
+        return settled
+
+
 class Outbox:
     """Starts operations in batches: one call into the core for all that became ready together.
 
@@ -152,13 +242,13 @@ class Outbox:
 
     def __init__(self, flush_bytes: int = FLUSH_BYTES) -> None:
         self._flush_bytes = flush_bytes
-        self._collected: list[tuple[Any, int]] = []
+        self._collected: list[tuple[Any, Sequence[int]]] = []
         self._bytes = 0
         self._started: list[tuple[Any, list[int]]] = []
 
-    def add(self, request: Any, address: int, nbytes: int) -> None:
-        """Adds an operation on the memory at `address`, in place."""
-        self._collected.append((request, address))
+    def add(self, request: Any, addresses: Sequence[int], nbytes: int) -> None:
+        """Adds an operation on the memory at these addresses, one for each tensor, in place."""
+        self._collected.append((request, addresses))
         self._bytes += nbytes
         if self._bytes >= self._flush_bytes:
             self.flush()
@@ -172,9 +262,9 @@ class Outbox:
         collected, self._collected, self._bytes = self._collected, [], 0
         if collected:
             native = runtime.native()
-            addresses = [address for _, address in collected]
-            handles = native.submit([request for request, _ in collected], addresses, addresses)
-            self._started.append((native, handles))
+            flat = [address for _, addresses in collected for address in addresses]
+            started = native.submit([request for request, _ in collected], flat, flat)
+            self._started.append((native, started))
 
     def wait(self) -> None:
         """Starts what was added and returns when everything started is done.
@@ -185,9 +275,9 @@ class Outbox:
         self.flush()
         started, self._started = self._started, []
         failure: CollectiveError | None = None
-        for native, handles in started:
+        for native, each in started:
             try:
-                wait_all(native, handles)
+                handles.wait_all(native, each)
             except CollectiveError as error:
                 failure = failure or error
         if failure is not None:

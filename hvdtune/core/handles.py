@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,11 +37,12 @@ class _Pending:
         return handles_of(self.submitted)[0]
 
 
-_lock = threading.Lock()  # guards the names, _pending and _late
+_lock = threading.Lock()  # guards the names, _joins, _pending and _late
 _pending: dict[int, _Pending] = {}
 _next_handle = itertools.count(1)
 _late: ThreadPoolExecutor | None = None  # submits what waits for its values; one, so in call order
 _next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
+_joins: Counter[tuple[int, int]] = Counter()
 
 
 def _forget_after_fork() -> None:
@@ -68,10 +69,17 @@ def named(kind: str, name: str | None, process_set: int) -> str:
         return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"
 
 
-def restart_names(process_set: int) -> None:
-    """Numbers what has no name from 0 again; when all ranks of the set do so at once."""
+def note_join(process_set: int) -> None:
+    """All ranks of the set have met in `join`: they number what has no name from 0 again."""
     with _lock:
         _next_name.pop((runtime.generation(), process_set), None)
+        _joins[runtime.generation(), process_set] += 1
+
+
+def joins(process_set: int) -> int:
+    """How often all ranks of the set have met in `join`, the same on each of them."""
+    with _lock:
+        return _joins[runtime.generation(), process_set]
 
 
 def start(

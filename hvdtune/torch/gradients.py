@@ -1,4 +1,4 @@
-"""Gradients of PyTorch parameters on their way: alone or packed into one tensor.
+"""Gradients of PyTorch parameters on their way: in place, or packed into one tensor.
 
 Zero-copy: a gradient that is kept from step to step (`zero_grad(set_to_none=False)`) moves into
 memory that the ranks of a host share, where it is reduced without a copy. It stays the same tensor
@@ -10,43 +10,96 @@ saves, so it travels from where it is.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 import torch
 
 from hvdtune.core import runtime
-from hvdtune.core.gradients import Gradient, Group, Outbox
-from hvdtune.errors import UsageError
+from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
+from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
-from hvdtune.torch.compression import Compressor
+from hvdtune.torch.compression import Compression
+
+Ask = Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]
+"""Makes the request for an operation of this name on tensors of these dtypes and shapes."""
+
+_WIRE_DTYPES: Final = {
+    Compression.none: None,
+    Compression.fp16: torch.float16,
+    Compression.bf16: torch.bfloat16,
+}
+"""Of the compressors that keep the shape. What others send is known when they have made it."""
 
 
-def describe(parameter: torch.Tensor, name: str, compression: type[Compressor]) -> Gradient[Any]:
-    """The gradient that this parameter will have, as it will travel."""
-    dtype = parameter.dtype
-    if compression.wire_dtype is not None and dtype.is_floating_point:
-        dtype = compression.wire_dtype
-    packable = parameter.device.type == "cpu" and dtype in DTYPES
+def describe(parameter: torch.Tensor, name: str, compression: Any) -> Gradient[torch.Tensor]:
+    """The gradient that this parameter will have, as it will travel.
+
+    Raises:
+        UsageError: gradients of its dtype cannot be combined.
+    """
+    dtype, known = parameter.dtype, compression in _WIRE_DTYPES
+    if known and dtype.is_floating_point:
+        dtype = _WIRE_DTYPES[compression] or dtype
+    if known and dtype not in DTYPES:
+        raise UsageError(
+            f"parameter {name} is {_plain(dtype)}, of which gradients cannot be combined"
+            + ("; keep torch.view_as_real() of it as the parameter" if dtype.is_complex else "")
+        )
+    packable = known and parameter.device.type == "cpu"
     count = parameter.numel()
     nbytes = count * parameter.element_size()
-    return Gradient(parameter, name, DTYPES.get(dtype, str(dtype)), count, nbytes, packable)
+    return Gradient(parameter, name, DTYPES.get(dtype, _plain(dtype)), count, nbytes, packable)
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _check_dtype(found: torch.dtype, expected: str, name: str) -> None:
     if DTYPES.get(found) != expected:
         raise UsageError(
-            f"the gradient of {name} is {str(found).removeprefix('torch.')} now; it was {expected} "
-            "when the optimizer was wrapped: convert the model first, then wrap"
+            f"the gradient of {name} is {_plain(found)} now; it was {expected} when the optimizer "
+            "was wrapped: convert the model first, then wrap"
         )
 
 
-def _check_dense(gradient: torch.Tensor, name: str) -> None:
-    if gradient.layout is not torch.strided:
-        raise UsageError(
-            f"the gradient of {name} is sparse, which is not supported in this version; use a "
-            "dense one (nn.Embedding(sparse=False))"
-        )
+def dense(parameter: torch.Tensor) -> torch.Tensor:
+    """Its gradient, made dense where it is not, and zeros where there is none."""
+    gradient = parameter.grad
+    if gradient is None:
+        gradient = parameter.grad = torch.zeros_like(parameter)
+    elif gradient.layout is not torch.strided:
+        gradient = parameter.grad = gradient.to_dense()
+    return gradient
+
+
+class Taken:
+    """A gradient while it is combined, during which nobody else may change it."""
+
+    __slots__ = ("_gradient", "_version", "row")
+
+    def __init__(self, row: Gradient[torch.Tensor], gradient: torch.Tensor) -> None:
+        self.row = row
+        self._gradient = gradient
+        # Views of one tensor count changes together.
+        self._version = None if gradient._is_view() else gradient._version
+
+    def check(self) -> torch.Tensor:
+        """The gradient, when its operation is done.
+
+        Raises:
+            StepOrderError: something has changed it in between.
+        """
+        gradient = self._gradient
+        is_same = self.row.parameter.grad is gradient
+        if not is_same or self._version not in (None, gradient._version):
+            raise StepOrderError(
+                f"the gradient of {self.row.name} was changed while it was being combined: after "
+                "loss.backward(), call optimizer.synchronize(), then change gradients, then call "
+                "step() inside optimizer.skip_synchronize()"
+            )
+        return gradient
 
 
 def _shared_tensor(count: int, dtype: torch.dtype) -> torch.Tensor | None:
@@ -89,40 +142,38 @@ class Kept:
         return False
 
 
-class Alone:
-    """A gradient that travels by itself, from where it is.
+class _Member:
+    """One gradient of an operation in place."""
 
-    It must not change between `send` and `receive`, which is called when the operation is done.
-    """
-
-    def __init__(
-        self,
-        gradient: Gradient[torch.Tensor],
-        request: Any,
-        compression: type[Compressor],
-        *,
-        zero_copy: bool,
-    ) -> None:
-        self.gradient = gradient
-        self._request = request
+    def __init__(self, row: Gradient[torch.Tensor], compression: Any, *, zero_copy: bool) -> None:
+        self._row = row
         self._compression = compression
+        self._is_checked = compression in _WIRE_DTYPES
         self._packed: torch.Tensor | None = None
-        self._context: torch.dtype | None = None
+        self._context: Any = None
+        self._taken: Taken | None = None
         # None once it has been moved, and where it shall not be.
-        self._kept = Kept() if zero_copy and compression.wire_dtype is None else None
+        self._kept = Kept() if zero_copy and compression is Compression.none else None
 
-    def send(self, outbox: Outbox) -> None:
-        parameter = self.gradient.parameter
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
-        _check_dense(parameter.grad, self.gradient.name)
-        if self._kept is not None and self._kept.is_same(parameter.grad):
-            self._kept = None
-            self._move_into_shared(parameter.grad)
-        whole = parameter.grad.detach().contiguous()
-        self._packed, self._context = self._compression.compress(whole)
-        _check_dtype(self._packed.dtype, self.gradient.dtype, self.gradient.name)
-        outbox.add(self._request, ADAPTER.buffer(self._packed).address, self.gradient.nbytes)
+    def take(self) -> torch.Tensor:
+        """What travels: contiguous, and not to change before `give_back`."""
+        parameter = self._row.parameter
+        if parameter.requires_grad:
+            gradient = dense(parameter)
+            if self._kept is not None and self._kept.is_same(gradient):
+                self._kept = None
+                self._move_into_shared(gradient)
+            self._taken = Taken(self._row, gradient)
+        else:  # frozen, in a group with others
+            gradient = torch.zeros_like(parameter)
+            self._taken = None
+        packed, self._context = self._compression.compress(gradient.detach().contiguous())
+        if self._is_checked:
+            _check_dtype(packed.dtype, self._row.dtype, self._row.name)
+        else:
+            packed = packed.contiguous()
+        self._packed = packed
+        return cast(torch.Tensor, packed)
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cpu" and _can_move(gradient):
@@ -130,14 +181,57 @@ class Alone:
             if place is not None:
                 _move(gradient, place)
 
-    def receive(self) -> None:
+    def give_back(self) -> None:
         packed, self._packed = self._packed, None
-        gradient = self.gradient.parameter.grad
-        if packed is None or gradient is None:
+        taken, self._taken = self._taken, None
+        if packed is None or taken is None:
             return
+        gradient = taken.check()
         result = self._compression.decompress(packed, self._context)
         if result.data_ptr() != gradient.data_ptr():
-            gradient.copy_(result)
+            gradient.detach().copy_(result)
+
+
+class InPlace:
+    """One operation on gradients where they are: on one, or on all of a group.
+
+    They must not change between `send` and `receive`, which is called when the operation is done.
+    """
+
+    def __init__(
+        self, rows: Sequence[Gradient[torch.Tensor]], ask: Ask, compression: Any, *, zero_copy: bool
+    ) -> None:
+        self.members = list(rows)
+        self.sent = False
+        self._ask = ask
+        self._parts = [_Member(row, compression, zero_copy=zero_copy) for row in rows]
+        self._nbytes = sum(row.nbytes for row in rows)
+        self._is_fixed = compression in _WIRE_DTYPES
+        self._request: Any = None
+        self._ready: set[torch.Tensor] = set()
+
+    def is_complete(self, parameter: torch.Tensor) -> bool:
+        """Notes that this gradient is ready; True when all are."""
+        if len(self.members) == 1:
+            return True
+        self._ready.add(parameter)
+        return len(self._ready) == len(self.members)
+
+    def is_trained(self) -> bool:
+        return any(row.parameter.requires_grad for row in self.members)
+
+    def send(self, outbox: Outbox) -> None:
+        buffers = [ADAPTER.buffer(part.take()) for part in self._parts]
+        if self._request is None or not self._is_fixed:
+            specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
+            self._request = self._ask(joint_name(self.members), specs)
+        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes)
+        self.sent = True
+
+    def receive(self) -> None:
+        self._ready.clear()
+        for part in self._parts:
+            part.give_back()
 
 
 class Packed:
@@ -147,13 +241,13 @@ class Packed:
     """
 
     def __init__(
-        self, group: Group[torch.Tensor], request: Any, dtype: torch.dtype, *, zero_copy: bool
+        self, pack: Pack[torch.Tensor], dtype: torch.dtype, ask: Ask, *, zero_copy: bool
     ) -> None:
-        self.group = group
-        self._request = request
-        shared = _shared_tensor(group.count, dtype) if zero_copy else None
-        self._memory = torch.empty(group.count, dtype=dtype) if shared is None else shared
-        self._parameters = [member.parameter for member in group.members]
+        self.members = list(pack.members)
+        self._request = ask(pack.name, [(pack.members[0].dtype, (pack.count,))])
+        shared = _shared_tensor(pack.count, dtype) if zero_copy else None
+        self._memory = torch.empty(pack.count, dtype=dtype) if shared is None else shared
+        self._parameters = [member.parameter for member in pack.members]
         self._views = _views(self._memory, self._parameters)
         self._places = [view.data_ptr() for view in self._views]
         # Gradients that are converted on their way may be of any dtype.
@@ -171,12 +265,14 @@ class Packed:
         own = self._memory.dtype
         for parameter, view, place in zip(self._parameters, self._views, self._places, strict=True):
             gradient = parameter.grad
-            if gradient is None:
+            if gradient is None or not parameter.requires_grad:
+                if gradient is not None and gradient.data_ptr() == place:
+                    gradient.data = gradient.detach().clone()
                 absent.append(view)
                 continue
-            if gradient.layout is not torch.strided or (
-                gradient.dtype is not own and not self._converts
-            ):
+            if gradient.layout is not torch.strided:
+                gradient = dense(parameter)
+            if gradient.dtype is not own and not self._converts:
                 self._refuse()
             if gradient.data_ptr() != place:
                 views.append(view)
@@ -187,7 +283,7 @@ class Packed:
             if views:
                 torch._foreach_copy_(views, gradients)
         memory = self._memory
-        outbox.add(self._request, memory.data_ptr(), memory.numel() * memory.element_size())
+        outbox.add(self._request, [memory.data_ptr()], memory.numel() * memory.element_size())
         self._sent = True
 
     def receive(self) -> None:
@@ -196,11 +292,12 @@ class Packed:
         self._sent = False
         views, gradients = [], []
         for parameter, view, place in zip(self._parameters, self._views, self._places, strict=True):
+            if not parameter.requires_grad:
+                continue
             gradient = parameter.grad
             if gradient is None:
-                if parameter.requires_grad:
-                    parameter.grad = view.to(parameter.dtype, copy=True)
-            elif gradient.data_ptr() != place:
+                gradient = parameter.grad = torch.empty_like(parameter)
+            if gradient.data_ptr() != place:
                 views.append(view)
                 gradients.append(gradient)
         if gradients:
@@ -216,10 +313,9 @@ class Packed:
                 _move(gradient, view)
 
     def _refuse(self) -> None:
-        for member in self.group.members:
+        for member in self.members:
             gradient = member.parameter.grad
             if gradient is not None:
-                _check_dense(gradient, member.name)
                 _check_dtype(gradient.dtype, member.dtype, member.name)
 
 

@@ -1,135 +1,185 @@
-"""The optimizer wrapper: gradients are averaged while the backward pass still runs."""
+"""The optimizer wrapper: gradients are combined while the backward pass still runs."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self, cast
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, cast
 
 import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
-from hvdtune.core.gradients import Group, Outbox, PassBook, arrange, check_names, passes_of
-from hvdtune.core.process_sets import ProcessSet, global_process_set
-from hvdtune.errors import UsageError
+from hvdtune.core.gradients import (
+    DENSE,
+    UNKNOWN,
+    Gradient,
+    Layouts,
+    Outbox,
+    Pack,
+    PassBook,
+    arrange,
+    check_names,
+    passes_of,
+    split,
+)
+from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
+from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.collectives import Average
-from hvdtune.torch.compression import Compression, Compressor
-from hvdtune.torch.gradients import Alone, Packed, describe
+from hvdtune.torch.compression import Compression
+from hvdtune.torch.gradients import InPlace, Packed, describe
+from hvdtune.torch.sparse import Sparse, layout_of
+from hvdtune.torch.wrapper import Names, Options, Wrapper, parameters_of
 
 Named = Iterable[tuple[str, torch.Tensor]]
+Groups = int | Sequence[Sequence[torch.Tensor]]
 
 
-class DistributedOptimizer(torch.optim.Optimizer):
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Named | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+    *,
+    zero_copy: bool = True,
+) -> Any:
     """Wraps an optimizer so that `step` applies gradients combined over all ranks.
 
     A parameter's gradient is sent as soon as the backward pass has accumulated it, so communication
-    overlaps the rest of the pass; small ones travel together when the pass is over. The wrapper is
+    overlaps the rest of the pass; small ones travel together when the pass is over. The result is
     also an instance of the wrapped optimizer's class and shares its state and parameter groups.
 
     Args:
         optimizer: any torch optimizer.
         named_parameters: `model.named_parameters()`; names must be the same on all ranks. Left out,
             parameters are named by their position.
-        compression: what gradients travel as.
+        compression: one of hvd.Compression, or a class of your own with `compress` and
+            `decompress`; what `compress` returns is what travels. Sparse gradients travel as they
+            are.
         backward_passes_per_step: passes whose gradients are accumulated locally before they are
             sent.
-        op: Average, or Sum.
+        op: Average, Sum, or Adasum: then each rank takes its own step and the steps are combined,
+            see hvdtune.torch.adasum; the arguments about how gradients travel do not apply.
         gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
             by f after; with op=Average only.
+        num_groups: deprecated; `groups` as a number.
+        groups: gradients that are one operation, all or nothing, started when the last of a group
+            is ready: a list of lists of parameters, or how many groups of about equal length all
+            parameters make up in their order. Those in no group travel as they would without.
+        sparse_as_dense: makes sparse gradients (`nn.Embedding(sparse=True)`) dense before they are
+            sent, instead of gathering their rows.
         process_set: the ranks whose gradients are combined; the others keep theirs.
         zero_copy: gradients that are kept from step to step (`zero_grad(set_to_none=False)`) move
             into memory that the ranks of a host share. The result has the same bits either way;
             HVDTUNE_ZERO_COPY=0 switches it off for all.
 
     Raises:
-        UsageError: names are missing or not unique, or the operation is not one for gradients.
+        UsageError: an argument is not as above, or names are missing or not unique.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"a torch.optim.Optimizer is needed, not {type(optimizer).__name__}")
+    if isinstance(optimizer, Wrapper):
+        raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
+    if num_groups != 0:
+        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=2)
+    id_of(process_set)
+    parameters = parameters_of(optimizer.param_groups)
+    options = Options(
+        _compressor(compression),
+        passes_of(backward_passes_per_step),
+        _reduction(op, gradient_predivide_factor),
+        _groups(num_groups if groups is None else groups, parameters),
+        sparse_as_dense,
+        process_set,
+        zero_copy,
+    )
+    alone = not process_set.included() or process_set.size() == 1
+    by_adasum = options.reduction.op is ReduceOp.ADASUM and not alone
+    kind = DeltaOptimizer if by_adasum else GradientOptimizer
+    return kind.wrap(optimizer, _names_of(parameters, named_parameters), options)
 
-    def __new__(cls, optimizer: torch.optim.Optimizer, *_: Any, **__: Any) -> Self:
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise UsageError(f"a torch.optim.Optimizer is needed, not {type(optimizer).__name__}")
-        if isinstance(optimizer, DistributedOptimizer):
-            raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
-        wrapped = type(optimizer)
-        kind = type(wrapped.__name__, (cls, wrapped), {})
-        return cast(Self, object.__new__(kind))
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        named_parameters: Named | None = None,
-        compression: type[Compressor] = Compression.none,
-        backward_passes_per_step: int = 1,
-        op: ReduceOp | int = Average,
-        gradient_predivide_factor: float = 1.0,
-        *,
-        process_set: ProcessSet = global_process_set,
-        zero_copy: bool = True,
-    ) -> None:
-        # Not the base's __init__: the wrapped optimizer's state, groups and hooks are shared.
-        self.__dict__.update(optimizer.__dict__)
-        self._reduction = _reduction(op, gradient_predivide_factor)
-        if not (isinstance(compression, type) and issubclass(compression, Compressor)):
-            raise UsageError(f"compression is one of hvd.Compression, not {compression!r}")
-        self._compression = compression
-        self._process_set = process_set
-        self._zero_copy = zero_copy
-        self._book: PassBook[torch.Tensor] = PassBook(passes_of(backward_passes_per_step))
+class GradientOptimizer(Wrapper):
+    """Combines gradients, by Average or Sum, before the wrapped optimizer's step."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> None:
+        super().__init__(optimizer, names, options)
+        process_set = options.process_set
+        self._travels = process_set.included() and process_set.size() > 1
+        self._book: PassBook[torch.Tensor] = PassBook(options.passes_per_step)
         self._outbox = Outbox()
-        self._alone: dict[torch.Tensor, Alone] = {}
+        self._layouts: Layouts[torch.Tensor] = Layouts(
+            process_set, always_dense=options.sparse_as_dense
+        )
+        self._rows: dict[torch.Tensor, Gradient[torch.Tensor]] = {}
+        self._operations: dict[torch.Tensor, InPlace | Sparse] = {}
         self._packed: list[Packed] = []
-        self._sent: set[torch.Tensor] = set()
+        self._frozen: list[torch.Tensor] = []
         self._should_synchronize = True
         self._synchronized = False
-        self._travels = process_set.included() and process_set.size() > 1
-        self._travel_with(_names_of(_trained(self.param_groups), named_parameters))
+        self._by_scaler = False  # asked for the last `synchronize`
+        if self._travels:
+            self._travel_with(parameters_of(self.param_groups), options.groups)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; the new parameters are combined, too.
-
-        They are named by their position: every rank must add the same groups in the same order.
-        """
         super().add_param_group(param_group)
-        number = len(self.param_groups) - 1
-        added = _trained(self.param_groups[number:])
-        self._travel_with({p: f"group.{number}.{i}" for i, p in enumerate(added)})
+        if self._travels:
+            self._travel_with(parameters_of(self.param_groups[-1:]))
 
-    def _travel_with(self, names: dict[torch.Tensor, str]) -> None:
-        if not self._travels:
-            return
-        rows = arrange(describe(p, name, self._compression) for p, name in names.items())
-        for row in rows.alone:
-            request = self._request(row.name, row.dtype, tuple(row.parameter.shape))
-            self._alone[row.parameter] = Alone(
-                row, request, self._compression, zero_copy=self._zero_copy
-            )
-            _hook(row.parameter, self._gradient_ready)
-        for group in rows.groups:
-            self._packed.append(self._pack(group))
-            for row in group.watched():
-                _hook(row.parameter, self._pass_seen)
+    def _travel_with(self, parameters: Sequence[torch.Tensor], groups: Groups = 0) -> None:
+        self._frozen += [p for p in parameters if not p.requires_grad]
+        compression = self._options.compression
+        rows = {p: describe(p, self._names[p], compression) for p in parameters if p.requires_grad}
+        self._rows.update(rows)
+        self._layouts.add(rows.values())
+        if isinstance(groups, int):
+            whole = split(list(rows.values()), groups) if groups else []
+        else:
+            whole = [[rows[p] for p in group if p in rows] for group in groups]
+        plan = arrange(rows.values(), whole)
+        for members in plan.groups:
+            self._operate_on(members)
+            for row in members:
+                _hook(row.parameter, self)
+        for pack in plan.packs:
+            self._packed.append(self._pack(pack))
+            for row in pack.watched():
+                _hook(row.parameter, self)
 
-    def _pack(self, group: Group[torch.Tensor]) -> Packed:
-        dtype = group.members[0].dtype
-        request = self._request(group.name, dtype, (group.count,))
-        return Packed(group, request, _TORCH_DTYPES[dtype], zero_copy=self._zero_copy)
+    def _operate_on(self, rows: Sequence[Gradient[torch.Tensor]]) -> None:
+        options = self._options
+        operation = InPlace(rows, self._ask, options.compression, zero_copy=options.zero_copy)
+        self._operations.update((row.parameter, operation) for row in rows)
 
-    def _request(self, name: str, dtype: str, shape: tuple[int, ...]) -> Any:
-        return allreduce_request(name, [(dtype, shape)], self._reduction, self._process_set)
+    def _pack(self, pack: Pack[torch.Tensor]) -> Packed:
+        dtype = _TORCH_DTYPES[pack.members[0].dtype]
+        return Packed(pack, dtype, self._ask, zero_copy=self._options.zero_copy)
+
+    @property
+    def _ask(self) -> Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]:
+        reduction, process_set = self._options.reduction, self._options.process_set
+        return lambda name, tensors: allreduce_request(name, tensors, reduction, process_set)
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
-        if self._book.is_due(parameter):
-            self._send(parameter)
-
-    def _pass_seen(self, parameter: torch.Tensor) -> None:
-        self._book.is_due(parameter)
-
-    def _send(self, parameter: torch.Tensor) -> None:
-        self._sent.add(parameter)
-        self._alone[parameter].send(self._outbox)
+        if not self._book.passes:
+            self._layouts.begin_step()
+        if not self._book.is_due(parameter):
+            return
+        operation = self._operations.get(parameter)
+        if operation is None or self._layouts[parameter] == UNKNOWN:
+            return
+        if operation.is_complete(parameter):
+            operation.send(self._outbox)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
@@ -142,21 +192,58 @@ class DistributedOptimizer(torch.optim.Optimizer):
         used different branches still agree.
 
         Raises:
+            StepOrderError: a gradient was changed while it was being combined.
             CollectiveError: see hvdtune.core.collectives.
         """
+        if self._travels:
+            self._combine()
+        self._synchronized = self._travels
+        self._by_scaler = False
+
+    def _combine(self) -> None:
+        self._take_unfrozen()
+        self._layouts.begin_step()
+        self._arrange_anew(self._layouts.settle(layout_of))
         for packed in self._packed:
             packed.send(self._outbox)
-        for parameter in self._alone:
-            if parameter not in self._sent and parameter.requires_grad:
-                self._send(parameter)
-        self._sent.clear()
+        operations = list(dict.fromkeys(self._operations.values()))
+        for operation in operations:
+            if not operation.sent and operation.is_trained():
+                operation.send(self._outbox)
+            operation.sent = False
         self._book.end_step()
         self._outbox.wait()
         for packed in self._packed:
             packed.receive()
-        for alone in self._alone.values():
-            alone.receive()
-        self._synchronized = self._travels
+        for operation in operations:
+            operation.receive()
+
+    def _take_unfrozen(self) -> None:
+        if any(parameter.requires_grad for parameter in self._frozen):
+            frozen, self._frozen = self._frozen, []
+            self._travel_with(frozen)
+
+    def _arrange_anew(self, settled: dict[torch.Tensor, int]) -> None:
+        """Sends sparse gradients by their rows, out of the packs and groups that they were in."""
+        op, process_set = self._options.reduction.op, self._options.process_set
+        sparse = {parameter for parameter, layout in settled.items() if layout != DENSE}
+        for parameter in settled:
+            if isinstance(self._operations.get(parameter), Sparse):  # before a join
+                self._operate_on([self._rows[parameter]])
+        if not sparse:
+            return
+        for operation in list(dict.fromkeys(self._operations.values())):
+            rest = [row for row in operation.members if row.parameter not in sparse]
+            if 0 < len(rest) < len(operation.members):
+                self._operate_on(rest)
+        for parameter in sparse:
+            row = self._rows[parameter]
+            self._operations[parameter] = Sparse(row, settled[parameter], op, process_set)
+        for packed in list(self._packed):
+            rest = [row for row in packed.members if row.parameter not in sparse]
+            if len(rest) < len(packed.members):
+                self._packed.remove(packed)
+                self._packed += [self._pack(Pack(tuple(rest)))] if rest else []
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -167,77 +254,141 @@ class DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """What torch.amp.GradScaler.step asks first: the moment to combine what it will look at.
+
+        So an infinity on one rank is one on all, and all leave the step out.
+        """
+        if self._should_synchronize and (self._book.passes or not self._synchronized):
+            self.synchronize()
+            self._by_scaler = True
+        return bool(getattr(self._wrapped, "_step_supports_amp_scaling", False))
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the combined gradients, then takes the wrapped optimizer's step.
 
         With a closure, the gradients of each of its evaluations are combined. It must compute as
         often on every rank.
         """
-        if closure is None:
-            if self._should_synchronize:
-                if self._synchronized and not self._book.passes:
-                    warnings.warn(
-                        "optimizer.step() after optimizer.synchronize() combines the gradients a "
-                        "second time; call it inside optimizer.skip_synchronize()",
-                        stacklevel=2,
-                    )
-                self.synchronize()
-            result = super().step()
-        else:
-            result = super().step(self._combining(closure))
+        if closure is not None:
+            closure = self._combining(closure)
+        elif self._should_synchronize:
+            self._synchronize_once()
+        result = super().step(closure)
         self._synchronized = False
+        self._note_step()
         runtime.mark_step()
         return result
+
+    step.hooked = True  # type: ignore[attr-defined]  # the wrapped optimizer's step runs the hooks
+
+    def _synchronize_once(self) -> None:
+        if self._synchronized and not self._book.passes:
+            if self._by_scaler:
+                return
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() after "
+                "optimizer.synchronize(): the gradients are combined a second time",
+                stacklevel=3,
+            )
+        self.synchronize()
 
     def _combining(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
             loss = closure()
-            self.synchronize()
+            if self._should_synchronize or self._book.passes:
+                self.synchronize()
             return loss
 
         return evaluate
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's. Raises RuntimeError while gradients are in flight."""
-        if self._book.any_due():
-            raise RuntimeError(
-                "zero_grad() was called between loss.backward() and optimizer.step(): gradients "
-                "are still being combined"
+        """As the wrapped optimizer's.
+
+        Raises:
+            StepOrderError: there are gradients that no `step` or `synchronize` has waited for.
+        """
+        if self._book.passes:
+            raise StepOrderError(
+                "optimizer.zero_grad() was called after loss.backward() but before "
+                "optimizer.step() or optimizer.synchronize(): gradients are still being combined"
             )
+        self._synchronized = False
         super().zero_grad(set_to_none=set_to_none)
 
 
-def _trained(groups: list[dict[str, Any]]) -> list[torch.Tensor]:
-    return [p for group in groups for p in group["params"] if p.requires_grad]
+_TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
 
 
-_TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
+    # Weak: the hooks of a wrapper that was replaced by another must not send.
+    reference = weakref.ref(optimizer)
+
+    def ready(parameter: torch.Tensor) -> None:
+        alive = reference()
+        if alive is not None:
+            alive._gradient_ready(parameter)
+
+    cast(Any, parameter).register_post_accumulate_grad_hook(ready)
+
+
+def _compressor(compression: Any) -> Any:
+    methods = [getattr(compression, name, None) for name in ("compress", "decompress")]
+    if not all(callable(method) for method in methods):
+        raise UsageError(
+            "compression is one of hvd.Compression, or a class with compress and decompress, not "
+            f"{compression!r}"
+        )
+    return compression
 
 
 def _reduction(op: ReduceOp | int, predivide: float) -> Reduction:
-    op = ReduceOp(op)
-    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
-        raise UsageError(f"gradients are combined by Average or Sum, not by {op.name.title()}")
+    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.ADASUM):
+        raise UsageError(f"gradients are combined by hvd.Average, Sum or Adasum, not by op={op!r}")
     if not predivide > 0:
         raise UsageError(f"gradient_predivide_factor must be above 0, not {predivide}")
-    if predivide != 1.0 and op is not ReduceOp.AVERAGE:
+    if predivide != 1.0 and op != ReduceOp.AVERAGE:
         raise UsageError("gradient_predivide_factor needs op=Average")
-    return Reduction(op, 1.0 / predivide, predivide)
+    return Reduction(ReduceOp(op), 1.0 / predivide, predivide)
 
 
-def _hook(parameter: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> None:
-    cast(Any, parameter).register_post_accumulate_grad_hook(call)
+def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:
+    if isinstance(groups, int) and groups >= 0:
+        return groups
+    if not isinstance(groups, list | tuple) or not all(isinstance(g, list | tuple) for g in groups):
+        raise UsageError(
+            f"groups is a number of at least 0 or a list of lists of parameters, not {groups!r:.80}"
+        )
+    known, seen = set(parameters), set()
+    for member in (member for group in groups for member in group):
+        if not isinstance(member, torch.Tensor):
+            raise UsageError(f"groups consists of parameters, not of {type(member).__name__}")
+        if member in seen:
+            raise UsageError("a parameter can be in one of the groups, and there once")
+        if member not in known:
+            raise UsageError("groups has a tensor that is no parameter of the optimizer")
+        seen.add(member)
+    return [list(group) for group in groups]
 
 
-def _names_of(parameters: list[torch.Tensor], named: Named | None) -> dict[torch.Tensor, str]:
+def _names_of(parameters: list[torch.Tensor], named: Named | None) -> Names:
+    names = {parameter: f"noname.{i}" for i, parameter in enumerate(parameters)}
     if named is None:
-        return {parameter: f"noname.{i}" for i, parameter in enumerate(parameters)}
-    rows = [(name, parameter) for name, parameter in named if parameter.requires_grad]
-    check_names(rows, len(parameters))
-    names = {parameter: name for name, parameter in rows}
-    if not names.keys() >= set(parameters):
+        return names
+    rows = list(named)
+    if not all(
+        isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) for row in rows
+    ):
+        raise UsageError(
+            "named_parameters is a sequence of tuples (name, parameter): model.named_parameters()"
+        )
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    check_names(rows, len(trained))
+    given = {parameter: name for name, parameter in rows}
+    if not given.keys() >= set(trained):
         raise UsageError(
             "named_parameters lacks some of the optimizer's parameters; pass "
             "model.named_parameters() of the whole model"
         )
-    return {parameter: names[parameter] for parameter in parameters}
+    return {parameter: given.get(parameter, names[parameter]) for parameter in parameters}

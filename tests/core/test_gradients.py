@@ -3,15 +3,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtune.core.gradients import (
-    GROUP_BYTES,
+    PACK_BYTES,
     SMALL_BYTES,
     WATCHED,
     Gradient,
     PassBook,
     arrange,
     check_names,
+    split,
 )
-from hvdtune.errors import UsageError
+from hvdtune.errors import StepOrderError, UsageError
 
 
 def gradients(sizes, dtype="float32", packable=True):
@@ -29,33 +30,52 @@ def test_every_gradient_travels_once_large_ones_alone(sizes, odd):
     rows = gradients(sizes)
     rows[:odd] = gradients(sizes[:odd], "float64")
     plan = arrange(rows)
-    grouped = [member for group in plan.groups for member in group.members]
-    assert sorted(row.parameter for row in (*plan.alone, *grouped)) == list(range(len(sizes)))
-    assert all(member.nbytes < SMALL_BYTES for member in grouped)
-    for group in plan.groups:
-        assert len({member.dtype for member in group.members}) == 1
-        assert len(group.members) > 1
-        assert group.count == sum(member.count for member in group.members)
+    packed = [member for pack in plan.packs for member in pack.members]
+    alone = [row for (row,) in plan.groups]
+    assert sorted(row.parameter for row in (*alone, *packed)) == list(range(len(sizes)))
+    assert all(member.nbytes < SMALL_BYTES for member in packed)
+    for pack in plan.packs:
+        assert len({member.dtype for member in pack.members}) == 1
+        assert len(pack.members) > 1
+        assert pack.count == sum(member.count for member in pack.members)
 
 
-def test_groups_are_bounded_and_have_names_of_their_own():
+def test_packs_are_bounded_and_have_names_of_their_own():
     each = SMALL_BYTES - 4
-    plan = arrange(gradients([each] * (3 * GROUP_BYTES // each)))
-    assert len(plan.groups) >= 3
-    assert all(group.count * 4 <= GROUP_BYTES for group in plan.groups)
-    assert len({group.name for group in plan.groups}) == len(plan.groups)
+    plan = arrange(gradients([each] * (3 * PACK_BYTES // each)))
+    assert len(plan.packs) >= 3
+    assert all(pack.count * 4 <= PACK_BYTES for pack in plan.packs)
+    assert len({pack.name for pack in plan.packs}) == len(plan.packs)
 
 
 def test_what_cannot_be_packed_travels_alone():
-    assert arrange(gradients([4] * 5, packable=False)).groups == ()
+    plan = arrange(gradients([4] * 5, packable=False))
+    assert [len(group) for group in plan.groups] == [1] * 5
+    assert plan.packs == ()
+
+
+@given(st.lists(st.sampled_from([4, SMALL_BYTES]), min_size=1, max_size=30), st.integers(1, 40))
+def test_groups_are_kept_as_given_and_the_rest_travels_as_without(sizes, parts):
+    rows = gradients(sizes)
+    groups = split(rows[: len(rows) // 2], parts)
+    plan = arrange(rows, groups)
+    wanted = [tuple(group) for group in groups if group]
+    assert list(plan.groups[: len(wanted)]) == wanted
+    rest = arrange(rows[len(rows) // 2 :])
+    assert (plan.groups[len(wanted) :], plan.packs) == (rest.groups, rest.packs)
+
+
+def test_a_split_is_in_order_and_as_even_as_can_be():
+    assert split("abcdefg", 3) == ["abc", "de", "fg"]
+    assert split("ab", 3) == ["a", "b", ""]
 
 
 @pytest.mark.parametrize("members", [2, WATCHED, WATCHED + 1, 1000])
-def test_few_members_of_a_group_are_watched(members):
-    (group,) = arrange(gradients([4] * members)).groups
-    watched = group.watched()
+def test_few_members_of_a_pack_are_watched(members):
+    (pack,) = arrange(gradients([4] * members)).packs
+    watched = pack.watched()
     assert 1 <= len(watched) <= WATCHED
-    assert watched[0] is group.members[0]
+    assert watched[0] is pack.members[0]
 
 
 def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step():
@@ -66,7 +86,7 @@ def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step()
         True,
         True,
     ]
-    with pytest.raises(UsageError, match="backward_passes_per_step"):
+    with pytest.raises(StepOrderError, match="backward_passes_per_step"):
         book.is_due("w")
     book.end_step()
     assert not book.any_due()

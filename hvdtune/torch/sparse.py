@@ -1,0 +1,136 @@
+"""Sparse tensors: their rows and where these belong are gathered from all ranks."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from hvdtune.core import collectives
+from hvdtune.core.collectives import ReduceOp, synchronize
+from hvdtune.core.gradients import DENSE, UNKNOWN, Gradient, Outbox
+from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.errors import UsageError
+from hvdtune.torch.adapter import ADAPTER
+from hvdtune.torch.gradients import Taken
+
+
+class SparseHandle(int):
+    """A handle for `poll` and `synchronize` which can also be called, as Horovod's."""
+
+    def __call__(self) -> torch.Tensor:
+        """Waits and returns the combined tensor; the handle ends."""
+        return cast(torch.Tensor, synchronize(self))
+
+
+def sparse_allreduce_async(
+    tensor: torch.Tensor,
+    name: str | None,
+    op: ReduceOp | int,
+    process_set: ProcessSet = global_process_set,
+) -> SparseHandle:
+    """Starts combining a sparse tensor over all ranks into a new one, which is not coalesced.
+
+    Args:
+        tensor: of layout torch.sparse_coo, of the same shape and number of sparse dimensions on all
+            ranks; how many elements it has may differ.
+        op: Average, or Sum.
+
+    Returns:
+        A handle for `synchronize`, or to be called, of which either returns the tensor.
+
+    Raises:
+        UsageError: the tensor is not sparse, or the operation is another one.
+    """
+    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        raise UsageError("sparse tensors are combined by Average or Sum; make it dense for others")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise UsageError("sparse_allreduce_async takes a tensor of layout torch.sparse_coo")
+    # Repeated rows are added up here: each would be sent, and added up on every rank.
+    own = tensor.detach().coalesce()
+    shape, ranks = own.shape, process_set.size()
+
+    def joined(parts: list[torch.Tensor]) -> torch.Tensor:
+        indices, values = parts
+        if op == ReduceOp.AVERAGE:
+            values = values / ranks
+        return torch.sparse_coo_tensor(indices.t(), values, shape, check_invariants=False)
+
+    # One row of indices for each of values, because gathering joins rows.
+    parts = [own.indices().t(), own.values()]
+    handle = collectives.allgather_async(ADAPTER, parts, name, process_set, present=joined)
+    return SparseHandle(handle)
+
+
+def layout_of(parameter: torch.Tensor) -> int:
+    """Of the gradient that it has, as hvdtune.core.gradients.Layouts wants it."""
+    gradient = parameter.grad
+    if gradient is None:
+        return UNKNOWN
+    if gradient.layout is torch.strided:
+        return DENSE
+    return _as_coo(gradient).sparse_dim()
+
+
+def _as_coo(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient if gradient.layout is torch.sparse_coo else gradient.to_sparse()
+
+
+def _without_rows(parameter: torch.Tensor, dims: int) -> torch.Tensor:
+    indices = torch.empty((dims, 0), dtype=torch.int64, device=parameter.device)
+    values = torch.empty((0, *parameter.shape[dims:]), dtype=parameter.dtype, device=indices.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+
+
+class Sparse:
+    """A gradient that travels by its rows; a rank without one sends none.
+
+    Args:
+        dims: how many dimensions of the gradient are indexed, the same on all ranks.
+    """
+
+    def __init__(
+        self, row: Gradient[torch.Tensor], dims: int, op: ReduceOp, process_set: ProcessSet
+    ) -> None:
+        self.members = [row]
+        self.sent = False
+        self._dims = dims
+        self._op = op
+        self._process_set = process_set
+        self._taken: Taken | None = None
+        self._handle: SparseHandle | None = None
+
+    def is_complete(self, parameter: torch.Tensor) -> bool:
+        return True
+
+    def is_trained(self) -> bool:
+        return self.members[0].parameter.requires_grad
+
+    def send(self, outbox: Outbox) -> None:
+        row = self.members[0]
+        gradient = self._present(row.parameter)
+        self._taken = Taken(row, gradient)
+        self.sent = True
+        self._handle = sparse_allreduce_async(gradient, row.name, self._op, self._process_set)
+
+    def _present(self, parameter: torch.Tensor) -> torch.Tensor:
+        gradient = parameter.grad
+        if gradient is None:
+            gradient = _without_rows(parameter, self._dims)
+        elif gradient.layout is torch.strided:
+            gradient = gradient.to_sparse(self._dims)
+        else:
+            gradient = _as_coo(gradient)
+        if gradient.sparse_dim() != self._dims:
+            gradient = gradient.to_dense().to_sparse(self._dims)
+        parameter.grad = gradient
+        return gradient
+
+    def receive(self) -> None:
+        handle, self._handle = self._handle, None
+        taken, self._taken = self._taken, None
+        if handle is None or taken is None:
+            return
+        result = handle()
+        taken.check()
+        taken.row.parameter.grad = result

@@ -1,0 +1,94 @@
+"""An optimizer around another one: what the wrappers that combine over ranks have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+
+from hvdtune.core.collectives import Reduction
+from hvdtune.core.process_sets import ProcessSet
+from hvdtune.errors import UsageError
+
+Names = dict[torch.Tensor, str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What DistributedOptimizer was asked for. `groups`: a number, or the parameters of each."""
+
+    compression: Any
+    passes_per_step: int
+    reduction: Reduction
+    groups: int | Sequence[Sequence[torch.Tensor]]
+    sparse_as_dense: bool
+    process_set: ProcessSet
+    zero_copy: bool
+
+
+class Wrapper(torch.optim.Optimizer):
+    """Shares state, parameter groups and hooks with the wrapped optimizer.
+
+    An instance is of a class of its own, made by `wrap`, that also is a subclass of the wrapped
+    optimizer's, so that `super().step()` is that one's.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> None:
+        # Not the base's __init__, which would make state and groups of its own.
+        self.__dict__.update(optimizer.__dict__)
+        # A learning rate scheduler made before has put its own `step` into the wrapped optimizer.
+        self.__dict__.pop("step", None)
+        self._wrapped = optimizer
+        self._names = names
+        self._options = options
+
+    @classmethod
+    def wrap(cls, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> Self:
+        """Args: names: of all parameters that the optimizer has."""
+        inner = type(optimizer)
+        kind = type(inner.__name__, (cls, inner), {"__module__": inner.__module__})
+        wrapper: Self = kind(optimizer, names, options)
+        return wrapper
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; the new parameters are combined, too.
+
+        They are named by their position: every rank must add the same groups in the same order.
+        """
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        for i, parameter in enumerate(self.param_groups[number]["params"]):
+            self._names[parameter] = f"group.{number}.{i}"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # Whoever holds the wrapped optimizer, a scheduler say, goes on with what was loaded.
+        for name in ("defaults", "state", "param_groups"):
+            setattr(self._wrapped, name, getattr(self, name))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Wraps a copy, for the copied parameters, which all ranks must make."""
+        inner = copy.deepcopy(self._wrapped, memo)
+        names = {copy.deepcopy(parameter, memo): name for parameter, name in self._names.items()}
+        options = self._options
+        if not isinstance(options.groups, int):
+            options = replace(options, groups=copy.deepcopy(options.groups, memo))
+        mine: type[Self] = type(self).__mro__[1]
+        return mine.wrap(inner, names, options)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise UsageError(
+            "a DistributedOptimizer belongs to this process: save and send optimizer.state_dict()"
+        )
+
+    def _note_step(self) -> None:
+        # To a scheduler made before wrapping, the wrapped optimizer has taken this step.
+        self._wrapped._opt_called = True  # type: ignore[attr-defined]
+
+
+def parameters_of(groups: Sequence[dict[str, Any]]) -> list[torch.Tensor]:
+    """The parameters of these parameter groups, in order."""
+    return [parameter for group in groups for parameter in group["params"]]
