@@ -34,6 +34,7 @@ FUNCTIONS = {
     "grouped_allreduce_": f"tensors, {REDUCE}, {SCALE}, {SET}",
     "grouped_allreduce_async": f"tensors, {REDUCE}, {SCALE}, {SET}",
     "grouped_allreduce_async_": f"tensors, {REDUCE}, {SCALE}, {SET}",
+    "sparse_allreduce_async": f"tensor, name, op, {SET}",
     "allgather": f"tensor, name=None, {SET}",
     "allgather_async": f"tensor, name=None, {SET}",
     "grouped_allgather": f"tensors, name=None, {SET}",
@@ -56,6 +57,11 @@ FUNCTIONS = {
     "broadcast_optimizer_state": "optimizer, root_rank, model=None",
     "broadcast_object": f"obj, root_rank=0, name=None, {SET}",
     "allgather_object": "obj, name=None",
+    "DistributedOptimizer": (
+        "optimizer, named_parameters=None, compression=Compression.none, "
+        "backward_passes_per_step=1, op=Average, gradient_predivide_factor=1.0, num_groups=0, "
+        f"groups=None, sparse_as_dense=False, {SET}"
+    ),
     "SyncBatchNorm": "num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True",
     "ProcessSet": "ranks_or_comm",
     "HostsUpdatedInterrupt": "skip_sync",
