@@ -198,9 +198,10 @@ def _of_gradient(name: str | None) -> str | None:
 
 def _check_rule(kind: str, name: str | None, reduction: Reduction) -> None:
     if reduction.op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        what = f"{kind} {name}" if name else kind
         raise UsageError(
-            f"no gradient flows through {kind} {name or ''} by {reduction.op.name.title()}, only "
-            "by Average and Sum; use tensor.detach() where none is wanted"
+            f"no gradient flows through {what} by {reduction.op.name.title()}, only by Average and "
+            "Sum; use tensor.detach() where none is wanted"
         )
 
 
