@@ -190,8 +190,9 @@ class Layouts(Generic[P]):
         self._default = DENSE if always_dense else UNKNOWN
         self._joins = handles.joins(id_of(process_set))
 
-    def __getitem__(self, parameter: P) -> int:
-        return self._layouts[parameter]
+    def is_known(self, parameter: P) -> bool:
+        """Whether its layout has been settled, so that its gradient may travel."""
+        return not self._unknown or self._layouts[parameter] != UNKNOWN
 
     def add(self, gradients: Iterable[Gradient[P]]) -> None:
         """Every rank must add the same ones, between the same steps."""

@@ -83,6 +83,8 @@ class DeltaOptimizer(Wrapper):
         if found is None or getattr(self._wrapped, "_step_supports_amp_scaling", False):
             return False
         scale = getattr(self, "grad_scale", None)
+        # Not for the wrapped optimizer, which would refuse them; the scaler deletes both itself.
+        self.found_inf = self.grad_scale = None
         if scale is not None:
             for parameter in parameters:
                 if parameter.grad is not None:

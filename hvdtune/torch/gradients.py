@@ -167,13 +167,14 @@ class _Member:
         else:  # frozen, in a group with others
             gradient = torch.zeros_like(parameter)
             self._taken = None
+        packed: torch.Tensor
         packed, self._context = self._compression.compress(gradient.detach().contiguous())
         if self._is_checked:
             _check_dtype(packed.dtype, self._row.dtype, self._row.name)
         else:
             packed = packed.contiguous()
         self._packed = packed
-        return cast(torch.Tensor, packed)
+        return packed
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cpu" and _can_move(gradient):

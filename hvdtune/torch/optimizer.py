@@ -14,7 +14,6 @@ from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
 from hvdtune.core.gradients import (
     DENSE,
-    UNKNOWN,
     Gradient,
     Layouts,
     Outbox,
@@ -116,7 +115,7 @@ class GradientOptimizer(Wrapper):
         super().__init__(optimizer, names, options)
         process_set = options.process_set
         self._travels = process_set.included() and process_set.size() > 1
-        self._book: PassBook[torch.Tensor] = PassBook(options.passes_per_step)
+        self._book: PassBook[int] = PassBook(options.passes_per_step)  # by id: tensors hash slowly
         self._outbox = Outbox()
         self._layouts: Layouts[torch.Tensor] = Layouts(
             process_set, always_dense=options.sparse_as_dense
@@ -173,10 +172,10 @@ class GradientOptimizer(Wrapper):
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
         if not self._book.passes:
             self._layouts.begin_step()
-        if not self._book.is_due(parameter):
+        if not self._book.is_due(id(parameter)):
             return
         operation = self._operations.get(parameter)
-        if operation is None or self._layouts[parameter] == UNKNOWN:
+        if operation is None or not self._layouts.is_known(parameter):
             return
         if operation.is_complete(parameter):
             operation.send(self._outbox)

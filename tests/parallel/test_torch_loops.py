@@ -1,0 +1,569 @@
+"""Every kind of training loop around a DistributedOptimizer."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import OneCycleLR, StepLR
+
+import hvdtune.torch as hvd
+from hvdtune.errors import UsageError
+from tests.parallel.bodies import Bodies
+
+pytestmark = pytest.mark.timeout(300)
+bodies = Bodies()
+
+
+def run_bodies():
+    warnings.simplefilter("error")
+    return bodies.run_all()
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What every body returned on the two ranks."""
+    return bodies.of_every_rank(run_bodies, 2)
+
+
+def make_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(10, 900), torch.nn.Tanh(), torch.nn.Linear(900, 2)
+    ).double()
+
+
+def wrapped(model, inner=None, **options):
+    inner = inner or torch.optim.SGD(model.parameters(), lr=0.015625)
+    return hvd.DistributedOptimizer(inner, named_parameters=model.named_parameters(), **options)
+
+
+def batch(step, rank=None):
+    """Half of a step's data, or all of it for rank=None."""
+    generator = torch.Generator().manual_seed(step)
+    both = torch.randn(2, 4, 10, generator=generator, dtype=torch.float64)
+    return both.flatten(0, 1) if rank is None else both[rank]
+
+
+def loss_of(model, inputs):
+    return model(inputs).square().mean()
+
+
+def values_of(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def near(first, second):
+    return all((a - b).norm() <= 1e-12 * b.norm() for a, b in zip(first, second, strict=True))
+
+
+def same_as_alone(loop):
+    """Whether a loop(model, wrap, rank) trains on two ranks as one process does on all data."""
+    model, alone = make_model(), make_model()
+    loop(alone, lambda model, inner=None, **_: inner or plain(model), None)
+    loop(model, wrapped, hvd.rank())
+    return near(values_of(model), values_of(alone))
+
+
+def plain(model):
+    return torch.optim.SGD(model.parameters(), lr=0.015625)
+
+
+@bodies
+def ordered():
+    model = make_model()
+    optimizer = wrapped(model)
+    kinds = []
+    loss_of(model, batch(0, hvd.rank())).backward()
+    for call in (optimizer.zero_grad, lambda: loss_of(model, batch(0, hvd.rank())).backward()):
+        with pytest.raises(AssertionError) as caught:
+            call()
+        kinds.append((isinstance(caught.value, UsageError), str(caught.value)))
+    return kinds
+
+
+def test_steps_out_of_order_are_assertion_errors_that_say_what_to_do(said):
+    for kinds in said["ordered"]:
+        assert all(ours for ours, _ in kinds)
+        assert "before optimizer.step() or optimizer.synchronize()" in kinds[0][1]
+        assert "increase backward_passes_per_step" in kinds[1][1]
+
+
+@bodies
+def changed_in_flight():
+    model = make_model()
+    optimizer = wrapped(model)
+    said = []
+    for step in range(4):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        if step == 1:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.001)
+        if step == 2:
+            model.zero_grad()
+        try:
+            optimizer.step()
+            said.append("")
+        except AssertionError as error:
+            said.append(str(error))
+    return said
+
+
+def test_gradients_changed_while_they_travel_are_refused(said):
+    for first, clipped, removed, last in said["changed_in_flight"]:
+        assert first == last == ""
+        for message in (clipped, removed):
+            assert "was changed while it was being combined" in message
+
+
+@bodies
+def clipped():
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            if rank is not None:
+                optimizer.synchronize()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            if rank is None:
+                optimizer.step()
+            else:
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_clipping_after_synchronize_clips_the_combined_gradient(said):
+    assert said["clipped"] == [True, True]
+
+
+def scaled(step_with, fused=False):
+    model = make_model().float()
+    inner = torch.optim.SGD(model.parameters(), lr=0.015625, fused=fused)
+    optimizer = wrapped(model, inner)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=100)
+    moved = []
+    for step in range(4):
+        before = model[0].weight.detach().clone()
+        optimizer.zero_grad()
+        loss = loss_of(model, batch(step, hvd.rank()).float())
+        if step == 2 and hvd.rank() == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        step_with(scaler, optimizer)
+        scaler.update()
+        moved.append(not torch.equal(before, model[0].weight))
+    return moved, scaler.get_scale(), values_of(model)
+
+
+def by_the_book(scaler, optimizer):
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+
+
+def simply(scaler, optimizer):
+    scaler.step(optimizer)
+
+
+@bodies
+def with_a_scaler():
+    return [scaled(by_the_book), scaled(simply), scaled(simply, fused=True)]
+
+
+def test_an_infinity_on_one_rank_skips_the_step_on_all(said):
+    (*here,), (*there,) = said["with_a_scaler"]
+    expected = here[0][2]
+    for (moved, scale, values), (moved_there, scale_there, others) in zip(here, there, strict=True):
+        assert moved == moved_there == [True, True, False, True]
+        assert scale == scale_there == 4.0
+        assert all(torch.equal(a, b) for a, b in zip(values, others, strict=True))
+        assert all(torch.allclose(a, b) for a, b in zip(values, expected, strict=True))
+
+
+@bodies
+def scheduled():
+    """A scheduler made before wrapping, one after; state loaded in between."""
+    rates = []
+    for before in (True, False):
+        model = make_model()
+        inner = torch.optim.SGD(model.parameters(), lr=0.5)
+        schedule = StepLR(inner, 1, gamma=0.5) if before else None
+        optimizer = wrapped(model, inner)
+        schedule = schedule or StepLR(optimizer, 1, gamma=0.5)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, hvd.rank())).backward()
+            optimizer.step()
+            schedule.step()
+            if step == 1:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        rates.append((optimizer.param_groups[0]["lr"], values_of(model)))
+    return rates
+
+
+def test_schedulers_follow_the_optimizer_before_or_after_wrapping(said):
+    here, there = said["scheduled"]
+    assert [rate for rate, _ in (*here, *there)] == [0.5 / 16] * 4
+    for _, values in (*here, *there):
+        assert all(torch.equal(a, b) for a, b in zip(values, here[0][1], strict=True))
+
+
+@bodies
+def momentum_cycle():
+    def loop(model, wrap, rank):
+        inner = torch.optim.SGD(model.parameters(), lr=0.015625, momentum=0.9)
+        optimizer = wrap(model, inner)
+        schedule = OneCycleLR(optimizer, max_lr=0.05, total_steps=8)
+        for step in range(5):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            optimizer.step()
+            schedule.step()
+
+    return same_as_alone(loop)
+
+
+def test_a_one_cycle_schedule_trains_as_alone(said):
+    assert said["momentum_cycle"] == [True, True]
+
+
+@bodies
+def hooked():
+    model = make_model()
+    inner = plain(model)
+    seen = []
+    inner.register_step_pre_hook(lambda *_: seen.append(model[0].weight.grad.clone()))
+    optimizer = wrapped(model, inner)
+    optimizer.register_step_post_hook(lambda *_: seen.append("post"))
+    for step in range(2):
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    return seen
+
+
+def test_step_hooks_run_once_and_see_combined_gradients(said):
+    here, there = said["hooked"]
+    assert len(here) == 4 and here[1] == here[3] == "post"
+    assert torch.equal(here[0], there[0]) and torch.equal(here[2], there[2])
+
+
+@bodies
+def resumed():
+    model = make_model()
+    optimizer = wrapped(model, torch.optim.Adam(model.parameters(), lr=0.01))
+    for step in range(4):
+        if step == 2:
+            kept = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+        optimizer.zero_grad()
+        loss_of(model, batch(step, hvd.rank())).backward()
+        optimizer.step()
+    other = make_model()
+    again = wrapped(other, torch.optim.Adam(other.parameters(), lr=0.5))
+    other.load_state_dict(kept[0])
+    again.load_state_dict(kept[1])
+    for step in (2, 3):
+        again.zero_grad()
+        loss_of(other, batch(step, hvd.rank())).backward()
+        again.step()
+    return all(torch.equal(a, b) for a, b in zip(values_of(model), values_of(other), strict=True))
+
+
+def test_a_state_dict_resumes_training(said):
+    assert said["resumed"] == [True, True]
+
+
+@bodies
+def pickled():
+    with pytest.raises(UsageError, match=r"optimizer\.state_dict") as caught:
+        pickle.dumps(wrapped(make_model()))
+    return str(caught.value)
+
+
+def test_a_wrapper_is_not_pickled(said):
+    assert all("belongs to this process" in text for text in said["pickled"])
+
+
+@bodies
+def compiled():
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        model = torch.compile(model, backend="aot_eager")
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            optimizer.step()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # torch's own, about its compiler
+        return same_as_alone(loop)
+
+
+def test_a_compiled_model_trains_as_alone(said):
+    assert said["compiled"] == [True, True]
+
+
+def images(rank):
+    both = torch.arange(2 * 4 * 3 * 8 * 8, dtype=torch.float64).sin().view(2, 4, 3, 8, 8)
+    return both.flatten(0, 1) if rank is None else both[rank]
+
+
+@bodies
+def channels_last():
+    """Rank 0 does not use the last layer at first; fused kernels want the parameter's strides."""
+
+    def loop(rank, wrap):
+        torch.manual_seed(2)
+        layers = [torch.nn.Conv2d(3, 40, 3), torch.nn.Conv2d(40, 4, 3), torch.nn.Conv2d(4, 6, 3)]
+        model = torch.nn.Sequential(*layers).double().to(memory_format=torch.channels_last)
+        inner = torch.optim.Adam(model.parameters(), lr=0.1, fused=True)
+        optimizer = wrap(model, inner)
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=step == 2)
+            out = [
+                (model if step or r == 1 else model[:2])(images(r)).square().mean() / 2
+                for r in ((0, 1) if rank is None else (rank,))
+            ]
+            (sum(out) if rank is None else 2 * out[0]).backward()
+            optimizer.step()
+        strides = {p.grad.stride() == p.stride() for p in model.parameters()}
+        return values_of(model), strides
+
+    alone, _ = loop(None, lambda model, inner: inner)
+    values, strides = loop(hvd.rank(), wrapped)
+    return near(values, alone), strides
+
+
+def test_channels_last_gradients_keep_their_strides(said):
+    assert said["channels_last"] == [(True, {True})] * 2
+
+
+@bodies
+def foreach():
+    results = []
+    for options in ({"foreach": True}, {"foreach": False}, {"fused": True}):
+        model = make_model()
+        optimizer = wrapped(model, torch.optim.AdamW(model.parameters(), lr=0.01, **options))
+        for step in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            loss_of(model, batch(step, hvd.rank())).backward()
+            optimizer.step()
+        results.append(values_of(model))
+    return [near(results[0], other) for other in results[1:]]
+
+
+def test_foreach_and_fused_optimizers_agree(said):
+    assert said["foreach"] == [[True, True]] * 2
+
+
+@bodies
+def tied():
+    def loop(model, wrap, rank):
+        shared = torch.nn.Linear(10, 10, bias=False).double()
+        torch.nn.init.eye_(shared.weight)
+        model = torch.nn.Sequential(shared, shared, model)
+        optimizer = wrap(model)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_a_shared_layer_trains_as_alone(said):
+    assert said["tied"] == [True, True]
+
+
+@bodies
+def thawed():
+    """Layers frozen at first are trained later, others are frozen in between."""
+
+    def loop(model, wrap, rank):
+        first, last = model[0], model[2]
+        first.requires_grad_(False)
+        optimizer = wrap(model)
+        for step in range(6):
+            first.requires_grad_(step in (1, 2, 5))
+            last.requires_grad_(step != 2)
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            loss_of(model, batch(step, rank)).backward()
+            optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_freezing_and_thawing_between_steps_trains_as_alone(said):
+    assert said["thawed"] == [True, True]
+
+
+@bodies
+def adversaries():
+    """Two optimizers in turns, each while the other's parameters are frozen."""
+
+    def loop(model, wrap, rank):
+        halves = [model[0], model[2]]
+        optimizers = [wrap(half) for half in halves]
+        for step in range(6):
+            mine, other = step % 2, 1 - step % 2
+            halves[mine].requires_grad_(True)
+            halves[other].requires_grad_(False)
+            optimizers[mine].zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            optimizers[mine].step()
+
+    return same_as_alone(loop)
+
+
+def test_two_optimizers_take_turns(said):
+    assert said["adversaries"] == [True, True]
+
+
+@bodies
+def several_losses():
+    def loop(model, wrap, rank):
+        optimizer = wrap(model, backward_passes_per_step=3)
+        for step in range(3):
+            optimizer.zero_grad()
+            out = model(batch(step, rank))
+            out.square().mean().backward(retain_graph=True)
+            out.mean().backward(retain_graph=True)
+            out[:, 0].mean().backward()
+            optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_several_backward_passes_through_one_graph_add_up(said):
+    assert said["several_losses"] == [True, True]
+
+
+@bodies
+def passes_changed():
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        for step in range(4):
+            if rank is not None:
+                optimizer.set_backward_passes_per_step(1 + step)
+            optimizer.zero_grad()
+            for i in range(1 + step):
+                loss_of(model, batch(10 * step + i, rank)).backward()
+            optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_the_number_of_passes_can_change(said):
+    assert said["passes_changed"] == [True, True]
+
+
+@bodies
+def closures():
+    """As Lightning does it: the closure zeroes, computes and goes backward."""
+
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        losses = []
+        for step in range(4):
+
+            def closure(step=step):
+                optimizer.zero_grad()
+                loss = loss_of(model, batch(step, rank))
+                loss.backward()
+                return loss
+
+            losses.append(optimizer.step(closure))
+        assert all(loss is not None for loss in losses)
+
+    return same_as_alone(loop)
+
+
+def test_a_closure_that_does_everything_trains_as_alone(said):
+    assert said["closures"] == [True, True]
+
+
+@bodies
+def replaced():
+    """A wrapper that nobody refers to any more sends nothing."""
+
+    def loop(model, wrap, rank):
+        for phase in range(2):
+            inner = torch.optim.SGD(model.parameters(), lr=0.015625, momentum=0.5 * phase)
+            optimizer = wrap(model, inner)
+            for step in range(2):
+                optimizer.zero_grad()
+                loss_of(model, batch(2 * phase + step, rank)).backward()
+                optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_an_optimizer_can_be_replaced_by_another(said):
+    assert said["replaced"] == [True, True]
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, rank):
+        self.rank = rank
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, step):
+        return batch(step, self.rank)
+
+
+@bodies
+def loaded():
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        loader = torch.utils.data.DataLoader(
+            Rows(rank), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        )
+        for _ in range(2):
+            for inputs in loader:
+                optimizer.zero_grad(set_to_none=False)
+                loss_of(model, inputs).backward()
+                optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_a_data_loader_s_workers_do_no_harm(said):
+    assert said["loaded"] == [True, True]
+
+
+alone = Bodies()
+
+
+def run_alone():
+    return alone.run_all()
+
+
+@alone
+def by_itself():
+    model, other = make_model(), make_model()
+    options = [{}, {"op": hvd.Adasum}, {"groups": 2}, {"compression": hvd.Compression.fp16}]
+    for more in options:
+        optimizer = wrapped(model, backward_passes_per_step=2, **more)
+        inner = plain(other)
+        for trained, steps in ((model, optimizer), (other, inner)):
+            steps.zero_grad()
+            loss_of(trained, batch(1)).backward()
+            loss_of(trained, batch(2)).backward()
+            steps.step()
+        optimizer.synchronize()
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        inner.step()
+    return all(torch.equal(a, b) for a, b in zip(values_of(model), values_of(other), strict=True))
+
+
+def test_a_lone_rank_trains_as_without_a_wrapper():
+    assert alone.of_every_rank(run_alone, 1) == {"by_itself": [True]}

@@ -1,0 +1,519 @@
+"""Every argument of DistributedOptimizer."""
+
+import copy
+import itertools
+import warnings
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core import runtime
+from hvdtune.errors import UsageError
+from tests.parallel.bodies import Bodies
+from tests.parallel.ranks import run
+
+pytestmark = pytest.mark.timeout(300)
+bodies = Bodies()
+
+
+def run_bodies():
+    torch.sparse.check_sparse_tensor_invariants.enable()
+    return bodies.run_all()
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What every body returned on the two ranks."""
+    return bodies.of_every_rank(run_bodies, 2)
+
+
+def equal(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def make_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Linear(20, 300), torch.nn.Tanh(), torch.nn.Linear(300, 20), torch.nn.Linear(20, 2)
+    )
+
+
+def train(groups_of=lambda model: None, *, branch=True, **options):
+    """Trained parameters; where it branches, the last layer is used on rank 0 only."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9),
+        named_parameters=model.named_parameters(),
+        groups=groups_of(model),
+        **options,
+    )
+    generator = torch.Generator().manual_seed(hvd.rank())
+    for _ in range(4):
+        optimizer.zero_grad()
+        out = model[:3](torch.randn(8, 20, generator=generator))
+        if hvd.rank() == 0 or not branch:
+            out = model[3](out)
+        out.square().sum().backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+GROUPINGS = {
+    "one": lambda model: 1,
+    "three": lambda model: 3,
+    "more than parameters": lambda model: 50,
+    "layers": lambda model: [
+        list(layer.parameters()) for layer in model if len(list(layer.parameters()))
+    ],
+    "some": lambda model: [[model[0].weight, model[3].bias]],
+    "none": lambda model: 0,
+}
+
+
+@bodies
+def grouped():
+    results = {}
+    for factor in (1.0, 3.0):
+        results["", factor] = train(gradient_predivide_factor=factor)
+        for name, groups_of in GROUPINGS.items():
+            results[name, factor] = train(groups_of, gradient_predivide_factor=factor)
+    return results
+
+
+def test_groups_change_no_bit_of_what_is_trained(said):
+    for results in said["grouped"]:
+        for name, factor in itertools.product(GROUPINGS, (1.0, 3.0)):
+            assert equal(results[name, factor], results["", factor]), name
+        assert torch.allclose(results["one", 1.0][0], results["one", 3.0][0])
+    here, there = (results["one", 3.0] for results in said["grouped"])
+    assert equal(here, there)
+
+
+def operations_of_a_step(**options):
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    counts = []
+    for _ in range(3):
+        hvd.barrier()
+        before = runtime.native().counts()["tensors"]
+        model(torch.ones(1, 20)).sum().backward()
+        optimizer.step()
+        counts.append(runtime.native().counts()["tensors"] - before)
+        hvd.barrier()
+    return counts[-1]
+
+
+@bodies
+def counted():
+    return [operations_of_a_step(groups=number) for number in (1, 2, 3, 6)]
+
+
+def test_a_group_is_one_operation(said):
+    for counts in said["counted"]:
+        assert counts == [1, 2, 3, 6]
+
+
+@bodies
+def deprecated():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        count = operations_of_a_step(num_groups=2)
+    return count, [(w.category, str(w.message)) for w in caught]
+
+
+def test_num_groups_is_groups_and_deprecated(said):
+    for count, [(category, message)] in said["deprecated"]:
+        assert count == 2
+        assert category is DeprecationWarning
+        assert "use groups" in message
+
+
+BAD = {
+    "groups is a number of at least 0": {"groups": -1},
+    "a list of lists of parameters": {"groups": 1.5},
+    "not [1]": {"groups": [1]},
+    "consists of parameters, not of str": {"groups": [["weight"]]},
+    "no parameter of the optimizer": {"groups": [[torch.zeros(1)]]},
+    "needs op=Average": {"gradient_predivide_factor": 2.0, "op": hvd.Sum},
+    "by hvd.Average, Sum or Adasum": {"op": hvd.Max},
+    "a sequence of tuples": {"named_parameters": [torch.zeros(1)]},
+    "a class with compress and decompress": {"compression": torch.float16},
+    "takes an hvd.ProcessSet": {"process_set": 0},
+}
+
+
+@bodies
+def refused():
+    model = torch.nn.Linear(2, 2)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    messages = []
+    for options in BAD.values():
+        with pytest.raises(ValueError) as caught:
+            hvd.DistributedOptimizer(inner, **options)
+        messages.append(str(caught.value))
+    with pytest.raises(UsageError) as caught:
+        hvd.DistributedOptimizer(inner, groups=[[model.weight], [model.bias, model.weight]])
+    messages.append(str(caught.value))
+    odd = torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(UsageError) as caught:
+        hvd.DistributedOptimizer(torch.optim.SGD([odd], lr=0.1), [("odd", odd)])
+    return [*messages, str(caught.value)]
+
+
+def test_bad_arguments_are_refused_in_a_sentence(said):
+    expected = [*BAD, "in one of the groups, and there once", "parameter odd is complex64"]
+    for messages in said["refused"]:
+        for part, message in zip(expected, messages, strict=True):
+            assert part in message
+
+
+class EveryOther:
+    """A lossy compressor of a user: every other element travels, as float64."""
+
+    @staticmethod
+    def compress(tensor):
+        return tensor.flatten()[::2].double(), (tensor.shape, tensor.dtype)
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        shape, dtype = ctx
+        return tensor.repeat_interleave(2).to(dtype).view(shape)
+
+
+@bodies
+def own_compressor():
+    rows = []
+    for groups in (None, 1):
+        weights = [torch.nn.Parameter(torch.zeros(4, 2)), torch.nn.Parameter(torch.zeros(70, 100))]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(weights, lr=1.0), compression=EveryOther, groups=groups
+        )
+        for weight in weights:
+            (weight.flatten() * torch.arange(weight.numel())).sum().mul(hvd.rank() + 1).backward()
+        optimizer.step()
+        rows.append([weight.grad.flatten()[:4].tolist() for weight in weights])
+    return rows
+
+
+def test_what_a_user_s_compressor_returns_is_what_travels(said):
+    for rows in said["own_compressor"]:
+        assert rows == [[[0.0, 0.0, 3.0, 3.0]] * 2] * 2
+
+
+@bodies
+def in_a_set():
+    alone = hvd.add_process_set([1])
+    values = []
+    for process_set in (hvd.global_process_set, alone):
+        weight = torch.nn.Parameter(torch.zeros(5000))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([weight], lr=1.0), process_set=process_set
+        )
+        (weight * (hvd.rank() + 1.0)).sum().backward()
+        optimizer.step()
+        values.append(weight.grad[0].item())
+    if hvd.rank() == 1:
+        tensor = torch.eye(2).to_sparse()
+        mean = hvd.sparse_allreduce_async(tensor, "in_a_set", hvd.Average, alone)()
+        assert torch.equal(mean.to_dense(), torch.eye(2))
+    hvd.remove_process_set(alone)
+    return values
+
+
+def test_only_the_ranks_of_the_process_set_combine(said):
+    assert said["in_a_set"] == [[1.5, 1.0], [1.5, 2.0]]
+
+
+@bodies
+def copied():
+    """Copies of a model and its optimizer train as the originals do, and apart from them."""
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        named_parameters=model.named_parameters(),
+        groups=[[model[0].weight, model[0].bias]],
+    )
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.full((1, 20), 1.0 + hvd.rank())).sum().backward()
+        optimizer.step()
+
+    step(model, optimizer)
+    other, its = copy.deepcopy((model, optimizer))
+    step(other, its)
+    untouched = model[0].weight.grad is not None and not equal(
+        model.parameters(), other.parameters()
+    )
+    step(model, optimizer)
+    return untouched, equal(model.parameters(), other.parameters()), type(its).__name__
+
+
+def test_a_deep_copy_trains_the_copied_model(said):
+    assert said["copied"] == [(True, True, "SGD")] * 2
+
+
+class Embeds(torch.nn.Module):
+    def __init__(self, sparse, rows):
+        super().__init__()
+        torch.manual_seed(5)
+        self.words = torch.nn.Embedding(rows, 8, sparse=sparse, dtype=torch.float64)
+        self.out = torch.nn.Linear(8, 1, dtype=torch.float64)
+
+    def forward(self, batch):
+        return self.out(self.words(batch).mean(1))
+
+
+def batch_of(step, rank):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randint(0, 30, (4, 6), generator=generator)  # words repeat
+
+
+def embed(sparse, *, rows=30, groups=None, skip=lambda step: False, kind="sgd", **options):
+    """Trained parameters, and whether gradients were sparse; skips the words at some steps."""
+    model = Embeds(sparse, rows)
+    makes = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}
+    optimizer = hvd.DistributedOptimizer(
+        makes[kind](model.parameters(), lr=0.25),
+        named_parameters=model.named_parameters(),
+        groups=[list(model.parameters())] if groups == "all" else groups,
+        **options,
+    )
+    layouts = set()
+    for step in range(4):
+        optimizer.zero_grad()
+        skips = skip(step)
+        out = model.out(torch.ones(1, 8).double()) if skips else model(batch_of(step, hvd.rank()))
+        out.square().sum().backward()
+        optimizer.step()
+        layouts.add(model.words.weight.grad.layout)
+    return [p.detach() for p in model.parameters()], layouts
+
+
+def near(first, second):
+    return all(
+        torch.allclose(a, b, rtol=1e-12, atol=1e-15) for a, b in zip(first, second, strict=True)
+    )
+
+
+SPARSE = {
+    "small": {},
+    "large": {"rows": 3000},
+    "grouped": {"groups": "all"},
+    "grouped large": {"groups": 1, "rows": 3000},
+    "sum": {"op": hvd.Sum},
+    "predivided": {"gradient_predivide_factor": 4.0},
+    "adagrad": {"kind": "adagrad"},
+    "absent first on rank 1": {"skip": lambda step: hvd.rank() == 1 and step == 0},
+    "absent always on rank 0": {"skip": lambda step: hvd.rank() == 0},
+    "absent later on rank 0": {"skip": lambda step: hvd.rank() == 0 and step == 2},
+    "absent first everywhere": {"skip": lambda step: step == 0},
+    "absent first, then on rank 1": {"skip": lambda step: step <= hvd.rank(), "rows": 3000},
+}
+
+
+@bodies
+def sparsely():
+    return {
+        name: (embed(True, **options), embed(False, **options)) for name, options in SPARSE.items()
+    }
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_gradients_train_as_dense_ones_do(said, name):
+    (here, there) = (values[name] for values in said["sparsely"])
+    assert equal(here[0][0], there[0][0])
+    for (sparse, layouts), (dense, _) in (here, there):
+        assert near(sparse, dense)
+        always = name not in ("absent first everywhere", "absent first, then on rank 1")
+        assert layouts == {torch.sparse_coo} if always else torch.sparse_coo in layouts
+
+
+@bodies
+def densified():
+    sparse, layouts = embed(True, sparse_as_dense=True)
+    return equal(sparse, embed(False)[0]), layouts
+
+
+def test_sparse_as_dense_makes_them_dense(said):
+    assert said["densified"] == [(True, {torch.strided})] * 2
+
+
+@bodies
+def tied():
+    """A weight that is looked up on rank 0, and on rank 1 also multiplied by: dense there."""
+    values = []
+    for sparse in (True, False):
+        model = Embeds(sparse, 30)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.25), model.named_parameters()
+        )
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(batch_of(step, hvd.rank())).sum()
+            if hvd.rank() == 1:
+                loss = loss + model.words.weight.square().sum()
+            loss.backward()
+            optimizer.step()
+        values.append([p.detach() for p in model.parameters()])
+    return near(*values)
+
+
+def test_a_gradient_that_is_dense_on_one_rank_is_dense_on_all(said):
+    assert said["tied"] == [True, True]
+
+
+@bodies
+def after_a_join():
+    """Rank 1 has no data while rank 0 finds out that the words are sparse."""
+    values = []
+    for sparse in (True, False):
+        model = Embeds(sparse, 3000)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.25), model.named_parameters()
+        )
+        for epoch in range(2):
+            for step in range(3 if hvd.rank() == 0 else 3 * epoch):
+                optimizer.zero_grad()
+                model(batch_of(step, hvd.rank())).sum().backward()
+                optimizer.step()
+            hvd.join()
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        values.append([p.detach() for p in model.parameters()])
+    return near(*values)
+
+
+def test_what_is_sparse_is_settled_anew_after_a_join(said):
+    assert said["after_a_join"] == [True, True]
+
+
+@bodies
+def by_hand():
+    rows = torch.tensor([[0, 2, 0]]) + hvd.rank()
+    values = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    tensor = torch.sparse_coo_tensor(rows, values, (4, 2), check_invariants=True)
+    called = hvd.sparse_allreduce_async(tensor, "called", hvd.Average)
+    waited = hvd.sparse_allreduce_async(tensor, "waited", hvd.Sum)
+    while not hvd.poll(waited):
+        pass
+    refusals = []
+    for wrong, op in [(tensor, hvd.Adasum), (tensor.to_dense(), hvd.Sum)]:
+        with pytest.raises(UsageError) as caught:
+            hvd.sparse_allreduce_async(wrong, "wrong", op)
+        refusals.append(str(caught.value))
+    return called().to_dense().tolist(), hvd.synchronize(waited).to_dense().tolist(), refusals
+
+
+def test_sparse_tensors_are_combined_with_a_handle_that_can_be_called(said):
+    total = [[6.0, 8.0], [6.0, 8.0], [3.0, 4.0], [3.0, 4.0]]
+    for average, summed, refusals in said["by_hand"]:
+        assert summed == total
+        assert average == [[x / 2 for x in row] for row in total]
+        assert "Average or Sum" in refusals[0] and "sparse_coo" in refusals[1]
+
+
+def adasum_of(deltas):
+    while len(deltas) > 1:
+        pairs = [deltas[i : i + 2] for i in range(0, len(deltas), 2)]
+        deltas = [pair[0] if len(pair) == 1 else adasum_of_two(*pair) for pair in pairs]
+    return deltas[0]
+
+
+def adasum_of_two(a, b):
+    if a.norm() == 0 or b.norm() == 0:
+        return a + b
+    dot = (a * b).sum()
+    return (1 - dot / (2 * a.square().sum())) * a + (1 - dot / (2 * b.square().sum())) * b
+
+
+def local_step(model, rank, passes=2):
+    """How far one rank alone moves each parameter."""
+    model = copy.deepcopy(model)
+    inner = torch.optim.Adam(model.parameters(), lr=0.1)
+    before = [p.detach().clone() for p in model.parameters()]
+    backward(model, rank, passes)
+    inner.step()
+    return [p.detach() - b for p, b in zip(model.parameters(), before, strict=True)]
+
+
+def backward(model, rank, passes=2):
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(passes):
+        model(torch.randn(3, 20, generator=generator).to(model[0].weight.dtype)).sum().backward()
+
+
+def adasum():
+    model = make_model().double()
+    before = [p.detach().clone() for p in model.parameters()]
+    ranks = [local_step(model, rank) for rank in range(hvd.size())]
+    expected = [b + adasum_of(list(each)) for b, *each in zip(before, *ranks, strict=True)]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(model.parameters(), lr=0.1),
+        named_parameters=model.named_parameters(),
+        backward_passes_per_step=2,
+        op=hvd.Adasum,
+    )
+    backward(model, hvd.rank())
+    optimizer.synchronize()
+    optimizer.step()
+    with pytest.raises(AssertionError, match="Adasum"), optimizer.skip_synchronize():
+        pass
+    return near([p.detach() for p in model.parameters()], expected)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_adasum_combines_how_far_every_rank_has_moved(size):
+    assert run(adasum, size) == [True] * size
+
+
+@bodies
+def adasum_of_halves():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.5), op=hvd.Adasum, compression=hvd.Compression.fp16
+    )
+    for _ in range(3):
+        optimizer.zero_grad()
+        backward(model, hvd.rank())
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def test_adasum_s_deltas_can_be_compressed(said):
+    here, there = said["adasum_of_halves"]
+    assert equal(here, there)
+    assert here[0].dtype == torch.float32 and not torch.equal(here[0], make_model()[0].weight)
+
+
+@bodies
+def adasum_of_sparse():
+    model = Embeds(True, 30)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.5), model.named_parameters(), op=hvd.Adasum
+    )
+    start = model.words.weight.detach().clone()
+    model(batch_of(0, hvd.rank())).sum().backward()
+    optimizer.step()
+    return model.words.weight.detach(), start
+
+
+def test_adasum_takes_steps_from_sparse_gradients(said):
+    (here, start), (there, _) = said["adasum_of_sparse"]
+    assert torch.equal(here, there) and not torch.equal(here, start)
+
+
+@bodies
+def adasum_with_a_scaler():
+    """Rank 1's gradient overflows: it moves by what rank 0 has learnt."""
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), op=hvd.Adasum)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale((weight * (1.0 if hvd.rank() == 0 else float("inf"))).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return weight.tolist(), scaler.get_scale()
+
+
+def test_adasum_goes_on_when_one_rank_overflows(said):
+    assert said["adasum_with_a_scaler"] == [([-1.0] * 3, 4.0), ([-1.0] * 3, 2.0)]
