@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 import torch
 
 from hvdtune.core import runtime
+from hvdtune.core.adapter import Ready
 from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
 from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
@@ -150,13 +151,17 @@ class _Member:
         self._compression = compression
         self._is_checked = compression in _WIRE_DTYPES
         self._packed: torch.Tensor | None = None
+        self._host: torch.Tensor | None = None  # itself, or where it is while it travels
         self._context: Any = None
         self._taken: Taken | None = None
         # None once it has been moved, and where it shall not be.
         self._kept = Kept() if zero_copy and compression is Compression.none else None
 
-    def take(self) -> torch.Tensor:
-        """What travels: contiguous, and not to change before `give_back`."""
+    def take(self) -> tuple[torch.Tensor, Ready | None]:
+        """What travels: contiguous, in host memory, and not to change before `give_back`.
+
+        With what waits for its values, where they are on their way from a GPU.
+        """
         parameter = self._row.parameter
         if parameter.requires_grad:
             gradient = dense(parameter)
@@ -173,8 +178,11 @@ class _Member:
             _check_dtype(packed.dtype, self._row.dtype, self._row.name)
         else:
             packed = packed.contiguous()
-        self._packed = packed
-        return packed
+        self._packed = self._host = packed
+        ready = None
+        if packed.is_cuda:
+            self._host, ready = ADAPTER.stage(packed)
+        return self._host, ready
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cpu" and _can_move(gradient):
@@ -184,10 +192,12 @@ class _Member:
 
     def give_back(self) -> None:
         packed, self._packed = self._packed, None
+        host, self._host = self._host, None
         taken, self._taken = self._taken, None
-        if packed is None or taken is None:
+        if packed is None or host is None or taken is None:
             return
         gradient = taken.check()
+        ADAPTER.deliver(host, packed)
         result = self._compression.decompress(packed, self._context)
         if result.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(result)
@@ -222,11 +232,14 @@ class InPlace:
         return any(row.parameter.requires_grad for row in self.members)
 
     def send(self, outbox: Outbox) -> None:
-        buffers = [ADAPTER.buffer(part.take()) for part in self._parts]
+        taken = [part.take() for part in self._parts]
+        buffers = [ADAPTER.buffer(host) for host, _ in taken]
         if self._request is None or not self._is_fixed:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
             self._request = self._ask(joint_name(self.members), specs)
-        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes)
+        addresses = [buffer.address for buffer in buffers]
+        ready = [wait for _, wait in taken if wait is not None]
+        outbox.add(self._request, addresses, self._nbytes, ready)
         self.sent = True
 
     def receive(self) -> None:
