@@ -47,6 +47,12 @@ _PLACE: Final = frozenset(
         "RENDEZVOUS", "KEY_FD", "KEY_FILE",
     )
 )  # fmt: skip
+# The variables of whoever may have started a process, as Horovod reads them.
+_RANK_AND_SIZE: Final = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 T = TypeVar("T")
@@ -202,6 +208,20 @@ def worker_environ(
     for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE"):
         inherited.pop(stale, None)
     return inherited | dict(variables)
+
+
+def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
+
+    Raises UsageError when only one of the two is said, or is no number.
+    """
+    env = os.environ if environ is None else environ
+    for rank, size in _RANK_AND_SIZE:
+        if bool(env.get(rank)) != bool(env.get(size)):
+            raise UsageError(f"of {rank} and {size} only one is set: a launcher sets both")
+        if env.get(rank):
+            return _read(env, rank, _whole, 0), _read(env, size, _whole, 1)
+    return 0, 1
 
 
 def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
