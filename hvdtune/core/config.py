@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import ipaddress
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -53,6 +54,7 @@ _RANK_AND_SIZE: Final = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
 )
+_ALIAS: Final = str(Path(__file__).parents[1] / "alias")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 T = TypeVar("T")
@@ -203,11 +205,18 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a new rank: this process's (or `environ`) with `variables` on top."""
+    """The environment of a new rank: this process's (or `environ`) with `variables` on top.
+
+    The folder of hvdtune.alias ends its PYTHONPATH.
+    """
     inherited = dict(os.environ if environ is None else environ)
     for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE"):
         inherited.pop(stale, None)
-    return inherited | dict(variables)
+    new = inherited | dict(variables)
+    folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
+    if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
+        new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
+    return new
 
 
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
@@ -222,6 +231,25 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
         if env.get(rank):
             return _read(env, rank, _whole, 0), _read(env, size, _whole, 1)
     return 0, 1
+
+
+@contextlib.contextmanager
+def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, this process's environment has these variables, without those that are None."""
+    before = {name: os.environ.get(name) for name in variables}
+    _change_environ(variables)
+    try:
+        yield
+    finally:
+        _change_environ(before)
+
+
+def _change_environ(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:

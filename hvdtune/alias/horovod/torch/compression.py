@@ -1,0 +1,3 @@
+from hvdtune.torch.compression import Compression, Compressor
+
+__all__ = ["Compression", "Compressor"]
