@@ -37,6 +37,7 @@ from hvdtune.errors import (
     HorovodVersionMismatchError,
     HostsUpdatedInterrupt,
 )
+from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.torch import elastic
 from hvdtune.torch.broadcast import (
     broadcast_object,
@@ -143,5 +144,7 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]
