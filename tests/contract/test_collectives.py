@@ -1,4 +1,4 @@
-"""The contract of every collective, in real processes, against NumPy in float64."""
+"""Every collective of every framework, in real processes, against NumPy in float64."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune.errors import MismatchError, UsageError
-from tests.parallel.calls import (
+from tests.contract.calls import (
     FLOATS,
     INTEGERS,
     REDUCTIONS,
@@ -17,6 +17,7 @@ from tests.parallel.calls import (
     finish,
     start,
 )
+from tests.contract.framework import FRAMEWORKS
 from tests.parallel.ranks import run
 
 TWO_HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"]
@@ -43,28 +44,32 @@ def variants(kind, ranks):
             yield Call(kind, ranks, dtype=dtype, op="Average", prescale=0.5, postscale=3.0)
 
 
-def carry_out(kind):
+def carry_out(name, kind):
+    framework = FRAMEWORKS[name]
+    hvd = framework.hvd
     ranks = tuple(range(hvd.size()))
     calls = list(variants(kind, ranks))
-    handles = [start(c, f"c{i}", hvd.global_process_set) for i, c in enumerate(calls)]
+    everyone = hvd.global_process_set
+    handles = [start(c, f"c{i}", everyone, framework) for i, c in enumerate(calls)]
     problems = []
     for call, handle in zip(calls, handles, strict=True):
-        results = finish(call, handle)
+        results = finish(call, handle, framework)
         wanted = expected(call, hvd.rank())
         problem = results if isinstance(results, str) else ""
-        problem = problem or difference(call, hvd.rank(), results, wanted)
+        problem = problem or difference(call, hvd.rank(), results, wanted, framework)
         if problem:
             problems.append((call, problem))
     return problems, len(calls)
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     "kind", ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
 )
-def test_a_collective_gives_what_its_definition_says(kind, place):
+def test_a_collective_gives_what_its_definition_says(kind, place, framework):
     size, hosts = PLACES[place]
-    for problems, count in run(carry_out, size, kind, hosts=hosts):
+    for problems, count in run(carry_out, size, framework, kind, hosts=hosts):
         assert problems == []
         assert count >= 16
 
