@@ -42,6 +42,12 @@ seen = {
     "sum": hvd.mpi_ops.synchronize(handle).tolist(),
     "process_sets": hvd.mpi_ops._basics._get_process_set_ids_and_ranks(),
     "homogeneous": hvd.mpi_ops.is_homogeneous(),
+    "every_basic": [
+        name
+        for name in set(hvd.__dict__) & set(dir(hvd.mpi_ops._basics))
+        if not name.startswith("_")
+        and getattr(hvd, name) is not getattr(hvd.mpi_ops._basics, name)
+    ],
     "basics": [hvd.mpi_ops._basics.rank(), hvd.mpi_ops._basics.size()] == [hvd.rank(), 2],
     "average": handle_average_backwards_compatibility(None, None) == hvd.Average,
     "elastic": hvd.elastic is horovod.torch.elastic and hvd.elastic.state.TorchState
@@ -65,6 +71,7 @@ def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
             "process_sets": {"0": [0, 1], "1": [0]},
             "homogeneous": True,
             "basics": True,
+            "every_basic": [],
             "average": True,
             "elastic": "ElasticSampler",
             "values": [0, 1, 2, 3, 4, 5],

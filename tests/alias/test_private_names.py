@@ -1,11 +1,13 @@
 """Horovod's small helpers, imported from where they lie."""
 
+import inspect
 import os
 import threading
 
 import pytest
 
 from hvdtune.alias.horovod.common import exceptions, util
+from hvdtune.alias.horovod.common.basics import HorovodBasics
 from hvdtune.alias.horovod.runner.common.util import env, hosts
 from hvdtune.alias.horovod.runner.util import threads
 
@@ -136,3 +138,26 @@ def test_functions_run_in_many_threads():
     assert calls == {0: 1, 1: 2, 2: 3}
     with pytest.raises(ZeroDivisionError):
         threads.execute_function_multithreaded(lambda x: 1 / x, [[1], [0]])
+
+
+def test_the_object_behind_the_functions_has_all_of_horovods():
+    plain = (
+        "shutdown is_initialized stop_timeline size local_size cross_size rank local_rank "
+        "cross_rank is_homogeneous mpi_threads_supported mpi_enabled mpi_built gloo_enabled "
+        "gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built"
+    )
+    wanted = dict.fromkeys(plain.split(), "()")
+    wanted |= {
+        "init": "(comm=None, process_sets=None)",
+        "start_timeline": "(file_path, mark_cycles=False)",
+    }
+    have = HorovodBasics(__file__, "mpi_lib_v2")
+    for name, parameters in wanted.items():
+        signature = inspect.signature(getattr(have, name))
+        bare = [
+            parameter.replace(annotation=inspect.Parameter.empty)
+            for parameter in signature.parameters.values()
+            if parameter.name != "config"  # ours, after Horovod's
+        ]
+        assert str(inspect.Signature(bare)) == parameters, name
+    assert [have.Average, have.Sum, have.Adasum, have.Min, have.Max, have.Product] == [*range(6)]

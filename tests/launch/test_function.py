@@ -1,5 +1,6 @@
 """A function on the ranks of a job: what comes back, and what fails."""
 
+import inspect
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 import hvdtune
 from hvdtune.core import runtime
 from hvdtune.core.collectives import barrier
-from hvdtune.errors import FunctionError, LaunchError, UsageError
+from hvdtune.errors import FunctionError, HvdtuneError, LaunchError, UsageError
 
 
 def place():
@@ -175,7 +176,7 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
         ({"num_proc": 0}, UsageError, "a job has at least one process"),
         ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
-        ({"hosts": "elsewhere:1"}, LaunchError, "host elsewhere is not this machine"),
+        ({"hosts": "elsewhere:1"}, HvdtuneError, "host elsewhere is not this machine"),
         ({"use_mpi": True}, UsageError, r"use_mpi=...\) does not start mpirun"),
         ({"mpi_args": "-x A"}, UsageError, r"mpi_args=...\) does not start mpirun"),
         ({"start_timeout": 0}, UsageError, "start_timeout=0 is no time"),
@@ -191,3 +192,18 @@ def test_arguments_that_cannot_be_are_named(arguments, kind, fault):
 def test_what_is_no_function_is_refused():
     with pytest.raises(UsageError, match="calls a function, which 3 is not"):
         hvdtune.run(3)
+
+
+def test_the_arguments_are_horovods_and_ours_come_by_name_only():
+    parameters = inspect.signature(hvdtune.run).parameters
+    *theirs, ours = parameters
+    assert " ".join(theirs) == (
+        "func args kwargs num_proc min_num_proc max_num_proc slots reset_limit cooldown_range "
+        "hosts hostfile host_discovery_script start_timeout ssh_port ssh_identity_file "
+        "disable_cache output_filename verbose use_gloo use_mpi mpi_args network_interface "
+        "network_interfaces executable np min_np max_np"
+    )
+    given = {name: parameters[name].default for name in theirs[1:]}
+    assert given.pop("args") == () and given.pop("num_proc") == 1
+    assert set(given.values()) == {None}
+    assert parameters[ours].kind is inspect.Parameter.KEYWORD_ONLY

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hvdtune import recording
 from hvdtune.core import built, process_sets, runtime
 from hvdtune.core.collectives import ReduceOp
 
@@ -26,6 +27,8 @@ class HorovodBasics:
     init = staticmethod(runtime.init)
     shutdown = staticmethod(runtime.shutdown)
     is_initialized = staticmethod(runtime.is_initialized)
+    start_timeline = staticmethod(recording.start_timeline)
+    stop_timeline = staticmethod(recording.stop_timeline)
     size = staticmethod(runtime.size)
     local_size = staticmethod(runtime.local_size)
     cross_size = staticmethod(runtime.cross_size)

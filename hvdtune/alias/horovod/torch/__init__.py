@@ -11,5 +11,6 @@ for _name in (
     "functions",
     "mpi_ops",
     "optimizer",
+    "sync_batch_norm",
 ):
     importlib.import_module(f".{_name}", __name__)

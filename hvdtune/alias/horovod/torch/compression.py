@@ -1,3 +1,3 @@
-from hvdtune.torch.compression import Compression, Compressor
+from hvdtune.torch.compression import BF16Compressor, Compression, Compressor, FP16Compressor
 
-__all__ = ["Compression", "Compressor"]
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor"]
