@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ def python(tmp_path: Path) -> Python:
     By this interpreter alone, or `under` a launcher, as in under=("run", "-np", "2").
     """
 
-    def run(body: str, under: tuple[str, ...] = ()) -> str:
+    def run(body: str, under: Sequence[str] = ()) -> str:
         (tmp_path / "train.py").write_text(body)
         launcher = ("-m", "hvdtune", *under) if under else ()
         done = subprocess.run(
