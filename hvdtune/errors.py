@@ -85,7 +85,7 @@ class LaunchError(HvdtuneError, RuntimeError):
 class FunctionError(HvdtuneError, RuntimeError):
     """A function that `hvdtune.run` called on ranks did not return on `rank`."""
 
-    def __init__(self, message: str, rank: int) -> None:
+    def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
         self.rank = rank
 

@@ -179,10 +179,15 @@ def _result_file() -> Iterator[int]:
 
 
 def _write_here(stream: str, text: bytes) -> None:
-    # By name and as text, at every call: in a notebook these are no files.
-    file = sys.stdout if stream == "stdout" else sys.stderr
-    file.write(text.decode(errors="replace"))
-    file.flush()
+    # Looked up at every call, as print() does: a notebook has one for each cell, without bytes.
+    file: Any = sys.stdout if stream == "stdout" else sys.stderr
+    with contextlib.suppress(ValueError):  # closed by the caller, who then does not read it
+        file.flush()
+        if hasattr(file, "buffer"):
+            file.buffer.write(text)
+        else:
+            file.write(text.decode(errors="replace"))
+        file.flush()
 
 
 def _settle(report: ExitReport, results: Sequence[int], title: str) -> list[Any]:

@@ -1,6 +1,8 @@
 """A function on the ranks of a job: what comes back, and what fails."""
 
+import contextlib
 import inspect
+import io
 import os
 import signal
 import subprocess
@@ -144,6 +146,22 @@ def test_output_appears_with_its_rank_and_is_kept_in_files(tmp_path, capsys):
     assert "hvdtune: rank 1 on localhost: pid " in shown.err
     assert (tmp_path / "log" / "rank.1" / "stdout").read_text() == "out of 1\n"
     assert (tmp_path / "log" / "rank.0" / "stderr").read_text() == "err\n"
+
+
+@pytest.mark.parametrize("here", [io.StringIO(), io.TextIOWrapper(io.BytesIO(), "ascii")])
+def test_output_appears_wherever_print_writes_in_any_alphabet(here):
+    with contextlib.redirect_stdout(here):
+        hvdtune.run(lambda: print("\N{GREEK SMALL LETTER MU}s"))
+    here.seek(0)
+    shown = here.read() if isinstance(here, io.StringIO) else here.buffer.read().decode()
+    assert shown == "[0]<stdout>:\N{GREEK SMALL LETTER MU}s\n"
+
+
+def test_a_closed_stdout_holds_nobody_up():
+    here = io.StringIO()
+    here.close()
+    with contextlib.redirect_stdout(here):
+        assert hvdtune.run(lambda: print("x" * 200_000)) == [None]
 
 
 def test_ranks_have_the_hosts_and_variables_asked_for():

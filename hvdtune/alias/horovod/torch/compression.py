@@ -1,3 +1,1 @@
-from hvdtune.torch.compression import BF16Compressor, Compression, Compressor, FP16Compressor
-
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor"]
+from hvdtune.torch.compression import *

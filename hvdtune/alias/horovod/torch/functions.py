@@ -1,11 +1,3 @@
-from hvdtune.torch import (
-    broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
+"""Parameters, optimizer states and objects on all ranks."""
 
-__all__ = [
-    "broadcast_object",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-]
+from hvdtune.torch import *
