@@ -39,11 +39,7 @@ from hvdtune.errors import (
 )
 from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.torch import elastic
-from hvdtune.torch.broadcast import (
-    broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
+from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from hvdtune.torch.collectives import (
     Adasum,
     Average,
@@ -78,6 +74,7 @@ from hvdtune.torch.differentiable import (
     grouped_reducescatter,
     reducescatter,
 )
+from hvdtune.torch.objects import allgather_object, broadcast_object
 from hvdtune.torch.optimizer import DistributedOptimizer
 from hvdtune.torch.sync_batch_norm import SyncBatchNorm
 
@@ -98,6 +95,7 @@ __all__ = [
     "add_process_set",
     "allgather",
     "allgather_async",
+    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",

@@ -26,7 +26,7 @@ from hvdtune.core.collectives import (
 )
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.adapter import ADAPTER
+from hvdtune.torch.adapter import ADAPTER, require_dense
 
 Average: Final = ReduceOp.AVERAGE
 Sum: Final = ReduceOp.SUM
@@ -85,7 +85,7 @@ def _start_allreduce_in_place(
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = ADAPTER.contiguous(tensor)
+    require_dense(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
