@@ -172,7 +172,7 @@ def read_setting(
 
 
 def launch_defaults(
-    variables: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None
+    environ: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
 ) -> Config:
     """What `variables`, then the environment ask of jobs that this process launches.
 
@@ -233,8 +233,8 @@ def _thread_core(env: Mapping[str, str]) -> int:
     local_size = _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1)
     if len(cores) < local_size:
         raise UsageError(
-            f"thread affinity names {len(cores)} of the {local_size} cores for the ranks of a "
-            "host: give one for each, as in 0,2"
+            f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
+            "host need, one for each, as in 0,2"
         )
     return cores[local_rank]
 

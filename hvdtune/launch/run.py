@@ -8,8 +8,8 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
@@ -58,6 +58,7 @@ class JobOptions:
     The ranks find the launcher at `address`. `timeline` is the path of the raw trace files with
     `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap. Once a rank has failed the
     others have `report_grace_s` to report and exit, then `terminate_grace_s` to end after SIGTERM.
+    `environ` goes to the ranks on top of the launcher's own environment.
     """
 
     start_timeout_s: float = 30.0
@@ -69,6 +70,7 @@ class JobOptions:
     report_grace_s: float = 5.0
     terminate_grace_s: float = 3.0
     tail_lines: int = 40
+    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class Job:
         if options.timeline:
             variables["HVDTUNE_TIMELINE"] = options.timeline
             variables["HVDTUNE_TIMELINE_MAX_MB"] = f"{options.timeline_max_mb:g}"
-        return variables | setting_environ(setting)
+        return dict(options.environ) | variables | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
         from hvdtune.core.job import Closed, Formed, Left, Lost
