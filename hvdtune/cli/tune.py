@@ -20,6 +20,7 @@ from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assig
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer, file_writer
+from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
@@ -127,6 +128,9 @@ def _study(
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
         writers: list[Writer] = [display.write] if options.verbose else []
+        if options.output_filename is not None:
+            ranks = len(plan.slots)
+            writers.append(screen.enter_context(rank_files(options.output_filename, ranks)))
         with Launches(plan, default, job_options, folder, writers) as launches:
             study = Study(
                 start_job=launches.start,

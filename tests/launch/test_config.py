@@ -119,7 +119,7 @@ def test_a_key_of_the_wrong_length_is_refused(tmp_path):
 def test_a_rank_listens_on_the_chosen_interface_else_on_loopback(key_fd, environ, address):
     environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ
     assert Config.from_environ(environ, ()).address == address
-    assert launch_defaults(environ).address == address
+    assert launch_defaults(environ=environ).address == address
 
 
 @pytest.mark.parametrize(
@@ -195,5 +195,5 @@ def test_a_changed_environment_is_put_back(monkeypatch):
 
 
 def test_a_launcher_inside_a_rank_takes_its_timeouts_but_not_its_place():
-    defaults = launch_defaults(_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
+    defaults = launch_defaults(environ=_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
     assert (defaults.start_timeout_s, defaults.size) == (77.0, 1)
