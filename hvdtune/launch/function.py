@@ -8,10 +8,10 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from hvdtune import __version__
-from hvdtune.core.config import launch_defaults, worker_environ
+from hvdtune.core.config import launch_defaults, launcher_values, worker_environ
 from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launch.call import read_outcome, write_call
 from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
@@ -20,6 +20,11 @@ from hvdtune.launch.plan import Slot, plan_slots
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import ExitReport, Job, JobOptions, JobPlan
 from hvdtune.launch.spawn import sealed_file
+
+_OF_THE_COMMAND: Final = {
+    "HOROVOD_TIMELINE": "call hvd.start_timeline() in the function",
+    "HOROVOD_AUTOTUNE": "use `hvdtune run --autotune` or `--trials` on a script",
+}
 
 
 def run(
@@ -158,7 +163,12 @@ def _interface(names: str | Sequence[str] | None) -> dict[str, str]:
 def _options(variables: Mapping[str, str], start_timeout: float | None) -> JobOptions:
     if start_timeout is not None and start_timeout <= 0:
         raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is no time in seconds")
-    defaults = launch_defaults(worker_environ(variables))
+    environ = worker_environ(variables)
+    asked = launcher_values(environ)
+    for name, instead in _OF_THE_COMMAND.items():
+        if asked.get(name):
+            raise UsageError(f"{name} is set, which a function's job does not heed: {instead}")
+    defaults = launch_defaults(environ)
     return JobOptions(
         start_timeout_s=start_timeout or defaults.start_timeout_s,
         heartbeat_timeout_s=defaults.heartbeat_timeout_s,
