@@ -17,7 +17,8 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.runner import run as runner_run
 from horovod.runner.common.util.env import get_env_rank_and_size
 from horovod.torch.compression import Compression
-from horovod.torch.functions import broadcast_object
+from horovod.torch.compression import FP16Compressor, NoneCompressor
+from horovod.torch.functions import allgather_object, broadcast_object
 from horovod.torch.mpi_ops import allreduce, handle_average_backwards_compatibility
 from horovod.torch.optimizer import DistributedOptimizer
 import torch
@@ -38,7 +39,9 @@ seen = {
     and ProcessSet is hvd.ProcessSet and global_process_set is hvd.global_process_set
     and HorovodInternalError is hvd.HorovodInternalError
     and DistributedOptimizer is hvd.DistributedOptimizer
-    and broadcast_object is hvd.broadcast_object and Compression is hvd.Compression,
+    and broadcast_object is hvd.broadcast_object
+    and allgather_object is hvd.allgather_object
+    and Compression.none is NoneCompressor and Compression is hvd.Compression,
     "sum": hvd.mpi_ops.synchronize(handle).tolist(),
     "process_sets": hvd.mpi_ops._basics._get_process_set_ids_and_ranks(),
     "homogeneous": hvd.mpi_ops.is_homogeneous(),

@@ -48,15 +48,13 @@ def test_what_was_built_is_told():
 
 
 def test_average_gives_way_to_op():
-    class Ops:
-        Average, Sum = "average", "sum"
-
-    choose = util.get_average_backwards_compatibility_fun(Ops)
-    assert [choose(None, None), choose("max", None)] == ["average", "max"]
-    with pytest.warns(DeprecationWarning, match="average= is deprecated"):
-        assert choose(None, False) == "sum"
+    basics = HorovodBasics(__file__)
+    choose = util.get_average_backwards_compatibility_fun(basics)
+    assert [choose(None, None), choose(basics.Max, None)] == [basics.Average, basics.Max]
+    with pytest.warns(DeprecationWarning, match="average= has been replaced"):
+        assert choose(None, False) == basics.Sum
     with pytest.raises(ValueError, match="not both"):
-        choose("max", True)
+        choose(basics.Max, True)
 
 
 @pytest.mark.parametrize(

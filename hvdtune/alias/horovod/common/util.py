@@ -4,15 +4,15 @@ import functools
 import importlib.util
 import itertools
 import sysconfig
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from packaging.version import Version
 
 from hvdtune import __version__
 from hvdtune.core import built
+from hvdtune.core.collectives import ReduceOp, handle_average_backwards_compatibility
 from hvdtune.core.config import changed_environ
 
 P = ParamSpec("P")
@@ -98,21 +98,15 @@ def get_ext_suffix() -> str:
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
-def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, Any], Any]:
+def get_average_backwards_compatibility_fun(
+    reduce_ops: object,
+) -> Callable[[ReduceOp | int | None, bool | None], ReduceOp]:
     """A function of (op, average) that gives the op, `average` being what came before it.
 
-    `reduce_ops` has Average and Sum. The function raises ValueError when both are given.
+    `reduce_ops` has Horovod's constants, which are the same numbers for every framework. The
+    function raises ValueError when both are given.
     """
-
-    def choose(op: Any, average: Any) -> Any:
-        if op is not None and average is not None:
-            raise ValueError("give either op= or average=, not both")
-        if average is not None:
-            warnings.warn("average= is deprecated: give op=", DeprecationWarning, stacklevel=3)
-            return reduce_ops.Average if average else reduce_ops.Sum
-        return reduce_ops.Average if op is None else op
-
-    return choose
+    return handle_average_backwards_compatibility
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
