@@ -26,8 +26,12 @@ class HvdtuneError(Exception):
     exit_code = 1
 
 
-class UsageError(HvdtuneError, ValueError):
-    """A bad argument, option or environment variable."""
+class UsageError(HvdtuneError, ValueError, RuntimeError):
+    """A bad argument, option or environment variable.
+
+    A ValueError and a RuntimeError: scripts catch the one for what Horovod refuses in Python and
+    the other for what its core refuses.
+    """
 
     exit_code = 2
 

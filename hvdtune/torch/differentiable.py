@@ -181,7 +181,11 @@ def grouped_reducescatter(
 
 
 def _needs_gradient(tensors: Tensors) -> bool:
-    return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:  # not any(): this is on the way of every collective
+            if getattr(tensor, "requires_grad", False):
+                return True
+    return False
 
 
 def _carry_out(function: Any, *arguments: Any) -> Any:

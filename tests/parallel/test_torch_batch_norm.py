@@ -155,3 +155,21 @@ def test_training_with_it_is_training_on_the_joined_batch():
     (alone,) = run(train, 1)
     for state in run(train, 2):
         assert all(near(here, right) for here, right in zip(state, alone, strict=True))
+
+
+def on_gpu():
+    rows = {}
+    for device in ("cpu", "cuda"):
+        norm = affine(hvd.SyncBatchNorm(3).double().to(device))
+        x = batch(hvd.rank(), 0, (3, 4, 4)).to(device).requires_grad_()
+        output = norm(x)
+        output.sin().sum().backward()
+        tensors = [output, x.grad, norm.weight.grad, norm.bias.grad, *norm.buffers()]
+        rows[device] = [tensor.detach().cpu() for tensor in tensors]
+    pairs = zip(rows["cuda"], rows["cpu"], strict=True)
+    return output.is_cuda, all(near(there, here) for there, here in pairs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_a_gpu_normalizes_as_the_host_does():
+    assert run(on_gpu, 2) == [(True, True)] * 2

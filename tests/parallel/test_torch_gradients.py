@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.errors import UsageError
+from hvdtune.errors import RankLostError, UsageError
 from hvdtune.torch.compression import Compressor
 from tests.parallel.ranks import run
 
@@ -104,3 +104,29 @@ def warned():
 
 def test_average_still_works_and_warns_where_it_is_written():
     assert run(warned, 2) == [(2.0, [True, True, True])] * 2
+
+
+def backward_twice():
+    x = torch.ones(2, requires_grad=True)
+    y = hvd.allreduce(x * x, op=hvd.Sum, name="kept")
+    (y + y).sum().backward(retain_graph=True)
+    first = x.grad.tolist()
+    (y * 2).sum().backward()
+    return first, x.grad.tolist()
+
+
+def test_a_graph_may_be_run_backward_more_than_once():
+    assert run(backward_twice, 2) == [([8.0, 8.0], [16.0, 16.0])] * 2
+
+
+def one_sided():
+    x = torch.ones(2, requires_grad=hvd.rank() == 0)
+    y = hvd.allreduce(x, name="loss")
+    if hvd.rank() == 0:
+        with pytest.raises(RankLostError, match=r"rank 1 has shut down.*allreduce\.loss\.gradient"):
+            y.sum().backward()
+    return y.requires_grad
+
+
+def test_a_backward_pass_that_others_do_not_run_names_what_it_waits_for():
+    assert run(one_sided, 2) == [True, False]

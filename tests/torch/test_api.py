@@ -130,6 +130,9 @@ def test_errors_are_what_horovod_s_users_catch():
     assert hvd.HostsUpdatedInterrupt(True).skip_sync is True
     with pytest.raises(ValueError, match=r"has not been initialized; use hvd.init\(\)"):
         hvd.rank()
+    # What Horovod's core refuses, as splits that do not fit, is a RuntimeError there.
+    with pytest.raises(RuntimeError, match="has not been initialized"):
+        hvd.rank()
     error = hvd.HorovodVersionMismatchError("torch", "2.0", "2.1")
     assert (error.name, error.version, error.installed_version) == ("torch", "2.0", "2.1")
 
