@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
@@ -28,6 +29,13 @@ _PLACE: Final = horovod_variables.PLACE | {
         "RENDEZVOUS", "KEY_FD", "KEY_FILE",
     )
 }  # fmt: skip
+# The variables of whoever may have started a process, as Horovod reads them.
+_RANK_AND_SIZE: Final = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+_ALIAS: Final = str(Path(__file__).parents[1] / "alias")
 
 T = TypeVar("T")
 
@@ -200,11 +208,51 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a new rank: this process's (or `environ`) with `variables` on top."""
+    """The environment of a new rank: this process's (or `environ`) with `variables` on top.
+
+    The folder of hvdtune.alias ends its PYTHONPATH.
+    """
     inherited = dict(os.environ if environ is None else environ)
     for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY"):
         inherited.pop(stale, None)
-    return inherited | dict(variables)
+    new = inherited | dict(variables)
+    folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
+    if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
+        new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
+    return new
+
+
+def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
+
+    Raises UsageError when only one of the two is said, or is no number.
+    """
+    env = os.environ if environ is None else environ
+    for rank, size in _RANK_AND_SIZE:
+        if bool(env.get(rank)) != bool(env.get(size)):
+            raise UsageError(f"of {rank} and {size} only one is set: a launcher sets both")
+        if env.get(rank):
+            return _read(env, rank, parse.whole, 0), _read(env, size, parse.whole, 1)
+    return 0, 1
+
+
+@contextlib.contextmanager
+def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, this process's environment has these variables, without those that are None."""
+    before = {name: os.environ.get(name) for name in variables}
+    _change_environ(variables)
+    try:
+        yield
+    finally:
+        _change_environ(before)
+
+
+def _change_environ(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
