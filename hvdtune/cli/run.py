@@ -11,13 +11,13 @@ from pathlib import Path
 from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
+from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, job_options, plan_job, remarks, settle
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
-from hvdtune.launch.output import Writer, file_writer, stamped, terminal_writer
-from hvdtune.launch.rank_files import rank_files
+from hvdtune.launch.output import file_writer
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 
 
@@ -35,6 +35,10 @@ def run(options: RunOptions) -> int:
         from hvdtune.cli.tune import tune
 
         return tune(options, plan, launch, setting)
+    if options.autotune:
+        from hvdtune.cli.autotune import autotune
+
+        return autotune(options, plan, launch, setting)
     return run_once(options, plan, launch, setting)
 
 
@@ -78,18 +82,6 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         if raw and options.output_dir is None:
             shutil.rmtree(raw)
         return code
-
-
-def output_writers(options: RunOptions, ranks: int, stack: ExitStack) -> list[Writer]:
-    """Where the ranks' output goes beside a run folder; files are closed by `stack`.
-
-    Raises UsageError when the folder of --output-filename cannot be written.
-    """
-    terminal = terminal_writer()
-    writers = [stamped(terminal) if options.prefix_output_with_timestamp else terminal]
-    if options.output_filename is not None:
-        writers.append(stack.enter_context(rank_files(options.output_filename, ranks)))
-    return writers
 
 
 def _tell_ranks(job: Job, plan: JobPlan) -> None:
