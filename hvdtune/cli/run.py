@@ -12,8 +12,9 @@ from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
-from hvdtune.cli.resolve import chosen_setting, job_options, plan_job, remarks, settle
+from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
 from hvdtune.cli.trace import write_traces
+from hvdtune.core.config import launch_defaults
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
@@ -29,6 +30,10 @@ def run(options: RunOptions) -> int:
         raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")
     for remark in remarks(options):
         tell(remark)
+    if controller(options, launch_defaults()) == "mpi":
+        from hvdtune.cli.mpi import run_by_mpi
+
+        run_by_mpi(options, setting)
     plan = plan_job(options)
     launch = job_options(options, plan.slots)
     if options.trials is not None:

@@ -52,14 +52,15 @@ def require_local(hosts: tuple[Host, ...]) -> None:
     Every 127.x.y.z is this machine and counts as a host of its own.
     """
     for host in hosts:
-        if not _is_local(host.name):
+        if not is_local(host.name):
             raise UsageError(
                 f"-H: host {host.name} is not this machine ({socket.gethostname()}); remote hosts "
                 f"come with the ssh launcher in a later version, this is hvdtune {__version__}"
             )
 
 
-def _is_local(name: str) -> bool:
+def is_local(name: str) -> bool:
+    """Whether a host's name is this machine's."""
     if name == "localhost" or name in (socket.gethostname(), socket.getfqdn()):
         return True
     try:
