@@ -44,8 +44,7 @@ class Refused:
 
 
 _ELASTIC: Final = Refused("elastic training comes in a later version")
-_LOCAL: Final = Idle("every host is this machine, so there is no ssh")
-_ONLY_MPI: Final = Idle("it is for --mpi")
+_LOCAL: Final = Idle("every host is this machine; with `--mpi`, mpirun's ssh is told")
 _NO_TIMES: Final = Idle("hvdtune's messages carry no time")
 _SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
 

@@ -62,7 +62,7 @@ def _port(text: str) -> int:
     return max(0, parse.integer(text))  # Horovod's -1 is no port
 
 
-_ELASTIC: Final = f"elastic training comes in a later version; this is hvdtune {__version__}"
+_ELASTIC: Final = "elastic training comes in a later version"
 _OF_A_PLACE: Final = (
     "a rank's place is given by `hvdtune run` or mpirun; start the job with one of them, and not "
     "with Horovod's launcher or by hand"
@@ -127,7 +127,7 @@ RUN_TIME: Final = (
     _Row("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", parse.amount, sets="HVDTUNE_HANG_ABORT_S"),
     _Row("HOROVOD_LOG_LEVEL", log_level, sets="HVDTUNE_LOG_LEVEL"),
     _Row("HOROVOD_LOG_HIDE_TIME", parse.switch, idle="hvdtune's messages carry no time"),
-    _Row("HOROVOD_ELASTIC", parse.switch, refused=_ELASTIC),
+    _Row("HOROVOD_ELASTIC", parse.switch, refused=f"{_ELASTIC}; this is hvdtune {__version__}"),
     _Row("HOROVOD_START_TIMEOUT", parse.positive, sets="HVDTUNE_START_TIMEOUT_S"),
     _Row("HOROVOD_GLOO_TIMEOUT_SECONDS", parse.positive, sets="HVDTUNE_START_TIMEOUT_S"),
     _Row("HOROVOD_GLOO_IFACE", str, sets="HVDTUNE_INTERFACE"),
