@@ -22,6 +22,8 @@ _OF_THE_LAUNCHER: Final = {
     "autotune": "--autotune",
     "timeline_filename": "--timeline-filename",
     "output_dir": "--output-dir",
+    # Open MPI has an option of this name that means other files in each of its versions.
+    "output_filename": "--output-filename",
     "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
 }
 
@@ -39,6 +41,7 @@ def run_by_mpi(options: RunOptions, setting: Setting) -> NoReturn:
     hosts = chosen_hosts(options)
     slots = plan_slots(hosts, options.num_proc or sum(host.slots for host in hosts))
     environ = worker_environ(variables | {"PYTHONUNBUFFERED": "1"})
+    far = not all(is_local(host.name) for host in hosts)
     mpirun, flavour = find_mpirun()
     if choose_plugin(flavour) is None:
         raise UsageError("--mpi: hvdtune has no plugin for this MPI: run `hvdtune build mpi` once")
@@ -51,9 +54,9 @@ def run_by_mpi(options: RunOptions, setting: Setting) -> NoReturn:
         tcp=options.tcp,
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
-        exported=() if all(is_local(host.name) for host in hosts) else exportable([*environ]),
-        interface=variables.get("HVDTUNE_INTERFACE", ""),
-        output=str(options.output_filename or ""),
+        exported=exportable([*environ]) if far else (),
+        # Within a host mpirun needs none, and Open MPI refuses loopback.
+        interface=variables.get("HVDTUNE_INTERFACE", "") if far else "",
         as_root=os.geteuid() == 0,
     )
     command = mpirun_command(mpirun, flavour, job)

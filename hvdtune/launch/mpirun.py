@@ -37,8 +37,7 @@ class MpiJob:
     """What mpirun is to start.
 
     `arguments` and `binding` are words of mpirun's, empty for hvdtune's choice; `exported` are
-    names of variables that ranks on other hosts are to have too. Each rank's output is also in
-    `output`, "" for nowhere.
+    names of variables that ranks on other hosts are to have too.
     """
 
     command: tuple[str, ...]
@@ -51,7 +50,6 @@ class MpiJob:
     ssh_identity_file: str | None = None
     exported: tuple[str, ...] = ()
     interface: str = ""
-    output: str = ""
     as_root: bool = False
 
 
@@ -112,18 +110,14 @@ def _openmpi(job: MpiJob) -> list[str]:
     if len(job.hosts) >= _MANY_HOSTS:
         words += ["--mca", "plm_ssh_no_tree_spawn", "true"]
         words += ["--mca", "plm_ssh_num_concurrent", str(len(job.hosts))]
-    if job.output:
-        words += ["--output-filename", job.output]
     return words + [word for name in job.exported for word in ("-x", name)]
 
 
 def _mpich(job: MpiJob) -> list[str]:
-    for option, given in (("--tcp", job.tcp), ("--output-filename", job.output)):
-        if given:
-            raise UsageError(
-                f"{option}: hvdtune knows no word of Hydra's (MPICH, Intel MPI) for it; say it "
-                "with --mpi-args or the variables of that MPI"
-            )
+    if job.tcp:
+        raise UsageError(
+            "--tcp: Hydra (MPICH, Intel MPI) has no word for it; set FI_PROVIDER=tcp or UCX_TLS=tcp"
+        )
     if ssh := _ssh(job):
         raise UsageError(f"Hydra passes nothing to ssh ({shlex.join(ssh)}): use ~/.ssh/config")
     # Hydra hands on the whole environment by itself.

@@ -26,7 +26,9 @@ def test_without_a_plugin_nothing_is_started(mpi, tmp_path):
     assert done.stderr.endswith("no plugin for this MPI: run `hvdtune build mpi` once\n")
 
 
-@pytest.mark.parametrize("option", ["--trials=2", "--autotune", "--timeline-filename=t.json"])
+@pytest.mark.parametrize(
+    "option", ["--trials=2", "--autotune", "--timeline-filename=t.json", "--output-filename=out"]
+)
 def test_what_needs_our_launcher_is_refused(mpi, option):
     done = mpi.run([*_RUN, option, "echo", "started"])
     assert (done.returncode, done.stdout) == (2, "")
