@@ -85,7 +85,7 @@ def _row(*spellings: str, hidden: bool = False, **more: Any) -> Any:
 
 
 def _silent(*spellings: str, **more: Any) -> Any:
-    # Left out of the help: 60 options that do something are enough.
+    # Left out of the help, which is long enough without those that do nothing here.
     return _row(*spellings, hidden=True, **more)
 
 

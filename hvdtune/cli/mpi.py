@@ -7,14 +7,14 @@ from typing import Final, NoReturn
 
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import chosen_hosts, rank_variables
+from hvdtune.cli.resolve import chosen_hosts, place_ranks, rank_variables
 from hvdtune.core.config import launch_defaults, worker_environ
 from hvdtune.core.knobs import Setting
 from hvdtune.core.mpi_library import choose_plugin
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launch.hosts import is_local
 from hvdtune.launch.mpirun import MpiJob, exportable, find_mpirun, mpirun_command
-from hvdtune.launch.plan import build_command, plan_slots
+from hvdtune.launch.plan import build_command
 from hvdtune.launch.run import setting_environ
 
 _OF_THE_LAUNCHER: Final = {
@@ -39,7 +39,6 @@ def run_by_mpi(options: RunOptions, setting: Setting) -> NoReturn:
     variables = rank_variables(options) | setting_environ(setting) | {"HVDTUNE_CONTROLLER": "mpi"}
     launch_defaults(variables=variables)
     hosts = chosen_hosts(options)
-    slots = plan_slots(hosts, options.num_proc or sum(host.slots for host in hosts))
     environ = worker_environ(variables | {"PYTHONUNBUFFERED": "1"})
     far = not all(is_local(host.name) for host in hosts)
     mpirun, flavour = find_mpirun()
@@ -48,7 +47,7 @@ def run_by_mpi(options: RunOptions, setting: Setting) -> NoReturn:
     job = MpiJob(
         command=build_command(options.command),
         hosts=hosts,
-        processes=len(slots),
+        processes=len(place_ranks(options, hosts)),
         arguments=options.mpi_args or "",
         binding=options.binding_args or "",
         tcp=options.tcp,

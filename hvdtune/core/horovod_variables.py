@@ -20,7 +20,7 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True)
 class HorovodVariable:
-    """One variable. Exactly one of the texts from `sets` on says what becomes of its value.
+    """One variable. One of `sets`, `launcher`, `idle` and `refused` says what becomes of it.
 
     `parse` gives the value and raises ValueError for texts that cannot be. `sets` is the variable
     of hvdtune's that it stands for, unless it parses to None. `launcher` is what it asks of
