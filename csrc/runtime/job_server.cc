@@ -9,7 +9,7 @@
 namespace hvdtune {
 
 JobServer::JobServer(const JobServerOptions& options)
-    : options_(options), listener_(options.bind_address), port_(listener_->port()) {
+    : options_(options), listener_(options.bind_address), port_(listener_.port()) {
   failed_start_.report = [this](const Error& error) {
     publish(JobLost{error.rank(), error.what()});
   };
@@ -62,20 +62,30 @@ std::vector<Proposal> JobServer::take_proposals() {
 }
 
 void JobServer::run() {
-  try {
-    JobFormed formed;
-    std::vector<Channel> channels =
-        form_job(*listener_, options_.key, options_.size, options_.generation,
-                 Deadline::in(options_.start_timeout), stop_, &formed.members, &failed_start_);
-    listener_.reset();
-    publish(std::move(formed));
-    serve(std::move(channels[0]));
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kShutdown && error.code() != ErrorCode::kRankLost) {
-      publish(JobLost{error.rank(), error.what()});
+  bool hung_up = true;
+  for (uint32_t generation = options_.generation; hung_up && !stop_.raised(); ++generation) {
+    try {
+      hold_job(generation);
+    } catch (const Error& error) {
+      hung_up = error.code() == ErrorCode::kRankLost;
+      if (!hung_up && error.code() != ErrorCode::kShutdown) {
+        publish(JobLost{error.rank(), error.what()});
+      }
     }
+    publish(JobClosed{});
   }
-  publish(JobClosed{});
+}
+
+void JobServer::hold_job(uint32_t generation) {
+  const bool first = generation == options_.generation;
+  if (!first) listener_.resume();
+  JobFormed formed;
+  const StartClock clock{options_.start_timeout, first};
+  std::vector<Channel> channels = form_job(listener_, options_.key, options_.size, generation,
+                                           clock, stop_, &formed.members, &failed_start_);
+  listener_.pause();
+  publish(std::move(formed));
+  serve(std::move(channels[0]));
 }
 
 void JobServer::serve(Channel rank_0) {

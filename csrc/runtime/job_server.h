@@ -1,5 +1,5 @@
 // The launcher's end of a job: brings the ranks together, then listens to rank 0 and carries
-// proposals to it.
+// proposals to it. When rank 0 hangs up the ranks may form a job again, of the next generation.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ struct JobLost {
 struct JobLeft {
   int rank = -1;  // it has shut down in good order; so do all ranks at the end of a job
 };
-struct JobClosed {};  // rank 0 hung up; nothing follows
+struct JobClosed {};  // rank 0 hung up; only ranks that call init() anew make anything follow
 
 using JobEvent = std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobLeft, JobClosed>;
 
@@ -54,11 +54,11 @@ class JobServer {
   explicit JobServer(const JobServerOptions& options);
   ~JobServer();
 
-  // Nobody listens there once the job has formed.
+  // Nobody listens there while there is a job.
   uint16_t port() const { return port_; }
   // Nothing when `time` passes first.
   std::optional<JobEvent> next_event(std::chrono::nanoseconds time);
-  // Reaches rank 0 as soon as the job has formed.
+  // Reaches rank 0 as soon as there is a job.
   void propose(const Proposal& proposal);
   void close();
   // As close(); ranks that still wait for each other fail at once with this text. For a launcher
@@ -67,12 +67,13 @@ class JobServer {
 
  private:
   void run();
+  void hold_job(uint32_t generation);
   void serve(Channel rank_0);
   void publish(JobEvent event);
   std::vector<Proposal> take_proposals();
 
   const JobServerOptions options_;
-  std::optional<Listener> listener_;  // the thread's; empty once the job has formed
+  Listener listener_;  // the thread's
   const uint16_t port_;
   StopSignal stop_;
   FailedStart failed_start_;  // its text is guarded by mutex_ until raised

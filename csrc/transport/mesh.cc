@@ -24,6 +24,8 @@ namespace {
 
 // How long a rank that lost a peer waits for the server, which knows more, to say why.
 constexpr auto kReasonTime = std::chrono::seconds(2);
+// How often a rank that is back for another job looks whether the server listens again.
+constexpr int kStoreRetryMs = 20;
 
 // offer: segment offer of the pair's rings, segment offer of the arena (fd -1: none), HMAC under
 // the data channel's session key.
@@ -103,15 +105,28 @@ class StartUp {
   Mesh mesh_;
 };
 
+Channel dial_store(const MeshOptions& options, Deadline deadline, const StopSignal& stop) {
+  const Greeting greeting{Purpose::kStore, options.rank, kStoreRank, options.generation};
+  for (;;) {
+    try {
+      return dial(options.store_address, options.store_port, greeting, options.key, deadline, stop);
+    } catch (const Error& error) {
+      // The server listens again when rank 0 has left the job before, perhaps later than this one.
+      const bool may_come = options.generation > 0 && error.code() == ErrorCode::kRendezvous;
+      if (!may_come || deadline.passed()) throw;
+    }
+    pollfd stopped{stop.fd(), POLLIN, 0};
+    poll(&stopped, 1, deadline.poll_ms(kStoreRetryMs));
+    if (stop.raised()) throw Error(ErrorCode::kShutdown, "stopped during start-up");
+  }
+}
+
 StartUp::StartUp(const MeshOptions& options, const StopSignal& stop)
     : options_(options),
       stop_(stop),
       deadline_(Deadline::in(options.start_timeout)),
       listener_(address_of(options)),
-      store_(dial(options.store_address, options.store_port,
-                  {Purpose::kStore, options.rank, kStoreRank, options.generation}, options.key,
-                  deadline_, stop),
-             false) {}
+      store_(dial_store(options, deadline_, stop), false) {}
 
 Mesh StartUp::run() {
   Member self;

@@ -23,7 +23,7 @@ class Formation {
         size_(size),
         ranks_(static_cast<size_t>(size)) {}
 
-  std::vector<Channel> run(Deadline deadline, const StopSignal& stop);
+  std::vector<Channel> run(StartClock clock, const StopSignal& stop);
   std::vector<Member> members() const;
 
  private:
@@ -38,6 +38,7 @@ class Formation {
   void step(Deadline deadline, const StopSignal& stop);
   bool is_aborted() const { return failed_ != nullptr && failed_->abort.raised(); }
   void refuse_from_now_on(const Error& error);
+  void report_once();
   void admit();
   void hear_newcomers();
   bool hear_newcomer(StoreStream& stream);
@@ -55,6 +56,8 @@ class Formation {
 
   FailedStart* failed_;
   std::optional<std::string> refusal_;  // what every rank is told once the start has failed
+  std::optional<Error> unreported_;     // nobody has been told of it yet
+  Deadline deadline_ = Deadline::never();
   Acceptor acceptor_;
   int size_;
   Phase phase_ = Phase::kRegister;
@@ -62,13 +65,21 @@ class Formation {
   std::vector<Rank> ranks_;
 };
 
-std::vector<Channel> Formation::run(Deadline deadline, const StopSignal& stop) {
+std::vector<Channel> Formation::run(StartClock clock, const StopSignal& stop) {
+  bool awaited = clock.expected;
+  if (awaited) deadline_ = Deadline::in(clock.timeout);
   do {
     try {
-      step(refusal_ ? Deadline::never() : deadline, stop);
+      step(refusal_ ? Deadline::never() : deadline_, stop);
+      if (!awaited &&
+          std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.stream.has_value(); })) {
+        awaited = true;
+        deadline_ = Deadline::in(clock.timeout);
+      }
     } catch (const Error& error) {
       if (failed_ == nullptr || error.code() != ErrorCode::kRendezvous) throw;
       refuse_from_now_on(error);
+      if (awaited) report_once();
     }
   } while (phase_ != Phase::kGo || !let_all_go());
   std::vector<Channel> channels;
@@ -90,7 +101,11 @@ void Formation::refuse_from_now_on(const Error& error) {
   phase_ = Phase::kRegister;
   refusal_ = error.what();
   for (Rank& rank : ranks_) rank.stream.reset();
-  failed_->report(error);
+  unreported_ = error;
+}
+
+void Formation::report_once() {
+  if (unreported_) failed_->report(*std::exchange(unreported_, std::nullopt));
 }
 
 std::vector<Member> Formation::members() const {
@@ -139,6 +154,7 @@ bool Formation::hear_newcomer(StoreStream& stream) {
     const StoreMessage::Registration said = message->as_registration();
     const std::optional<std::string> text = objection(stream, said);
     if (text) {
+      report_once();
       stream.queue(StoreMessage::failed(*text));
       stream.flush();
       return true;
@@ -264,10 +280,10 @@ std::string Formation::missing() const {
 }  // namespace
 
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              Deadline deadline, const StopSignal& stop,
+                              StartClock clock, const StopSignal& stop,
                               std::vector<Member>* members, FailedStart* failed) {
   Formation formation(listener, key, size, generation, failed);
-  std::vector<Channel> channels = formation.run(deadline, stop);
+  std::vector<Channel> channels = formation.run(clock, stop);
   if (members != nullptr) *members = formation.members();
   return channels;
 }

@@ -1,6 +1,7 @@
 // The server side of start-up: where the ranks of a job find each other.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -31,7 +32,14 @@ struct FailedStart {
   // know; `why` is written before.
   StopSignal abort;
   std::string why;
-  std::function<void(const Error&)> report;  // called once, on the server's thread
+  std::function<void(const Error&)> report;  // called once a start, on the server's thread
+};
+
+// How long ranks may take. Where nobody need come at all, time counts from the first that does and
+// nothing is reported while there is none.
+struct StartClock {
+  std::chrono::nanoseconds timeout;
+  bool expected = true;
 };
 
 // Waits until all ranks have registered, tells each where the others are, waits until each has
@@ -40,11 +48,11 @@ struct FailedStart {
 //
 // A rank that registers twice or for another job size is refused with a text; the others go on
 // waiting. Throws Error(kRendezvous) when a rank leaves or fails before all were let go, naming it,
-// and when the deadline passes, naming the missing ones; the ranks still there throw the same
+// and when the time has passed, naming the missing ones; the ranks still there throw the same
 // text. Error(kShutdown) once stop is raised. Once `abort` is raised, ranks that are there and
 // those that still come are told why, until stop is raised.
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              Deadline deadline, const StopSignal& stop,
+                              StartClock clock, const StopSignal& stop,
                               std::vector<Member>* members = nullptr,
                               FailedStart* failed = nullptr);
 

@@ -204,17 +204,13 @@ void Socket::check_answers(uint64_t now_ns) {
   }
 }
 
-Listener::Listener(const std::string& address, uint16_t port) {
+Listener::Listener(const std::string& address, uint16_t port) : address_(address) {
   if (is_every_interface(address)) {
     throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
   }
+  bind_to(port);
+  listen_here();
   Endpoint at = endpoint(address, port);
-  fd_ = new_socket(at);
-  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (bind(fd_.get(), at.get(), at.bytes) != 0 || listen(fd_.get(), SOMAXCONN) != 0) {
-    throw Error(ErrorCode::kRendezvous,
-                system_message("cannot listen on " + name_of(address, port), errno));
-  }
   if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) {
     throw Error(ErrorCode::kInternal, system_message("getsockname", errno));
   }
@@ -222,6 +218,37 @@ Listener::Listener(const std::string& address, uint16_t port) {
   sockaddr_in bound{};
   std::memcpy(&bound, &at.storage, sizeof bound);
   port_ = ntohs(bound.sin_port);
+}
+
+void Listener::bind_to(uint16_t port) {
+  Endpoint at = endpoint(address_, port);
+  fd_ = new_socket(at);
+  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(fd_.get(), at.get(), at.bytes) != 0) {
+    throw Error(ErrorCode::kRendezvous,
+                system_message("cannot listen on " + name_of(address_, port), errno));
+  }
+}
+
+void Listener::listen_here() {
+  if (listen(fd_.get(), SOMAXCONN) != 0) {
+    throw Error(ErrorCode::kRendezvous,
+                system_message("cannot listen on " + name_of(address_, port_), errno));
+  }
+}
+
+void Listener::pause() {
+  fd_ = UniqueFd();
+  try {
+    bind_to(port_);
+  } catch (const Error&) {
+    fd_ = UniqueFd();  // somebody was quicker; resume() says so
+  }
+}
+
+void Listener::resume() {
+  if (fd_.get() < 0) bind_to(port_);
+  listen_here();
 }
 
 std::optional<Socket> Listener::try_accept() {

@@ -84,7 +84,17 @@ class Listener {
   int fd() const { return fd_.get(); }
   std::optional<Socket> try_accept();
 
+  // Nobody can connect from here on, and the port stays this listener's: resume() listens there
+  // again. Those that had not been accepted are cut off. pause() cannot fail; where the port was
+  // lost all the same, resume() throws Error(kRendezvous).
+  void pause();
+  void resume();
+
  private:
+  void bind_to(uint16_t port);
+  void listen_here();
+
+  std::string address_;
   UniqueFd fd_;
   uint16_t port_ = 0;
 };

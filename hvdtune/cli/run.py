@@ -13,7 +13,7 @@ from typing import Final
 from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.trace import write_trace
+from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import launch_defaults
 from hvdtune.core.knobs import Setting, Value, parse_assignments, validate
 from hvdtune.errors import UsageError
@@ -125,8 +125,9 @@ def run_once(options: RunOptions, plan: JobPlan, setting: Setting) -> int:
             code, reason = stop.exit_code, str(stop)
         if reason:
             complain(reason)
-        if raw and target and write_trace(raw, target):
-            tell(f"trace: {target}")
+        if raw and target:
+            for trace in write_traces(raw, target):
+                tell(f"trace: {trace}")
         if raw and options.output_dir is None:
             shutil.rmtree(raw)
         return code

@@ -1,21 +1,38 @@
-"""From the ranks' raw files to one trace."""
+"""From the ranks' raw files to one trace for each job that they formed."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from pathlib import Path
+from typing import Final
 
 from hvdtune.cli.messages import warn
 from hvdtune.errors import HvdtuneError
 
+_RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
 
-def write_trace(raw: Path, target: Path) -> bool:
+
+def write_traces(raw: Path, target: Path) -> list[Path]:
     """Merges the rank files in the folder `raw` into `target`; says on stderr what is missing.
 
-    Returns whether there is a trace. Raises HvdtuneError when `target` cannot be written.
+    Where the ranks called init() again after shutdown(), each later job has a trace of its own
+    beside the first, with `-job1`, `-job2` ... in its name.
+
+    Returns the traces written. Raises HvdtuneError when one cannot be.
     """
-    files = sorted(raw.glob("rank-*.hvt"))
-    if not files:
-        return False
+    files: defaultdict[int, list[Path]] = defaultdict(list)
+    for path in sorted(raw.iterdir()):
+        if match := _RAW.fullmatch(path.name):
+            files[int(match["job"] or 0)].append(path)
+    written = []
+    for job, ranks in sorted(files.items()):
+        written.append(target.with_stem(f"{target.stem}-job{job}") if job else target)
+        _write_trace(ranks, written[-1])
+    return written
+
+
+def _write_trace(files: list[Path], target: Path) -> None:
     from hvdtune.timeline.export import write_chrome
     from hvdtune.timeline.merge import merge
 
@@ -26,4 +43,3 @@ def write_trace(raw: Path, target: Path) -> bool:
         write_chrome(trace, target)
     except OSError as error:
         raise HvdtuneError(f"cannot write the trace {target}: {error.strerror}") from None
-    return True

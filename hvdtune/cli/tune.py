@@ -14,7 +14,7 @@ from hvdtune.cli.display import open_display
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.trace import write_trace
+from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.errors import HvdtuneError
@@ -162,7 +162,7 @@ def _conclude(options: RunOptions, folder: RunFolder, launches: Launches, verdic
         warn(launches.job.write_error)
     target = options.timeline_filename or folder.trace
     try:
-        write_trace(folder.ranks(launches.number), target)
+        write_traces(folder.ranks(launches.number), target)
     except HvdtuneError as error:
         warn(f"no merged trace: {error}")
     if not options.verbose:

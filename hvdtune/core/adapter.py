@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -22,11 +22,27 @@ class Buffer:
     owner: object
 
 
-class Adapter(Protocol[T]):
-    """A framework's tensors. One object per framework, without state."""
+Ready = Callable[[], object]  # returns when values that are on their way have arrived
 
-    def contiguous(self, tensor: T) -> T:
-        """The tensor itself where its memory is contiguous, else a copy that is."""
+
+class Adapter(Protocol[T]):
+    """A framework's tensors. One object per framework, without state.
+
+    The core reads and writes host memory. A tensor on another device travels through a host tensor
+    each way.
+    """
+
+    def stage(self, tensor: T) -> tuple[T, Ready | None]:
+        """The values in contiguous host memory: the tensor itself where it is that already.
+
+        Returns None where they are there at once. Raises UsageError for what is no tensor.
+        """
+
+    def landing(self, output: T) -> T:
+        """The host tensor that the core fills for `output`: itself where it can be."""
+
+    def deliver(self, landing: T, output: T) -> None:
+        """Gives `output` what has landed, in the order of its device's work."""
 
     def buffer(self, tensor: T) -> Buffer:
         """Its memory. Raises UsageError for a dtype, layout or device the core cannot reduce."""

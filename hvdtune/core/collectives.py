@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hvdtune.core import handles, runtime
-from hvdtune.core.adapter import Adapter, Buffer
+from hvdtune.core.adapter import Adapter, Buffer, Ready
 from hvdtune.core.handles import poll, synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
@@ -179,13 +179,19 @@ def allreduce_async(
             the process set.
         DuplicateNameError: an operation of that name is in flight on this rank.
     """
-    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
-    written = [adapter.buffer(output) for output in outputs]
+    landings = [adapter.landing(output) for output in outputs]
+    written = [adapter.buffer(landing) for landing in landings]
     request = allreduce_request(name, _specs(read), reduction, process_set)
-    keep = (*sources, *outputs)
-    results = list(outputs) if grouped else outputs[0]
-    return handles.start(request, _addresses(read), _addresses(written), keep, lambda _: results)
+
+    def finish(_: _native.Operation) -> Any:
+        for landing, output in zip(landings, outputs, strict=True):
+            adapter.deliver(landing, output)
+        return list(outputs) if grouped else outputs[0]
+
+    keep = (*sources, *landings)
+    return handles.start(request, _addresses(read), _addresses(written), keep, finish, ready)
 
 
 def broadcast_async(
@@ -204,12 +210,17 @@ def broadcast_async(
     Raises:
         UsageError: there is no such root rank, or the dtype or device is not supported.
     """
-    source = adapter.contiguous(tensor)
-    read, written = adapter.buffer(source), adapter.buffer(output)
+    (source,), ready = _staged(adapter, [tensor])
+    landing = adapter.landing(output)
+    read, written = adapter.buffer(source), adapter.buffer(landing)
     request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
-    return handles.start(
-        request, [read.address], [written.address], (source, output), lambda _: output
-    )
+
+    def finish(_: _native.Operation) -> T:
+        adapter.deliver(landing, output)
+        return output
+
+    keep = (source, landing)
+    return handles.start(request, [read.address], [written.address], keep, finish, ready)
 
 
 def allgather_async(
@@ -235,15 +246,15 @@ def allgather_async(
     Raises:
         UsageError: a tensor is a scalar, or its dtype or device is not supported.
     """
-    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
 
     def finish(operation: _native.Operation) -> Any:
-        results = [_taken(adapter, operation, index, like) for index, like in enumerate(sources)]
+        results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
         return present(results) if grouped else results[0]
 
     request = _request(_Op.ALLGATHER, name, _specs(read), process_set)
-    return handles.start(request, _addresses(read), [0] * len(read), sources, finish)
+    return handles.start(request, _addresses(read), [0] * len(read), sources, finish, ready)
 
 
 def alltoall_async(
@@ -268,15 +279,15 @@ def alltoall_async(
         UsageError: the splits do not fit the tensor or the process set, the tensor is a scalar, or
             its dtype or device is not supported.
     """
-    source = adapter.contiguous(tensor)
+    (source,), ready = _staged(adapter, [tensor])
     read = adapter.buffer(source)
     rows = _checked_splits(read.shape, splits, process_set.size())
     request = _request(_Op.ALLTOALL, name, _specs([read]), process_set, splits=rows)
 
     def finish(operation: _native.Operation) -> Any:
-        return present(_taken(adapter, operation, 0, source), list(operation.numbers))
+        return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
 
-    return handles.start(request, [read.address], [0], [source], finish)
+    return handles.start(request, [read.address], [0], [source], finish, ready)
 
 
 def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
@@ -324,25 +335,31 @@ def reducescatter_async(
     """
     if reduction.op is ReduceOp.ADASUM:
         raise UsageError("reducescatter combines by Average, Sum, Min, Max or Product, not Adasum")
-    sources = [adapter.contiguous(tensor) for tensor in tensors]
+    sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
     outputs = []
-    for source, buffer in zip(sources, read, strict=True):
+    for tensor, buffer in zip(tensors, read, strict=True):
         if not buffer.shape:
             raise UsageError(
                 "reducescatter needs at least one dimension to divide; reshape it to [1]"
             )
         rows = _share(buffer.shape[0], process_set.rank(), process_set.size())
-        outputs.append(adapter.empty((rows, *buffer.shape[1:]), source))
+        outputs.append(adapter.empty((rows, *buffer.shape[1:]), tensor))
+    landings = [adapter.landing(output) for output in outputs]
     request = _request(_Op.REDUCESCATTER, name, _specs(read), process_set, reduction=reduction)
-    keep = (*sources, *outputs)
-    results = outputs if grouped else outputs[0]
+
+    def finish(_: _native.Operation) -> Any:
+        for landing, output in zip(landings, outputs, strict=True):
+            adapter.deliver(landing, output)
+        return outputs if grouped else outputs[0]
+
     # A rank that gets no rows has no memory for them; the core wants an address all the same.
     written = [
-        adapter.buffer(output).address or buffer.address
-        for output, buffer in zip(outputs, read, strict=True)
+        adapter.buffer(landing).address or buffer.address
+        for landing, buffer in zip(landings, read, strict=True)
     ]
-    return handles.start(request, _addresses(read), written, keep, lambda _: results)
+    keep = (*sources, *landings)
+    return handles.start(request, _addresses(read), written, keep, finish, ready)
 
 
 def _share(rows: int, position: int, ranks: int) -> int:
@@ -374,5 +391,12 @@ def join(process_set: ProcessSet = global_process_set) -> int:
 
 def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: T) -> T:
     result = adapter.empty(operation.result_shape(index), like)
-    operation.copy_result(index, adapter.buffer(result).address, operation.result_bytes(index))
+    landing = adapter.landing(result)
+    operation.copy_result(index, adapter.buffer(landing).address, operation.result_bytes(index))
+    adapter.deliver(landing, result)
     return result
+
+
+def _staged(adapter: Adapter[T], tensors: Sequence[T]) -> tuple[list[T], list[Ready]]:
+    staged = [adapter.stage(tensor) for tensor in tensors]
+    return [source for source, _ in staged], [ready for _, ready in staged if ready is not None]

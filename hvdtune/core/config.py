@@ -103,8 +103,11 @@ class Config:
 
     @property
     def timeline_path(self) -> str:
-        """Where this rank records, "" for nowhere."""
-        return self.timeline.replace("%r", str(self.rank))
+        """Where this rank records, "" for nowhere. Every job that a process forms has its own."""
+        path = self.timeline.replace("%r", str(self.rank))
+        if not path or self.generation == 0:
+            return path
+        return str(Path(path).with_stem(f"{Path(path).stem}-job{self.generation}"))
 
     @classmethod
     def from_environ(

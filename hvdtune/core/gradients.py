@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from hvdtune.core import handles, runtime
+from hvdtune.core.adapter import Ready
 from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
 from hvdtune.core.process_sets import ProcessSet, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
@@ -244,12 +245,19 @@ class Outbox:
     def __init__(self, flush_bytes: int = FLUSH_BYTES) -> None:
         self._flush_bytes = flush_bytes
         self._collected: list[tuple[Any, Sequence[int]]] = []
+        self._ready: list[Ready] = []
         self._bytes = 0
-        self._started: list[tuple[Any, list[int]]] = []
+        self._started: list[tuple[Any, handles.Submitted]] = []
 
-    def add(self, request: Any, addresses: Sequence[int], nbytes: int) -> None:
-        """Adds an operation on the memory at these addresses, one for each tensor, in place."""
+    def add(
+        self, request: Any, addresses: Sequence[int], nbytes: int, ready: Sequence[Ready] = ()
+    ) -> None:
+        """Adds an operation on the memory at these addresses, one for each tensor, in place.
+
+        It starts when all of `ready` have returned.
+        """
         self._collected.append((request, addresses))
+        self._ready += ready
         self._bytes += nbytes
         if self._bytes >= self._flush_bytes:
             self.flush()
@@ -264,8 +272,9 @@ class Outbox:
         if collected:
             native = runtime.native()
             flat = [address for _, addresses in collected for address in addresses]
-            started = native.submit([request for request, _ in collected], flat, flat)
-            self._started.append((native, started))
+            requests = [request for request, _ in collected]
+            ready, self._ready = self._ready, []
+            self._started.append((native, handles.submit(native, requests, flat, flat, ready)))
 
     def wait(self) -> None:
         """Starts what was added and returns when everything started is done.
@@ -278,7 +287,7 @@ class Outbox:
         failure: CollectiveError | None = None
         for native, each in started:
             try:
-                handles.wait_all(native, each)
+                handles.wait_all(native, handles.handles_of(each))
             except CollectiveError as error:
                 failure = failure or error
         if failure is not None:

@@ -8,36 +8,46 @@ import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core import runtime
+from hvdtune.core.adapter import Ready
 from hvdtune.errors import CollectiveError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
+Submitted = list[int] | Future[list[int]]  # native handles, or when there will be some
 WAIT_SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
 
 
 @dataclass(frozen=True)
 class _Pending:
-    native: _native.Runtime  # the one it was submitted to
-    handle: int
+    native: _native.Runtime  # the one it is submitted to
+    submitted: Submitted
     keep_alive: tuple[object, ...]
     finish: Callable[[_native.Operation], Any]
 
+    def is_submitted(self) -> bool:
+        return isinstance(self.submitted, list) or self.submitted.done()
 
-_lock = threading.Lock()  # guards the names, _joins and _pending
+    def handle(self) -> int:
+        return handles_of(self.submitted)[0]
+
+
+_lock = threading.Lock()  # guards the names, _joins, _pending and _late
 _pending: dict[int, _Pending] = {}
 _next_handle = itertools.count(1)
+_late: ThreadPoolExecutor | None = None  # submits what waits for its values; one, so in call order
 _next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
 _joins: Counter[tuple[int, int]] = Counter()
 
 
 def _forget_after_fork() -> None:
-    global _lock, _pending
-    _lock, _pending = threading.Lock(), {}
+    global _lock, _pending, _late
+    _lock, _pending, _late = threading.Lock(), {}, None
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -78,28 +88,71 @@ def start(
     outputs: Sequence[int],
     keep_alive: Iterable[object],
     finish: Callable[[_native.Operation], Any],
+    ready: Sequence[Ready] = (),
 ) -> int:
     """Submits one request on the memory at these addresses, which `keep_alive` must own.
+
+    Where values are still on their way, the last of `ready` to return is when they can be read.
 
     Returns:
         A handle, of which `synchronize` returns what `finish` makes of the done operation.
 
     Raises:
-        UsageError, DuplicateNameError, CollectiveError: see hvdtune.core.collectives.
+        UsageError, DuplicateNameError, CollectiveError: see hvdtune.core.collectives. With `ready`,
+            `synchronize` raises them.
     """
     native = runtime.native()
-    (submitted,) = native.submit([request], inputs, outputs)
+    submitted = submit(native, [request], inputs, outputs, ready)
     with _lock:
         handle = next(_next_handle)
         _pending[handle] = _Pending(native, submitted, tuple(keep_alive), finish)
     return handle
 
 
+def submit(
+    native: _native.Runtime,
+    requests: Sequence[_native.Request],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    ready: Sequence[Ready] = (),
+) -> Submitted:
+    """Submits now, or when the last of `ready` has returned; see `handles_of`."""
+    if not ready:
+        return native.submit(requests, inputs, outputs)
+
+    def when_ready() -> list[int]:
+        for wait in ready:
+            wait()
+        return native.submit(requests, inputs, outputs)
+
+    global _late
+    with _lock:
+        if _late is None:
+            _late = ThreadPoolExecutor(1, thread_name_prefix="hvdtune-late")
+            runtime.call_after_shutdown(_end_late)
+        return _late.submit(when_ready)
+
+
+def _end_late() -> None:
+    global _late
+    with _lock:
+        late, _late = _late, None
+    if late is not None:
+        late.shutdown()
+
+
+def handles_of(submitted: Submitted) -> list[int]:
+    """The native handles; waits for the submission and raises what it raised."""
+    return submitted if isinstance(submitted, list) else submitted.result()
+
+
 def poll(handle: int) -> bool:
     """Whether `synchronize(handle)` would return, or raise, at once."""
     pending = _find(handle)
+    if not pending.is_submitted():
+        return False
     try:
-        return pending.native.poll(pending.handle)
+        return pending.native.poll(pending.handle())
     except CollectiveError:
         return True
 
@@ -114,11 +167,17 @@ def synchronize(handle: int) -> Any:
     pending = _find(handle)
     failure: CollectiveError | None = None
     try:
-        while not pending.native.wait(pending.handle, WAIT_SLICE_S):
+        submitted = pending.handle()
+    except CollectiveError:
+        with _lock:
+            _pending.pop(handle, None)
+        raise
+    try:
+        while not pending.native.wait(submitted, WAIT_SLICE_S):
             pass
     except CollectiveError as error:
         failure = error
-    operation = pending.native.release(pending.handle)
+    operation = pending.native.release(submitted)
     with _lock:
         _pending.pop(handle, None)
     if failure is not None:

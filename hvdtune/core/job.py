@@ -75,7 +75,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Closed:
-    """Rank 0 hung up: the job is over."""
+    """Rank 0 hung up: the job is over. Nothing follows unless the ranks call `init()` again."""
 
 
 JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Closed
@@ -89,7 +89,7 @@ class JobChannel:
         size: number of ranks.
         bind_host: the address to listen on.
         start_timeout_s: how long the ranks may take to find each other.
-        generation: the number of the job, where one process forms several.
+        generation: the number of the first job; each that the ranks form later has the next one.
     """
 
     def __init__(
@@ -127,7 +127,8 @@ class JobChannel:
     def abort(self, why: str) -> None:
         """Fails the start-up: ranks that wait for each other, or are still to come, raise `why`.
 
-        For a launcher that sees a rank end before it has joined. No effect on a formed job.
+        For a launcher that sees a rank end before it has joined, or that will not come back when
+        the others form a job again. No effect on a formed job.
         """
         self._server.abort(why)
 

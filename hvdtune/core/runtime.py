@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dataclasses
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
@@ -29,8 +30,9 @@ _lock = threading.Lock()
 _runtime: _native.Runtime | None = None  # guarded by _lock for writing
 _place: dict[str, Any] = {}
 _stacks: StackSource | None = None  # the runtime's, while it lives
-_left_job = False  # a launcher forms a job once
+_jobs_joined = 0  # of those that the launcher has formed; they are told apart by number
 _generation = 0  # counts calls of init
+_farewells: list[Callable[[], None]] = []  # see call_after_shutdown
 _forked = False  # from a process that was in a job
 
 
@@ -41,7 +43,8 @@ def init(
 ) -> None:
     """Joins the job that the environment (or `config`) describes; without one, a job of one rank.
 
-    Returns when every rank has called it. Calling it again before `shutdown` does nothing.
+    Returns when every rank has called it. Calling it again before `shutdown` does nothing; after
+    it, all ranks form a job anew, with what the environment says then.
 
     Args:
         comm: under mpirun, who takes part: an mpi4py communicator, or a list of ranks of those that
@@ -66,26 +69,27 @@ def init(
 
 
 def _form(config: Config | None, comm: object) -> None:
-    global _runtime, _place, _stacks, _generation
+    global _runtime, _place, _stacks, _generation, _jobs_joined
     with _lock:
         if _runtime is not None:
             return
         config = config or Config.from_environ()
         if _forked:
             raise UsageError(_OF_THE_PARENT)
-        if _left_job and config.rendezvous_port:
-            raise UsageError(
-                "hvd.init() after hvd.shutdown() is not supported in this version: a job is formed "
-                "once"
-            )
         by_mpi = mpi.is_wanted(config, comm)
         if by_mpi:
             with mpi.join(config, comm) as place:
                 runtime, _stacks = _start(place.config, {"launched": False, "mpi": place.data})
                 place.await_formed()
         else:
+            config = dataclasses.replace(config, generation=config.generation + _jobs_joined)
             runtime, _stacks = _start(config, {})
-        _place = runtime.topology() | {"mpi": by_mpi, "zero_copy": _can_share(config)}
+            _jobs_joined += 1
+        _place = runtime.topology() | {
+            "mpi": by_mpi,
+            "zero_copy": _can_share(config),
+            "recorded": bool(config.timeline),
+        }
         _generation += 1
         _runtime = runtime
     atexit.register(shutdown)
@@ -139,17 +143,18 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
 
 def shutdown() -> None:
     """Leaves the job; operations still pending fail on every rank. Does nothing before `init`."""
-    global _runtime, _place, _stacks, _left_job
+    global _runtime, _place, _stacks
     with _lock:
         runtime, _runtime, _place = _runtime, None, {}
         stacks, _stacks = _stacks, None
-        _left_job = _left_job or runtime is not None
     if runtime is not None:
         runtime.shutdown()
         mpi.note_end(failed=runtime.has_lost_a_rank())
     if stacks is not None:
         stacks.close()
     atexit.unregister(shutdown)
+    while _farewells:
+        _farewells.pop()()
 
 
 _OF_THE_PARENT: Final = (
@@ -167,10 +172,23 @@ def _forget_after_fork() -> None:
     # Never destroyed: that would say farewell on the parent's connections.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_runtime))
     _runtime, _place, _stacks, _forked = None, {}, None, True
+    _farewells.clear()
     atexit.unregister(shutdown)
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def call_after_shutdown(farewell: Callable[[], None]) -> None:
+    """Has it called once, by the next `shutdown`, when this process has left the job."""
+    if farewell not in _farewells:
+        _farewells.append(farewell)
+
+
+def is_recorded() -> bool:
+    """Whether this job's timeline was asked for from outside, as `hvdtune run` does."""
+    native()
+    return bool(_place["recorded"])
 
 
 def is_initialized() -> bool:

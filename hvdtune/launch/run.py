@@ -117,7 +117,7 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
     never_joined = 1, f"{title} ended without calling hvd.init(), so there was no job", 0
     if not ending.formed and not any(ending.codes):
         return never_joined
-    if ending.start_failure and not ending.formed:
+    if ending.start_failure and (failed or not ending.formed):
         rank = min(failed)[1] if failed else 0
         return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
     if failed:
@@ -150,7 +150,8 @@ class Job:
         self._pending: deque[JobEvent] = deque()
         self._gone: list[int] = []
         self._loss = ""
-        self._formed = self._closed = self._stopped = self._aborted = False
+        self._formed = self._stopped = self._aborted = False
+        self._gathering = True  # no job yet, or none any more
         self._start_failure = ""
         self._failed_at_s: float | None = None
         self._signalled: frozenset[int] = frozenset()
@@ -215,7 +216,7 @@ class Job:
         self._supervise()
         if self._pending:
             return self._pending.popleft()
-        return None if self._closed else self._take(timeout_s)
+        return self._take(timeout_s)
 
     def poll(self) -> ExitReport | None:
         """How the job ended; None while it runs. Events stay for `next_event`."""
@@ -277,10 +278,10 @@ class Job:
         event = self.channel.next_event(timeout_s)
         match event:
             case Formed():
-                self._formed = True
+                self._formed, self._gathering = True, False
             case Closed():
-                self._closed = True
-            case Lost(message=message) if not self._formed:
+                self._gathering = True
+            case Lost(message=message) if self._gathering:
                 self._start_failure = self._start_failure or message
             case Lost(rank=rank, message=message):
                 self._gone.append(rank)
@@ -290,7 +291,7 @@ class Job:
         return event
 
     def _drain(self, timeout_s: float) -> None:
-        while not self._closed and (event := self._take(timeout_s)) is not None:
+        while (event := self._take(timeout_s)) is not None:
             self._pending.append(event)
             timeout_s = 0.0
 
@@ -309,7 +310,8 @@ class Job:
             return
         self._abort_if_it_cannot_form()
         if self._failed_at_s is None:
-            if self._start_failure or any(child.returncode for child in self._children):
+            never_formed = self._start_failure and not self._formed
+            if never_formed or any(child.returncode for child in self._children):
                 self._failed_at_s = time.monotonic()
             return
         failed_for_s = time.monotonic() - self._failed_at_s
@@ -323,7 +325,7 @@ class Job:
         if self._aborted or not ended:
             return
         self._drain(0.0)
-        if self._formed:
+        if not self._gathering:
             return
         # Nobody else can know: the rank may never have connected to anything.
         self._aborted = True

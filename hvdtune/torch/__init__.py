@@ -24,6 +24,7 @@ from hvdtune.core.runtime import (
     size,
 )
 from hvdtune.errors import HorovodInternalError
+from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.torch.broadcast import (
     broadcast_object,
     broadcast_optimizer_state,
@@ -121,5 +122,7 @@ __all__ = [
     "shutdown",
     "size",
     "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

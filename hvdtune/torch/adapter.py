@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core.adapter import Buffer
+from hvdtune.core.adapter import Buffer, Ready
 from hvdtune.errors import UsageError
 
 DTYPES: Final = {
@@ -25,23 +25,31 @@ DTYPES: Final = {
 
 
 class TorchAdapter:
-    """Implements hvdtune.core.adapter.Adapter for dense tensors in host memory."""
+    """Implements hvdtune.core.adapter.Adapter for dense tensors in host or CUDA memory."""
 
-    def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
-        if not isinstance(tensor, torch.Tensor):
-            raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
-        if tensor.layout is not torch.strided:
-            raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
-        return tensor.detach().contiguous()
+    def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Ready | None]:
+        require_dense(tensor)
+        if tensor.is_cuda:
+            host = self.landing(tensor)
+            return host, copy_to_host(tensor.detach(), host)
+        return tensor.detach().contiguous(), None
+
+    def landing(self, output: torch.Tensor) -> torch.Tensor:
+        if not output.is_cuda:
+            return output
+        return torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
+
+    def deliver(self, landing: torch.Tensor, output: torch.Tensor) -> None:
+        if output.is_cuda:
+            output.detach().copy_(landing, non_blocking=True)
 
     def buffer(self, tensor: torch.Tensor) -> Buffer:
         if tensor.device.type != "cpu":
             raise UsageError(
-                f"the tensor is on {tensor.device}; this version reduces tensors in host memory: "
-                "use tensor.cpu()"
+                f"the tensor is on {tensor.device}; tensors in host memory and on CUDA devices can "
+                "be reduced: use tensor.cpu()"
             )
-        if tensor.layout is not torch.strided:
-            raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
+        require_dense(tensor)
         if tensor.dtype not in DTYPES:
             raise UsageError(f"{tensor.dtype} cannot be reduced; supported are {_supported()}")
         if not tensor.is_contiguous():
@@ -50,6 +58,33 @@ class TorchAdapter:
 
     def empty(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
+
+
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raises UsageError for what is no dense tensor."""
+    if not isinstance(tensor, torch.Tensor):
+        raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
+
+
+_side_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def copy_to_host(tensor: torch.Tensor, host: torch.Tensor) -> Ready:
+    """Copies a CUDA tensor into pinned host memory, beside the work that follows on its stream.
+
+    Returns what waits for the copy. It begins when the current stream has made the tensor.
+    """
+    current = torch.cuda.current_stream(tensor.device)
+    if tensor.device not in _side_streams:
+        _side_streams[tensor.device] = cast(Any, torch.cuda.Stream)(tensor.device)
+    side = _side_streams[tensor.device]
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        host.copy_(tensor, non_blocking=True)
+    tensor.record_stream(side)  # its memory must not be used again before
+    return cast(Ready, side.record_event().synchronize)
 
 
 def _supported() -> str:

@@ -17,7 +17,7 @@ from hvdtune.core import collectives
 from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.adapter import ADAPTER
+from hvdtune.torch.adapter import ADAPTER, require_dense
 from hvdtune.torch.compression import Compression, Compressor
 
 Average: Final = ReduceOp.AVERAGE
@@ -43,7 +43,7 @@ def _reduction(
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
-    tensor = ADAPTER.contiguous(tensor)
+    require_dense(tensor)
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 import torch
 
 from hvdtune.core import runtime
+from hvdtune.core.adapter import Buffer, Ready
 from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
 from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
@@ -150,13 +151,14 @@ class _Member:
         self._compression = compression
         self._is_checked = compression in _WIRE_DTYPES
         self._packed: torch.Tensor | None = None
+        self._host: torch.Tensor | None = None
         self._context: Any = None
         self._taken: Taken | None = None
         # None once it has been moved, and where it shall not be.
         self._kept = Kept() if zero_copy and compression is Compression.none else None
 
-    def take(self) -> torch.Tensor:
-        """What travels: contiguous, and not to change before `give_back`."""
+    def take(self) -> tuple[Buffer, Ready | None]:
+        """What travels, not to change before `give_back`, and what returns when it can be read."""
         parameter = self._row.parameter
         if parameter.requires_grad:
             gradient = dense(parameter)
@@ -168,13 +170,12 @@ class _Member:
             gradient = torch.zeros_like(parameter)
             self._taken = None
         packed: torch.Tensor
-        packed, self._context = self._compression.compress(gradient.detach().contiguous())
+        packed, self._context = self._compression.compress(gradient.detach())
         if self._is_checked:
             _check_dtype(packed.dtype, self._row.dtype, self._row.name)
-        else:
-            packed = packed.contiguous()
         self._packed = packed
-        return packed
+        self._host, ready = ADAPTER.stage(packed)
+        return ADAPTER.buffer(self._host), ready
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cpu" and _can_move(gradient):
@@ -184,11 +185,14 @@ class _Member:
 
     def give_back(self) -> None:
         packed, self._packed = self._packed, None
+        host, self._host = self._host, None
         taken, self._taken = self._taken, None
-        if packed is None or taken is None:
+        if packed is None or host is None or taken is None:
             return
         gradient = taken.check()
-        result = self._compression.decompress(packed, self._context)
+        ADAPTER.deliver(host, packed)
+        combined = packed if packed.is_cuda else host
+        result = self._compression.decompress(combined, self._context)
         if result.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(result)
 
@@ -222,11 +226,13 @@ class InPlace:
         return any(row.parameter.requires_grad for row in self.members)
 
     def send(self, outbox: Outbox) -> None:
-        buffers = [ADAPTER.buffer(part.take()) for part in self._parts]
+        taken = [part.take() for part in self._parts]
+        buffers = [buffer for buffer, _ in taken]
         if self._request is None or not self._is_fixed:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
             self._request = self._ask(joint_name(self.members), specs)
-        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes)
+        ready = [each for _, each in taken if each is not None]
+        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
         self.sent = True
 
     def receive(self) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hvdtune.core.job import Closed
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench
@@ -96,7 +95,7 @@ def tune(
                 try:
                     reporter.notice(f"the study stopped: {error}; training goes on as by default")
                 finally:
-                    follow(job, clock)
+                    follow(job)
             raise
         except BaseException:
             live.stop()
@@ -106,15 +105,10 @@ def tune(
     return TuneResult(verdict, job)
 
 
-def follow(job: RunningJob, clock: Clock | None = None) -> ExitReport:
+def follow(job: RunningJob) -> ExitReport:
     """Wait for the job's end, taking its events so that they do not pile up."""
-    clock = clock or WallClock()
-    closed = False
     while (report := job.poll()) is None:
-        if closed:
-            clock.sleep(_FOLLOW_POLL_S)
-        else:
-            closed = isinstance(job.next_event(_FOLLOW_POLL_S), Closed)
+        job.next_event(_FOLLOW_POLL_S)
     return report
 
 

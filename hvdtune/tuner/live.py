@@ -250,9 +250,20 @@ class LiveRun:
         event = self.job.next_event(_POLL_S)
         if isinstance(event, Lost):
             self._lost = event.message
+        elif isinstance(event, Closed) and self._forms_anew():
+            if waited_for == "a step":
+                raise ScriptEnded  # this job of it: its next one has the setting of the start
         elif isinstance(event, Closed) or (event is None and self.job.poll() is not None):
             self._end(waited_for)
         return event
+
+    def _forms_anew(self) -> bool:
+        assert self.job is not None
+        deadline = self._clock.now() + self._options.exit_timeout_s
+        while self.job.poll() is None and self._clock.now() < deadline:
+            if isinstance(self.job.next_event(_POLL_S), Formed):
+                return True
+        return False
 
     def _end(self, waited_for: str) -> NoReturn:
         assert self.job is not None

@@ -221,5 +221,5 @@ def test_following_a_job_waits_for_its_end(tmp_path: Path) -> None:
     cluster = SimulatedCluster(Script(steps_per_launch=50))
     job = cluster.start()
 
-    assert follow(job, cluster.clock).returncode == 0
+    assert follow(job).returncode == 0
     assert not isinstance(job.next_event(0.1), Closed)

@@ -1,0 +1,132 @@
+"""Timelines that a script itself starts and stops: `hvd.start_timeline()`, `hvd.stop_timeline()`.
+
+Every rank records into a file of its own in a hidden folder beside the trace. The file is called
+`rank-N.part` while it grows and `rank-N.hvt` when it is whole, so that rank 0, which makes the
+trace, sees for whom it has to wait.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvdtune.core import runtime
+from hvdtune.errors import HvdtuneError, UsageError
+
+# For the ranks that have yet to call stop_timeline() when rank 0 has.
+PATIENCE_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class _Recording:
+    target: Path
+    rank: int
+    generation: int  # of the runtime that records
+
+    @property
+    def folder(self) -> Path:
+        return self.target.with_name(f".{self.target.name}.ranks")
+
+    @property
+    def part(self) -> Path:
+        return self.folder / f"rank-{self.rank}.part"
+
+
+_current: _Recording | None = None  # start, stop and shutdown are called by one thread at a time
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Records what this rank does from here on, until `stop_timeline` or `shutdown`.
+
+    Call it on all ranks, which must share the folder of `file_path`; a rank that does not call it
+    is not in the trace. Nothing needs to be set beforehand. A job whose timeline `hvdtune run`
+    records already keeps to that one, with a warning.
+
+    Args:
+        file_path: the Chrome trace that rank 0 will write, for `hvdtune timeline view`, Perfetto or
+            chrome://tracing. Replaced if it exists.
+        mark_cycles: of no effect: cycles are always marked, as counters.
+
+    Raises:
+        UsageError: `init` has not been called, a timeline was started and not stopped, or there
+            can be no file at `file_path`.
+    """
+    global _current
+    native = runtime.native()
+    if _current is not None and _current.generation == runtime.generation():
+        raise UsageError(f"the timeline {_current.target} is being recorded; stop it first")
+    target = Path(file_path).absolute()
+    if target.is_dir():
+        raise UsageError(f"start_timeline({str(file_path)!r}): this is a directory")
+    if runtime.is_recorded():
+        warnings.warn(
+            f"start_timeline({str(file_path)!r}) has no effect: this job's timeline is being "
+            "recorded already, as `hvdtune run` was told",
+            stacklevel=2,
+        )
+        return
+    recording = _Recording(target, runtime.rank(), runtime.generation())
+    try:
+        recording.folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"start_timeline({str(file_path)!r}): {error.strerror}") from None
+    native.start_timeline(str(recording.part), 0)
+    _current = recording
+    runtime.call_after_shutdown(_finish)
+
+
+def stop_timeline() -> None:
+    """Ends what `start_timeline` began; on rank 0 returns when the trace is written.
+
+    Rank 0 waits up to 10 s for ranks that have not stopped yet; those it then goes without are
+    named in a warning. Does nothing when no timeline was started.
+
+    Raises:
+        UsageError: `init` has not been called.
+        HvdtuneError: the trace cannot be written.
+    """
+    native = runtime.native()
+    if _current is not None:
+        native.stop_timeline()
+        _finish()
+
+
+def _finish() -> None:
+    global _current
+    recording, _current = _current, None
+    if recording is None:
+        return
+    whole = recording.part.with_suffix(".hvt")
+    recording.part.replace(whole)
+    if recording.rank == 0:
+        _await_others(recording.folder)
+        _write(recording)
+
+
+def _await_others(folder: Path) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while any(folder.glob("rank-*.part")) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _write(recording: _Recording) -> None:
+    from hvdtune.timeline.export import write_chrome
+    from hvdtune.timeline.merge import merge
+
+    trace = merge(sorted(recording.folder.glob("rank-*.*")))
+    for text in trace.warnings:
+        warnings.warn(text, stacklevel=3)
+    try:
+        write_chrome(trace, recording.target)
+    except OSError as error:
+        raise HvdtuneError(
+            f"cannot write the trace {recording.target}: {error.strerror}; the ranks' files are "
+            f"in {recording.folder}"
+        ) from None
+    shutil.rmtree(recording.folder)

@@ -1,0 +1,90 @@
+"""Tensors whose values are still on their way when the operation is asked for, as from a GPU."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core import collectives
+from hvdtune.core.collectives import Reduction
+from hvdtune.errors import DuplicateNameError, ShutdownError
+from hvdtune.torch.adapter import TorchAdapter
+from tests.parallel.ranks import run
+
+
+class Slow(TorchAdapter):
+    """A device whose values arrive when `arrive` is set; results go back through a copy."""
+
+    def __init__(self):
+        self.arrive = threading.Event()
+
+    def stage(self, tensor):
+        host = torch.full_like(tensor, float("nan"))
+
+        def wait():
+            assert self.arrive.wait(30)
+            host.copy_(tensor)
+
+        return host, wait
+
+    def landing(self, output):
+        return torch.empty_like(output)
+
+    def deliver(self, landing, output):
+        output.copy_(landing)
+
+
+def start(adapter, tensor, name):
+    output = torch.zeros_like(tensor)
+    return collectives.allreduce_async(
+        adapter, [tensor], [output], name, Reduction(hvd.Sum), grouped=False
+    )
+
+
+def arrive_late():
+    adapter = Slow()
+    handles = [start(adapter, torch.tensor([float(i + hvd.rank())]), f"t{i}") for i in range(3)]
+    assert not any(hvd.poll(handle) for handle in handles)
+    prompt = hvd.allreduce(torch.ones(1), op=hvd.Sum)
+    adapter.arrive.set()
+    results = [hvd.synchronize(handle).item() for handle in handles]
+    gathered = hvd.synchronize(
+        collectives.allgather_async(adapter, [torch.tensor([float(hvd.rank())])], "g")
+    )
+    return results, prompt.item(), gathered[0].tolist()
+
+
+def test_an_operation_starts_when_its_values_are_there_and_others_do_not_wait():
+    assert run(arrive_late, 2) == [([1.0, 3.0, 5.0], 2.0, [0.0, 1.0])] * 2
+
+
+def ask_twice():
+    adapter = Slow()
+    adapter.arrive.set()
+    if hvd.rank() == 1:
+        hvd.barrier()  # until rank 0 has seen that the first of the name is in flight
+        return hvd.synchronize(start(adapter, torch.ones(1), "same")).item()
+    handles = [start(adapter, torch.ones(1), "same") for _ in range(2)]
+    with pytest.raises(DuplicateNameError, match="same"):
+        hvd.synchronize(handles[1])
+    hvd.barrier()
+    return hvd.synchronize(handles[0]).item()
+
+
+def test_what_the_submission_raised_is_raised_by_synchronize():
+    assert run(ask_twice, 2) == [2.0, 2.0]
+
+
+def leave_before():
+    adapter = Slow()
+    handle = start(adapter, torch.ones(1), "late")
+    threading.Thread(target=lambda: (time.sleep(0.2), adapter.arrive.set())).start()
+    hvd.shutdown()
+    with pytest.raises(ShutdownError):
+        hvd.synchronize(handle)
+
+
+def test_shutdown_ends_what_was_not_submitted_yet():
+    run(leave_before, 1)
