@@ -12,7 +12,9 @@
     |   `-- DuplicateNameError  a tensor of this name is already in flight on this rank
     |-- TraceFormatError      a trace file could not be read
     |-- StudyError            a tuning study could not be stored, read or resumed
-    `-- LaunchError           the processes of a job could not be started
+    |-- LaunchError           the processes of a job could not be started
+    |-- HostsUpdatedInterrupt  the hosts of an elastic job changed; no failure
+    `-- HorovodVersionMismatchError  a framework is not the one an extension was built for
 
 Errors raised in the C++ core arrive as these types.
 """
@@ -24,8 +26,12 @@ class HvdtuneError(Exception):
     exit_code = 1
 
 
-class UsageError(HvdtuneError, ValueError):
-    """A bad argument, option or environment variable."""
+class UsageError(HvdtuneError, ValueError, RuntimeError):
+    """A bad argument, option or environment variable.
+
+    A ValueError and a RuntimeError: scripts catch the one for what Horovod refuses in Python and
+    the other for what its core refuses.
+    """
 
     exit_code = 2
 
@@ -82,6 +88,30 @@ class StudyError(HvdtuneError, RuntimeError):
 
 class LaunchError(HvdtuneError, RuntimeError):
     """The processes of a job could not be started."""
+
+
+class HostsUpdatedInterrupt(HvdtuneError, RuntimeError):
+    """The hosts of an elastic job changed. `skip_sync`: no state needs to be sent to new ranks."""
+
+    def __init__(self, skip_sync: bool) -> None:
+        super().__init__("the hosts of the job have changed")
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(HvdtuneError, ImportError):
+    """A framework's version is not the one that its extension was built for.
+
+    hvdtune has no extension per framework and never raises it; scripts that catch it go on to.
+    """
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(
+            f"the extension for {name} was built for version {version}; {installed_version} is "
+            "installed"
+        )
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
 
 
 HorovodInternalError = CollectiveError

@@ -16,6 +16,7 @@ import enum
 import math
 import numbers
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -38,6 +39,8 @@ __all__ = [
     "alltoall_async",
     "barrier",
     "broadcast_async",
+    "even_splits",
+    "handle_average_backwards_compatibility",
     "join",
     "poll",
     "reducescatter_async",
@@ -87,6 +90,31 @@ class Reduction:
     op: ReduceOp = ReduceOp.AVERAGE
     prescale_factor: float = 1.0
     postscale_factor: float = 1.0
+
+
+def handle_average_backwards_compatibility(
+    op: ReduceOp | int | None, average: bool | None
+) -> ReduceOp:
+    """The operation that `op` names, or `average`, which came before it; Average by default.
+
+    Raises:
+        UsageError: both are given, or there is no such operation.
+    """
+    if average is not None:
+        if op is not None:
+            raise UsageError("give either average= or op=, not both: op= supersedes average=")
+        warnings.warn(
+            "average= has been replaced by op=: use op=hvd.Average or op=hvd.Sum",
+            DeprecationWarning,
+            stacklevel=4,  # who called the collective, by way of its framework's function
+        )
+        return ReduceOp.AVERAGE if average else ReduceOp.SUM
+    try:
+        return ReduceOp.AVERAGE if op is None else ReduceOp(op)
+    except ValueError:
+        raise UsageError(
+            f"op={op} is none of hvd.Average, Sum, Adasum, Min, Max, Product"
+        ) from None
 
 
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
@@ -290,15 +318,20 @@ def alltoall_async(
     return handles.start(request, [read.address], [0], [source], finish, ready)
 
 
-def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
+def even_splits(shape: tuple[int, ...], size: int) -> list[int]:
+    """How many rows go to each of `size` ranks. Raises UsageError where they do not divide."""
     if not shape:
         raise UsageError("alltoall needs at least one dimension to divide; reshape it to [1]")
-    if splits is None:
-        if shape[0] % size:
-            raise UsageError(
-                f"alltoall cannot divide {shape[0]} rows evenly among {size} ranks; give splits="
-            )
-        return [shape[0] // size] * size
+    if shape[0] % size:
+        raise UsageError(
+            f"alltoall cannot divide {shape[0]} rows evenly among {size} ranks; give splits="
+        )
+    return [shape[0] // size] * size
+
+
+def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
+    if splits is None or not shape:
+        return even_splits(shape, size)
     try:
         rows = [operator.index(count) for count in splits]
     except TypeError:

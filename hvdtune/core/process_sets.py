@@ -22,7 +22,7 @@ class ProcessSet:
     """Some ranks of the job. `add_process_set` or `init` registers it, until then it is a plan.
 
     Args:
-        ranks: numbers of ranks, in any order, each once.
+        ranks_or_comm: numbers of ranks, in any order, each once.
 
     Attributes:
         mpi_comm: None; kept for Horovod's users.
@@ -30,11 +30,11 @@ class ProcessSet:
 
     mpi_comm: Any = None
 
-    def __init__(self, ranks: Iterable[int]) -> None:
-        if not isinstance(ranks, Iterable):
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if not isinstance(ranks_or_comm, Iterable):
             raise UsageError("a process set is made of rank numbers: hvd.ProcessSet([0, 1])")
         try:
-            self._ranks = sorted(operator.index(rank) for rank in ranks)
+            self._ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise UsageError(
                 "a process set is made of rank numbers: hvd.ProcessSet([0, 1])"

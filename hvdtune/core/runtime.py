@@ -18,7 +18,6 @@ from hvdtune import __version__
 from hvdtune.core import mpi
 from hvdtune.core.config import LOG_LEVELS, Config
 from hvdtune.core.knobs import Setting, Value, validate
-from hvdtune.core.mpi_library import built_plugins
 from hvdtune.core.stacks import StackSource, open_stack_source
 from hvdtune.errors import CollectiveError, UsageError
 
@@ -256,6 +255,12 @@ def is_homogeneous() -> bool:
     return len({len(host) for host in _place["hosts"]}) == 1
 
 
+def formed_by_mpi() -> bool:
+    """Whether this job was formed by MPI, not by hvdtune's launcher."""
+    native()
+    return bool(_place["mpi"])
+
+
 def shared_buffer(size_bytes: int) -> _native.SharedBuffer:
     """Memory that the other ranks of this host can reach, for tensors that are reduced often.
 
@@ -289,28 +294,6 @@ def zero_copy_buffer(size_bytes: int) -> _native.SharedBuffer | None:
         return shared_buffer(size_bytes)
     except CollectiveError:
         return None
-
-
-def mpi_built() -> bool:
-    """Whether there is an MPI plugin, so that a job can be started by mpirun."""
-    return bool(built_plugins())
-
-
-def mpi_enabled() -> bool:
-    """Whether MPI has formed this job."""
-    return _runtime is not None and bool(_place["mpi"])
-
-
-def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads, as from mpi4py beside hvdtune.
-
-    Raises:
-        UsageError: MPI has not formed this job.
-    """
-    native()
-    if not mpi_enabled():
-        raise UsageError("hvd.mpi_threads_supported(): this job was not formed by MPI")
-    return mpi.thread_level() == mpi.MULTIPLE
 
 
 def mark_step() -> None:

@@ -1,5 +1,17 @@
 """hvdtune for PyTorch: `import hvdtune.torch as hvd`, with Horovod's names."""
 
+from hvdtune.core.built import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
 from hvdtune.core.collectives import barrier, poll, synchronize
 from hvdtune.core.process_sets import (
     ProcessSet,
@@ -16,20 +28,18 @@ from hvdtune.core.runtime import (
     local_rank,
     local_size,
     mark_step,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
     rank,
     shutdown,
     size,
 )
-from hvdtune.errors import HorovodInternalError
-from hvdtune.recording import start_timeline, stop_timeline
-from hvdtune.torch.broadcast import (
-    broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
+from hvdtune.errors import (
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
 )
+from hvdtune.recording import start_timeline, stop_timeline
+from hvdtune.torch import elastic
+from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from hvdtune.torch.collectives import (
     Adasum,
     Average,
@@ -37,33 +47,37 @@ from hvdtune.torch.collectives import (
     Min,
     Product,
     Sum,
-    allgather,
     allgather_async,
-    allreduce,
     allreduce_,
     allreduce_async,
     allreduce_async_,
-    alltoall,
     alltoall_async,
-    broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
-    grouped_allgather,
     grouped_allgather_async,
-    grouped_allreduce,
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
-    grouped_reducescatter,
     grouped_reducescatter_async,
     join,
-    reducescatter,
     reducescatter_async,
 )
 from hvdtune.torch.compression import Compression
+from hvdtune.torch.differentiable import (
+    allgather,
+    allreduce,
+    alltoall,
+    broadcast,
+    grouped_allgather,
+    grouped_allreduce,
+    grouped_reducescatter,
+    reducescatter,
+)
+from hvdtune.torch.objects import allgather_object, broadcast_object
 from hvdtune.torch.optimizer import DistributedOptimizer
 from hvdtune.torch.sparse import sparse_allreduce_async
+from hvdtune.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
@@ -71,14 +85,18 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
+    "allgather_object",
     "allreduce",
     "allreduce_",
     "allreduce_async",
@@ -93,9 +111,15 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "elastic",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -114,11 +138,13 @@ __all__ = [
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
+    "nccl_built",
     "poll",
     "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "rocm_built",
     "shutdown",
     "size",
     "sparse_allreduce_async",

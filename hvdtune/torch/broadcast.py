@@ -1,10 +1,9 @@
-"""Giving every rank the root's parameters, optimizer state or Python objects."""
+"""Giving every rank the root's parameters and optimizer state."""
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,125 +12,184 @@ from hvdtune.core import runtime
 from hvdtune.core.collectives import synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.collectives import broadcast_, broadcast_async_
+from hvdtune.torch.adapter import DTYPES
+from hvdtune.torch.collectives import broadcast_async_
+from hvdtune.torch.objects import broadcast_object
 
 
 def broadcast_parameters(
-    params: Mapping[str, Any] | Iterable[tuple[str, torch.Tensor]], root_rank: int
+    params: Mapping[str, Any] | Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Overwrites every rank's parameters with the root's.
 
+    Tensors may be of any dtype and layout in memory. Gradients are not touched.
+
     Args:
-        params: `model.state_dict()` or `model.named_parameters()`; the same names on all ranks.
-            Values that are no tensors are left as they are.
+        params: `model.state_dict()`, `model.named_parameters()` or a list of tensors: the same
+            names, or as many in the same order, on all ranks. What is no tensor is left as it is.
+        root_rank: a rank of the job that belongs to the process set.
 
     Raises:
-        UsageError: params is neither.
+        UsageError: params is none of these.
     """
-    rows = params.items() if isinstance(params, Mapping) else params
-    try:
-        pairs = [(name, tensor) for name, tensor in rows]
-    except (TypeError, ValueError):
-        raise UsageError(
-            "broadcast_parameters takes model.state_dict() or model.named_parameters(), not "
-            f"{params!r:.100}"
-        ) from None
     targets = []
-    for name, tensor in pairs:
-        if not isinstance(tensor, torch.Tensor):
-            continue
+    for name, tensor in _named(params):
         whole = tensor.detach()
         packed = whole.contiguous()
-        targets.append((whole, packed, broadcast_async_(packed, root_rank, f"parameters.{name}")))
+        sent = packed if packed.dtype in DTYPES else packed.reshape(-1).view(torch.uint8)
+        handle = broadcast_async_(sent, root_rank, f"parameters.{name}", process_set)
+        targets.append((whole, packed, handle))
     for whole, packed, handle in targets:
         synchronize(handle)
         if packed.data_ptr() != whole.data_ptr():
             whole.copy_(packed)
 
 
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    name: str | None = None,
+def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, torch.Tensor]]:
+    rows = params.items() if isinstance(params, Mapping) else params
+    pairs: list[tuple[str, Any]] = []
+    known = isinstance(rows, Iterable) and not isinstance(rows, torch.Tensor)
+    for i, row in enumerate(rows if known else ()):
+        pairs.append(row if isinstance(row, tuple) else (f"noname.{i}", row))
+        known &= isinstance(row, tuple | torch.Tensor | None) and len(pairs[-1]) == 2
+    if not known:
+        raise UsageError(
+            "broadcast_parameters takes model.state_dict() or model.named_parameters(), not "
+            f"{params!r:.100}"
+        )
+    return [(name, tensor) for name, tensor in pairs if isinstance(tensor, torch.Tensor)]
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: Any = None,
     process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's object on every rank.
+) -> None:
+    """Gives every rank the root's optimizer state and hyperparameters, exactly as they are there.
 
-    It travels as a pickle over connections that have proved the job's key. Raises whatever pickle
-    raises for an object that cannot be sent.
-    """
-    label = name or "object"
-    payload = torch.empty(0, dtype=torch.uint8)
-    if runtime.rank() == root_rank:
-        payload = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-    length = broadcast_(torch.tensor([len(payload)]), root_rank, f"{label}.length", process_set)
-    if runtime.rank() != root_rank:
-        payload = torch.empty(int(length.item()), dtype=torch.uint8)
-    broadcast_(payload, root_rank, f"{label}.data", process_set)
-    if runtime.rank() == root_rank:
-        return obj
-    return pickle.load(io.BytesIO(payload.numpy().tobytes()))
+    Ranks whose optimizer has no state yet receive the root's, ranks with state the root does not
+    have lose theirs. Parameters and gradients are not touched. Tensors travel as tensors and stay
+    on the device of their parameter, everything else as one object.
 
-
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
-    """Gives every rank the root's optimizer state and hyperparameters.
-
-    Tensors travel as tensors, everything else as one object. Ranks whose optimizer has no state yet
-    receive the root's.
+    Args:
+        optimizer: any of torch.optim but LBFGS, or one like them, wrapped by DistributedOptimizer
+            or not; with as many parameters in as many groups on all ranks.
+        root_rank: a rank of the job that belongs to the process set.
+        model: not needed; Horovod has it.
 
     Raises:
-        UsageError: the optimizer is LBFGS, whose state is not per parameter.
+        UsageError: the optimizer is LBFGS, whose state is not per parameter, or its groups are not
+            those of the root.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UsageError("the state of torch.optim.LBFGS cannot be broadcast")
+    is_root = runtime.rank() == root_rank
     tensors: list[torch.Tensor] = []
-    outline = None
-    if runtime.rank() == root_rank:
-        outline = _outline(optimizer.state_dict(), tensors)
-    outline = broadcast_object(outline, root_rank, "optimizer")
-    if runtime.rank() != root_rank:
-        _fill(outline, tensors)
-    broadcast_parameters(((f"optimizer.{i}", t) for i, t in enumerate(tensors)), root_rank)
-    if runtime.rank() != root_rank:
-        optimizer.load_state_dict(_restore(outline, tensors))
+    outline = _outline(optimizer, tensors) if is_root else None
+    outline = broadcast_object(outline, root_rank, "optimizer", process_set)
+    if not is_root:
+        _check_groups(optimizer, outline, root_rank)
+        outline = _with_room(outline, optimizer, tensors)
+    rows = ((f"optimizer.{i}", tensor) for i, tensor in enumerate(tensors))
+    broadcast_parameters(rows, root_rank, process_set)
+    if not is_root:
+        _adopt(optimizer, outline)
 
 
+@dataclass
 class _Place:
-    """Stands for the tensor of this index in an outline."""
+    """Stands for a tensor in an outline."""
 
-    def __init__(self, index: int, tensor: torch.Tensor) -> None:
-        self.index = index
-        self.shape = tuple(tensor.shape)
-        self.dtype = tensor.dtype
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    beside_parameter: bool  # on its device; else in host memory
 
 
-def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-        return _Place(len(tensors) - 1, value)
-    if isinstance(value, dict):
-        return {key: _outline(item, tensors) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_outline(item, tensors) for item in value)
+# The groups' values without "params", and the state of each parameter that has one, by its number.
+_Outline = tuple[list[dict[str, Any]], list[int], dict[int, Any]]
+
+
+def _outline(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> _Outline:
+    def outlined(value: Any, parameter: torch.Tensor) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+            beside = value.device == parameter.device
+            return _Place(tuple(value.shape), value.dtype, beside)
+        return _mapped(value, lambda item: outlined(item, parameter))
+
+    groups = [outlined(_hyperparameters(g), _first(g)) for g in optimizer.param_groups]
+    states = {
+        number: outlined(optimizer.state[parameter], parameter)
+        for number, parameter in enumerate(_parameters(optimizer))
+        if parameter in optimizer.state
+    }
+    return groups, _counts(optimizer), states
+
+
+def _with_room(
+    outline: _Outline, optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]
+) -> _Outline:
+    def filled(value: Any, parameter: torch.Tensor) -> Any:
+        if isinstance(value, _Place):
+            tensors.append(_room(value, parameter))
+            return tensors[-1]
+        return _mapped(value, lambda item: filled(item, parameter))
+
+    groups, counts, states = outline
+    firsts = map(_first, optimizer.param_groups)
+    groups = [filled(group, first) for group, first in zip(groups, firsts, strict=True)]
+    parameters = _parameters(optimizer)
+    return groups, counts, {n: filled(state, parameters[n]) for n, state in states.items()}
+
+
+def _room(place: _Place, parameter: torch.Tensor) -> torch.Tensor:
+    device = parameter.device if place.beside_parameter else torch.device("cpu")
+    if place.shape == tuple(parameter.shape):
+        return torch.empty_like(parameter, dtype=place.dtype, device=device, requires_grad=False)
+    return torch.empty(place.shape, dtype=place.dtype, device=device)
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    if type(value) is dict:
+        return {key: function(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(function(item) for item in value)
     return value
 
 
-def _fill(outline: Any, tensors: list[torch.Tensor]) -> None:
-    if isinstance(outline, _Place):
-        tensors.append(torch.empty(outline.shape, dtype=outline.dtype))
-    elif isinstance(outline, dict):
-        for item in outline.values():
-            _fill(item, tensors)
-    elif isinstance(outline, list | tuple):
-        for item in outline:
-            _fill(item, tensors)
+def _hyperparameters(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
 
-def _restore(outline: Any, tensors: list[torch.Tensor]) -> Any:
-    if isinstance(outline, _Place):
-        return tensors[outline.index]
-    if isinstance(outline, dict):
-        return {key: _restore(item, tensors) for key, item in outline.items()}
-    if isinstance(outline, list | tuple):
-        return type(outline)(_restore(item, tensors) for item in outline)
-    return outline
+def _first(group: dict[str, Any]) -> torch.Tensor:
+    return group["params"][0] if group["params"] else torch.empty(0)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _counts(optimizer: torch.optim.Optimizer) -> list[int]:
+    return [len(group["params"]) for group in optimizer.param_groups]
+
+
+def _check_groups(optimizer: torch.optim.Optimizer, outline: _Outline, root_rank: int) -> None:
+    if _counts(optimizer) != outline[1]:
+        raise UsageError(
+            f"the optimizer of rank {runtime.rank()} has groups of {_counts(optimizer)} "
+            f"parameters, that of root rank {root_rank} has {outline[1]}"
+        )
+
+
+def _adopt(optimizer: torch.optim.Optimizer, outline: _Outline) -> None:
+    groups, _, states = outline
+    for group, values in zip(optimizer.param_groups, groups, strict=True):
+        group.update(values)
+    for number, parameter in enumerate(_parameters(optimizer)):
+        if number in states:
+            optimizer.state[parameter] = states[number]
+        else:
+            optimizer.state.pop(parameter, None)

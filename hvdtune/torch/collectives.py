@@ -1,4 +1,8 @@
-"""Collectives on PyTorch tensors, with Horovod's names and arguments.
+"""Collectives on PyTorch tensors that work in place or in the background, by Horovod's names.
+
+Those that return a new tensor at once are in hvdtune.torch.differentiable; no gradient flows
+through those here. Working in place is allowed on a parameter, too, as broadcast_ needs it:
+autograd takes note of the change and refuses a backward pass that needs the former values.
 
 `name` identifies an operation across ranks; `*_async` functions return a handle for `poll` and
 `synchronize`; a trailing underscore means in place; grouped functions carry out a list of tensors
@@ -14,11 +18,15 @@ from typing import Final, cast
 import torch
 
 from hvdtune.core import collectives
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.collectives import (
+    ReduceOp,
+    Reduction,
+    handle_average_backwards_compatibility,
+    synchronize,
+)
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER, require_dense
-from hvdtune.torch.compression import Compression, Compressor
 
 Average: Final = ReduceOp.AVERAGE
 Sum: Final = ReduceOp.SUM
@@ -30,16 +38,50 @@ Product: Final = ReduceOp.PRODUCT
 Tensors = Sequence[torch.Tensor]
 
 
-def _reduction(
+def reduction_of(
     average: bool | None, op: ReduceOp | int | None, prescale: float, postscale: float
 ) -> Reduction:
-    if average is not None and op is not None:
-        raise UsageError("give either average= or op=, not both")
-    if op is None:
-        op = Sum if average is False else Average
-    if op not in list(ReduceOp):
-        raise UsageError(f"op={op} is none of hvd.Average, Sum, Adasum, Min, Max, Product")
-    return Reduction(ReduceOp(op), prescale, postscale)
+    """What a function that is called with these arguments combines by; for public functions only,
+    as a warning about `average` points at their caller."""
+    return Reduction(handle_average_backwards_compatibility(op, average), prescale, postscale)
+
+
+def listed(tensors: Tensors) -> list[torch.Tensor]:
+    """The tensors of a grouped function. Raises UsageError when they are no list of tensors."""
+    if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence) or not tensors:
+        raise UsageError("grouped functions take a list of at least one tensor")
+    return list(tensors)
+
+
+def start_allreduce(
+    tensors: Tensors,
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet,
+    *,
+    grouped: bool,
+) -> int:
+    """Starts combining each tensor into a new one."""
+    outputs = [_fresh(tensor) for tensor in tensors]
+    return collectives.allreduce_async(
+        ADAPTER, tensors, outputs, name, reduction, process_set, grouped=grouped
+    )
+
+
+def _start_allreduce_in_place(
+    tensors: Tensors,
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet,
+    *,
+    grouped: bool,
+) -> int:
+    handle = collectives.allreduce_async(
+        ADAPTER, tensors, tensors, name, reduction, process_set, grouped=grouped
+    )
+    for tensor in tensors:
+        _note_change(tensor)
+    return handle
 
 
 def _fresh(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,10 +89,9 @@ def _fresh(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
-def _listed(tensors: Tensors) -> list[torch.Tensor]:
-    if isinstance(tensors, torch.Tensor) or not isinstance(tensors, Sequence) or not tensors:
-        raise UsageError("grouped functions take a list of at least one tensor")
-    return list(tensors)
+def _note_change(tensor: torch.Tensor) -> None:
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def allreduce_async(
@@ -63,29 +104,8 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts combining the tensor over all ranks into a new one; `op` defaults to Average."""
-    reduction = _reduction(average, op, prescale_factor, postscale_factor)
-    outputs = [_fresh(tensor)]
-    return collectives.allreduce_async(
-        ADAPTER, [tensor], outputs, name, reduction, process_set, grouped=False
-    )
-
-
-def allreduce(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """Combines the tensor over all ranks; returns a new tensor of the same shape and dtype."""
-    packed, context = compression.compress(tensor)
-    handle = allreduce_async(
-        packed, average, name, op, prescale_factor, postscale_factor, process_set
-    )
-    return compression.decompress(cast(torch.Tensor, synchronize(handle)), context)
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    return start_allreduce([tensor], name, reduction, process_set, grouped=False)
 
 
 def allreduce_async_(
@@ -98,10 +118,8 @@ def allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """As allreduce_async, into the tensor itself, which must be contiguous."""
-    reduction = _reduction(average, op, prescale_factor, postscale_factor)
-    return collectives.allreduce_async(
-        ADAPTER, [tensor], [tensor], name, reduction, process_set, grouped=False
-    )
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    return _start_allreduce_in_place([tensor], name, reduction, process_set, grouped=False)
 
 
 def allreduce_(
@@ -114,9 +132,8 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """As allreduce, into the tensor itself, which must be contiguous."""
-    handle = allreduce_async_(
-        tensor, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    handle = _start_allreduce_in_place([tensor], name, reduction, process_set, grouped=False)
     return cast(torch.Tensor, synchronize(handle))
 
 
@@ -130,33 +147,8 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts combining each tensor into a new one; the handle's result is their list."""
-    reduction = _reduction(average, op, prescale_factor, postscale_factor)
-    given = _listed(tensors)
-    outputs = [_fresh(tensor) for tensor in given]
-    return collectives.allreduce_async(ADAPTER, given, outputs, name, reduction, process_set)
-
-
-def grouped_allreduce(
-    tensors: Tensors,
-    average: bool | None = None,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[torch.Tensor]:
-    """Combines each tensor over all ranks; returns new tensors."""
-    packed = [compression.compress(tensor) for tensor in _listed(tensors)]
-    given = [tensor for tensor, _ in packed]
-    handle = grouped_allreduce_async(
-        given, average, name, op, prescale_factor, postscale_factor, process_set
-    )
-    results = cast(list[torch.Tensor], synchronize(handle))
-    return [
-        compression.decompress(result, context)
-        for result, (_, context) in zip(results, packed, strict=True)
-    ]
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    return start_allreduce(listed(tensors), name, reduction, process_set, grouped=True)
 
 
 def grouped_allreduce_async_(
@@ -169,9 +161,9 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """As grouped_allreduce_async, into the tensors themselves."""
-    reduction = _reduction(average, op, prescale_factor, postscale_factor)
-    given = _listed(tensors)
-    return collectives.allreduce_async(ADAPTER, given, given, name, reduction, process_set)
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    given = listed(tensors)
+    return _start_allreduce_in_place(given, name, reduction, process_set, grouped=True)
 
 
 def grouped_allreduce_(
@@ -184,9 +176,9 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """As grouped_allreduce, into the tensors themselves."""
-    handle = grouped_allreduce_async_(
-        tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
+    given = listed(tensors)
+    handle = _start_allreduce_in_place(given, name, reduction, process_set, grouped=True)
     return cast(list[torch.Tensor], synchronize(handle))
 
 
@@ -197,26 +189,11 @@ def allgather_async(
     return collectives.allgather_async(ADAPTER, [tensor], name, process_set, grouped=False)
 
 
-def allgather(
-    tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> torch.Tensor:
-    """The ranks' tensors, concatenated along the first dimension in rank order."""
-    return cast(torch.Tensor, synchronize(allgather_async(tensor, name, process_set)))
-
-
 def grouped_allgather_async(
     tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """As allgather_async for several tensors; the handle's result is a list."""
-    return collectives.allgather_async(ADAPTER, _listed(tensors), name, process_set)
-
-
-def grouped_allgather(
-    tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[torch.Tensor]:
-    """As allgather for several tensors, each concatenated by itself."""
-    handle = grouped_allgather_async(tensors, name, process_set)
-    return cast(list[torch.Tensor], synchronize(handle))
+    return collectives.allgather_async(ADAPTER, listed(tensors), name, process_set)
 
 
 def broadcast_async(
@@ -230,16 +207,6 @@ def broadcast_async(
     return collectives.broadcast_async(ADAPTER, tensor, output, root_rank, name, process_set)
 
 
-def broadcast(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor:
-    """The root's tensor, as a new tensor on every rank."""
-    return cast(torch.Tensor, synchronize(broadcast_async(tensor, root_rank, name, process_set)))
-
-
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -247,7 +214,9 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts overwriting the tensor with the root's; it must be contiguous."""
-    return collectives.broadcast_async(ADAPTER, tensor, tensor, root_rank, name, process_set)
+    handle = collectives.broadcast_async(ADAPTER, tensor, tensor, root_rank, name, process_set)
+    _note_change(tensor)
+    return handle
 
 
 def broadcast_(
@@ -275,25 +244,6 @@ def alltoall_async(
     return collectives.alltoall_async(ADAPTER, tensor, rows, name, process_set, present)
 
 
-def alltoall(
-    tensor: torch.Tensor,
-    splits: torch.Tensor | Sequence[int] | None = None,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Sends the first `splits[0]` rows to the first rank, the next `splits[1]` to the second ...
-
-    Args:
-        splits: rows for each rank of the process set, integers; None divides evenly.
-
-    Returns:
-        What the ranks sent here, in rank order; with `splits` also how many rows came from each, an
-        int32 tensor.
-    """
-    handle = alltoall_async(tensor, splits, name, process_set)
-    return cast("torch.Tensor | tuple[torch.Tensor, torch.Tensor]", synchronize(handle))
-
-
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -303,28 +253,10 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Starts combining the tensor over all ranks; the handle's result is this rank's rows of it."""
-    reduction = _reduction(None, op, prescale_factor, postscale_factor)
+    reduction = reduction_of(None, op, prescale_factor, postscale_factor)
     return collectives.reducescatter_async(
         ADAPTER, [tensor], name, reduction, process_set, grouped=False
     )
-
-
-def reducescatter(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> torch.Tensor:
-    """Combines the tensor over all ranks and returns this rank's part of its rows.
-
-    Rows are divided evenly; where they do not divide, the first ranks get one more.
-    """
-    packed, context = compression.compress(tensor)
-    handle = reducescatter_async(packed, name, op, process_set, prescale_factor, postscale_factor)
-    return compression.decompress(cast(torch.Tensor, synchronize(handle)), context)
 
 
 def grouped_reducescatter_async(
@@ -336,30 +268,8 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """As reducescatter_async for several tensors; the handle's result is a list."""
-    reduction = _reduction(None, op, prescale_factor, postscale_factor)
-    return collectives.reducescatter_async(ADAPTER, _listed(tensors), name, reduction, process_set)
-
-
-def grouped_reducescatter(
-    tensors: Tensors,
-    name: str | None = None,
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[torch.Tensor]:
-    """As reducescatter for several tensors, each divided by itself."""
-    packed = [compression.compress(tensor) for tensor in _listed(tensors)]
-    given = [tensor for tensor, _ in packed]
-    handle = grouped_reducescatter_async(
-        given, name, op, process_set, prescale_factor, postscale_factor
-    )
-    results = cast(list[torch.Tensor], synchronize(handle))
-    return [
-        compression.decompress(result, context)
-        for result, (_, context) in zip(results, packed, strict=True)
-    ]
+    reduction = reduction_of(None, op, prescale_factor, postscale_factor)
+    return collectives.reducescatter_async(ADAPTER, listed(tensors), name, reduction, process_set)
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:

@@ -2,42 +2,78 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
 class Compressor:
-    """Sends tensors as they are; the base of the others."""
+    """What `compression=` takes: a class with these two methods, static or of the class.
 
-    wire_dtype: torch.dtype | None = None
+    Tensors are compressed before they are sent and decompressed after; what is combined is what
+    `compress` returned, of any shape and dtype, the same on all ranks. Where the collective is part
+    of an autograd graph, so are both methods.
 
-    @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
+    Attributes:
+        wire_dtype: only of a compressor that keeps the shape and changes at most the dtype: what
+            floating point tensors become, None for as they are. Only gradients of such a compressor
+            can be packed together.
+    """
+
+    wire_dtype: torch.dtype | None
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """The tensor to send, and what `decompress` needs to undo it."""
-        if cls.wire_dtype is None or not tensor.dtype.is_floating_point:
+        raise NotImplementedError("a compressor needs a method compress(tensor)")
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        """The received tensor in its original form."""
+        raise NotImplementedError("a compressor needs a method decompress(tensor, ctx)")
+
+
+class NoneCompressor(Compressor):
+    """Sends tensors as they are."""
+
+    wire_dtype = None
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor
+
+
+class _Cast(Compressor):
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        if not tensor.dtype.is_floating_point:
             return tensor, None
         return tensor.to(cls.wire_dtype), tensor.dtype
 
-    @classmethod
-    def decompress(cls, tensor: torch.Tensor, context: torch.dtype | None) -> torch.Tensor:
-        """The received tensor in its original dtype."""
-        return tensor if context is None else tensor.to(context)
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor if ctx is None else tensor.to(ctx)
 
 
-class FP16Compressor(Compressor):
+class FP16Compressor(_Cast):
     """Sends floating point tensors as float16."""
 
     wire_dtype = torch.float16
 
 
-class BF16Compressor(Compressor):
+class BF16Compressor(_Cast):
     """Sends floating point tensors as bfloat16: less precision, float32's range."""
 
     wire_dtype = torch.bfloat16
 
 
 class Compression:
-    """The choices for `compression=`."""
+    """The choices for `compression=`; a class of your own goes as well, see Compressor."""
 
-    none = Compressor
+    none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor

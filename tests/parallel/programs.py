@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import hvdtune.torch as hvd
 from hvdtune.core import runtime
 from hvdtune.core.knobs import Knob, default_setting, load_knobs
-from tests.parallel.calls import (
+from tests.contract.calls import (
     FLOATS,
     INTEGERS,
     Call,

@@ -19,7 +19,8 @@ from hvdtune.core.config import Config
 from tests.parallel.netns import Host
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hvdtune.torch", "tests.parallel.ranks"])
+# An optimizer imports torch._dynamo when it is made, which costs each rank seconds.
+_context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", "tests.parallel.ranks"])
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """A collective call as a value: its inputs on every rank, how to start it, and what it must give.
 
 Everything follows from the fields, so that any rank, and the test itself, can compute any rank's
-inputs and the results in float64 (integers in int64) without communicating.
+inputs and the results in float64 (integers in int64) without communicating. Tensors are of the
+framework given.
 """
 
 import dataclasses
@@ -9,16 +10,16 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
-import hvdtune.torch as hvd
 from hvdtune.errors import CollectiveError
+from tests.contract.framework import FRAMEWORKS, Framework
 
 REDUCTIONS = ("Sum", "Average", "Min", "Max", "Product", "Adasum")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 # One rounding at the end, of a sum taken in float32 or better.
 EPSILON = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-22, "float64": 2**-50}
+TORCH = FRAMEWORKS["torch"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -65,34 +66,31 @@ def shape_of(call: Call, rank: int, index: int) -> tuple[int, ...]:
     return call.shape if index == 0 else (*call.shape, index)
 
 
-def inputs_of(call: Call, rank: int) -> list[torch.Tensor]:
+def inputs_of(call: Call, rank: int, framework: Framework = TORCH) -> list[Any]:
     rows = []
     for index in range(call.count):
-        generator = torch.Generator().manual_seed(call.seed * 1009 + rank * 101 + index)
+        generator = np.random.default_rng((call.seed, rank, index))
         shape = shape_of(call, rank, index)
         if call.dtype in FLOATS:
-            tensor = torch.randn(shape, generator=generator) * 2
+            values = generator.standard_normal(shape, np.float32) * 2
         else:
-            top = 2 if call.dtype == "bool" else 4
-            tensor = torch.randint(0, top, shape, generator=generator)
-        tensor = tensor.to(getattr(torch, call.dtype))
-        if call.strided and tensor.dim() > 1:
-            tensor = tensor.transpose(0, 1).contiguous().transpose(0, 1)
-        rows.append(tensor)
+            values = generator.integers(0, 2 if call.dtype == "bool" else 4, shape)
+        tensor = framework.tensor(np.asarray(values), call.dtype)
+        rows.append(framework.strided(tensor) if call.strided else tensor)
     return rows
 
 
-def start(call: Call, name: str, process_set: Any) -> int:
-    """The handle of this rank's part in the call."""
-    tensors = inputs_of(call, hvd.rank())
+def start(call: Call, name: str, process_set: Any, framework: Framework = TORCH) -> Any:
+    """This rank's part in the call: a handle, or the result where there are no handles."""
+    hvd = framework.hvd
+    tensors = inputs_of(call, hvd.rank(), framework)
     if call.disagreeing == hvd.rank():
-        other = torch.float64 if call.dtype != "float64" else torch.float32
-        tensors = [tensor.to(other) for tensor in tensors]
+        other = "float64" if call.dtype != "float64" else "float32"
+        tensors = [framework.tensor(framework.wide(tensor), other) for tensor in tensors]
     if call.in_place:
-        tensors = [tensor.contiguous() for tensor in tensors]
-    grouped = "grouped_" if call.tensors else ""
-    function = getattr(hvd, f"{grouped}{call.kind}_async{'_' if call.in_place else ''}")
-    given = tensors if call.tensors else tensors[0]
+        tensors = [framework.tensor(framework.wide(t), framework.dtype(t)) for t in tensors]
+    function = f"grouped_{call.kind}" if call.tensors else call.kind
+    trail = "_" if call.in_place else ""
     options: dict[str, Any] = {"name": name, "process_set": process_set}
     if call.kind in ("allreduce", "reducescatter"):
         options |= {"op": getattr(hvd, call.op)}
@@ -100,14 +98,15 @@ def start(call: Call, name: str, process_set: Any) -> int:
     if call.kind == "broadcast":
         options["root_rank"] = call.root
     if call.kind == "alltoall":
-        options["splits"] = torch.tensor(splits_of(call, hvd.rank()), dtype=torch.int32)
-    return function(given, **options)
+        options["splits"] = framework.tensor(np.array(splits_of(call, hvd.rank())), "int32")
+    started = getattr(hvd, f"{function}_async{trail}", None) or getattr(hvd, function + trail)
+    return started(tensors if call.tensors else tensors[0], **options)
 
 
-def finish(call: Call, handle: int) -> list[torch.Tensor] | str:
+def finish(call: Call, handle: Any, framework: Framework = TORCH) -> list[Any] | str:
     """This rank's results, or the name of the error that every rank of the set must get."""
     try:
-        result = hvd.synchronize(handle)
+        result = framework.hvd.synchronize(handle) if isinstance(handle, int) else handle
     except CollectiveError as error:
         return type(error).__name__
     if call.kind == "alltoall":
@@ -119,7 +118,7 @@ def finish(call: Call, handle: int) -> list[torch.Tensor] | str:
 def expected(call: Call, rank: int, present: tuple[int, ...] | None = None) -> list[np.ndarray]:
     """This rank's results; `present` are the ranks that have not joined (default: all)."""
     here = call.ranks if present is None else present
-    rows = {r: [wide(tensor) for tensor in inputs_of(call, r)] for r in here}
+    rows = {r: [TORCH.wide(tensor) for tensor in inputs_of(call, r)] for r in here}
     if call.kind == "allreduce":
         return [reduced(call, [rows[r][i] for r in here]) for i in range(call.count)]
     if call.kind == "broadcast":
@@ -174,21 +173,21 @@ def adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a * (1 - ab / (2 * aa)) + b * (1 - ab / (2 * bb))
 
 
-def wide(tensor: torch.Tensor) -> np.ndarray:
-    kind = torch.float64 if tensor.dtype.is_floating_point else torch.int64
-    return tensor.to(kind).numpy()
-
-
-def difference(call: Call, rank: int, results: list[torch.Tensor], wanted: list[np.ndarray]) -> str:
+def difference(
+    call: Call,
+    rank: int,
+    results: list[Any],
+    wanted: list[np.ndarray],
+    framework: Framework = TORCH,
+) -> str:
     """Empty if the results are right, else what is wrong with them."""
     if len(results) != len(wanted):
         return f"{len(results)} results instead of {len(wanted)}"
     for index, (result, right) in enumerate(zip(results, wanted, strict=True)):
         if tuple(result.shape) != right.shape:
             return f"result {index} on rank {rank} is {tuple(result.shape)}, not {right.shape}"
-        got = wide(result)
-        if call.dtype not in FLOATS or result.dtype in (torch.int32, torch.int64):
-            kind = str(result.dtype).removeprefix("torch.")
+        got, kind = framework.wide(result), framework.dtype(result)
+        if call.dtype not in FLOATS or kind in INTEGERS:
             right = right.astype(np.int64).astype(kind).astype(np.int64)
             if not np.array_equal(got, right):
                 return f"result {index} on rank {rank} is {got}, not {right}"

@@ -1,0 +1,89 @@
+"""Python objects between ranks, as pickles over connections that have proved the job's key.
+
+cloudpickle makes them, so that functions, lambdas and classes of the main script travel, too. What
+fails to be pickled on one rank raises on all.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, cast
+
+import cloudpickle
+import torch
+
+from hvdtune.core import runtime
+from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.errors import UsageError
+from hvdtune.torch.collectives import broadcast_
+from hvdtune.torch.differentiable import grouped_allgather
+
+_FAILED = -1  # instead of a length
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """The root's object on every rank; on the root it is `obj` itself.
+
+    Args:
+        obj: of no meaning on the other ranks.
+        root_rank: a rank of the job that belongs to the process set.
+
+    Raises:
+        UsageError: there is no such root rank, or its object cannot be pickled.
+    """
+    label = name or "object"
+    is_root = runtime.rank() == root_rank
+    payload, failure = _pickled(obj) if is_root else (_room(0), None)
+    length = torch.tensor([_FAILED if failure else len(payload)])
+    count = int(broadcast_(length, root_rank, f"{label}.length", process_set).item())
+    if count == _FAILED:
+        _refuse([root_rank], failure)
+    if not is_root:
+        payload = _room(count)
+    broadcast_(payload, root_rank, f"{label}.data", process_set)
+    return obj if is_root else _loaded(payload)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """The objects of all ranks of the process set, in rank order.
+
+    Raises:
+        UsageError: a rank's object cannot be pickled.
+    """
+    payload, failure = _pickled(obj)
+    length = torch.tensor([_FAILED if failure else len(payload)])
+    gathered = grouped_allgather([length, payload], name or "object", process_set)
+    counts = cast(list[int], gathered[0].tolist())
+    if _FAILED in counts:
+        members = process_set.ranks or []
+        _refuse([r for r, count in zip(members, counts, strict=True) if count < 0], failure)
+    return [_loaded(part) for part in torch.split(gathered[1], counts)]
+
+
+def _room(count: int) -> torch.Tensor:
+    return torch.empty(count, dtype=torch.uint8)
+
+
+def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
+    try:
+        content = bytearray(cloudpickle.dumps(obj))
+    except Exception as error:  # an object's own methods may raise anything; _refuse tells it
+        return _room(0), error
+    return torch.frombuffer(content, dtype=torch.uint8), None
+
+
+def _loaded(payload: torch.Tensor) -> Any:
+    return pickle.loads(cast(Any, payload.numpy()))
+
+
+def _refuse(ranks: list[int], failure: Exception | None) -> None:
+    where = ", ".join(map(str, ranks))
+    why = f": {failure}" if failure else "; see what is said there"
+    raise UsageError(f"the object of rank {where} cannot be pickled{why}") from failure
