@@ -183,6 +183,9 @@ class _Member:
             if place is not None:
                 _move(gradient, place)
 
+    def forget(self) -> None:
+        self._packed = self._host = self._taken = None
+
     def give_back(self) -> None:
         packed, self._packed = self._packed, None
         host, self._host = self._host, None
@@ -239,6 +242,13 @@ class InPlace:
         self._ready.clear()
         for part in self._parts:
             part.give_back()
+
+    def forget(self) -> None:
+        """Instead of `receive`, when the operation is done: gradients stay as they are."""
+        self.sent = False
+        self._ready.clear()
+        for part in self._parts:
+            part.forget()
 
 
 class Packed:
