@@ -13,6 +13,7 @@
     |-- TraceFormatError      a trace file could not be read
     |-- StudyError            a tuning study could not be stored, read or resumed
     |-- LaunchError           the processes of a job could not be started
+    |-- FunctionError         a function did not return on a rank of `hvdtune.run`
     |-- HostsUpdatedInterrupt  the hosts of an elastic job changed; no failure
     `-- HorovodVersionMismatchError  a framework is not the one an extension was built for
 
@@ -88,6 +89,14 @@ class StudyError(HvdtuneError, RuntimeError):
 
 class LaunchError(HvdtuneError, RuntimeError):
     """The processes of a job could not be started."""
+
+
+class FunctionError(HvdtuneError, RuntimeError):
+    """A function that `hvdtune.run` called on ranks did not return on `rank`."""
+
+    def __init__(self, message: str, rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class HostsUpdatedInterrupt(HvdtuneError, RuntimeError):

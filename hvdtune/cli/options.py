@@ -1,8 +1,12 @@
-"""The options of `hvdtune run`: one row each, which is the parser, the help and the value."""
+"""The options of `hvdtune run`: one row each, which is the parser, the help and the value.
+
+Those that only horovodrun has are in `horovod_options.py`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -10,7 +14,9 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from hvdtune.cli.duration import parse_duration
+from hvdtune.cli.horovod_options import CONFIG_FILE, HorovodOptions
 from hvdtune.cli.split import split_command
+from hvdtune.errors import UsageError
 
 _KNOBS: Final = "Knobs"
 _TIMELINE: Final = "Timeline"
@@ -25,12 +31,13 @@ def _duration(text: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(HorovodOptions):
     """Run a script on several processes; with --trials, tune its knobs while it runs.
 
-    Options may stand before or after a script: after a *.py script those below are hvdtune's and
-    all others the script's own. After any other command word (python, bash, ...) everything
-    belongs to the command. `--` ends hvdtune's options.
+    Options may stand before or after a script: after a *.py script those from --num-proc to
+    --knobs are hvdtune's and all others the script's own. After any other command word (python,
+    bash, ...) everything belongs to the command. `--` ends hvdtune's options. horovodrun's options
+    are all known: docs/horovodrun.md.
 
     \b
     hvdtune run -np 2 train.py --lr 0.1 --trials 40
@@ -51,7 +58,7 @@ class RunOptions:
         str | None, typer.Option("--hosts", "-H", help="Hosts and slots, as in a:2,b:2.")
     ] = None
     hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", help="File of 'host slots=N' lines.")
+        Path | None, typer.Option("--hostfile", "-hostfile", help="File of 'host slots=N' lines.")
     ] = None
     output_dir: Annotated[
         Path | None,
@@ -157,12 +164,34 @@ class RunOptions:
 class RunCommand(TyperCommand):
     """Sorts our options out of the script's before the parser sees them."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        # horovodrun's further ones last in the help.
+        return sorted(super().get_params(ctx), key=lambda option: option.name in _BEFORE_ONLY)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        spellings = {
-            spelling: not option.is_flag
-            for option in self.get_params(ctx)
-            if isinstance(option, TyperOption)
-            for spelling in (*option.opts, *option.secondary_opts)
-        }
-        ours, command = split_command(args, spellings)
-        return super().parse_args(ctx, [*ours, "--", *command])
+        options = [option for option in self.get_params(ctx) if isinstance(option, TyperOption)]
+        behind = [option for option in options if option.name not in _BEFORE_ONLY]
+        ours, command = split_command(args, _spellings(options), _spellings(behind))
+        try:
+            return super().parse_args(ctx, [*ours, "--", *command])
+        except typer.BadParameter as error:
+            option = next((option for option in options if option is error.param), None)
+            leaf = ctx.meta.get(CONFIG_FILE, {}).get(option.name) if option else None
+            if option is None or leaf is None or any(_named(word, option) for word in ours):
+                raise
+            raise UsageError(f"{leaf.where}: {leaf.key}: {error.message}") from None
+
+
+_BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions))
+
+
+def _named(word: str, option: TyperOption) -> bool:
+    return word.partition("=")[0] in (*option.opts, *option.secondary_opts)
+
+
+def _spellings(options: Iterable[TyperOption]) -> dict[str, int]:
+    return {
+        spelling: 0 if option.is_flag else option.nargs
+        for option in options
+        for spelling in (*option.opts, *option.secondary_opts)
+    }

@@ -8,17 +8,21 @@ from hvdtune.errors import UsageError
 from hvdtune.launch.plan import is_script
 
 
-def split_command(words: Sequence[str], options: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+def split_command(
+    words: Sequence[str], options: Mapping[str, int], behind: Mapping[str, int] | None = None
+) -> tuple[list[str], list[str]]:
     """The words that are hvdtune's options with their values, and the command.
 
-    Before the command every option is ours, known or not. After a script (`*.py`) the known ones
+    Before the command every option is ours, known or not. After a script (`*.py`) those of `behind`
     are ours and the others the script's; after any other command word nothing is ours. `--` ends
     ours everywhere and is dropped. Raises UsageError when an option lacks its value.
 
     Args:
         words: what follows `hvdtune run`.
-        options: every spelling of our options, and whether it takes a value.
+        options: every spelling of our options, and how many values it takes.
+        behind: those of them that may stand behind a script; all by default.
     """
+    behind = options if behind is None else behind
     ours: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
@@ -27,7 +31,7 @@ def split_command(words: Sequence[str], options: Mapping[str, bool]) -> tuple[li
         return ours, rest[1:] if rest[:1] == ["--"] else rest
     command = [rest.pop(0)]
     while rest and rest[0] != "--":
-        count = _known_words(rest[0], options)
+        count = _known_words(rest[0], behind)
         if count:
             ours += _take(rest, count)
         else:
@@ -42,9 +46,9 @@ def _take(rest: list[str], count: int) -> list[str]:
     return taken
 
 
-def _known_words(word: str, options: Mapping[str, bool]) -> int:
+def _known_words(word: str, options: Mapping[str, int]) -> int:
     """How many words the option at `word` spans; 0 if it is none of ours."""
     if word in options:
-        return 2 if options[word] else 1
+        return 1 + options[word]
     name, equals, _ = word.partition("=")
     return 1 if equals and options.get(name) else 0

@@ -20,6 +20,7 @@ from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assig
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer, file_writer
+from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
@@ -34,7 +35,7 @@ _LAST_LINES: Final = 8
 
 
 class Launches:
-    """Starts the script again and again; each launch has its own log and raw traces.
+    """Starts the script again and again; each launch has its own log and, to `record`, raw traces.
 
     Leaving it leaves no process. Launches are numbered as the tuner numbers them.
     """
@@ -46,9 +47,11 @@ class Launches:
         options: JobOptions,
         folder: RunFolder,
         writers: list[Writer],
+        *,
+        record: bool = True,
     ) -> None:
         self._plan, self._setting, self._options = plan, setting, options
-        self._folder, self._writers = folder, writers
+        self._folder, self._writers, self._record = folder, writers, record
         pairs = read_pairs(folder.path / PAIRS_FILE)
         self.number = max((pair.launch for pair in pairs), default=-1)
         self.job: Job | None = None
@@ -58,12 +61,12 @@ class Launches:
         """The next launch. The one before must have ended."""
         self.close()
         self.number += 1
-        raw = self._folder.ranks(self.number) / "rank-%r.hvt"
+        raw = str(self._folder.ranks(self.number) / "rank-%r.hvt") if self._record else ""
         self._log = self._folder.log(self.number).open("ab", buffering=0)
         self.job = Job.start(
             self._plan,
             self._setting,
-            replace(self._options, timeline=str(raw)),
+            replace(self._options, timeline=raw),
             writers=[*self._writers, file_writer(self._log)],
         )
         return self.job
@@ -127,13 +130,16 @@ def _study(
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
         writers: list[Writer] = [display.write] if options.verbose else []
+        if options.output_filename is not None:
+            ranks = len(plan.slots)
+            writers.append(screen.enter_context(rank_files(options.output_filename, ranks)))
         with Launches(plan, default, job_options, folder, writers) as launches:
             study = Study(
                 start_job=launches.start,
                 knobs=load_knobs(),
                 default=default,
                 hosts=len({slot.host for slot in plan.slots}),
-                fingerprint=_fingerprint(plan),
+                fingerprint=fingerprint(plan),
             )
             result = run_study(study, folder.path, tune_options, display.show)
             screen.close()
@@ -190,7 +196,8 @@ def _open_folder(options: RunOptions, plan: JobPlan, default: Setting) -> RunFol
     return folder
 
 
-def _fingerprint(plan: JobPlan) -> dict[str, Any]:
+def fingerprint(plan: JobPlan) -> dict[str, Any]:
+    """What a profile says of where it was measured."""
     return {
         "hvdtune": hvdtune.__version__,
         "python": platform.python_version(),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import ipaddress
-import math
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
+from hvdtune.core import horovod_variables, parse
+from hvdtune.core.horovod_variables import LOG_LEVELS as LOG_LEVELS
 from hvdtune.core.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.errors import UsageError
 
@@ -21,33 +21,21 @@ TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
-# Horovod's other choices are what hvdtune does without MPI.
-_HOROVOD_CHOICES: Final = {"mpi": "mpi", "gloo": "hvdtune", "ccl": "hvdtune"}
-# The knobs for which Horovod has a variable of its own; the units are the same.
-HOROVOD_KNOBS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "fusion_threshold_bytes": "HOROVOD_FUSION_THRESHOLD",
-        "cycle_time_ms": "HOROVOD_CYCLE_TIME",
-        "cache_capacity": "HOROVOD_CACHE_CAPACITY",
-        "hierarchical_allreduce": "HOROVOD_HIERARCHICAL_ALLREDUCE",
-        "hierarchical_allgather": "HOROVOD_HIERARCHICAL_ALLGATHER",
-        "torus_allreduce": "HOROVOD_TORUS_ALLREDUCE",
-    }
-)
-
-# Times in seconds; hvdtune's variable comes first.
-HANG_WARNING: Final = ("HVDTUNE_HANG_WARNING_S", "HOROVOD_STALL_CHECK_TIME_SECONDS")
-HANG_ABORT: Final = ("HVDTUNE_HANG_ABORT_S", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
-
 # What a launcher tells each of its ranks.
-_PLACE: Final = frozenset(
+_PLACE: Final = horovod_variables.PLACE | {
     f"HVDTUNE_{name}"
     for name in (
         "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOST",
         "RENDEZVOUS", "KEY_FD", "KEY_FILE",
     )
-)  # fmt: skip
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+}  # fmt: skip
+# The variables of whoever may have started a process, as Horovod reads them.
+_RANK_AND_SIZE: Final = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+_ALIAS: Final = str(Path(__file__).parents[1] / "alias")
 
 T = TypeVar("T")
 
@@ -70,8 +58,9 @@ class Config:
     raw trace file with `%r` for the rank, "" for none. `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
-    count. `zero_copy` lets gradients live in memory that the ranks of a host share. `failpoint` is
-    for cores compiled with failpoints (`csrc/base/failpoint.h`).
+    count. `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
+    lets gradients live in memory that the ranks of a host share. `failpoint` is for cores compiled
+    with failpoints (`csrc/base/failpoint.h`).
     """
 
     rank: int = 0
@@ -99,6 +88,7 @@ class Config:
     controller: str = "auto"
     cpu_operations: str = "hvdtune"
     zero_copy: bool = True
+    thread_core: int = -1
     mpi_launcher: MpiLauncher | None = None
 
     @property
@@ -118,20 +108,29 @@ class Config:
         Raises UsageError naming the variable whose value cannot be.
         """
         env = os.environ if environ is None else environ
-        rank = _read(env, "HVDTUNE_RANK", _whole, 0)
-        size = _read(env, "HVDTUNE_SIZE", _whole, 1)
+        config = cls._read(env, knobs)
+        if config.rendezvous_port == 0:
+            under_mpi = config.mpi_launcher is not None
+            horovod_variables.check_alone(env, under_mpi=under_mpi)
+        return config
+
+    @classmethod
+    def _read(cls, env: Mapping[str, str], knobs: Sequence[Knob] | None) -> Config:
+        horovod_variables.check(env)
+        rank = _read(env, "HVDTUNE_RANK", parse.whole, 0)
+        size = _read(env, "HVDTUNE_SIZE", parse.whole, 1)
         if not 0 <= rank < size:
             raise UsageError(f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}")
-        address, port = _read(env, "HVDTUNE_RENDEZVOUS", _endpoint, ("", 0))
+        address, port = _read(env, "HVDTUNE_RENDEZVOUS", parse.endpoint, ("", 0))
         if size > 1 and port == 0:
             raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
         return cls(
             rank=rank,
             size=size,
-            local_rank=_read(env, "HVDTUNE_LOCAL_RANK", _whole, 0),
-            local_size=_read(env, "HVDTUNE_LOCAL_SIZE", _whole, 1),
-            cross_rank=_read(env, "HVDTUNE_CROSS_RANK", _whole, 0),
-            cross_size=_read(env, "HVDTUNE_CROSS_SIZE", _whole, 1),
+            local_rank=_read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0),
+            local_size=_read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1),
+            cross_rank=_read(env, "HVDTUNE_CROSS_RANK", parse.whole, 0),
+            cross_size=_read(env, "HVDTUNE_CROSS_SIZE", parse.whole, 1),
             host=env.get("HVDTUNE_HOST") or socket.gethostname(),
             address=_own_address(env),
             rendezvous_address=address,
@@ -139,19 +138,22 @@ class Config:
             key=_read_key(env) if port else b"",
             setting=read_setting(env, knobs),
             timeline=env.get("HVDTUNE_TIMELINE", ""),
-            timeline_max_bytes=int(_read(env, "HVDTUNE_TIMELINE_MAX_MB", _amount, 0.0) * 2**20),
-            heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", _positive, 2.0),
-            hang_warning_s=_hang_warning(env),
-            hang_abort_s=_read_first(env, HANG_ABORT, _amount, 600.0),
-            failpoint=env.get("HVDTUNE_FAILPOINT", ""),
-            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", _positive, 30.0),
-            transport=_read(env, "HVDTUNE_TRANSPORT", _transport, "auto"),
-            log_level=_read(
-                env, "HVDTUNE_LOG_LEVEL", functools.partial(_one_of, LOG_LEVELS), "warning"
+            timeline_max_bytes=int(
+                _read(env, "HVDTUNE_TIMELINE_MAX_MB", parse.amount, 0.0) * 2**20
             ),
-            controller=_choice(env, "CONTROLLER", CONTROLLERS),
-            cpu_operations=_choice(env, "CPU_OPERATIONS", CPU_OPERATIONS),
-            zero_copy=_read(env, "HVDTUNE_ZERO_COPY", _switch, True),
+            heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", parse.positive, 2.0),
+            hang_warning_s=_read(env, "HVDTUNE_HANG_WARNING_S", parse.amount, 5.0),
+            hang_abort_s=_read(env, "HVDTUNE_HANG_ABORT_S", parse.amount, 600.0),
+            failpoint=env.get("HVDTUNE_FAILPOINT", ""),
+            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", parse.positive, 30.0),
+            transport=_read(
+                env, "HVDTUNE_TRANSPORT", functools.partial(parse.one_of, TRANSPORTS), "auto"
+            ),
+            log_level=_read(env, "HVDTUNE_LOG_LEVEL", horovod_variables.log_level, "warning"),
+            controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
+            cpu_operations=_cpu_operations(env),
+            zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
+            thread_core=_thread_core(env),
             mpi_launcher=_mpi_launcher(env),
         )
 
@@ -166,7 +168,8 @@ def read_setting(
     env = os.environ if environ is None else environ
     setting: dict[str, Value] = {}
     for knob in load_knobs() if knobs is None else knobs:
-        for variable in (f"HVDTUNE_{knob.name.upper()}", HOROVOD_KNOBS.get(knob.name, "")):
+        own = f"HVDTUNE_{knob.name.upper()}"
+        for variable in (own, *(row.name for row in horovod_variables.standing_for(own))):
             if env.get(variable):
                 try:
                     setting |= parse_assignments([f"{knob.name}={env[variable]}"], [knob])
@@ -176,19 +179,24 @@ def read_setting(
     return setting
 
 
-def _hang_warning(env: Mapping[str, str]) -> float:
-    if not env.get(HANG_WARNING[0]) and env.get("HOROVOD_STALL_CHECK_DISABLE", "0") != "0":
-        return 0.0
-    return _read_first(env, HANG_WARNING, _amount, 5.0)
+def launch_defaults(
+    environ: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+) -> Config:
+    """What `variables`, then the environment ask of jobs that this process launches.
 
-
-def launch_defaults(environ: Mapping[str, str] | None = None) -> Config:
-    """What the environment asks of jobs that this process launches; its own place left out.
-
-    Raises UsageError for every value that the ranks would refuse.
+    Its own place is left out. Raises UsageError for every value that the ranks would refuse.
     """
     env = os.environ if environ is None else environ
-    return Config.from_environ({name: env[name] for name in env if name not in _PLACE})
+    inherited = {name: env[name] for name in env if name not in _PLACE}
+    return Config._read({**inherited, **(variables or {})}, None)
+
+
+def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
+    """What Horovod's variables ask of the launcher itself, by variable; only those that are set.
+
+    Raises UsageError for a value that cannot be.
+    """
+    return horovod_variables.launcher_values(os.environ if environ is None else environ)
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -200,109 +208,105 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a new rank: this process's (or `environ`) with `variables` on top."""
+    """The environment of a new rank: this process's (or `environ`) with `variables` on top.
+
+    The folder of hvdtune.alias ends its PYTHONPATH.
+    """
     inherited = dict(os.environ if environ is None else environ)
-    for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE"):
+    for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY"):
         inherited.pop(stale, None)
-    return inherited | dict(variables)
+    new = inherited | dict(variables)
+    folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
+    if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
+        new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
+    return new
+
+
+def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
+
+    Raises UsageError when only one of the two is said, or is no number.
+    """
+    env = os.environ if environ is None else environ
+    for rank, size in _RANK_AND_SIZE:
+        if bool(env.get(rank)) != bool(env.get(size)):
+            raise UsageError(f"of {rank} and {size} only one is set: a launcher sets both")
+        if env.get(rank):
+            return _read(env, rank, parse.whole, 0), _read(env, size, parse.whole, 1)
+    return 0, 1
+
+
+@contextlib.contextmanager
+def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, this process's environment has these variables, without those that are None."""
+    before = {name: os.environ.get(name) for name in variables}
+    _change_environ(variables)
+    try:
+        yield
+    finally:
+        _change_environ(before)
+
+
+def _change_environ(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    if env.get(f"HVDTUNE_{name}"):
-        return _read(env, f"HVDTUNE_{name}", functools.partial(_one_of, choices), choices[0])
-    horovod = _read(env, f"HOROVOD_{name}", functools.partial(_one_of, [*_HOROVOD_CHOICES]), "")
-    return _HOROVOD_CHOICES.get(horovod, choices[0])
+    return _read(env, name, functools.partial(parse.one_of, choices), choices[0])
 
 
-def _one_of(choices: Sequence[str], text: str) -> str:
-    if text.lower() not in choices:
-        raise ValueError(f"is none of {', '.join(choices)}")
-    return text.lower()
+def _cpu_operations(env: Mapping[str, str]) -> str:
+    chosen = _choice(env, "HVDTUNE_CPU_OPERATIONS", CPU_OPERATIONS)
+    if chosen == "mpi" and _read(env, "HOROVOD_MPI_THREADS_DISABLE", parse.switch, False):
+        raise UsageError(
+            "HOROVOD_MPI_THREADS_DISABLE is on, but MPI is to carry out the collectives, which it "
+            "does on a thread of its own: unset one of them"
+        )
+    return chosen
+
+
+def _thread_core(env: Mapping[str, str]) -> int:
+    cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
+    if not cores:
+        return -1
+    if _mpi_launcher(env) is not None and not env.get("HVDTUNE_RENDEZVOUS"):
+        raise UsageError(
+            "thread affinity is set under `hvdtune run` only: mpirun has options for binding"
+        )
+    local_rank = _read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0)
+    local_size = _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1)
+    if len(cores) < local_size:
+        raise UsageError(
+            f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
+            "host need, one for each, as in 0,2"
+        )
+    return cores[local_rank]
 
 
 def _mpi_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
     for variable, flavour in (("OMPI_COMM_WORLD_SIZE", "openmpi"), ("PMI_SIZE", "mpich")):
         if env.get(variable):
-            return MpiLauncher(flavour, _read(env, variable, _whole, 0))
+            return MpiLauncher(flavour, _read(env, variable, parse.whole, 0))
     if env.get("PMIX_RANK"):
-        return MpiLauncher("", _read(env, "SLURM_NTASKS", _whole, 0))
+        return MpiLauncher("", _read(env, "SLURM_NTASKS", parse.whole, 0))
     return None
 
 
-def _read(env: Mapping[str, str], name: str, parse: Callable[[str], T], default: T) -> T:
-    text = env.get(name, "")
-    if not text:
-        return default
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{name}={text} {error}") from None
-
-
-def _read_first(
-    env: Mapping[str, str], names: Sequence[str], parse: Callable[[str], T], default: T
-) -> T:
-    for name in names:
-        if env.get(name):
-            return _read(env, name, parse, default)
+def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:
+    """Of hvdtune's variable, else of Horovod's that stand for it, else the default."""
+    if text := env.get(name, ""):
+        try:
+            return parse_text(text)
+        except ValueError as error:
+            raise UsageError(f"{name}={text} {error}") from None
+    for row in horovod_variables.standing_for(name):
+        if (value := horovod_variables.value_of(env, row)) is not None:
+            return cast(T, value)
     return default
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("is not a whole number") from None
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("is not a number") from None
-    if not math.isfinite(value):
-        raise ValueError("is not a number")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = _integer(text)
-    if value < 0:
-        raise ValueError("is negative")
-    return value
-
-
-def _amount(text: str) -> float:
-    value = _number(text)
-    if value < 0:
-        raise ValueError("is negative")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _amount(text)
-    if value == 0:
-        raise ValueError("is not a time")
-    return value
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    address, colon, port = text.rpartition(":")
-    if not colon or not address or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError("is not ADDRESS:PORT")
-    return address, int(port)
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError("is neither 0 nor 1")
-    return text == "1"
-
-
-def _transport(text: str) -> str:
-    if text not in TRANSPORTS:
-        raise ValueError(f"is none of {', '.join(TRANSPORTS)}")
-    return text
 
 
 def _own_address(env: Mapping[str, str]) -> str:
@@ -311,17 +315,7 @@ def _own_address(env: Mapping[str, str]) -> str:
             if env.get("HVDTUNE_ADDRESS"):
                 raise UsageError(f"give HVDTUNE_ADDRESS or {variable}, not both")
             return _read(env, variable, _address_of_interface, "")
-    return _read(env, "HVDTUNE_ADDRESS", _address, "")
-
-
-def _address(text: str) -> str:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError("is not a numeric IP address") from None
-    if address.is_unspecified:
-        raise ValueError("is every interface: name one")
-    return str(address)
+    return _read(env, "HVDTUNE_ADDRESS", parse.address, "")
 
 
 def _address_of_interface(name: str) -> str:
@@ -341,7 +335,7 @@ def _address_of_interface(name: str) -> str:
 def _read_key(env: Mapping[str, str]) -> bytes:
     if env.get("HVDTUNE_KEY_FD"):
         source = f"HVDTUNE_KEY_FD={env['HVDTUNE_KEY_FD']}"
-        fd = _read(env, "HVDTUNE_KEY_FD", _whole, -1)
+        fd = _read(env, "HVDTUNE_KEY_FD", parse.whole, -1)
         try:
             key = os.pread(fd, KEY_BYTES + 1, 0)
             # Programs that the script starts have no business with the job's key.

@@ -245,8 +245,8 @@ class Outbox:
     def __init__(self, flush_bytes: int = FLUSH_BYTES) -> None:
         self._flush_bytes = flush_bytes
         self._collected: list[tuple[Any, Sequence[int]]] = []
-        self._ready: list[Ready] = []
         self._bytes = 0
+        self._ready: list[Ready] = []
         self._started: list[tuple[Any, handles.Submitted]] = []
 
     def add(
@@ -254,7 +254,7 @@ class Outbox:
     ) -> None:
         """Adds an operation on the memory at these addresses, one for each tensor, in place.
 
-        It starts when all of `ready` have returned.
+        Where values are on their way to it, they have arrived when all of `ready` have returned.
         """
         self._collected.append((request, addresses))
         self._ready += ready
@@ -269,11 +269,11 @@ class Outbox:
             CollectiveError: the job has ended, or an operation of one of the names is in flight.
         """
         collected, self._collected, self._bytes = self._collected, [], 0
+        ready, self._ready = self._ready, []
         if collected:
             native = runtime.native()
             flat = [address for _, addresses in collected for address in addresses]
             requests = [request for request, _ in collected]
-            ready, self._ready = self._ready, []
             self._started.append((native, handles.submit(native, requests, flat, flat, ready)))
 
     def wait(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from hvdtune.core.parse import SWITCHES
 from hvdtune.errors import UsageError
 
 Value = int | float | bool | str
@@ -93,10 +94,9 @@ def _parsed(knob: Knob, text: str) -> Value:
     if knob.kind == "category":
         return text
     if knob.kind == "bool":
-        words = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
-        if text.lower() not in words:
+        if text.lower() not in SWITCHES:
             raise UsageError(f"{knob.name} = {text!r} is not true or false")
-        return words[text.lower()]
+        return SWITCHES[text.lower()]
     try:
         return int(text) if knob.kind == "int" else float(text)
     except ValueError:

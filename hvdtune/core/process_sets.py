@@ -158,6 +158,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return True
 
 
+def ids_and_ranks() -> dict[int, list[int]]:
+    """The ranks of every registered process set by its number, all ranks under 0 among them.
+
+    Raises:
+        UsageError: `init` has not been called.
+    """
+    return {number: list(ranks) for number, ranks in runtime.native().process_sets().items()}
+
+
 def _change(op: int, kind: str, numbers: Sequence[int]) -> list[int]:
     from hvdtune.core import _native
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
 from hvdtune.core import mpi
+from hvdtune.core.affinity import threads_on
 from hvdtune.core.config import LOG_LEVELS, Config
 from hvdtune.core.knobs import Setting, Value, validate
 from hvdtune.core.stacks import StackSource, open_stack_source
@@ -104,7 +105,8 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
 
     stacks = open_stack_source() if config.size > 1 else None
     try:
-        return _native.Runtime(_options(config, stacks) | more), stacks
+        with threads_on(config.thread_core):
+            return _native.Runtime(_options(config, stacks) | more), stacks
     except BaseException:
         if stacks is not None:
             stacks.close()

@@ -8,7 +8,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune import __version__
+from hvdtune.errors import UsageError
 
 _ENTRY = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<slots>\d+))?")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:(?::|\s+slots\s*=\s*)(?P<slots>\d+))?")
@@ -46,19 +47,20 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def require_local(hosts: tuple[Host, ...]) -> None:
-    """Raises LaunchError naming the first host that is not this machine.
+    """Raises UsageError naming the first host that is not this machine.
 
     Every 127.x.y.z is this machine and counts as a host of its own.
     """
     for host in hosts:
-        if not _is_local(host.name):
-            raise LaunchError(
-                f"host {host.name} is not this machine ({socket.gethostname()}); remote hosts come "
-                "with the ssh launcher in a later version"
+        if not is_local(host.name):
+            raise UsageError(
+                f"-H: host {host.name} is not this machine ({socket.gethostname()}); remote hosts "
+                f"come with the ssh launcher in a later version, this is hvdtune {__version__}"
             )
 
 
-def _is_local(name: str) -> bool:
+def is_local(name: str) -> bool:
+    """Whether a host's name is this machine's."""
     if name == "localhost" or name in (socket.gethostname(), socket.getfqdn()):
         return True
     try:

@@ -8,6 +8,7 @@ import selectors
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, Final
@@ -193,6 +194,16 @@ def terminal_writer() -> Writer:
             os.close(null)
 
     return write
+
+
+def stamped(write: Writer) -> Writer:
+    """As `write`, with the local time before every line, as mpirun and horovodrun show it."""
+
+    def write_stamped(stream: str, text: bytes) -> None:
+        now = time.strftime("%a %b %d %H:%M:%S %Y").encode()
+        write(stream, b"".join(now + line for line in text.splitlines(keepends=True)))
+
+    return write_stamped
 
 
 def file_writer(file: IO[bytes]) -> Writer:

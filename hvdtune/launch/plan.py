@@ -80,6 +80,8 @@ def slot_environ(slot: Slot, size: int) -> dict[str, str]:
         "CROSS_SIZE": slot.cross_size,
     }
     variables = {"HVDTUNE_HOST": slot.host, "HOROVOD_HOSTNAME": slot.host}
+    # Scripts read these as Horovod's launcher sets them; to hvdtune they say that MPI has no part.
+    variables |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
     for name, value in place.items():
         variables[f"HVDTUNE_{name}"] = variables[f"HOROVOD_{name}"] = str(value)
     return variables

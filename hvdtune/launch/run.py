@@ -8,15 +8,15 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from hvdtune.core.config import KEY_BYTES, worker_environ
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
-from hvdtune.launch.spawn import ProcessGroup, key_descriptor
+from hvdtune.launch.spawn import ProcessGroup, sealed_file
 
 if TYPE_CHECKING:
     from hvdtune.core.job import JobEvent
@@ -44,11 +44,15 @@ OpenChannel = Callable[[bytes, int, float], Channel]
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What runs: the argument vector of every rank, the place of each, and how to name it."""
+    """What runs: the argument vector of every rank, the place of each, and how to name it.
+
+    The ranks inherit `descriptors` under their numbers.
+    """
 
     command: tuple[str, ...]
     slots: tuple[Slot, ...]
     title: str
+    descriptors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class JobOptions:
     The ranks find the launcher at `address`. `timeline` is the path of the raw trace files with
     `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap. Once a rank has failed the
     others have `report_grace_s` to report and exit, then `terminate_grace_s` to end after SIGTERM.
+    `environ` goes to the ranks on top of the launcher's own environment. Ranks that never call
+    `hvd.init()` are a failure unless `needs_init` is False.
     """
 
     start_timeout_s: float = 30.0
@@ -69,6 +75,8 @@ class JobOptions:
     report_grace_s: float = 5.0
     terminate_grace_s: float = 3.0
     tail_lines: int = 40
+    environ: Mapping[str, str] = field(default_factory=dict)
+    needs_init: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,13 @@ class ExitReport:
 
     `returncode` is that of the first rank to fail (128 + N when signal N killed it), 1 when the
     job was never formed, 0 when all went well. `reason` is one line, "" when all went well;
-    `tail` holds the last lines of the failed rank, else of rank 0.
+    `rank` is the one that failed, else 0, and `tail` holds its last lines.
     """
 
     returncode: int
     reason: str
     tail: tuple[str, ...]
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,8 @@ class Ending:
 
     `codes` are the ranks' return codes (-N: killed by signal N), `order` the ranks in the order
     of their ends, `signalled` those that the launcher itself ended. `gone` are the ranks in the
-    order in which the job lost them, `loss` what was said of a lost one.
+    order in which the job lost them, `loss` what was said of a lost one. `needs_init` is that of
+    JobOptions.
     """
 
     codes: tuple[int, ...]
@@ -102,6 +112,7 @@ class Ending:
     stopped: bool
     gone: tuple[int, ...] = ()
     loss: str = ""
+    needs_init: bool = True
 
 
 def judge(ending: Ending, title: str) -> tuple[int, str, int]:
@@ -116,7 +127,7 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
         return 128 + signal.SIGTERM, f"{title} was stopped", 0
     never_joined = 1, f"{title} ended without calling hvd.init(), so there was no job", 0
     if not ending.formed and not any(ending.codes):
-        return never_joined
+        return never_joined if ending.needs_init else (0, "", 0)
     if ending.start_failure and (failed or not ending.formed):
         rank = min(failed)[1] if failed else 0
         return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
@@ -249,11 +260,12 @@ class Job:
 
     def _spawn(self, key: bytes, setting: Setting) -> None:
         shared = self._shared_environ(setting)
-        with key_descriptor(key) as key_fd:
+        with sealed_file("hvdtune-key", key) as key_fd:
             for slot in self._plan.slots:
                 place = slot_environ(slot, len(self._plan.slots))
                 environ = worker_environ(shared | place | {"HVDTUNE_KEY_FD": str(key_fd)})
-                child = self._group.start(self._plan.command, environ, key_fd)
+                inherited = (key_fd, *self._plan.descriptors)
+                child = self._group.start(self._plan.command, environ, inherited)
                 self._children.append(child)
                 self._output.watch(slot.rank, child)
         self._output.start()
@@ -270,7 +282,7 @@ class Job:
         if options.timeline:
             variables["HVDTUNE_TIMELINE"] = options.timeline
             variables["HVDTUNE_TIMELINE_MAX_MB"] = f"{options.timeline_max_mb:g}"
-        return variables | setting_environ(setting)
+        return dict(options.environ) | variables | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
         from hvdtune.core.job import Closed, Formed, Left, Lost
@@ -310,7 +322,7 @@ class Job:
             return
         self._abort_if_it_cannot_form()
         if self._failed_at_s is None:
-            never_formed = self._start_failure and not self._formed
+            never_formed = self._start_failure and not self._formed and self._options.needs_init
             if never_formed or any(child.returncode for child in self._children):
                 self._failed_at_s = time.monotonic()
             return
@@ -350,9 +362,10 @@ class Job:
             stopped=self._stopped,
             gone=tuple(self._gone),
             loss=self._loss,
+            needs_init=self._options.needs_init,
         )
         code, reason, rank = judge(ending, self._plan.title)
-        self._report = ExitReport(code, reason, self._output.tail(rank))
+        self._report = ExitReport(code, reason, self._output.tail(rank), rank)
 
 
 def setting_environ(setting: Setting) -> dict[str, str]:

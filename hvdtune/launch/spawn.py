@@ -37,9 +37,9 @@ class ProcessGroup:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, command: Sequence[str], environ: Mapping[str, str], key_fd: int
+        self, command: Sequence[str], environ: Mapping[str, str], inherited: Sequence[int]
     ) -> subprocess.Popen[bytes]:
-        """Starts a child with pipes for stdout and stderr and `key_fd` under the same number.
+        """Starts a child with pipes for stdout and stderr; it inherits these descriptors.
 
         Raises LaunchError when the program cannot be started.
         """
@@ -50,7 +50,7 @@ class ProcessGroup:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(key_fd,),
+                pass_fds=tuple(inherited),
                 process_group=self._guard.pid,
             )
         except OSError as error:
@@ -78,11 +78,12 @@ class ProcessGroup:
 
 
 @contextlib.contextmanager
-def key_descriptor(key: bytes) -> Iterator[int]:
-    """A sealed memory file that holds the key: nothing of it is in argv, environment or on disk."""
-    fd = os.memfd_create("hvdtune-key", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def sealed_file(name: str, content: bytes) -> Iterator[int]:
+    """A memory file that nobody can change: nothing of it is in argv, environment or on disk."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        os.write(fd, key)
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(content)
         fcntl.fcntl(
             fd,
             fcntl.F_ADD_SEALS,

@@ -46,7 +46,8 @@ class Bench:
             try:
                 times = self.live.measure(setting, order, shape)
             except ScriptEnded:
-                self.reporter.notice("the script has ended and is started again")
+                if self.live.may_launch:
+                    self.reporter.notice("the script has ended and is started again")
         pair = Pair(
             launch=self.live.launch,
             phase=phase,

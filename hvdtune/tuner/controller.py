@@ -12,7 +12,7 @@ from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, StartJob, TrialFailed
+from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
@@ -118,8 +118,11 @@ def _run(
     bench.reporter.phase("start", "starting the script")
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
-    search(bench, store, calibration, options)
-    verdict = _decide(bench, store, calibration, options)
+    try:
+        search(bench, store, calibration, options)
+        verdict = _decide(bench, store, calibration, options)
+    except RunOver:
+        verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
     _write_results(bench, store, calibration, verdict, study, run_dir)
     return verdict
@@ -164,6 +167,12 @@ def _decide(
     else:
         reason = f"no setting beats the default: {tried} tried, none faster"
     return keep_default(bench.default, calibration.floor, reason)
+
+
+def _cut_short(store: StudyStore) -> str:
+    measured, best = store.measured_trials, store.best()
+    found = "" if best is None else f", the best {best.gain_percent:+.1f} % but not verified"
+    return f"the default is kept: the script ended after {measured} trials{found}"
 
 
 def _write_results(

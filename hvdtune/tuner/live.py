@@ -58,6 +58,10 @@ class ScriptEnded(Exception):
     """The script came to its natural end; what was being measured is measured again."""
 
 
+class RunOver(StudyError):
+    """The script has ended and is not to be started again."""
+
+
 @dataclass(frozen=True)
 class World:
     """The ranks as they found each other."""
@@ -93,6 +97,7 @@ class LiveRun:
         self._lost = ""
         self._crashes = 0
         self._barren = 0
+        self.may_launch = True
         self.job: RunningJob | None = None
         self.launch = first_launch - 1
         self.launch_s = 0.0
@@ -112,7 +117,8 @@ class LiveRun:
     def require(self) -> None:
         """Start the script unless it is running; returns when its steps are warm.
 
-        Raises StudyError when it cannot be brought to step, or crashes again and again.
+        Raises StudyError when it cannot be brought to step, or crashes again and again, and
+        RunOver when it has ended and is not to be started again.
         """
         while self.job is None:
             with contextlib.suppress(JobCrashed, ScriptEnded):
@@ -152,6 +158,9 @@ class LiveRun:
         return None
 
     def _launch(self) -> None:
+        if not self.may_launch:
+            raise RunOver("the script has ended")
+        self.may_launch = self._options.restarts
         self.launch += 1
         self._barren += 1
         self._version = 0

@@ -1,5 +1,6 @@
 """What the caller may choose about a study."""
 
+import math
 from dataclasses import dataclass
 
 
@@ -8,7 +9,8 @@ class TuneOptions:
     """Options of a study; the defaults suit a script of 50 to 200 steps per second.
 
     `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
-    the value of the start setting. The times are seconds of the launcher's clock.
+    the value of the start setting. With `restarts` False the script is started once, is never
+    ended, and its own end ends the study. The times are seconds of the launcher's clock.
     """
 
     trials: int = 40
@@ -16,6 +18,7 @@ class TuneOptions:
     seed: int = 0
     tunable: tuple[str, ...] | None = None
     fixed: tuple[str, ...] = ()
+    restarts: bool = True
 
     calibrate_pairs: int = 8
     min_pairs_per_trial: int = 3
@@ -37,3 +40,28 @@ class TuneOptions:
     adopt_timeout_s: float = 30.0
     stall_timeout_s: float = 300.0
     exit_timeout_s: float = 600.0
+
+
+def one_run(
+    trials: int,
+    *,
+    time_budget_s: float,
+    seed: int = 0,
+    tunable: tuple[str, ...] | None = None,
+    fixed: tuple[str, ...] = (),
+) -> TuneOptions:
+    """Options of a study that goes along with one run and leaves its life to others."""
+    return TuneOptions(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        tunable=tunable,
+        fixed=fixed,
+        restarts=False,
+        verify_launches=1,
+        max_verify_launches=1,
+        form_timeout_s=math.inf,
+        first_step_timeout_s=math.inf,
+        stall_timeout_s=math.inf,
+        exit_timeout_s=math.inf,
+    )

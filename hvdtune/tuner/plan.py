@@ -46,14 +46,16 @@ def plan_verify(
     """As many launches as the time allows, and pairs enough to resolve a fifth of the gain.
 
     Every launch is a fresh one when the time allows `verify_launches` of them: the launch that is
-    running has had its say in choosing the winner. Otherwise that one is the first.
+    running has had its say in choosing the winner. Otherwise that one is the first, or the only
+    one where the script is not to be started again.
     """
     half_width = max(abs(gain) / 5.0, from_percent(options.resolution_percent) / 2.0)
     pair_s, launch_s = cost.pair_s * _MARGIN, cost.launch_s * _MARGIN
     spare_s = seconds_left - options.min_verify_pairs * pair_s
     fitting = math.floor(spare_s / max(launch_s, 1e-9))
-    restart = fitting >= options.verify_launches
-    starts = min(max(fitting, 0), max(options.verify_launches, options.max_verify_launches))
+    restart = options.restarts and fitting >= options.verify_launches
+    most = max(options.verify_launches, options.max_verify_launches) if options.restarts else 0
+    starts = min(max(fitting, 0), most)
     launches = starts if restart else min(options.verify_launches, starts + 1)
     extra = math.floor((spare_s - starts * launch_s) / pair_s)
     wanted = _within_limits(options, pairs_needed(noise, half_width))

@@ -113,3 +113,56 @@ def test_loopback_aliases_are_hosts(hvdtune, script):
         "1 1 0 127.0.0.1",
         "2 0 1 127.0.0.2",
     ]
+
+
+def test_each_ranks_output_is_kept_in_a_folder_of_its_own(hvdtune, script, tmp_path):
+    script("init(); print('out', rank()); print('err', rank(), file=sys.stderr)")
+    run = hvdtune("run", "-np", "2", "--output-filename", "kept", "-prefix-timestamp", "train.py")
+    out, _ = run.communicate()
+    assert run.returncode == 0
+    assert sorted(line.partition("[")[2] for line in out.splitlines()) == [
+        "0]<stdout>:out 0",
+        "1]<stdout>:out 1",
+    ]
+    for number in range(2):
+        folder = tmp_path / "kept" / f"rank.{number}"
+        assert (folder / "stdout").read_text() == f"out {number}\n"
+        assert (folder / "stderr").read_text() == f"err {number}\n"
+
+
+def test_a_configuration_file_and_horovods_variables_reach_the_ranks(
+    hvdtune, script, tmp_path, monkeypatch
+):
+    script("import json; init(); print(json.dumps(native().setting()))")
+    (tmp_path / "c.yaml").write_text("params: {fusion_threshold_mb: 2}\n")
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "4")
+    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1")
+    out, err = hvdtune("run", "--config-file", "c.yaml", "train.py").communicate()
+    assert err == ""
+    setting = json.loads(out.partition(">:")[2])
+    assert (setting["fusion_threshold_bytes"], setting["cycle_time_ms"]) == (2 << 20, 4.0)
+
+
+@pytest.mark.parametrize(
+    "variable", ["HOROVOD_FUSION_THRESHOLD=64MB", "HOROVOD_AUTOTUNE=maybe", "HOROVOD_ELASTIC=1"]
+)
+def test_a_variable_that_cannot_be_is_refused_before_a_rank_starts(
+    hvdtune, script, monkeypatch, variable
+):
+    script("print('a rank started')")
+    monkeypatch.setenv(*variable.split("="))
+    run = hvdtune("run", "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, out) == (2, "")
+    assert err.startswith(f"hvdtune: error: {variable}") and err.count("\n") == 1
+
+
+def test_scripts_see_horovods_variables(hvdtune, script):
+    script(
+        "init(); print(*(f'{name}={os.environ[\"HOROVOD_\" + name]}' for name in"
+        " ('RANK', 'SIZE', 'LOCAL_RANK', 'CROSS_SIZE', 'CONTROLLER', 'CPU_OPERATIONS')))"
+    )
+    out, _ = hvdtune("run", "train.py").communicate()
+    assert out.partition(">:")[2].split() == [
+        "RANK=0", "SIZE=1", "LOCAL_RANK=0", "CROSS_SIZE=1", "CONTROLLER=gloo", "CPU_OPERATIONS=gloo"
+    ]  # fmt: skip

@@ -45,6 +45,19 @@ def test_options_of_ours_and_of_the_script(words, ours, command):
     assert split_command(words.split(), _OPTIONS) == (ours.split(), command.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "ours", "command"),
+    [
+        ("-p 2 --range 1 3 train.py -p 2", "-p 2 --range 1 3", "train.py -p 2"),
+        ("train.py --seed 1 --range 1 3", "--seed 1", "train.py --range 1 3"),
+        ("-p2 -v train.py -v", "-p2 -v", "train.py -v"),
+    ],
+)
+def test_some_options_are_ours_before_the_script_only(words, ours, command):
+    options = _OPTIONS | {"-p": 1, "--range": 2, "-v": 0}
+    assert split_command(words.split(), options, _OPTIONS) == (ours.split(), command.split())
+
+
 def test_the_value_of_an_option_is_not_mistaken_for_the_command():
     assert split_command(["--seed", "train.py", "run.py"], _OPTIONS) == (
         ["--seed", "train.py"],

@@ -2,7 +2,14 @@ import os
 
 import pytest
 
-from hvdtune.core.config import Config, launch_defaults, read_setting, worker_environ
+from hvdtune.core.config import (
+    Config,
+    changed_environ,
+    environ_rank_and_size,
+    launch_defaults,
+    read_setting,
+    worker_environ,
+)
 from hvdtune.core.knobs import Knob
 from hvdtune.errors import UsageError
 
@@ -112,7 +119,7 @@ def test_a_key_of_the_wrong_length_is_refused(tmp_path):
 def test_a_rank_listens_on_the_chosen_interface_else_on_loopback(key_fd, environ, address):
     environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ
     assert Config.from_environ(environ, ()).address == address
-    assert launch_defaults(environ).address == address
+    assert launch_defaults(environ=environ).address == address
 
 
 @pytest.mark.parametrize(
@@ -142,9 +149,51 @@ def test_the_rank_is_put_into_the_name_of_the_trace(key_fd):
 
 def test_a_new_ranks_environment_has_no_key_of_an_outer_job():
     outer = {"HVDTUNE_KEY_FD": "7", "HVDTUNE_KEY_FILE": "/k", "PATH": "/bin", "A": "1"}
-    assert worker_environ({"A": "2"}, outer) == {"PATH": "/bin", "A": "2"}
+    new = worker_environ({"A": "2"}, outer)
+    del new["PYTHONPATH"]
+    assert new == {"PATH": "/bin", "A": "2"}
+
+
+@pytest.mark.parametrize("before", ["", "/lib/a", "/lib/a:/lib/b", ":/lib/a"])
+def test_the_folder_of_horovods_names_comes_last_on_a_ranks_path_and_once(before):
+    path = worker_environ({}, {"PYTHONPATH": before})["PYTHONPATH"]
+    kept, _, last = path.rpartition(os.pathsep)
+    assert kept == before
+    assert os.path.isfile(os.path.join(last, "horovod", "__init__.py"))
+    assert worker_environ({}, {"PYTHONPATH": path})["PYTHONPATH"] == path
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, (0, 1)),
+        ({"HOROVOD_RANK": "1", "HOROVOD_SIZE": "4"}, (1, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "3"}, (2, 3)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, 2)),
+    ],
+)
+def test_rank_and_size_are_those_of_the_launcher(environ, wanted):
+    assert environ_rank_and_size(environ) == wanted
+
+
+def test_a_rank_without_a_size_is_refused():
+    with pytest.raises(UsageError, match="of PMI_RANK and PMI_SIZE only one is set"):
+        environ_rank_and_size({"PMI_RANK": "1"})
+
+
+def test_a_changed_environment_is_put_back(monkeypatch):
+    monkeypatch.setenv("HVDTUNE_TEST_A", "before")
+    monkeypatch.delenv("HVDTUNE_TEST_B", raising=False)
+    with (
+        pytest.raises(KeyError),
+        changed_environ({"HVDTUNE_TEST_A": None, "HVDTUNE_TEST_B": "inside"}),
+    ):
+        assert os.environ["HVDTUNE_TEST_B"] == "inside"
+        assert os.environ["HVDTUNE_TEST_A"]
+    assert os.environ["HVDTUNE_TEST_A"] == "before"
+    assert "HVDTUNE_TEST_B" not in os.environ
 
 
 def test_a_launcher_inside_a_rank_takes_its_timeouts_but_not_its_place():
-    defaults = launch_defaults(_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
+    defaults = launch_defaults(environ=_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
     assert (defaults.start_timeout_s, defaults.size) == (77.0, 1)

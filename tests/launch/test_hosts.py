@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
 
 
@@ -72,5 +72,5 @@ def test_this_machine_is_local(name):
 
 @pytest.mark.parametrize("name", ["node17", "10.1.2.3", "127.0.0", "128.0.0.1"])
 def test_other_machines_are_refused_by_name(name):
-    with pytest.raises(LaunchError, match=f"host {name} is not this machine.*later version"):
+    with pytest.raises(UsageError, match=f"host {name} is not this machine.*later version"):
         require_local((Host("localhost", 1), Host(name, 1)))

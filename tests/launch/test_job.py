@@ -132,6 +132,15 @@ def test_a_script_that_never_calls_init_fails_with_one_clear_line(start_job):
     assert report.reason == "rank.py ended without calling hvd.init(), so there was no job"
 
 
+def test_ranks_that_need_not_call_init_have_all_the_time_they_want(start_job):
+    body = "time.sleep(1.5 * int(os.environ['HVDTUNE_RANK']))"
+    options = JobOptions(
+        start_timeout_s=0.2, report_grace_s=0.1, terminate_grace_s=0.1, needs_init=False
+    )
+    report = start_job(body, options=options).wait()
+    assert (report.returncode, report.reason) == (0, "")
+
+
 def test_a_job_that_does_not_form_in_time_ends_with_the_channels_reason(start_job):
     options = JobOptions(start_timeout_s=0.5, report_grace_s=0.2, terminate_grace_s=0.5)
     report = start_job("time.sleep(600)", options=options).wait()
@@ -225,6 +234,7 @@ _TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
             (1, "too late", 0),
         ),
         (replace(_TOO_LATE, codes=(1, 9), order=(1, 0)), (9, "too late", 1)),
+        (replace(_TOO_LATE, codes=(0, 0), needs_init=False), (0, "", 0)),
         (
             replace(_FORMED, codes=(-15, -15), signalled=frozenset({0, 1}), stopped=True),
             (143, "x.py was stopped", 0),

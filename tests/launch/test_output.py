@@ -1,8 +1,10 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtune.launch.output import LineSplitter, file_writer
+from hvdtune.launch.output import LineSplitter, file_writer, stamped
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,12 @@ def test_both_streams_go_to_one_log(tmp_path):
         write("stdout", b"[0]<stdout>:a\n")
         write("stderr", b"[0]<stderr>:b\n")
         assert path.read_bytes() == b"[0]<stdout>:a\n[0]<stderr>:b\n"
+
+
+def test_the_time_stands_before_every_line():
+    written = []
+    stamped(lambda stream, text: written.append((stream, text)))("stderr", b"[0]<stderr>:a\nb\r")
+    [(stream, text)] = written
+    assert stream == "stderr"
+    stamp = rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}"
+    assert re.fullmatch(stamp + rb"\[0\]<stderr>:a\n" + stamp + rb"b\r", text)

@@ -11,7 +11,7 @@ from hvdtune.core.job import Closed
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import Study, TuneResult, follow, tune
-from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.profile import read_profile
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.store import read_study
@@ -34,6 +34,11 @@ class Bed:
     def tune(self, **options: Any) -> TuneResult:
         study = Study(self.cluster.start, KNOBS, DEFAULT, fingerprint={"hvdtune": "0"})
         chosen = TuneOptions(**{"trials": 12, **options})
+        return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
+
+    def tune_one_run(self, trials: int) -> TuneResult:
+        study = Study(self.cluster.start, KNOBS, DEFAULT)
+        chosen = one_run(trials, time_budget_s=86400.0)
         return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
 
     @property
@@ -223,3 +228,41 @@ def test_following_a_job_waits_for_its_end(tmp_path: Path) -> None:
 
     assert follow(job).returncode == 0
     assert not isinstance(job.next_event(0.1), Closed)
+
+
+def test_one_run_is_tuned_without_ending_it(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    result = bed.tune_one_run(20)
+
+    assert (result.verdict.improved, result.verdict.launches) == (True, 1)
+    assert result.job is bed.job
+    assert len(bed.cluster.jobs) == 1
+    assert not bed.job.terminated
+    assert bed.job.proposed[-1] == result.verdict.setting
+
+
+def test_what_one_run_has_found_by_its_end_is_what_there_is(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, steps_per_launch=15_000))
+    result = bed.tune_one_run(100)
+
+    assert result.job is None
+    assert len(bed.cluster.jobs) == 1
+    assert result.verdict.setting == DEFAULT
+    assert "the script ended after" in result.verdict.text
+    assert "but not verified" in result.verdict.text
+    assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
+    assert "is started again" not in bed.messages
+
+
+def test_one_run_that_ends_before_anything_was_measured_is_an_error(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(steps_per_launch=400))
+    with pytest.raises(StudyError, match="the script has ended"):
+        bed.tune_one_run(20)
+    assert len(bed.cluster.jobs) == 1
+
+
+def test_one_run_that_crashes_is_not_started_again(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting != DEFAULT))
+    result = bed.tune_one_run(20)
+    assert (result.job, result.verdict.setting) == (None, DEFAULT)
+    assert len(bed.cluster.jobs) == 1

@@ -1,0 +1,149 @@
+"""What Horovod's own modules, and programs around it, use to look at an installation."""
+
+import functools
+import importlib.util
+import itertools
+import sysconfig
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, ParamSpec, TypeVar
+
+from packaging.version import Version
+
+from hvdtune import __version__
+from hvdtune.core import built
+from hvdtune.core.collectives import ReduceOp, handle_average_backwards_compatibility
+from hvdtune.core.config import changed_environ
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Horovod's names of the frameworks, and what is imported for those that hvdtune binds.
+_BOUND: Final = {"torch": "torch"}
+
+
+def env(**variables: str | None) -> AbstractContextManager[None]:
+    """Inside, the process's environment has these variables, without those that are None."""
+    return changed_environ(variables)
+
+
+def _cache(function: Callable[P, T]) -> Callable[P, T]:
+    # functools.cache takes f(a=1, b=2) and f(b=2, a=1) for different calls.
+    results: dict[Hashable, T] = {}
+
+    @functools.wraps(function)
+    def cached(*args: P.args, **kwargs: P.kwargs) -> T:
+        key = args, frozenset(kwargs.items())
+        if key not in results:
+            results[key] = function(*args, **kwargs)
+        return results[key]
+
+    return cached
+
+
+@_cache
+def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether `horovod.<ext_base_name>` can be imported."""
+    module = _BOUND.get(ext_base_name)
+    core = importlib.util.find_spec("hvdtune.core._native")
+    return module is not None and core is not None and importlib.util.find_spec(module) is not None
+
+
+def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
+    """Raises ImportError when `ext_name`, `horovod.torch` say, cannot be imported.
+
+    The other arguments say how Horovod would be built with it.
+    """
+    if not extension_available(ext_name.rpartition(".")[2]):
+        raise ImportError(f"{ext_name} is not available in this hvdtune ({__version__})")
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """Whether a job can be started by mpirun."""
+    return built.mpi_built()
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """Whether a job needs nothing but hvdtune."""
+    return built.gloo_built()
+
+
+def nccl_built(verbose: bool = False) -> bool:
+    """Whether NCCL carries out collectives."""
+    return bool(built.nccl_built())
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """Whether DDL carries out collectives."""
+    return built.ddl_built()
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """Whether oneCCL carries out collectives."""
+    return built.ccl_built()
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Whether the core knows CUDA."""
+    return built.cuda_built()
+
+
+def rocm_built(verbose: bool = False) -> bool:
+    """Whether the core knows ROCm."""
+    return built.rocm_built()
+
+
+def get_ext_suffix() -> str:
+    """How the file name of an extension module ends."""
+    return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
+
+
+def get_average_backwards_compatibility_fun(
+    reduce_ops: object,
+) -> Callable[[ReduceOp | int | None, bool | None], ReduceOp]:
+    """A function of (op, average) that gives the op, `average` being what came before it.
+
+    `reduce_ops` has Horovod's constants, which are the same numbers for every framework. The
+    function raises ValueError when both are given.
+    """
+    return handle_average_backwards_compatibility
+
+
+def num_rank_is_power_2(num_rank: int) -> bool:
+    """Whether it is 1, 2, 4, ..."""
+    return num_rank > 0 and num_rank & (num_rank - 1) == 0
+
+
+def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741
+    """Cuts a list into n pieces in order; those that are longer by one come first."""
+    length, longer = divmod(len(l), n)
+    starts = [index * length + min(index, longer) for index in range(n + 1)]
+    return [l[start:end] for start, end in itertools.pairwise(starts)]
+
+
+def is_iterable(x: object) -> bool:
+    """Whether `for` can go over it."""
+    try:
+        iter(x)  # type: ignore[call-overload]
+    except TypeError:
+        return False
+    return True
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether version `ver` is `target` or later.
+
+    Raises ValueError when one of them is no text, or `target` not of the form major.minor.patch.
+    """
+    if not isinstance(ver, str) or not isinstance(target, str):
+        raise ValueError(f"versions are text such as '1.13.0', not {ver!r} and {target!r}")
+    if target.count(".") != 2:
+        raise ValueError(f"the version to compare with is major.minor.patch, not '{target}'")
+    return Version(ver) >= Version(target)
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Whether a framework still is the version that Horovod was compiled for.
+
+    hvdtune is compiled for none: its core takes addresses, so no version can be the wrong one.
+    """

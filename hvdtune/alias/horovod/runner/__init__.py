@@ -1,0 +1,3 @@
+from hvdtune.launch.function import run
+
+__all__ = ["run"]

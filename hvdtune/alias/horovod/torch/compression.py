@@ -1,0 +1,1 @@
+from hvdtune.torch.compression import *

@@ -1,0 +1,3 @@
+from hvdtune.torch.elastic import ElasticSampler
+
+__all__ = ["ElasticSampler"]

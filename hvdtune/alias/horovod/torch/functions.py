@@ -1,0 +1,3 @@
+"""Parameters, optimizer states and objects on all ranks."""
+
+from hvdtune.torch import *

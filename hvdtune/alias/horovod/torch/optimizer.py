@@ -1,0 +1,3 @@
+from hvdtune.torch import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]

@@ -1,0 +1,3 @@
+from hvdtune.torch import SyncBatchNorm
+
+__all__ = ["SyncBatchNorm"]

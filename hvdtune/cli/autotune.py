@@ -1,0 +1,118 @@
+"""`hvdtune run --autotune`: a study that goes along with one run of the script."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
+from hvdtune.cli.messages import complain, tell, warn
+from hvdtune.cli.options import RunOptions
+from hvdtune.cli.output import output_writers
+from hvdtune.cli.trace import write_traces
+from hvdtune.cli.tune import Launches, fingerprint
+from hvdtune.core.config import read_setting
+from hvdtune.core.knobs import Setting, default_setting, load_knobs
+from hvdtune.errors import StudyError, UsageError
+from hvdtune.launch.interrupt import Stopped, stop_signals
+from hvdtune.launch.run import ExitReport, JobOptions, JobPlan
+from hvdtune.tuner.controller import Study
+from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.options import TuneOptions, one_run
+from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.space import make_space
+from hvdtune.tuner.store import read_study
+from hvdtune.tuner.trial_table import write_table
+
+# Horovod's default.
+_TRIALS: Final = 20
+# Training goes on meanwhile, so that only the number of trials is a limit unless one is asked for.
+_TIME_BUDGET_S: Final = 86400.0
+
+
+def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: Setting) -> int:
+    """Runs the script once, tuning it; returns its exit code. Its output is not touched."""
+    named = {**read_setting(), **setting}
+    tune_options = one_run(
+        options.autotune_bayes_opt_max_samples or _TRIALS,
+        time_budget_s=options.time_budget or _TIME_BUDGET_S,
+        seed=options.seed,
+        tunable=tuple(options.knobs.split(",")) if options.knobs else None,
+        # As with Horovod, who names a knob's value has fixed it.
+        fixed=tuple(named),
+    )
+    default = default_setting() | named
+    hosts = tuple(slot.host for slot in plan.slots)
+    make_space(load_knobs(), default, len({*hosts}), tune_options.tunable, tune_options.fixed)
+    path = options.output_dir or fresh_path(plan.title)
+    with ExitStack() as stack:
+        stack.enter_context(stop_signals())
+        writers = output_writers(options, len(plan.slots), stack)
+        identity = RunIdentity(tuple(options.command), hosts, {"default": dict(default)})
+        folder = stack.enter_context(RunFolder(path, identity))
+        log = _Log(options.autotune_log_file, folder.path)
+        tell(f"autotune: run folder {folder.path}")
+        record = options.timeline_filename is not None or options.output_dir is not None
+        launches = Launches(plan, default, job_options, folder, writers, record=record)
+        stack.enter_context(launches)
+        study = Study(launches.start, load_knobs(), default, len({*hosts}), fingerprint(plan))
+        try:
+            report = _run(launches, study, folder.path, tune_options, log)
+            code, reason = report.returncode, report.reason
+        except Stopped as stop:
+            launches.close()
+            code, reason = stop.exit_code, str(stop)
+        log.write()
+        if reason:
+            complain(reason)
+        if launches.job is not None and launches.job.write_error:
+            warn(launches.job.write_error)
+        if record:
+            target = options.timeline_filename or folder.trace
+            for trace in write_traces(folder.ranks(launches.number), target):
+                tell(f"trace: {trace}")
+    return code
+
+
+def _run(
+    launches: Launches, study: Study, folder: Path, options: TuneOptions, log: _Log
+) -> ExitReport:
+    try:
+        result = run_study(study, folder, options, log.show)
+        tell(f"autotune: {result.verdict.text}")
+    except StudyError as error:
+        if launches.job is None:
+            raise
+        warn(f"autotune: nothing was tuned: {error}")
+    assert launches.job is not None
+    return launches.job.wait()
+
+
+class _Log:
+    """Says what phase the study is in, and keeps the table of --autotune-log-file up to date."""
+
+    def __init__(self, path: Path | None, folder: Path) -> None:
+        self._path, self._folder = path, folder
+        self._phase, self._trial = "", 0
+        if path is not None:
+            try:
+                path.touch()
+            except OSError as error:
+                raise UsageError(f"--autotune-log-file {path}: {error.strerror}") from None
+
+    def show(self, progress: Progress) -> None:
+        if progress.message and progress.phase not in ("start", "done"):
+            tell(f"autotune: {progress.phase}: {progress.message}")
+        if progress.trial != self._trial:
+            self._trial = progress.trial
+            self.write()
+
+    def write(self) -> None:
+        if self._path is None:
+            return
+        try:
+            write_table(read_study(self._folder).trials, self._path)
+        except (OSError, StudyError) as error:
+            warn(f"autotune: the log was not written: {error}")
+            self._path = None

@@ -1,0 +1,109 @@
+"""`--config-file`: Horovod's YAML file of options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+from hvdtune.errors import UsageError
+
+# Key, and the name of the option's field.
+KEYS: Final = MappingProxyType(
+    {
+        "controller": "controller",
+        "params.fusion_threshold_mb": "fusion_threshold_mb",
+        "params.cycle_time_ms": "cycle_time_ms",
+        "params.cache_capacity": "cache_capacity",
+        "params.hierarchical_allreduce": "hierarchical_allreduce",
+        "params.hierarchical_allgather": "hierarchical_allgather",
+        "params.torus_allreduce": "torus_allreduce",
+        "autotune.enabled": "autotune",
+        "autotune.log_file": "autotune_log_file",
+        "autotune.warmup_samples": "autotune_warmup_samples",
+        "autotune.steps_per_sample": "autotune_steps_per_sample",
+        "autotune.bayes_opt_max_samples": "autotune_bayes_opt_max_samples",
+        "autotune.gaussian_process_noise": "autotune_gaussian_process_noise",
+        "timeline.filename": "timeline_filename",
+        "timeline.mark_cycles": "timeline_mark_cycles",
+        "stall_check.enabled": "stall_check",
+        "stall_check.warning_time_seconds": "stall_check_warning_time_seconds",
+        "stall_check.shutdown_time_seconds": "stall_check_shutdown_time_seconds",
+        "library_options.mpi_threads_disable": "mpi_threads_disable",
+        "library_options.num_nccl_streams": "num_nccl_streams",
+        "library_options.thread_affinity": "thread_affinity",
+        "library_options.gloo_timeout_seconds": "gloo_timeout_seconds",
+        "logging.level": "log_level",
+        "logging.with_timestamp": "log_timestamp",
+    }
+)
+_SECTIONS: Final = frozenset(key.partition(".")[0] for key in KEYS if "." in key)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One entry; `where` is the file and line."""
+
+    key: str
+    value: Any
+    where: str
+
+
+def read_config_file(path: Path) -> dict[str, Leaf]:
+    """What the file says, by the name of the option's field; keys without a value are left out.
+
+    Raises UsageError naming file, line and key of the first fault.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        leaves = [] if root is None else list(_leaves(root, path))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not text") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    found: dict[str, Leaf] = {}
+    for leaf in leaves:
+        if KEYS[leaf.key] in found:
+            raise UsageError(f"{leaf.where}: {leaf.key} is there twice")
+        found[KEYS[leaf.key]] = leaf
+    return {name: leaf for name, leaf in found.items() if leaf.value is not None}
+
+
+def _leaves(root: yaml.Node, path: Path) -> Iterator[Leaf]:
+    for where, name, node in _entries(root, path, "the file"):
+        if name in KEYS:
+            yield _leaf(name, node, where)
+        elif name in _SECTIONS:
+            if _scalar(node) is None:
+                continue  # `params:` with nothing below
+            for inner_where, inner, value in _entries(node, path, name):
+                if f"{name}.{inner}" not in KEYS:
+                    raise UsageError(f"{inner_where}: unknown key {name}.{inner}")
+                yield _leaf(f"{name}.{inner}", value, inner_where)
+        else:
+            raise UsageError(f"{where}: unknown key {name}")
+
+
+def _entries(node: yaml.Node, path: Path, name: str) -> Iterator[tuple[str, str, yaml.Node]]:
+    if not isinstance(node, yaml.MappingNode):
+        raise UsageError(f"{path}:{node.start_mark.line + 1}: {name} is no mapping of keys")
+    for key, value in node.value:
+        yield f"{path}:{key.start_mark.line + 1}", str(key.value), value
+
+
+def _leaf(key: str, node: yaml.Node, where: str) -> Leaf:
+    if not isinstance(node, yaml.ScalarNode):
+        raise UsageError(f"{where}: {key} is no single value")
+    value = _scalar(node)
+    return Leaf(key, value, where)
+
+
+def _scalar(node: yaml.Node) -> Any:
+    return yaml.SafeLoader("").construct_object(node)

@@ -1,0 +1,291 @@
+"""horovodrun's options beyond hvdtune's own: one row each, with what becomes of it here.
+
+They stand before the script only: behind it `-p`, `-v` and the like are the script's.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+import hvdtune
+from hvdtune.core.horovod_variables import log_level
+
+# In a parser's context: what the configuration file says.
+CONFIG_FILE: Final = "hvdtune.config_file"
+
+_PANEL: Final = "horovodrun"
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The value goes to the ranks as this variable."""
+
+    variable: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Accepted; `why` there is nothing to do. `said`: the user is told, silence would mislead."""
+
+    why: str
+    said: bool = False
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What the option asks for, as the beginning of a sentence, comes later or never."""
+
+    what: str
+
+    def sentence(self, option: str) -> str:
+        return f"{option}: {self.what}; this is hvdtune {hvdtune.__version__}"
+
+
+_ELASTIC: Final = Refused("elastic training comes in a later version")
+_LOCAL: Final = Idle("every host is this machine; with `--mpi`, mpirun's ssh is told")
+_NO_TIMES: Final = Idle("hvdtune's messages carry no time")
+_SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
+
+
+def _log_level(text: str) -> str:
+    try:
+        return log_level(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"'{text}' {error}") from None
+
+
+def _show_version(wanted: bool | None) -> None:
+    if wanted:
+        print(f"hvdtune {hvdtune.__version__}")
+        raise typer.Exit
+
+
+def _show_build(wanted: bool | None) -> None:
+    if wanted:
+        from hvdtune.cli.check_build import render
+
+        print(render())
+        raise typer.Exit
+
+
+def _read_file(ctx: typer.Context, path: Path | None) -> Path | None:
+    if path is not None:
+        from hvdtune.cli.config_file import read_config_file
+
+        leaves = read_config_file(path)
+        ctx.meta[CONFIG_FILE] = leaves
+        ctx.default_map = {name: str(leaf.value) for name, leaf in leaves.items()}
+    return path
+
+
+def _row(*spellings: str, hidden: bool = False, **more: Any) -> Any:
+    return typer.Option(*spellings, rich_help_panel=_PANEL, hidden=hidden, **more)
+
+
+def _silent(*spellings: str, **more: Any) -> Any:
+    # Left out of the help, which is long enough without those that do nothing here.
+    return _row(*spellings, hidden=True, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HorovodOptions:
+    """What `hvdtune run` takes for horovodrun's sake."""
+
+    version: Annotated[
+        bool | None,
+        _row(
+            "--version",
+            "-v",
+            is_eager=True,
+            callback=_show_version,
+            help="Print the version.",
+        ),
+    ] = None
+    check_build: Annotated[
+        bool | None,
+        _row(
+            "--check-build",
+            "-cb",
+            is_eager=True,
+            callback=_show_build,
+            help="Show frameworks, controllers and operations.",
+        ),
+    ] = None
+    config_file: Annotated[
+        Path | None,
+        _row(
+            "--config-file",
+            is_eager=True,
+            callback=_read_file,
+            help="Horovod's YAML file of options; the command line comes first.",
+        ),
+    ] = None
+    disable_cache: Annotated[
+        bool, _silent("--disable-cache"), Idle("no check of a host is remembered")
+    ] = False
+    network_interfaces: Annotated[
+        str | None,
+        _row(
+            "--network-interfaces",
+            "--network-interface",
+            metavar="A,B",
+            help="Interface to listen on, the first of a list. [default: loopback]",
+        ),
+    ] = None
+    output_filename: Annotated[
+        Path | None,
+        _row(
+            "--output-filename",
+            metavar="DIR",
+            help="What each rank writes, also in DIR/rank.N/stdout and stderr.",
+        ),
+    ] = None
+    prefix_output_with_timestamp: Annotated[
+        bool,
+        _row(
+            "--prefix-output-with-timestamp",
+            "-prefix-timestamp",
+            help="Put the time before every line of the ranks.",
+        ),
+    ] = False
+
+    ssh_port: Annotated[int | None, _silent("--ssh-port", "-p"), _LOCAL] = None
+    ssh_identity_file: Annotated[str | None, _silent("--ssh-identity-file", "-i"), _LOCAL] = None
+
+    hierarchical_allgather: Annotated[
+        bool | None,
+        _row(
+            "--hierarchical-allgather/--no-hierarchical-allgather",
+            help="Gather across hosts once for each host.",
+        ),
+    ] = None
+    torus_allreduce: Annotated[
+        bool | None,
+        _row(
+            "--torus-allreduce/--no-torus-allreduce",
+            help="Reduce along a host's ranks, then along their peers on other hosts.",
+        ),
+    ] = None
+
+    autotune: Annotated[
+        bool | None,
+        _row("--autotune/--no-autotune", help="Tune while the script runs, once, to its end."),
+    ] = None
+    autotune_log_file: Annotated[
+        Path | None, _row("--autotune-log-file", help="Table of the trials, as CSV.")
+    ] = None
+    autotune_warmup_samples: Annotated[
+        int | None, _silent("--autotune-warmup-samples", min=0), _SIZED
+    ] = None
+    autotune_steps_per_sample: Annotated[
+        int | None, _silent("--autotune-steps-per-sample", min=1), _SIZED
+    ] = None
+    autotune_bayes_opt_max_samples: Annotated[
+        int | None,
+        _row("--autotune-bayes-opt-max-samples", min=1, help="Settings to try. [default: 20]"),
+    ] = None
+    autotune_gaussian_process_noise: Annotated[
+        float | None, _silent("--autotune-gaussian-process-noise", min=0, max=1), _SIZED
+    ] = None
+
+    min_num_proc: Annotated[int | None, _silent("--min-np", "--min-num-proc"), _ELASTIC] = None
+    max_num_proc: Annotated[int | None, _silent("--max-np", "--max-num-proc"), _ELASTIC] = None
+    slots_per_host: Annotated[int | None, _silent("--slots-per-host"), _ELASTIC] = None
+    elastic_timeout: Annotated[int | None, _silent("--elastic-timeout"), _ELASTIC] = None
+    reset_limit: Annotated[int | None, _silent("--reset-limit"), _ELASTIC] = None
+    blacklist_cooldown_range: Annotated[
+        tuple[int, int] | None, _silent("--blacklist-cooldown-range"), _ELASTIC
+    ] = None
+    host_discovery_script: Annotated[str | None, _silent("--host-discovery-script"), _ELASTIC] = (
+        None
+    )
+
+    timeline_mark_cycles: Annotated[
+        bool | None,
+        _silent("--timeline-mark-cycles/--no-timeline-mark-cycles"),
+        Idle("the timeline always shows the cycles"),
+    ] = None
+
+    stall_check: Annotated[
+        bool | None,
+        _row("--stall-check/--no-stall-check", help="Explain operations that wait."),
+    ] = None
+    stall_check_warning_time_seconds: Annotated[
+        float | None,
+        _row(
+            "--stall-check-warning-time-seconds",
+            min=0,
+            help="Waiting time until it is explained; 0: never. [default: 5]",
+        ),
+        Sets("HVDTUNE_HANG_WARNING_S"),
+    ] = None
+    stall_check_shutdown_time_seconds: Annotated[
+        float | None,
+        _row(
+            "--stall-check-shutdown-time-seconds",
+            min=0,
+            help="Waiting time until the job is given up; 0: never. [default: 600]",
+        ),
+        Sets("HVDTUNE_HANG_ABORT_S"),
+    ] = None
+
+    mpi_threads_disable: Annotated[
+        bool | None,
+        _silent("--mpi-threads-disable/--no-mpi-threads-disable"),
+        Sets("HOROVOD_MPI_THREADS_DISABLE"),
+    ] = None
+    mpi_args: Annotated[
+        str | None, _row("--mpi-args", help="More words for mpirun, with --mpi.")
+    ] = None
+    tcp: Annotated[bool, _row("--tcp", help="MPI uses TCP only, with --mpi.")] = False
+    binding_args: Annotated[
+        str | None,
+        _row("--binding-args", help="How mpirun binds ranks. [default: --bind-to none]"),
+    ] = None
+    num_nccl_streams: Annotated[
+        int | None,
+        _silent("--num-nccl-streams", min=1),
+        Idle("no collective of hvdtune uses NCCL", said=True),
+    ] = None
+    thread_affinity: Annotated[
+        str | None,
+        _row(
+            "--thread-affinity",
+            metavar="CORE,...",
+            help="A core for the core's threads of each rank of a host.",
+        ),
+        Sets("HVDTUNE_THREAD_AFFINITY"),
+    ] = None
+    gloo_timeout_seconds: Annotated[
+        float | None,
+        _row("--gloo-timeout-seconds", min=1, help="As --start-timeout, which comes first."),
+        Sets("HVDTUNE_START_TIMEOUT_S"),
+    ] = None
+
+    log_level: Annotated[
+        str | None,
+        _row(
+            "--log-level",
+            parser=_log_level,
+            metavar="LEVEL",
+            help="trace, debug, info, warning, error or fatal. [default: warning]",
+        ),
+        Sets("HVDTUNE_LOG_LEVEL"),
+    ] = None
+    log_timestamp: Annotated[
+        bool | None, _silent("--log-with-timestamp/--log-without-timestamp"), _NO_TIMES
+    ] = None
+    log_hide_timestamp: Annotated[
+        bool | None, _silent("--log-hide-timestamp/--no-log-hide-timestamp"), _NO_TIMES
+    ] = None
+
+    controller: Annotated[Literal["gloo", "mpi"] | None, _silent("--controller")] = (
+        None  # of the configuration file: the three below come first
+    )
+    gloo: Annotated[bool, _row("--gloo", help="hvdtune starts the ranks itself. [default]")] = False
+    mpi: Annotated[bool, _row("--mpi", help="mpirun starts the ranks.")] = False
+    jsrun: Annotated[
+        bool, _silent("--jsrun"), Refused("jobs are not started by LSF's jsrun; use --mpi there")
+    ] = False

@@ -1,0 +1,207 @@
+"""From options, configuration file and environment to what is to be run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+from hvdtune.cli.horovod_options import HorovodOptions, Idle, Refused, Sets
+from hvdtune.cli.options import RunOptions
+from hvdtune.core.config import Config, launch_defaults, launcher_values
+from hvdtune.core.knobs import Value, parse_assignments, validate
+from hvdtune.errors import UsageError
+from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
+from hvdtune.launch.plan import Slot, build_command, plan_slots
+from hvdtune.launch.run import JobOptions, JobPlan
+
+_MIB: Final = 1 << 20
+# What Horovod's variables ask of the launcher, as options.
+OF_THE_LAUNCHER: Final = MappingProxyType(
+    {
+        "HOROVOD_AUTOTUNE": "autotune",
+        "HOROVOD_AUTOTUNE_LOG": "autotune_log_file",
+        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "autotune_warmup_samples",
+        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "autotune_steps_per_sample",
+        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "autotune_bayes_opt_max_samples",
+        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "autotune_gaussian_process_noise",
+        "HOROVOD_TIMELINE": "timeline_filename",
+    }
+)
+_OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
+_OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
+
+Effect = Sets | Idle | Refused | None
+
+
+@cache
+def horovod_rows() -> Mapping[str, tuple[str, Effect]]:
+    """First spelling and effect of horovodrun's further options, by field."""
+    rows: dict[str, tuple[str, Effect]] = {}
+    for name, hint in get_type_hints(HorovodOptions, include_extras=True).items():
+        _, option, *effects = get_args(hint)
+        rows[name] = option.default.partition("/")[0], effects[0] if effects else None
+    return rows
+
+
+def settle(options: RunOptions) -> RunOptions:
+    """With what Horovod's variables ask of the launcher where no option says it.
+
+    Raises UsageError for what cannot be, options that contradict each other included.
+    """
+    variables = launcher_values()
+    named: dict[str, Any] = {OF_THE_LAUNCHER[name]: value for name, value in variables.items()}
+    unsaid = {name: value for name, value in named.items() if getattr(options, name) is None}
+    for name in ("timeline_filename", "autotune_log_file"):
+        if name in unsaid:
+            unsaid[name] = Path(unsaid[name])
+    options = replace(options, **unsaid)
+    for option, effect, _ in _given(options):
+        if isinstance(effect, Refused):
+            raise UsageError(effect.sentence(option))
+    if options.gloo and options.mpi:
+        raise UsageError("give --gloo or --mpi, not both")
+    if options.autotune and options.trials is not None:
+        raise UsageError("give --autotune, which tunes one run, or --trials, not both")
+    if options.trials is None and not options.autotune:
+        for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
+            if value is not None:
+                raise UsageError(f"{name} needs --trials or --autotune")
+    return options
+
+
+def remarks(options: RunOptions) -> Iterator[str]:
+    """What the user should know of options that do nothing here."""
+    by_mpi = controller(options, launch_defaults()) == "mpi"
+    for option, effect, name in _given(options):
+        tunes = name.startswith("autotune_")
+        if isinstance(effect, Idle) and effect.said and (options.autotune or not tunes):
+            yield f"{option} has nothing to do: {effect.why}"
+        elif name in _OF_MPI and not by_mpi:
+            yield f"{option} has nothing to do without --mpi"
+        elif name in _OF_AUTOTUNE and not options.autotune:
+            yield f"{option} has nothing to do without --autotune"
+    if options.network_interfaces and "," in options.network_interfaces:
+        yield f"of the network interfaces the first is used: {_interface(options)}"
+
+
+def _given(options: RunOptions) -> Iterator[tuple[str, Effect, str]]:
+    for name, (spelling, effect) in horovod_rows().items():
+        if getattr(options, name) is not None and getattr(options, name) is not False:
+            yield spelling, effect, name
+
+
+def controller(options: RunOptions, config: Config) -> Literal["hvdtune", "mpi"]:
+    """Who starts the ranks: flags first, then the configuration file, then the environment."""
+    if options.mpi or options.gloo:
+        return "mpi" if options.mpi else "hvdtune"
+    if options.controller is not None:
+        return "mpi" if options.controller == "mpi" else "hvdtune"
+    return "mpi" if config.controller == "mpi" else "hvdtune"
+
+
+def plan_job(options: RunOptions) -> JobPlan:
+    """The command and the places of its ranks. Raises UsageError."""
+    hosts = chosen_hosts(options)
+    require_local(hosts)
+    return JobPlan(build_command(options.command), place_ranks(options, hosts), options.command[0])
+
+
+def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...]:
+    """The slots of the job's ranks on these hosts. Raises UsageError."""
+    return plan_slots(hosts, options.num_proc or sum(host.slots for host in hosts))
+
+
+def chosen_hosts(options: RunOptions) -> tuple[Host, ...]:
+    """Of -H or --hostfile, else this machine with room for all."""
+    if options.hosts is not None and options.hostfile is not None:
+        raise UsageError("give -H or --hostfile, not both")
+    if options.hostfile is not None:
+        return read_hostfile(options.hostfile)
+    if options.hosts is not None:
+        return parse_hosts(options.hosts)
+    return (Host("localhost", options.num_proc or 1),)
+
+
+def chosen_setting(options: RunOptions) -> dict[str, Value]:
+    """The knobs named by --profile, then by their own options, then by --fix."""
+    setting: dict[str, Value] = {}
+    if options.profile is not None:
+        from hvdtune.tuner.profile import read_profile
+
+        setting |= read_profile(options.profile).setting
+    threshold = options.fusion_threshold_mb
+    named: dict[str, Value | None] = {
+        "fusion_threshold_bytes": None if threshold is None else _whole(threshold * _MIB),
+        "cycle_time_ms": options.cycle_time_ms,
+        "cache_capacity": options.cache_capacity,
+        "hierarchical_allreduce": options.hierarchical_allreduce,
+        "hierarchical_allgather": options.hierarchical_allgather,
+        "torus_allreduce": options.torus_allreduce,
+    }
+    setting |= {name: value for name, value in named.items() if value is not None}
+    if options.fix:
+        setting |= parse_assignments(options.fix)
+    return validate(setting) if setting else setting
+
+
+def _whole(value: float) -> float:
+    return round(value) if math.isfinite(value) else value  # which validate() refuses
+
+
+def rank_variables(options: RunOptions) -> dict[str, str]:
+    """What the options, not the environment, tell the ranks beside their knobs."""
+    variables: dict[str, str] = {}
+    for name, (_, effect) in horovod_rows().items():
+        value = getattr(options, name)
+        if isinstance(effect, Sets) and value is not None:
+            variables[effect.variable] = _text(value)
+    for variable, value in (
+        ("HVDTUNE_START_TIMEOUT_S", options.start_timeout),
+        ("HVDTUNE_HEARTBEAT_TIMEOUT_S", options.heartbeat_timeout),
+        ("HVDTUNE_TRANSPORT", options.transport),
+        ("HVDTUNE_INTERFACE", _interface(options)),
+    ):
+        if value is not None:
+            variables[variable] = _text(value)
+    if options.stall_check is not None:
+        variables["HOROVOD_STALL_CHECK_DISABLE"] = _text(not options.stall_check)
+    if options.stall_check is False:
+        variables["HVDTUNE_HANG_WARNING_S"] = "0"
+    return variables
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _interface(options: RunOptions) -> str | None:
+    names = options.network_interfaces
+    return None if names is None else names.split(",")[0].strip()
+
+
+def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
+    """Command line first, then the environment, then the defaults.
+
+    Raises UsageError for every value that the ranks would refuse.
+    """
+    variables = rank_variables(options)
+    local_size = max(slot.local_size for slot in slots)
+    config = launch_defaults(variables=variables | {"HVDTUNE_LOCAL_SIZE": str(local_size)})
+    if controller(options, config) == "hvdtune":
+        if config.cpu_operations == "mpi":
+            raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
+        if config.controller == "mpi":
+            variables["HVDTUNE_CONTROLLER"] = "hvdtune"
+    return JobOptions(
+        start_timeout_s=config.start_timeout_s,
+        heartbeat_timeout_s=config.heartbeat_timeout_s,
+        transport=config.transport,
+        address=config.address or JobOptions.address,
+        timeline_max_mb=options.timeline_max_mb or 0.0,
+        environ=variables,
+    )

@@ -1,0 +1,38 @@
+"""Where the core's threads may run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from hvdtune.errors import UsageError
+
+
+@contextlib.contextmanager
+def threads_on(core: int) -> Iterator[None]:
+    """Binds the native threads that are started inside to `core`; -1 binds none.
+
+    Bound after their start, so that the core still sees every processor that the process has.
+
+    Raises UsageError when the process may not run there.
+    """
+    if core < 0:
+        yield
+        return
+    usable = os.sched_getaffinity(0)
+    if core not in usable:
+        names = ", ".join(map(str, sorted(usable)))
+        raise UsageError(f"thread affinity: core {core} is none of this process's: {names}")
+    before = _native_threads()
+    yield
+    for thread in _native_threads() - before:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.sched_setaffinity(thread, {core})
+
+
+def _native_threads() -> set[int]:
+    known = {thread.native_id for thread in threading.enumerate()}
+    return {int(path.name) for path in Path("/proc/self/task").iterdir()} - known

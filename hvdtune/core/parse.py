@@ -1,0 +1,99 @@
+"""Values from the texts of variables. Each raises ValueError with the end of a sentence."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Sequence
+
+# Horovod reads every word but a positive number as false, "true" included.
+SWITCHES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("is not a whole number") from None
+
+
+def number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError("is not a number")
+    return value
+
+
+def whole(text: str) -> int:
+    value = integer(text)
+    if value < 0:
+        raise ValueError("is negative")
+    return value
+
+
+def count(text: str) -> int:
+    value = whole(text)
+    if value == 0:
+        raise ValueError("is less than 1")
+    return value
+
+
+def amount(text: str) -> float:
+    value = number(text)
+    if value < 0:
+        raise ValueError("is negative")
+    return value
+
+
+def positive(text: str) -> float:
+    value = amount(text)
+    if value == 0:
+        raise ValueError("is not a time")
+    return value
+
+
+def share(text: str) -> float:
+    value = amount(text)
+    if value > 1:
+        raise ValueError("is more than 1")
+    return value
+
+
+def switch(text: str) -> bool:
+    if text.lower() not in SWITCHES:
+        raise ValueError("is neither 0 nor 1 (nor true, false, yes, no, on or off)")
+    return SWITCHES[text.lower()]
+
+
+def one_of(choices: Sequence[str], text: str) -> str:
+    if text.lower() not in choices:
+        raise ValueError(f"is none of {', '.join(choices)}")
+    return text.lower()
+
+
+def wholes(text: str) -> tuple[int, ...]:
+    """As in `0,2,4`."""
+    return tuple(whole(part.strip()) for part in text.split(","))
+
+
+def endpoint(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError("is not ADDRESS:PORT")
+    return host, int(port)
+
+
+def address(text: str) -> str:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        raise ValueError("is not a numeric IP address") from None
+    if found.is_unspecified:
+        raise ValueError("is every interface: name one")
+    return str(found)

@@ -1,0 +1,126 @@
+"""The names that Horovod's users import, as ranks of a job see them."""
+
+import json
+
+import pytest
+
+import hvdtune
+
+_LOOK = """
+import json, os
+import horovod
+import horovod.torch as hvd
+import hvdtune.torch
+from horovod import run
+from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.runner import run as runner_run
+from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.torch.compression import Compression
+from horovod.torch.compression import FP16Compressor, NoneCompressor
+from horovod.torch.functions import allgather_object, broadcast_object
+from horovod.torch.mpi_ops import allreduce, handle_average_backwards_compatibility
+from horovod.torch.optimizer import DistributedOptimizer
+import torch
+
+hvd.init()
+pair = hvd.add_process_set([0])
+handle = hvd.mpi_ops.allreduce_async(torch.ones(2), op=hvd.Sum)
+modules = {"elastic", "mpi_ops", "compression", "functions", "optimizer", "sync_batch_norm"}
+seen = {
+    "place": get_env_rank_and_size() == (hvd.rank(), hvd.size()),
+    "version": horovod.__version__,
+    "strangers": [
+        name
+        for name in set(hvdtune.torch.__all__) - modules
+        if getattr(hvd, name) is not getattr(hvdtune.torch, name)
+    ],
+    "same": run is runner_run and allreduce is hvd.allreduce
+    and ProcessSet is hvd.ProcessSet and global_process_set is hvd.global_process_set
+    and HorovodInternalError is hvd.HorovodInternalError
+    and DistributedOptimizer is hvd.DistributedOptimizer
+    and broadcast_object is hvd.broadcast_object
+    and allgather_object is hvd.allgather_object
+    and Compression.none is NoneCompressor and Compression is hvd.Compression,
+    "sum": hvd.mpi_ops.synchronize(handle).tolist(),
+    "process_sets": hvd.mpi_ops._basics._get_process_set_ids_and_ranks(),
+    "homogeneous": hvd.mpi_ops.is_homogeneous(),
+    "every_basic": [
+        name
+        for name in set(hvd.__dict__) & set(dir(hvd.mpi_ops._basics))
+        if not name.startswith("_")
+        and getattr(hvd, name) is not getattr(hvd.mpi_ops._basics, name)
+    ],
+    "basics": [hvd.mpi_ops._basics.rank(), hvd.mpi_ops._basics.size()] == [hvd.rank(), 2],
+    "average": handle_average_backwards_compatibility(None, None) == hvd.Average,
+    "elastic": hvd.elastic is horovod.torch.elastic and hvd.elastic.state.TorchState
+    is hvd.elastic.TorchState and hvd.elastic.sampler.ElasticSampler.__name__,
+    "values": [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product],
+}
+print(json.dumps(seen))
+"""
+
+
+def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
+    lines = python(_LOOK, under=("run", "-np", "2")).splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert json.loads(line.partition(">:")[2]) == {
+            "place": True,
+            "version": "0.28.1",
+            "strangers": [],
+            "same": True,
+            "sum": [2.0, 2.0],
+            "process_sets": {"0": [0, 1], "1": [0]},
+            "homogeneous": True,
+            "basics": True,
+            "every_basic": [],
+            "average": True,
+            "elastic": "ElasticSampler",
+            "values": [0, 1, 2, 3, 4, 5],
+        }
+
+
+@pytest.mark.parametrize(
+    "module", ["tensorflow", "tensorflow.keras", "keras", "mxnet", "spark", "ray"]
+)
+def test_a_part_that_comes_later_is_an_import_error_that_names_this_version(python, module):
+    body = f"""
+import hvdtune.alias
+try:
+    import horovod.{module}
+except ImportError as error:
+    print(error)
+"""
+    name = module.partition(".")[0]
+    assert python(body).startswith(f"hvdtune {hvdtune.__version__} has no horovod.{name}: ")
+
+
+def test_elastic_state_is_refused_where_it_is_made(python):
+    body = """
+import hvdtune.alias
+from horovod.common.elastic import ObjectState, State, run_fn
+for make in (ObjectState, State, lambda: run_fn(print, print)):
+    try:
+        make()
+    except NotImplementedError as error:
+        print(error)
+"""
+    assert python(body).count(f"hvdtune {hvdtune.__version__} has no elastic training") == 3
+
+
+def test_horovod_run_returns_the_results_of_all_ranks(python):
+    body = """
+import hvdtune.alias
+import horovod
+
+def train(scale):
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    return hvd.allreduce(torch.tensor([scale * hvd.rank()]), op=hvd.Sum).item()
+
+print(horovod.run(train, args=(10.0,), num_proc=2, use_gloo=True))
+"""
+    assert python(body) == "[10.0, 10.0]\n"

@@ -1,0 +1,251 @@
+"""Every option of horovodrun is accepted, or refused with a sentence."""
+
+from pathlib import Path
+
+import pytest
+from typer.exceptions import TyperException
+
+from hvdtune.cli.app import app
+from hvdtune.cli.horovod_options import Refused
+from hvdtune.cli.options import RunOptions
+from hvdtune.cli.resolve import (
+    chosen_setting,
+    controller,
+    horovod_rows,
+    job_options,
+    place_ranks,
+    rank_variables,
+    remarks,
+    settle,
+)
+from hvdtune.core.config import Config
+from hvdtune.errors import UsageError
+from hvdtune.launch.hosts import Host
+
+# horovodrun 0.28.1: the words, and a field of the options with what it then is.
+_ACCEPTED = [
+    ("-np 3", "num_proc", 3),
+    ("--num-proc 3", "num_proc", 3),
+    ("--disable-cache", "disable_cache", True),
+    ("--start-timeout 60", "start_timeout", 60.0),
+    ("--network-interfaces lo,eth1", "network_interfaces", "lo,eth1"),
+    ("--network-interface lo", "network_interfaces", "lo"),
+    ("--output-filename out", "output_filename", Path("out")),
+    ("--verbose", "verbose", True),
+    ("-p 2222", "ssh_port", 2222),
+    ("--ssh-port 2222", "ssh_port", 2222),
+    ("-i key", "ssh_identity_file", "key"),
+    ("--ssh-identity-file key", "ssh_identity_file", "key"),
+    ("--fusion-threshold-mb 32", "fusion_threshold_mb", 32.0),
+    ("--cycle-time-ms 2.5", "cycle_time_ms", 2.5),
+    ("--cache-capacity 9", "cache_capacity", 9),
+    ("--hierarchical-allreduce", "hierarchical_allreduce", True),
+    ("--no-hierarchical-allreduce", "hierarchical_allreduce", False),
+    ("--hierarchical-allgather", "hierarchical_allgather", True),
+    ("--no-hierarchical-allgather", "hierarchical_allgather", False),
+    ("--torus-allreduce", "torus_allreduce", True),
+    ("--no-torus-allreduce", "torus_allreduce", False),
+    ("--autotune", "autotune", True),
+    ("--no-autotune", "autotune", False),
+    ("--autotune-log-file a.csv", "autotune_log_file", Path("a.csv")),
+    ("--autotune-warmup-samples 0", "autotune_warmup_samples", 0),
+    ("--autotune-steps-per-sample 5", "autotune_steps_per_sample", 5),
+    ("--autotune-bayes-opt-max-samples 7", "autotune_bayes_opt_max_samples", 7),
+    ("--autotune-gaussian-process-noise 0.3", "autotune_gaussian_process_noise", 0.3),
+    ("--timeline-filename t.json", "timeline_filename", Path("t.json")),
+    ("--timeline-mark-cycles", "timeline_mark_cycles", True),
+    ("--no-timeline-mark-cycles", "timeline_mark_cycles", False),
+    ("--stall-check", "stall_check", True),
+    ("--no-stall-check", "stall_check", False),
+    ("--stall-check-warning-time-seconds 60", "stall_check_warning_time_seconds", 60.0),
+    ("--stall-check-shutdown-time-seconds 0", "stall_check_shutdown_time_seconds", 0.0),
+    ("--mpi-threads-disable", "mpi_threads_disable", True),
+    ("--no-mpi-threads-disable", "mpi_threads_disable", False),
+    ("--mpi-args=--oversubscribe", "mpi_args", "--oversubscribe"),
+    ("--tcp", "tcp", True),
+    ("--binding-args=--bind-to core", "binding_args", "--bind-to core"),
+    ("--num-nccl-streams 2", "num_nccl_streams", 2),
+    ("--thread-affinity 1", "thread_affinity", "1"),
+    ("--gloo-timeout-seconds 99", "gloo_timeout_seconds", 99.0),
+    ("--log-level TRACE", "log_level", "debug"),
+    ("--log-level FATAL", "log_level", "error"),
+    ("--log-with-timestamp", "log_timestamp", True),
+    ("--log-without-timestamp", "log_timestamp", False),
+    ("--log-hide-timestamp", "log_hide_timestamp", True),
+    ("--no-log-hide-timestamp", "log_hide_timestamp", False),
+    ("-prefix-timestamp", "prefix_output_with_timestamp", True),
+    ("--prefix-output-with-timestamp", "prefix_output_with_timestamp", True),
+    ("-H localhost:2", "hosts", "localhost:2"),
+    ("--hosts localhost:2", "hosts", "localhost:2"),
+    ("-hostfile hosts", "hostfile", Path("hosts")),
+    ("--hostfile hosts", "hostfile", Path("hosts")),
+    ("--gloo", "gloo", True),
+    ("--mpi", "mpi", True),
+]
+_REFUSED = {
+    "--min-np 2": "elastic training",
+    "--min-num-proc 2": "elastic training",
+    "--max-np 2": "elastic training",
+    "--max-num-proc 2": "elastic training",
+    "--slots-per-host 2": "elastic training",
+    "--elastic-timeout 5": "elastic training",
+    "--reset-limit 5": "elastic training",
+    "--blacklist-cooldown-range 10 100": "elastic training",
+    "--host-discovery-script ./hosts.sh": "elastic training",
+    "--jsrun": "LSF's jsrun",
+}
+# Those that print and end.
+_PAGES = {"-v": "hvdtune ", "--version": "hvdtune ", "-cb": "[X] Gloo", "--check-build": "[X] Gloo"}
+
+
+def words(text):
+    option, equals, value = text.partition("=")
+    return [f"{option}={value}"] if equals else text.split()
+
+
+def parse(*arguments):
+    return app(["run", *arguments, "train.py"], prog_name="hvdtune", standalone_mode=False)
+
+
+@pytest.mark.parametrize(("text", "field", "value"), _ACCEPTED)
+def test_an_option_is_accepted_as_horovodrun_takes_it(text, field, value):
+    options = settle(parse(*words(text)))
+    assert isinstance(options, RunOptions)
+    assert getattr(options, field) == value
+    assert options.command == ["train.py"]
+
+
+@pytest.mark.parametrize(("text", "why"), _REFUSED.items())
+def test_what_comes_later_is_refused_in_one_sentence(text, why):
+    with pytest.raises(UsageError, match=rf"^--[\w-]+: .*{why}.*; this is hvdtune \d") as raised:
+        settle(parse(*words(text)))
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(("option", "part"), _PAGES.items())
+def test_a_page_needs_no_script(option, part, capsys):
+    assert app(["run", option], prog_name="hvdtune", standalone_mode=False) == 0
+    assert part in capsys.readouterr().out
+
+
+def test_the_two_lists_are_all_options():
+    tested = {words(text)[0].partition("=")[0] for text in [row[0] for row in _ACCEPTED]}
+    tested |= {text.partition(" ")[0] for text in _REFUSED} | set(_PAGES)
+    for name, (spelling, effect) in horovod_rows().items():
+        assert spelling in tested or name in ("controller", "config_file"), name
+        assert isinstance(effect, Refused) == any(row.startswith(spelling) for row in _REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        ("--start-timeout 60 --gloo-timeout-seconds 9", {"HVDTUNE_START_TIMEOUT_S": "60"}),
+        ("--gloo-timeout-seconds 9", {"HVDTUNE_START_TIMEOUT_S": "9"}),
+        ("--network-interfaces lo,eth1", {"HVDTUNE_INTERFACE": "lo"}),
+        (
+            "--no-stall-check",
+            {"HOROVOD_STALL_CHECK_DISABLE": "1", "HVDTUNE_HANG_WARNING_S": "0"},
+        ),
+        ("--stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "0"}),
+        ("--stall-check-warning-time-seconds 60", {"HVDTUNE_HANG_WARNING_S": "60"}),
+        ("--stall-check-shutdown-time-seconds 0", {"HVDTUNE_HANG_ABORT_S": "0"}),
+        ("--log-level INFO", {"HVDTUNE_LOG_LEVEL": "info"}),
+        ("--thread-affinity 1,0", {"HVDTUNE_THREAD_AFFINITY": "1,0"}),
+        ("--transport tcp --heartbeat-timeout 3",
+         {"HVDTUNE_TRANSPORT": "tcp", "HVDTUNE_HEARTBEAT_TIMEOUT_S": "3"}),
+        ("--num-nccl-streams 4 --disable-cache", {}),
+    ],
+)  # fmt: skip
+def test_options_become_variables_of_the_ranks(arguments, variables):
+    assert rank_variables(parse(*arguments.split())) == variables
+
+
+def test_options_become_knobs():
+    options = parse("--hierarchical-allgather", "--no-torus-allreduce", "--fusion-threshold-mb=1")
+    assert chosen_setting(options) == {
+        "fusion_threshold_bytes": 1 << 20,
+        "hierarchical_allgather": True,
+        "torus_allreduce": False,
+    }
+
+
+def test_an_option_comes_before_the_environment(monkeypatch):
+    monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "11")
+    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
+    slots = place_ranks(parse(), (Host("localhost", 1),))
+    assert job_options(parse(), slots).start_timeout_s == 11.0
+    assert job_options(parse("--start-timeout", "7"), slots).start_timeout_s == 7.0
+    assert settle(parse()).timeline_filename == Path("environment.json")
+    assert settle(parse("--timeline-filename", "o.json")).timeline_filename == Path("o.json")
+
+
+def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
+    slots = place_ranks(parse(), (Host("localhost", 2),))
+    with pytest.raises(UsageError, match="names 1 of the 2 cores"):
+        job_options(parse("--thread-affinity", "3"), slots)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--num-nccl-streams 2", ["--num-nccl-streams has nothing to do: no collective"]),
+        ("--tcp", ["--tcp has nothing to do without --mpi"]),
+        ("--tcp --mpi", []),
+        ("--autotune-log-file a.csv", ["--autotune-log-file has nothing to do without --autotune"]),
+        ("--autotune --autotune-log-file a.csv", []),
+        ("--autotune --autotune-warmup-samples 3", ["--autotune-warmup-samples has nothing to do"]),
+        ("--autotune-warmup-samples 3", []),
+        ("--network-interfaces lo,eth1", ["of the network interfaces the first is used: lo"]),
+        ("--disable-cache -p 22 --log-with-timestamp --timeline-mark-cycles", []),
+    ],
+)
+def test_where_silence_would_mislead_one_line_is_said(arguments, said):
+    lines = list(remarks(parse(*arguments.split())))
+    assert len(lines) == len(said)
+    for line, part in zip(lines, said, strict=True):
+        assert line.startswith(part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ("--gloo --mpi", "give --gloo or --mpi"),
+        ("--autotune --trials 3", "not both"),
+        ("--time-budget 8m", "--time-budget needs"),
+        ("--knobs channels", "--knobs needs"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(arguments, fault):
+    with pytest.raises(UsageError, match=fault):
+        settle(parse(*arguments.split()))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["--log-level loud", "--autotune-gaussian-process-noise 2", "--num-nccl-streams many",
+     "--blacklist-cooldown-range 1", "--no-such-option"],
+)  # fmt: skip
+def test_values_that_cannot_be_are_refused(arguments):
+    with pytest.raises((TyperException, UsageError)):
+        parse(*arguments.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "configured", "who"),
+    [
+        ("", "auto", "hvdtune"),
+        ("", "mpi", "mpi"),
+        ("--gloo", "mpi", "hvdtune"),
+        ("--mpi", "hvdtune", "mpi"),
+    ],
+)
+def test_who_starts_the_ranks(arguments, configured, who):
+    assert controller(parse(*arguments.split()), Config(controller=configured)) == who
+
+
+@pytest.mark.parametrize("option", ["-v", "-p", "-i", "--log-level", "--version", "--autotune"])
+def test_behind_the_script_horovodruns_further_options_are_the_scripts(option):
+    arguments = ["run", "-np", "2", "train.py", option, "3", "--verbose"]
+    options = app(arguments, prog_name="hvdtune", standalone_mode=False)
+    assert options.command == ["train.py", option, "3"]
+    assert options.verbose

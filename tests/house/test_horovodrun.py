@@ -1,0 +1,70 @@
+"""docs/horovodrun.md says of every option and variable what the code does."""
+
+import re
+from pathlib import Path
+
+import typer
+import yaml
+
+from hvdtune.cli.app import app
+from hvdtune.cli.config_file import KEYS
+from hvdtune.cli.horovod_options import Idle, Refused, Sets
+from hvdtune.cli.resolve import horovod_rows
+from hvdtune.core.horovod_variables import BUILD_TIME, RUN_TIME
+
+PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
+ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))
+OPTIONS = {option.name: option for option in typer.main.get_command(app).commands["run"].params}
+# Those of hvdtune's own that horovodrun has too.
+SHARED = {
+    "num_proc", "hosts", "hostfile", "start_timeout", "verbose", "fusion_threshold_mb",
+    "cycle_time_ms", "cache_capacity", "hierarchical_allreduce", "timeline_filename",
+}  # fmt: skip
+
+
+def spelled(name):
+    option = OPTIONS[name]
+    return ", ".join(f"`{spelling}`" for spelling in (*option.opts, *option.secondary_opts))
+
+
+def test_every_option_has_its_row_and_no_row_is_of_another():
+    wanted = {spelled(name) for name in SHARED | {*horovod_rows()} - {"controller"}}
+    assert {row for row in ROWS if row.startswith("`-")} == wanted
+
+
+def test_the_page_says_what_becomes_of_an_option():
+    for name, (_, effect) in horovod_rows().items():
+        match effect:
+            case Sets(variable=variable):
+                assert ROWS[spelled(name)] == f"`{variable}`"
+            case Idle(why=why, said=said):
+                assert ROWS[spelled(name)] == f"nothing to do: {why}" + "; says so" * said
+            case Refused(what=what):
+                assert ROWS[spelled(name)] == f"refused: {what}"
+
+
+def test_the_page_says_what_becomes_of_a_variable():
+    for row in RUN_TIME:
+        said = ROWS[f"`{row.name}`"]
+        if row.sets:
+            assert said == f"`{row.sets}`"
+        elif row.idle:
+            assert said == f"nothing to do: {row.idle}"
+        elif row.refused:
+            assert said == f"refused: {row.refused.partition(';')[0]}"
+        else:
+            alone = "; refused without a launcher" if row.alone else ""
+            assert said == f"the launcher: {row.launcher}{alone}"
+    assert sum(not row.startswith("`-") for row in ROWS) == len(RUN_TIME)
+
+
+def test_every_variable_of_horovods_installation_is_named():
+    assert [name for name in BUILD_TIME if f"`{name}`" not in PAGE] == []
+
+
+def test_the_file_shown_has_every_key():
+    document = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[1])
+    keys = {"controller"}
+    for section, entries in document.items():
+        keys |= {f"{section}.{key}" for key in entries} if isinstance(entries, dict) else set()
+    assert keys == set(KEYS)

@@ -1,0 +1,7 @@
+import os
+
+from hvdtune.core.runtime import init, mpi_enabled, rank, setting, size
+
+init()
+options = f"{setting()['cycle_time_ms']}, {os.environ['HVDTUNE_LOG_LEVEL']}"
+print(f"rank {rank()} of {size()}, by MPI: {mpi_enabled()}, {options}")
