@@ -11,9 +11,8 @@ combined in pairs, and so on up a tree, tensor by tensor. Any number of ranks wi
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -47,14 +46,12 @@ class DeltaOptimizer(Wrapper):
     def synchronize(self) -> None:
         """Has nothing to wait for: `step` communicates."""
 
-    @contextlib.contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> NoReturn:
         """Raises StepOrderError: with Adasum, `step` itself is what is combined."""
         raise StepOrderError(
             "skip_synchronize() cannot be used with op=hvd.Adasum, which combines what step() has "
             "changed; call optimizer.step() by itself"
         )
-        yield
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Takes the wrapped optimizer's step, then moves by what all ranks' steps combine to.

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import torch
 
 from hvdtune.core import runtime
-from hvdtune.core.adapter import Ready
+from hvdtune.core.adapter import Buffer, Ready
 from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
 from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
@@ -151,17 +151,14 @@ class _Member:
         self._compression = compression
         self._is_checked = compression in _WIRE_DTYPES
         self._packed: torch.Tensor | None = None
-        self._host: torch.Tensor | None = None  # itself, or where it is while it travels
+        self._host: torch.Tensor | None = None
         self._context: Any = None
         self._taken: Taken | None = None
         # None once it has been moved, and where it shall not be.
         self._kept = Kept() if zero_copy and compression is Compression.none else None
 
-    def take(self) -> tuple[torch.Tensor, Ready | None]:
-        """What travels: contiguous, in host memory, and not to change before `give_back`.
-
-        With what waits for its values, where they are on their way from a GPU.
-        """
+    def take(self) -> tuple[Buffer, Ready | None]:
+        """What travels, not to change before `give_back`, and what returns when it can be read."""
         parameter = self._row.parameter
         if parameter.requires_grad:
             gradient = dense(parameter)
@@ -173,22 +170,21 @@ class _Member:
             gradient = torch.zeros_like(parameter)
             self._taken = None
         packed: torch.Tensor
-        packed, self._context = self._compression.compress(gradient.detach().contiguous())
+        packed, self._context = self._compression.compress(gradient.detach())
         if self._is_checked:
             _check_dtype(packed.dtype, self._row.dtype, self._row.name)
-        else:
-            packed = packed.contiguous()
-        self._packed = self._host = packed
-        ready = None
-        if packed.is_cuda:
-            self._host, ready = ADAPTER.stage(packed)
-        return self._host, ready
+        self._packed = packed
+        self._host, ready = ADAPTER.stage(packed)
+        return ADAPTER.buffer(self._host), ready
 
     def _move_into_shared(self, gradient: torch.Tensor) -> None:
         if gradient.device.type == "cpu" and _can_move(gradient):
             place = _shared_tensor(gradient.numel(), gradient.dtype)
             if place is not None:
                 _move(gradient, place)
+
+    def forget(self) -> None:
+        self._packed = self._host = self._taken = None
 
     def give_back(self) -> None:
         packed, self._packed = self._packed, None
@@ -198,7 +194,8 @@ class _Member:
             return
         gradient = taken.check()
         ADAPTER.deliver(host, packed)
-        result = self._compression.decompress(packed, self._context)
+        combined = packed if packed.is_cuda else host
+        result = self._compression.decompress(combined, self._context)
         if result.data_ptr() != gradient.data_ptr():
             gradient.detach().copy_(result)
 
@@ -233,19 +230,25 @@ class InPlace:
 
     def send(self, outbox: Outbox) -> None:
         taken = [part.take() for part in self._parts]
-        buffers = [ADAPTER.buffer(host) for host, _ in taken]
+        buffers = [buffer for buffer, _ in taken]
         if self._request is None or not self._is_fixed:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
             self._request = self._ask(joint_name(self.members), specs)
-        addresses = [buffer.address for buffer in buffers]
-        ready = [wait for _, wait in taken if wait is not None]
-        outbox.add(self._request, addresses, self._nbytes, ready)
+        ready = [each for _, each in taken if each is not None]
+        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
         self.sent = True
 
     def receive(self) -> None:
         self._ready.clear()
         for part in self._parts:
             part.give_back()
+
+    def forget(self) -> None:
+        """Instead of `receive`, when the operation is done: gradients stay as they are."""
+        self.sent = False
+        self._ready.clear()
+        for part in self._parts:
+            part.forget()
 
 
 class Packed:

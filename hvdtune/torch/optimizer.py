@@ -25,7 +25,7 @@ from hvdtune.core.gradients import (
     split,
 )
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
-from hvdtune.errors import StepOrderError, UsageError
+from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.collectives import Average
@@ -301,6 +301,16 @@ class GradientOptimizer(Wrapper):
             return loss
 
         return evaluate
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the wrapped optimizer's; a step that was begun, or has failed, is forgotten."""
+        with contextlib.suppress(CollectiveError):
+            self._outbox.wait()
+        self._book.end_step()
+        for operation in self._operations.values():
+            operation.forget()
+        self._synchronized = False
+        super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's.

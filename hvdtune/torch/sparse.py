@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import cast
 
 import torch
@@ -10,7 +11,7 @@ from hvdtune.core import collectives
 from hvdtune.core.collectives import ReduceOp, synchronize
 from hvdtune.core.gradients import DENSE, UNKNOWN, Gradient, Outbox
 from hvdtune.core.process_sets import ProcessSet, global_process_set
-from hvdtune.errors import UsageError
+from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.gradients import Taken
 
@@ -125,6 +126,14 @@ class Sparse:
             gradient = gradient.to_dense().to_sparse(self._dims)
         parameter.grad = gradient
         return gradient
+
+    def forget(self) -> None:
+        """Instead of `receive`: waits, and leaves the gradient as it is."""
+        handle, self._handle, self._taken = self._handle, None, None
+        self.sent = False
+        if handle is not None:
+            with contextlib.suppress(CollectiveError):
+                handle()
 
     def receive(self) -> None:
         handle, self._handle = self._handle, None

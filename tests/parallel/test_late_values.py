@@ -10,6 +10,7 @@ import hvdtune.torch as hvd
 from hvdtune.core import collectives
 from hvdtune.core.collectives import Reduction
 from hvdtune.errors import DuplicateNameError, ShutdownError
+from hvdtune.torch import gradients
 from hvdtune.torch.adapter import TorchAdapter
 from tests.parallel.ranks import run
 
@@ -88,3 +89,22 @@ def leave_before():
 
 def test_shutdown_ends_what_was_not_submitted_yet():
     run(leave_before, 1)
+
+
+def train_late():
+    gradients.ADAPTER = adapter = Slow()  # of this process, which ends
+    weight = torch.nn.Parameter(torch.zeros(100, 100))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    for _ in range(3):
+        adapter.arrive.clear()
+        optimizer.zero_grad()
+        (weight * (hvd.rank() + 1.0)).sum().backward()
+        later = threading.Timer(0.05, adapter.arrive.set)
+        later.start()
+        optimizer.step()
+        later.join()
+    return weight.unique().tolist()
+
+
+def test_an_optimizer_waits_for_gradients_that_are_still_on_their_way():
+    assert run(train_late, 2) == [[-4.5], [-4.5]]

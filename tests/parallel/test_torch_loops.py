@@ -280,6 +280,27 @@ def test_a_state_dict_resumes_training(said):
 
 
 @bodies
+def restored():
+    """State is loaded when gradients of a step that will not be taken are on their way."""
+
+    def loop(model, wrap, rank):
+        optimizer = wrap(model)
+        for step in range(3):
+            if step == 1:
+                loss_of(model, batch(9, rank)).backward()
+                optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.zero_grad()
+            loss_of(model, batch(step, rank)).backward()
+            optimizer.step()
+
+    return same_as_alone(loop)
+
+
+def test_loading_state_forgets_a_step_that_was_begun(said):
+    assert said["restored"] == [True, True]
+
+
+@bodies
 def pickled():
     with pytest.raises(UsageError, match=r"optimizer\.state_dict") as caught:
         pickle.dumps(wrapped(make_model()))
