@@ -48,6 +48,10 @@ def _no_warning(text: str) -> float | None:
     return 0.0 if parse.switch(text) else None
 
 
+def _trace_path(text: str) -> str | None:
+    return None if text == "DYNAMIC" else text
+
+
 def _others(text: str) -> int:
     return parse.count(text) - 1
 
@@ -119,7 +123,12 @@ RUN_TIME: Final = (
         parse.share,
         launcher="`--autotune-gaussian-process-noise`",
     ),
-    _Row("HOROVOD_TIMELINE", str, launcher="`--timeline-filename`; `DYNAMIC` asks for nothing"),
+    _Row(
+        "HOROVOD_TIMELINE",
+        _trace_path,
+        launcher="`--timeline-filename`; `DYNAMIC` asks for nothing",
+        alone="the trace is written by `hvdtune run`; without it, call hvd.start_timeline()",
+    ),
     _Row("HOROVOD_TIMELINE_MARK_CYCLES", parse.switch, idle="the timeline always shows the cycles"),
     _Row("HOROVOD_DISABLE_NVTX_RANGES", parse.switch, idle="hvdtune makes no NVTX ranges"),
     _Row("HOROVOD_STALL_CHECK_DISABLE", _no_warning, sets="HVDTUNE_HANG_WARNING_S"),
@@ -210,9 +219,7 @@ def launcher_values(env: Mapping[str, str]) -> dict[str, object]:
         for row in RUN_TIME
         if row.launcher and row.name not in PLACE and env.get(row.name)
     }
-    if values.get("HOROVOD_TIMELINE") == "DYNAMIC":
-        del values["HOROVOD_TIMELINE"]
-    return values
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def value_of(env: Mapping[str, str], row: HorovodVariable) -> object:
