@@ -150,6 +150,8 @@ class _Member:
         self._row = row
         self._compression = compression
         self._is_checked = compression in _WIRE_DTYPES
+        # Of a gradient that travels as it is, where it is.
+        self._plain_dtype = row.parameter.dtype if compression is Compression.none else None
         self._packed: torch.Tensor | None = None
         self._host: torch.Tensor | None = None
         self._context: Any = None
@@ -157,14 +159,29 @@ class _Member:
         # None once it has been moved, and where it shall not be.
         self._kept = Kept() if zero_copy and compression is Compression.none else None
 
+    def address(self) -> int | None:
+        """Takes a gradient that can travel as it is; None for others, which `take` can."""
+        parameter = self._row.parameter
+        gradient = parameter.grad
+        if (
+            gradient is None
+            or gradient.dtype is not self._plain_dtype
+            or not (parameter.requires_grad and gradient.is_cpu)
+            or gradient.layout is not torch.strided
+        ):
+            return None
+        self._move_when_kept(gradient)
+        if not gradient.is_contiguous():
+            return None
+        self._taken = Taken(self._row, gradient)
+        return gradient.data_ptr()
+
     def take(self) -> tuple[Buffer, Ready | None]:
         """What travels, not to change before `give_back`, and what returns when it can be read."""
         parameter = self._row.parameter
         if parameter.requires_grad:
             gradient = dense(parameter)
-            if self._kept is not None and self._kept.is_same(gradient):
-                self._kept = None
-                self._move_into_shared(gradient)
+            self._move_when_kept(gradient)
             self._taken = Taken(self._row, gradient)
         else:  # frozen, in a group with others
             gradient = torch.zeros_like(parameter)
@@ -177,7 +194,10 @@ class _Member:
         self._host, ready = ADAPTER.stage(packed)
         return ADAPTER.buffer(self._host), ready
 
-    def _move_into_shared(self, gradient: torch.Tensor) -> None:
+    def _move_when_kept(self, gradient: torch.Tensor) -> None:
+        if self._kept is None or not self._kept.is_same(gradient):
+            return
+        self._kept = None
         if gradient.device.type == "cpu" and _can_move(gradient):
             place = _shared_tensor(gradient.numel(), gradient.dtype)
             if place is not None:
@@ -190,9 +210,11 @@ class _Member:
         packed, self._packed = self._packed, None
         host, self._host = self._host, None
         taken, self._taken = self._taken, None
-        if packed is None or host is None or taken is None:
+        if taken is None:
             return
         gradient = taken.check()
+        if packed is None or host is None:
+            return
         ADAPTER.deliver(host, packed)
         combined = packed if packed.is_cuda else host
         result = self._compression.decompress(combined, self._context)
@@ -229,6 +251,12 @@ class InPlace:
         return any(row.parameter.requires_grad for row in self.members)
 
     def send(self, outbox: Outbox) -> None:
+        if self._request is not None and len(self._parts) == 1:
+            address = self._parts[0].address()
+            if address is not None:
+                outbox.add(self._request, [address], self._nbytes)
+                self.sent = True
+                return
         taken = [part.take() for part in self._parts]
         buffers = [buffer for buffer, _ in taken]
         if self._request is None or not self._is_fixed:
