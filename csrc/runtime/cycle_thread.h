@@ -115,6 +115,7 @@ class CycleThread {
   bool can_emit() const { return is_root() && departed_.empty() && negotiator_->has_ready(); }
   Batch cycle_batch() const;
   void tell_job(FrameKind kind, Bytes payload);
+  void hang_up();
   bool wait_is_news();
   std::vector<pollfd> poll_set() const;
   uint64_t prepare_sleep(bool rests);

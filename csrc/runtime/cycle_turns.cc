@@ -74,6 +74,18 @@ void CycleThread::run() {
   } catch (const std::exception& error) {
     fail(Error(ErrorCode::kInternal, error.what()));
   }
+  hang_up();
+}
+
+// By this the launcher learns that the ranks may form another job, however long this runtime lives.
+void CycleThread::hang_up() {
+  if (!job_) return;
+  try {
+    job_->flush();
+  } catch (const Error& error) {
+    log(LogLevel::kDebug, options_.log_level, rank_, error.what());
+  }
+  job_.reset();
 }
 
 // A caller's: takes turns while something happens. False if somebody else takes them, or if

@@ -77,12 +77,11 @@ void JobServer::run() {
 }
 
 void JobServer::hold_job(uint32_t generation) {
-  const bool first = generation == options_.generation;
-  if (!first) listener_.resume();
+  if (generation != options_.generation) listener_.resume();
   JobFormed formed;
-  const StartClock clock{options_.start_timeout, first};
-  std::vector<Channel> channels = form_job(listener_, options_.key, options_.size, generation,
-                                           clock, stop_, &formed.members, &failed_start_);
+  std::vector<Channel> channels =
+      form_job(listener_, options_.key, options_.size, generation, options_.start_timeout, stop_,
+               &formed.members, &failed_start_);
   listener_.pause();
   publish(std::move(formed));
   serve(std::move(channels[0]));

@@ -23,7 +23,7 @@ class Formation {
         size_(size),
         ranks_(static_cast<size_t>(size)) {}
 
-  std::vector<Channel> run(StartClock clock, const StopSignal& stop);
+  std::vector<Channel> run(std::chrono::nanoseconds timeout, const StopSignal& stop);
   std::vector<Member> members() const;
 
  private:
@@ -65,16 +65,15 @@ class Formation {
   std::vector<Rank> ranks_;
 };
 
-std::vector<Channel> Formation::run(StartClock clock, const StopSignal& stop) {
-  bool awaited = clock.expected;
-  if (awaited) deadline_ = Deadline::in(clock.timeout);
+std::vector<Channel> Formation::run(std::chrono::nanoseconds timeout, const StopSignal& stop) {
+  bool awaited = false;
   do {
     try {
       step(refusal_ ? Deadline::never() : deadline_, stop);
       if (!awaited &&
           std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.stream.has_value(); })) {
         awaited = true;
-        deadline_ = Deadline::in(clock.timeout);
+        deadline_ = Deadline::in(timeout);
       }
     } catch (const Error& error) {
       if (failed_ == nullptr || error.code() != ErrorCode::kRendezvous) throw;
@@ -280,10 +279,10 @@ std::string Formation::missing() const {
 }  // namespace
 
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              StartClock clock, const StopSignal& stop,
+                              std::chrono::nanoseconds timeout, const StopSignal& stop,
                               std::vector<Member>* members, FailedStart* failed) {
   Formation formation(listener, key, size, generation, failed);
-  std::vector<Channel> channels = formation.run(clock, stop);
+  std::vector<Channel> channels = formation.run(timeout, stop);
   if (members != nullptr) *members = formation.members();
   return channels;
 }

@@ -35,13 +35,6 @@ struct FailedStart {
   std::function<void(const Error&)> report;  // called once a start, on the server's thread
 };
 
-// How long ranks may take. Where nobody need come at all, time counts from the first that does and
-// nothing is reported while there is none.
-struct StartClock {
-  std::chrono::nanoseconds timeout;
-  bool expected = true;
-};
-
 // Waits until all ranks have registered, tells each where the others are, waits until each has
 // connected to its peers and lets all go at once. Returns one channel per rank, in rank order,
 // kept open as the job channels; `members`, if given, receives what the ranks said.
@@ -49,10 +42,12 @@ struct StartClock {
 // A rank that registers twice or for another job size is refused with a text; the others go on
 // waiting. Throws Error(kRendezvous) when a rank leaves or fails before all were let go, naming it,
 // and when the time has passed, naming the missing ones; the ranks still there throw the same
-// text. Error(kShutdown) once stop is raised. Once `abort` is raised, ranks that are there and
-// those that still come are told why, until stop is raised.
+// text. Time counts from the first rank that registers, and nothing is reported while there is
+// none: programs may take long before they come, or never come at all. Error(kShutdown) once stop
+// is raised. Once `abort` is raised, ranks that are there and those that still come are told why,
+// until stop is raised.
 std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              StartClock clock, const StopSignal& stop,
+                              std::chrono::nanoseconds timeout, const StopSignal& stop,
                               std::vector<Member>* members = nullptr,
                               FailedStart* failed = nullptr);
 

@@ -65,7 +65,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             code, reason = stop.exit_code, str(stop)
         log.write()
         if reason:
-            complain(reason)
+            (complain if code else warn)(reason)
         if launches.job is not None and launches.job.write_error:
             warn(launches.job.write_error)
         if record:

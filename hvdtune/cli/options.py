@@ -35,9 +35,10 @@ class RunOptions(HorovodOptions):
     """Run a script on several processes; with --trials, tune its knobs while it runs.
 
     Options may stand before or after a script: after a *.py script those from --num-proc to
-    --knobs are hvdtune's and all others the script's own. After any other command word (python,
-    bash, ...) everything belongs to the command. `--` ends hvdtune's options. horovodrun's options
-    are all known: docs/horovodrun.md.
+    --knobs are hvdtune's, but for -o, --seed, --verbose, --profile and --help, which many scripts
+    have; all others are the script's own. After any other command word (python, bash, ...)
+    everything belongs to the command. `--` ends hvdtune's options. horovodrun's options are all
+    known: docs/horovodrun.md.
 
     \b
     hvdtune run -np 2 train.py --lr 0.1 --trials 40
@@ -73,7 +74,9 @@ class RunOptions(HorovodOptions):
     start_timeout: Annotated[
         float | None,
         typer.Option(
-            "--start-timeout", min=1, help="Seconds until all have called hvd.init(). [default: 30]"
+            "--start-timeout",
+            min=1,
+            help="Seconds from the first hvd.init() to the last. [default: 30]",
         ),
     ] = None
     heartbeat_timeout: Annotated[
@@ -182,7 +185,10 @@ class RunCommand(TyperCommand):
             raise UsageError(f"{leaf.where}: {leaf.key}: {error.message}") from None
 
 
-_BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions))
+# What scripts often have themselves stays theirs when it stands behind the script.
+_BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
+    "seed", "verbose", "output_dir", "profile", "help",
+}  # fmt: skip
 
 
 def _named(word: str, option: TyperOption) -> bool:

@@ -80,7 +80,7 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         except Stopped as stop:
             code, reason = stop.exit_code, str(stop)
         if reason:
-            complain(reason)
+            (complain if code else warn)(reason)
         if raw and target:
             for trace in write_traces(raw, target):
                 tell(f"trace: {trace}")

@@ -158,7 +158,7 @@ def _follow(launches: Launches) -> int:
         complain(str(stop))
         return stop.exit_code
     if report.reason:
-        complain(report.reason)
+        (complain if report.returncode else warn)(report.reason)
     return report.returncode
 
 

@@ -181,7 +181,10 @@ def synchronize(handle: int) -> Any:
     with _lock:
         _pending.pop(handle, None)
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # or it and this frame would hold each other, and the tensors
     return pending.finish(operation)
 
 

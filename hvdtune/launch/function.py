@@ -175,7 +175,6 @@ def _options(variables: Mapping[str, str], start_timeout: float | None) -> JobOp
         transport=defaults.transport,
         address=defaults.address or JobOptions.address,
         environ=variables,
-        needs_init=False,
     )
 
 

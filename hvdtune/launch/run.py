@@ -62,8 +62,7 @@ class JobOptions:
     The ranks find the launcher at `address`. `timeline` is the path of the raw trace files with
     `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap. Once a rank has failed the
     others have `report_grace_s` to report and exit, then `terminate_grace_s` to end after SIGTERM.
-    `environ` goes to the ranks on top of the launcher's own environment. Ranks that never call
-    `hvd.init()` are a failure unless `needs_init` is False.
+    `environ` goes to the ranks on top of the launcher's own environment.
     """
 
     start_timeout_s: float = 30.0
@@ -76,7 +75,6 @@ class JobOptions:
     terminate_grace_s: float = 3.0
     tail_lines: int = 40
     environ: Mapping[str, str] = field(default_factory=dict)
-    needs_init: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,8 @@ class ExitReport:
     """How a job ended.
 
     `returncode` is that of the first rank to fail (128 + N when signal N killed it), 1 when the
-    job was never formed, 0 when all went well. `reason` is one line, "" when all went well;
+    job was never formed, 0 when all went well. `reason` is one line, "" when there is nothing to
+    say; with returncode 0 it is a remark.
     `rank` is the one that failed, else 0, and `tail` holds its last lines.
     """
 
@@ -100,8 +99,7 @@ class Ending:
 
     `codes` are the ranks' return codes (-N: killed by signal N), `order` the ranks in the order
     of their ends, `signalled` those that the launcher itself ended. `gone` are the ranks in the
-    order in which the job lost them, `loss` what was said of a lost one. `needs_init` is that of
-    JobOptions.
+    order in which the job lost them, `loss` what was said of a lost one.
     """
 
     codes: tuple[int, ...]
@@ -112,7 +110,6 @@ class Ending:
     stopped: bool
     gone: tuple[int, ...] = ()
     loss: str = ""
-    needs_init: bool = True
 
 
 def judge(ending: Ending, title: str) -> tuple[int, str, int]:
@@ -125,15 +122,15 @@ def judge(ending: Ending, title: str) -> tuple[int, str, int]:
     ]
     if ending.stopped and not failed:
         return 128 + signal.SIGTERM, f"{title} was stopped", 0
-    never_joined = 1, f"{title} ended without calling hvd.init(), so there was no job", 0
+    no_job = f"{title} ended without calling hvd.init(): its processes were no job"
     if not ending.formed and not any(ending.codes):
-        return never_joined if ending.needs_init else (0, "", 0)
+        return 0, no_job, 0
     if ending.start_failure and (failed or not ending.formed):
         rank = min(failed)[1] if failed else 0
         return (_shell_code(ending.codes[rank]) if failed else 1), ending.start_failure, rank
     if failed:
         return _blame([rank for _, rank in sorted(failed)], ending)
-    return (0, "", 0) if ending.formed else never_joined
+    return (0, "", 0) if ending.formed else (1, no_job, 0)
 
 
 def _blame(failed: list[int], ending: Ending) -> tuple[int, str, int]:
@@ -322,7 +319,7 @@ class Job:
             return
         self._abort_if_it_cannot_form()
         if self._failed_at_s is None:
-            never_formed = self._start_failure and not self._formed and self._options.needs_init
+            never_formed = self._start_failure and not self._formed
             if never_formed or any(child.returncode for child in self._children):
                 self._failed_at_s = time.monotonic()
             return
@@ -362,7 +359,6 @@ class Job:
             stopped=self._stopped,
             gone=tuple(self._gone),
             loss=self._loss,
-            needs_init=self._options.needs_init,
         )
         code, reason, rank = judge(ending, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank), rank)

@@ -70,3 +70,28 @@ def test_every_job_has_a_trace_of_its_own(hvdtune, script, tmp_path):
         for name in ("trace.json", "trace-job1.json")
     ]
     assert counts[1] > counts[0] > 0
+
+
+def test_what_still_refers_to_a_failure_does_not_keep_the_ranks_from_a_new_job(hvdtune, script):
+    script(
+        "import numpy as np\n"
+        "from hvdtune.core.collectives import Reduction, allreduce_request\n"
+        "from hvdtune.core.handles import start, synchronize\n"
+        "from hvdtune.core.runtime import shutdown\n"
+        "from hvdtune.errors import MismatchError\n"
+        "init()\n"
+        "odd = np.ones(1 + rank(), np.float32)\n"
+        "request = allreduce_request('odd', [('float32', odd.shape)], Reduction())\n"
+        "at = [odd.ctypes.data]\n"
+        "try:\n"
+        "    synchronize(start(request, at, at, [odd, native()], lambda _: None))\n"
+        "except MismatchError as error:\n"
+        "    kept = error\n"
+        "held = native()\n"
+        "shutdown(); init(); barrier()\n"
+        "print('again', rank())"
+    )
+    run = hvdtune("run", "train.py", "-np", "2")
+    out, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+    assert sorted(out.splitlines()) == ["[0]<stdout>:again 0", "[1]<stdout>:again 1"]

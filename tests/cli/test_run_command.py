@@ -45,7 +45,6 @@ def test_knobs_that_cannot_be_are_one_line(hvdtune, script, option, fault):
     [
         ("init(); sys.exit(5 if rank() == 1 else 0)", 5, "rank 1 exited with code 5"),
         ("init(); rank() == 1 and os.kill(os.getpid(), 9)", 137, "rank 1 was killed by SIGKILL"),
-        ("print('no init')", 1, "train.py ended without calling hvd.init(), so there was no job"),
     ],
 )
 def test_a_failure_is_the_exit_code_and_one_line(hvdtune, script, body, code, reason):
@@ -56,12 +55,30 @@ def test_a_failure_is_the_exit_code_and_one_line(hvdtune, script, body, code, re
     assert err.splitlines()[-1] == f"hvdtune: error: {reason}"
 
 
-def test_ranks_that_never_call_init_are_ended_after_the_start_timeout(hvdtune, script):
-    script("time.sleep(600)")
+def test_a_rank_that_does_not_call_init_is_ended_when_the_others_have_given_up(hvdtune, script):
+    script("os.environ['HVDTUNE_RANK'] == '0' and init(); time.sleep(600)")
     run = hvdtune("run", "--start-timeout", "1", "-np", "2", "train.py")
     _, err = run.communicate()
     assert run.returncode == 1
-    assert err.startswith("hvdtune: error: ") and err.count("\n") == 1
+    assert err.splitlines()[-1].startswith(
+        "hvdtune: error: start-up timed out: no word from rank 1"
+    )
+
+
+def test_a_command_that_is_no_training_succeeds_with_a_remark(hvdtune):
+    run = hvdtune("run", "-np", "2", "echo", "data")
+    out, err = run.communicate()
+    assert (run.returncode, out.count("data")) == (0, 2)
+    assert err == (
+        "hvdtune: warning: echo ended without calling hvd.init(): its processes were no job\n"
+    )
+
+
+def test_what_scripts_often_have_themselves_is_theirs_behind_the_script(hvdtune, script):
+    script("print(sys.argv[1:])")
+    words = ["--seed", "42", "--verbose", "-o", "model.pt", "--profile", "--help", "-np", "1"]
+    out, _ = hvdtune("run", "train.py", *words).communicate()
+    assert out == f"[0]<stdout>:{words[:-2]}\n"
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,7 @@ def init():
 class StandInChannel:
     def __init__(self, key: bytes, size: int, start_timeout_s: float) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
-        self._server.settimeout(start_timeout_s)
-        self._key, self._size = key, size
+        self._key, self._size, self._start_timeout_s = key, size, start_timeout_s
         self._events: queue.Queue[JobEvent] = queue.Queue()
         self._peers: list[socket.socket] = []
         self._thread = threading.Thread(target=self._form, daemon=True)
@@ -53,7 +52,8 @@ class StandInChannel:
             return None
 
     def abort(self, why: str) -> None:
-        self._events.put(Lost(-1, why))
+        if self._peers:
+            self._events.put(Lost(-1, why))
 
     def close(self) -> None:
         # Wakes accept(), which closing alone does not.
@@ -68,6 +68,7 @@ class StandInChannel:
         try:
             while len(ranks) < self._size:
                 peer, _ = self._server.accept()
+                self._server.settimeout(self._start_timeout_s)  # counts from the first
                 self._peers.append(peer)
                 hello = peer.recv(33)
                 assert hello[:32] == self._key

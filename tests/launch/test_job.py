@@ -126,24 +126,24 @@ print(subprocess.Popen(["sleep", "600"]).pid)
     assert gone(int(report.tail[0]))
 
 
-def test_a_script_that_never_calls_init_fails_with_one_clear_line(start_job):
+def test_a_script_that_never_calls_init_succeeds_with_a_remark(start_job):
     report = start_job("print('hello')").wait()
-    assert report.returncode == 1
-    assert report.reason == "rank.py ended without calling hvd.init(), so there was no job"
+    assert report.returncode == 0
+    assert report.reason == "rank.py ended without calling hvd.init(): its processes were no job"
 
 
-def test_ranks_that_need_not_call_init_have_all_the_time_they_want(start_job):
+def test_ranks_that_do_not_call_init_have_all_the_time_they_want(start_job):
     body = "time.sleep(1.5 * int(os.environ['HVDTUNE_RANK']))"
-    options = JobOptions(
-        start_timeout_s=0.2, report_grace_s=0.1, terminate_grace_s=0.1, needs_init=False
-    )
+    options = JobOptions(start_timeout_s=0.2, report_grace_s=0.1, terminate_grace_s=0.1)
     report = start_job(body, options=options).wait()
-    assert (report.returncode, report.reason) == (0, "")
+    assert report.returncode == 0
+    assert report.reason == "rank.py ended without calling hvd.init(): its processes were no job"
 
 
 def test_a_job_that_does_not_form_in_time_ends_with_the_channels_reason(start_job):
     options = JobOptions(start_timeout_s=0.5, report_grace_s=0.2, terminate_grace_s=0.5)
-    report = start_job("time.sleep(600)", options=options).wait()
+    body = "os.environ['HVDTUNE_RANK'] == '0' and init(); time.sleep(600)"
+    report = start_job(body, options=options).wait()
     assert (report.returncode, report.reason) == (1, "a rank did not call hvd.init() in time")
 
 
@@ -234,7 +234,10 @@ _TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
             (1, "too late", 0),
         ),
         (replace(_TOO_LATE, codes=(1, 9), order=(1, 0)), (9, "too late", 1)),
-        (replace(_TOO_LATE, codes=(0, 0), needs_init=False), (0, "", 0)),
+        (
+            replace(_TOO_LATE, codes=(0, 0)),
+            (0, "x.py ended without calling hvd.init(): its processes were no job", 0),
+        ),
         (
             replace(_FORMED, codes=(-15, -15), signalled=frozenset({0, 1}), stopped=True),
             (143, "x.py was stopped", 0),

@@ -25,9 +25,10 @@ Deadline soon() { return Deadline::in(std::chrono::seconds(50)); }
 // A rendezvous server in a thread of its own.
 class Server {
  public:
-  explicit Server(int size, StartClock clock = {std::chrono::seconds(50)}, uint32_t generation = 0)
+  explicit Server(int size, std::chrono::nanoseconds timeout = std::chrono::seconds(50),
+                  uint32_t generation = 0)
       : listener_("127.0.0.1"), channels_(std::async(std::launch::async, [=, this] {
-          return form_job(listener_, kKey, size, generation, clock, stop_, &members_);
+          return form_job(listener_, kKey, size, generation, timeout, stop_, &members_);
         })) {}
 
   MeshOptions options(int rank, int size, std::string host) const {
@@ -303,7 +304,7 @@ TEST(a_rank_that_fails_tells_all_why) {
 }
 
 TEST(the_deadline_lists_the_missing_ranks) {
-  Server server(4, {std::chrono::milliseconds(500)});
+  Server server(4, std::chrono::milliseconds(500));
   const StopSignal stop;
   std::future<Mesh> there = start(server.options(2, 4, "a"), stop);
   const std::string text = failure_of(there);
