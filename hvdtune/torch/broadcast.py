@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from hvdtune.core import runtime
-from hvdtune.core.collectives import synchronize
+from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import DTYPES
-from hvdtune.torch.collectives import broadcast_async_
+from hvdtune.torch.collectives import broadcast_async_, start_allreduce
 from hvdtune.torch.objects import broadcast_object
 
 
@@ -84,14 +84,22 @@ def broadcast_optimizer_state(
         UsageError: the optimizer is LBFGS, whose state is not per parameter, or its groups are not
             those of the root.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            "broadcast_optimizer_state takes the optimizer itself, a torch.optim.Optimizer, not "
+            f"{type(optimizer).__name__}"
+        )
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise UsageError("the state of torch.optim.LBFGS cannot be broadcast")
+        raise UsageError(
+            "the state of torch.optim.LBFGS cannot be broadcast, it is not per parameter; call "
+            "broadcast_parameters before its first step"
+        )
     is_root = runtime.rank() == root_rank
     tensors: list[torch.Tensor] = []
     outline = _outline(optimizer, tensors) if is_root else None
     outline = broadcast_object(outline, root_rank, "optimizer", process_set)
+    _check_groups(optimizer, outline, root_rank, process_set)
     if not is_root:
-        _check_groups(optimizer, outline, root_rank)
         outline = _with_room(outline, optimizer, tensors)
     rows = ((f"optimizer.{i}", tensor) for i, tensor in enumerate(tensors))
     broadcast_parameters(rows, root_rank, process_set)
@@ -176,12 +184,23 @@ def _counts(optimizer: torch.optim.Optimizer) -> list[int]:
     return [len(group["params"]) for group in optimizer.param_groups]
 
 
-def _check_groups(optimizer: torch.optim.Optimizer, outline: _Outline, root_rank: int) -> None:
-    if _counts(optimizer) != outline[1]:
-        raise UsageError(
-            f"the optimizer of rank {runtime.rank()} has groups of {_counts(optimizer)} "
-            f"parameters, that of root rank {root_rank} has {outline[1]}"
-        )
+def _check_groups(
+    optimizer: torch.optim.Optimizer, outline: _Outline, root_rank: int, process_set: ProcessSet
+) -> None:
+    """On all ranks alike, so that none waits for one that has refused."""
+    counts, wanted = _counts(optimizer), outline[1]
+    own = runtime.rank() if counts != wanted else -1
+    reduction = Reduction(ReduceOp.MAX)
+    handle = start_allreduce(
+        [torch.tensor([own])], "optimizer.groups", reduction, process_set, grouped=False
+    )
+    odd = int(synchronize(handle))
+    if odd < 0:
+        return
+    its = f"groups of {counts} parameters" if own == odd else "other groups of parameters"
+    raise UsageError(
+        f"the optimizer of rank {odd} has {its}, that of root rank {root_rank} has {wanted}"
+    )
 
 
 def _adopt(optimizer: torch.optim.Optimizer, outline: _Outline) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from hvdtune.errors import UsageError
+
 
 class Compressor:
     """What `compression=` takes: a class with these two methods, static or of the class.
@@ -69,6 +71,17 @@ class BF16Compressor(_Cast):
     """Sends floating point tensors as bfloat16: less precision, float32's range."""
 
     wire_dtype = torch.bfloat16
+
+
+def compressor_of(compression: Any) -> Any:
+    """What was given for `compression=`. Raises UsageError when it has not both methods."""
+    methods = [getattr(compression, name, None) for name in ("compress", "decompress")]
+    if not all(callable(method) for method in methods):
+        raise UsageError(
+            "compression is one of hvd.Compression, or a class with compress and decompress, not "
+            f"{compression!r}"
+        )
+    return compression
 
 
 class Compression:

@@ -45,7 +45,7 @@ from hvdtune.torch.collectives import (
     reduction_of,
     start_allreduce,
 )
-from hvdtune.torch.compression import Compression, Compressor
+from hvdtune.torch.compression import Compression, Compressor, compressor_of
 
 _AVERAGE = Reduction(ReduceOp.AVERAGE)
 
@@ -70,7 +70,7 @@ def allreduce(
         postscale_factor: multiplies the result.
     """
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
-    packed, context = compression.compress(tensor)
+    packed, context = compressor_of(compression).compress(tensor)
     (result,) = _allreduce([packed], name, reduction, process_set, grouped=False)
     return compression.decompress(result, context)
 
@@ -87,7 +87,7 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """As allreduce for several tensors, in one operation."""
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
-    packed = [compression.compress(tensor) for tensor in listed(tensors)]
+    packed = [compressor_of(compression).compress(tensor) for tensor in listed(tensors)]
     given = [tensor for tensor, _ in packed]
     results = _allreduce(given, name, reduction, process_set, grouped=True)
     contexts = [context for _, context in packed]
@@ -157,7 +157,7 @@ def reducescatter(
     allreduce's; there is no Adasum.
     """
     reduction = reduction_of(None, op, prescale_factor, postscale_factor)
-    packed, context = compression.compress(tensor)
+    packed, context = compressor_of(compression).compress(tensor)
     (result,) = _reducescatter([packed], name, reduction, process_set, grouped=False)
     return compression.decompress(result, context)
 
@@ -173,7 +173,7 @@ def grouped_reducescatter(
 ) -> list[torch.Tensor]:
     """As reducescatter for several tensors, each divided by itself."""
     reduction = reduction_of(None, op, prescale_factor, postscale_factor)
-    packed = [compression.compress(tensor) for tensor in listed(tensors)]
+    packed = [compressor_of(compression).compress(tensor) for tensor in listed(tensors)]
     given = [tensor for tensor, _ in packed]
     results = _reducescatter(given, name, reduction, process_set, grouped=True)
     contexts = [context for _, context in packed]

@@ -29,7 +29,7 @@ from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.collectives import Average
-from hvdtune.torch.compression import Compression
+from hvdtune.torch.compression import Compression, compressor_of
 from hvdtune.torch.gradients import InPlace, Packed, describe
 from hvdtune.torch.sparse import Sparse, layout_of
 from hvdtune.torch.wrapper import Names, Options, Wrapper, parameters_of
@@ -94,7 +94,7 @@ def DistributedOptimizer(
     id_of(process_set)
     parameters = parameters_of(optimizer.param_groups)
     options = Options(
-        _compressor(compression),
+        compressor_of(compression),
         passes_of(backward_passes_per_step),
         _reduction(op, gradient_predivide_factor),
         _groups(num_groups if groups is None else groups, parameters),
@@ -342,16 +342,6 @@ def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
     cast(Any, parameter).register_post_accumulate_grad_hook(ready)
 
 
-def _compressor(compression: Any) -> Any:
-    methods = [getattr(compression, name, None) for name in ("compress", "decompress")]
-    if not all(callable(method) for method in methods):
-        raise UsageError(
-            "compression is one of hvd.Compression, or a class with compress and decompress, not "
-            f"{compression!r}"
-        )
-    return compression
-
-
 def _reduction(op: ReduceOp | int, predivide: float) -> Reduction:
     if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.ADASUM):
         raise UsageError(f"gradients are combined by hvd.Average, Sum or Adasum, not by op={op!r}")
@@ -385,7 +375,7 @@ def _names_of(parameters: list[torch.Tensor], named: Named | None) -> Names:
     names = {parameter: f"noname.{i}" for i, parameter in enumerate(parameters)}
     if named is None:
         return names
-    rows = list(named)
+    rows = list(named) if isinstance(named, Iterable) else [named]
     if not all(
         isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], str) for row in rows
     ):

@@ -54,6 +54,8 @@ class SyncBatchNorm(_BatchNorm):
         self.process_set = process_set
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
+        if not input.is_floating_point():
+            raise UsageError(f"SyncBatchNorm takes floating point numbers, not {input.dtype}")
         if input.dim() < 2 or input.shape[1] != self.num_features:
             raise UsageError(
                 f"SyncBatchNorm({self.num_features}) takes an input of shape (N, "

@@ -82,7 +82,7 @@ def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
 
 
 @pytest.mark.parametrize(
-    "module", ["tensorflow", "tensorflow.keras", "keras", "mxnet", "spark", "ray"]
+    "module", ["tensorflow", "tensorflow.keras", "keras", "mxnet", "spark", "ray", "data"]
 )
 def test_a_part_that_comes_later_is_an_import_error_that_names_this_version(python, module):
     body = f"""

@@ -1,6 +1,7 @@
 import os
 
-from hvdtune.core.runtime import init, mpi_enabled, rank, setting, size
+from hvdtune.core.built import mpi_enabled
+from hvdtune.core.runtime import init, rank, setting, size
 
 init()
 options = f"{setting()['cycle_time_ms']}, {os.environ['HVDTUNE_LOG_LEVEL']}"
