@@ -59,6 +59,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
 	python -m studies.bench.latency
 	python -m studies.bench.many_tensors
+	python -m studies.bench.optimizer_step
 	python -m studies.bench.two_hosts
 	hvdtune run -np 2 studies/bench/timeline_cost.py
 	python studies/bench/idle.py
