@@ -245,7 +245,7 @@ def test_who_starts_the_ranks(arguments, configured, who):
 
 @pytest.mark.parametrize("option", ["-v", "-p", "-i", "--log-level", "--version", "--autotune"])
 def test_behind_the_script_horovodruns_further_options_are_the_scripts(option):
-    arguments = ["run", "-np", "2", "train.py", option, "3", "--verbose"]
+    arguments = ["run", "train.py", option, "3", "-np", "2"]
     options = app(arguments, prog_name="hvdtune", standalone_mode=False)
     assert options.command == ["train.py", option, "3"]
-    assert options.verbose
+    assert options.num_proc == 2

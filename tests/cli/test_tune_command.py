@@ -15,12 +15,12 @@ for _ in range({steps}):
     step()
 print("accuracy 0.97")
 """
-_TUNE = ("run", "--trials", "2", "--time-budget", "20s", "--knobs", "cycle_time_ms", "train.py")
+_TUNE = ("run", "--trials", "2", "--time-budget", "20s", "--knobs", "cycle_time_ms")
 
 
 def test_a_study_leaves_a_verdict_and_all_its_files(hvdtune, script, tmp_path):
     script(_STEPS.format(steps=20000))
-    run = hvdtune(*_TUNE, "-o", "study")
+    run = hvdtune(*_TUNE, "-o", "study", "train.py")
     out, err = run.communicate()
     assert run.returncode == 0, err
     verdict = json.loads((tmp_path / "study" / "verdict.json").read_text())
@@ -34,13 +34,13 @@ def test_a_study_leaves_a_verdict_and_all_its_files(hvdtune, script, tmp_path):
 
 def test_a_study_that_was_stopped_is_continued_by_the_same_command(hvdtune, script, tmp_path):
     script(_STEPS.format(steps=10**6))
-    run = hvdtune(*_TUNE)
+    run = hvdtune(*_TUNE, "train.py")
     assert any("calibrate" in line for line in iter(run.stderr.readline, ""))
     run.send_signal(signal.SIGINT)
     _, err = run.communicate()
     assert run.returncode == 130
     assert "the same command continues this study in runs/train-" in err
-    again = hvdtune(*_TUNE)
+    again = hvdtune(*_TUNE, "train.py")
     assert "continuing the unfinished study in runs/train-" in again.stderr.readline()
     again.send_signal(signal.SIGTERM)
     again.communicate()
@@ -52,7 +52,7 @@ def test_a_study_whose_launcher_was_killed_loses_no_pair_and_leaves_no_process(
     hvdtune, script, tmp_path
 ):
     script(_STEPS.format(steps=15_000))
-    run = hvdtune(*_TUNE, "-o", "study")
+    run = hvdtune(*_TUNE, "-o", "study", "train.py")
     pairs = tmp_path / "study" / "pairs.jsonl"
     while not pairs.exists() or pairs.read_text().count("\n") < 3:
         assert run.poll() is None
@@ -62,7 +62,7 @@ def test_a_study_whose_launcher_was_killed_loses_no_pair_and_leaves_no_process(
     run.communicate()
     assert psutil.wait_procs(ranks, timeout=20)[1] == []
     finished = pairs.read_text()
-    again = hvdtune(*_TUNE, "-o", "study")
+    again = hvdtune(*_TUNE, "-o", "study", "train.py")
     _, err = again.communicate()
     assert again.returncode == 0, err
     assert pairs.read_text().startswith(finished)
@@ -71,7 +71,7 @@ def test_a_study_whose_launcher_was_killed_loses_no_pair_and_leaves_no_process(
 
 def test_a_script_stopped_after_the_verdict_still_leaves_everything(hvdtune, script, tmp_path):
     script(_STEPS.format(steps=10**6))
-    run = hvdtune(*_TUNE, "-o", "study", "--verbose")
+    run = hvdtune(*_TUNE, "-o", "study", "--verbose", "train.py")
     assert any("goes on" in line for line in iter(run.stderr.readline, ""))
     run.send_signal(signal.SIGINT)
     out, err = run.communicate()
