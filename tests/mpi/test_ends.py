@@ -4,8 +4,10 @@ import pytest
 
 # mpirun ends a job when a rank dies. Told not to, it shows what the survivors say.
 LET_SURVIVORS_SPEAK = {
-    "openmpi": ["--rtos", "continuous"],
-    "mpich": ["-disable-auto-cleanup"],
+    "openmpi": {"options": ["--rtos", "continuous"]},
+    # Hydra ends the others now and then whatever it is told; less often when nobody of its own was
+    # killed. So a survivor has a few runs to speak in.
+    "mpich": {"within": ["sh", "-c", "trap '' USR1; \"$@\"; exit 0", "sh"]},
 }
 
 
@@ -36,11 +38,14 @@ def test_a_killed_rank_ends_the_job(mpi):
 @pytest.mark.parametrize("operations", ["hvdtune", "mpi"])
 def test_survivors_name_the_killed_rank(mpi, operations, tmp_path):
     told = tmp_path / "told"
-    done = mpi.mpirun(
-        *(2, "ends.py", "kill", told),
-        options=LET_SURVIVORS_SPEAK[mpi.flavour],
-        HVDTUNE_CPU_OPERATIONS=operations,
-    )
+    for _ in range(4):
+        done = mpi.mpirun(
+            *(2, "ends.py", "kill", told),
+            **LET_SURVIVORS_SPEAK[mpi.flavour],
+            HVDTUNE_CPU_OPERATIONS=operations,
+        )
+        if told.is_file():
+            break
     # Not printed: a launcher may drop what ranks print after one was killed.
     assert told.is_file(), done.stderr
     assert told.read_text() == "rank 1 was lost"
