@@ -8,6 +8,7 @@ from hvdtune.tuner.live import LiveRun, ScriptEnded
 from hvdtune.tuner.measure import BlockShape, PairTimes, orders
 from hvdtune.tuner.pairs import Pair, PairLog
 from hvdtune.tuner.progress import Phase, Reporter
+from hvdtune.tuner.restart import RestartRun
 from hvdtune.tuner.space import key_of
 from hvdtune.tuner.statistics import estimate
 
@@ -19,7 +20,13 @@ class Bench:
     """
 
     def __init__(
-        self, live: LiveRun, log: PairLog, reporter: Reporter, default: Setting, *, seed: int = 0
+        self,
+        live: LiveRun | RestartRun,
+        log: PairLog,
+        reporter: Reporter,
+        default: Setting,
+        *,
+        seed: int = 0,
     ) -> None:
         self.live = live
         self.log = log
@@ -58,7 +65,7 @@ class Bench:
             setting_step_ms=1e3 * times.setting_step_s,
             reference_step_ms=1e3 * times.reference_step_s,
             steps=times.steps,
-            order=order,
+            order=times.order,
             t_unix=time.time(),
         )
         self.log.append(pair)

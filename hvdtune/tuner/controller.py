@@ -22,6 +22,7 @@ from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.restart import ByRestarting, RestartRun
 from hvdtune.tuner.search import search
 from hvdtune.tuner.space import describe, make_space
 from hvdtune.tuner.statistics import to_percent
@@ -40,10 +41,11 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile.
+    hosts it runs on; `fingerprint` goes into the profile. With ByRestarting every block is a
+    launch of its own, and nothing goes on after the verdict.
     """
 
-    start_job: StartJob
+    start_job: StartJob | ByRestarting
     knobs: Sequence[Knob]
     default: Setting
     hosts: int = 1
@@ -75,7 +77,15 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = make_space(study.knobs, study.default, study.hosts, options.tunable, options.fixed)
+    by_restarting = isinstance(study.start_job, ByRestarting)
+    space = make_space(
+        study.knobs,
+        study.default,
+        study.hosts,
+        options.tunable,
+        options.fixed,
+        restarts=by_restarting,
+    )
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
@@ -84,7 +94,7 @@ def tune(
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)
+        live = _make_run(study.start_job, space.default, options, clock, reporter, first_launch)
         bench = Bench(live, log, reporter, space.default, seed=options.seed)
         try:
             verdict = _run(bench, store, options, study, run_dir)
@@ -110,6 +120,19 @@ def follow(job: RunningJob) -> ExitReport:
     while (report := job.poll()) is None:
         job.next_event(_FOLLOW_POLL_S)
     return report
+
+
+def _make_run(
+    start: StartJob | ByRestarting,
+    default: Setting,
+    options: TuneOptions,
+    clock: Clock,
+    reporter: Reporter,
+    first_launch: int,
+) -> LiveRun | RestartRun:
+    if isinstance(start, ByRestarting):
+        return RestartRun(start, default, options, clock, reporter, first_launch)
+    return LiveRun(start, default, options, clock, reporter, first_launch)
 
 
 def _run(

@@ -2,7 +2,7 @@
 
 A block is a run of consecutive steps under one setting. A pair is four blocks, two of the
 reference (A) and two of the setting (B), as ABBA or BAAB: a drift that is linear over the four
-cancels. A pair yields one log ratio.
+cancels. (Where each block is a launch a pair is two, AB or BA.) A pair yields one log ratio.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Literal
 
 from hvdtune.core.job import StepDone
 
-Order = Literal["ABBA", "BAAB"]
+Order = Literal["ABBA", "BAAB", "AB", "BA"]
 
 _CUT_SHORT_AFTER = 4.0
 _PAUSE = 10.0
@@ -56,7 +56,7 @@ class Block:
 
 @dataclass(frozen=True)
 class PairTimes:
-    """What four blocks say: geometric mean step times and their log ratio."""
+    """What the blocks of a pair say: geometric mean step times and their log ratio."""
 
     order: Order
     reference_step_s: float

@@ -65,3 +65,36 @@ def one_run(
         stall_timeout_s=math.inf,
         exit_timeout_s=math.inf,
     )
+
+
+def by_restarting(
+    trials: int,
+    *,
+    time_budget_s: float,
+    block_s: float,
+    seed: int = 0,
+    tunable: tuple[str, ...] | None = None,
+    fixed: tuple[str, ...] = (),
+) -> TuneOptions:
+    """Options of a study whose pairs are two launches each.
+
+    A pair costs a hundred times what it does in a live run and holds two fresh launches, so that
+    fewer prove as much: the verification is all launches.
+    """
+    return TuneOptions(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        tunable=tunable,
+        fixed=fixed,
+        block_s=block_s,
+        min_block_steps=10,
+        calibrate_pairs=6,
+        min_pairs_per_trial=2,
+        max_pairs_per_trial=6,
+        race_pairs=3,
+        min_verify_pairs=12,
+        max_verify_pairs=32,
+        verify_launches=12,
+        max_verify_launches=32,
+    )

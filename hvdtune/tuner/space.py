@@ -89,6 +89,8 @@ def make_space(
     hosts: int = 1,
     tunable: Sequence[str] | None = None,
     fixed: Sequence[str] = (),
+    *,
+    restarts: bool = False,
 ) -> Space:
     """The space of the knobs that can be tuned in a live run on this many hosts.
 
@@ -99,6 +101,7 @@ def make_space(
         tunable: only these knobs; None for all but categories: their choices may change the
             bits of a result.
         fixed: knobs that keep their default.
+        restarts: the run is started anew for every setting, so that `tunable` may name every knob.
 
     Raises:
         UsageError: a name is unknown or cannot be tuned live, or nothing is left to tune.
@@ -108,12 +111,14 @@ def make_space(
         if name not in table:
             raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
     for name in tunable or ():
-        if table[name].scope != "live":
-            raise UsageError(f"{name} cannot change in a live run and so cannot be tuned")
+        if table[name].scope != "live" and not restarts:
+            raise UsageError(
+                f"{name} cannot change in a live run and so cannot be tuned; --mode restart can"
+            )
     chosen = tuple(
         knob
         for knob in knobs
-        if knob.scope == "live"
+        if (knob.scope == "live" or (restarts and tunable is not None))
         and knob.min_hosts <= hosts
         and (knob.kind != "category" if tunable is None else knob.name in tunable)
         and knob.name not in fixed
