@@ -67,7 +67,21 @@ def settle(options: RunOptions) -> RunOptions:
         raise UsageError("give --gloo or --mpi, not both")
     if options.autotune and options.trials is not None:
         raise UsageError("give --autotune, which tunes one run, or --trials, not both")
-    if options.trials is None and not options.autotune:
+    restarts = options.mode == "restart" or options.adapter is not None
+    if restarts and (options.mode == "live" or options.autotune):
+        other = "--autotune" if options.autotune else "--mode live"
+        raise UsageError(
+            f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
+        )
+    if not restarts:
+        for name, value in (
+            ("--vary", options.vary),
+            ("--metric-regex", options.metric_regex),
+            ("--launch-time", options.launch_time),
+        ):
+            if value:
+                raise UsageError(f"{name} needs --mode restart")
+    if options.trials is None and not options.autotune and options.mode != "restart":
         for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
