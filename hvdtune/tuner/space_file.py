@@ -105,7 +105,7 @@ def _range(knob: Knob, wanted: Any) -> Range:
     ends = {key: float(_value(knob, value)) for key, value in wanted.items()}
     if len(ends) == 2 and ends["low"] > ends["high"]:
         raise UsageError(f"{knob.name}: low {wanted['low']} is above high {wanted['high']}")
-    return Range(**ends)
+    return Range(ends.get("low"), ends.get("high"))
 
 
 def _value(knob: Knob, value: Any) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import KINDS, merge
 from hvdtune.timeline.readers.hvt import read_rank_file
-from hvdtune.timeline.schema import COLLECTIVES, Ints
+from hvdtune.timeline.schema import COLLECTIVES
 
 # A name seen less often belongs to the start or to an evaluation, not to steps.
 _RECURS = 3
@@ -29,8 +29,8 @@ def tensor_bytes(trace: Path) -> tuple[int, ...]:
     return tuple(int(size) for size in largest[counts >= _RECURS])
 
 
-def exposed_s(traces: Sequence[Path], steps: Collection[int]) -> float:
-    """Seconds of exposed communication in these steps, of the rank with most.
+def exposed_s(traces: Sequence[Path], blocks: Sequence[Collection[int]]) -> list[float]:
+    """Seconds of exposed communication in the steps of each block, of the rank with most.
 
     Exposed is the time from a rank's last announcement in a step, when its backward pass has
     nothing more to give, to the end of everything announced in it. An optimizer that announces
@@ -38,14 +38,15 @@ def exposed_s(traces: Sequence[Path], steps: Collection[int]) -> float:
 
     Raises TraceFormatError when a trace cannot be read or lacks the steps.
     """
-    wanted = np.fromiter(steps, np.int64)
-    return max(_exposed_ns(path, wanted) for path in traces) / 1e9
+    by_rank = [_exposed_ns(path, blocks) for path in traces]
+    return [max(ranks) / 1e9 for ranks in zip(*by_rank, strict=True)]
 
 
-def _exposed_ns(path: Path, wanted: Ints) -> int:
+def _exposed_ns(path: Path, blocks: Sequence[Collection[int]]) -> list[int]:
+    wanted = sorted({step for block in blocks for step in block})
     events = merge([path]).events
     steps = events[events["kind"] == "STEP"]
-    steps = steps[steps["seq"].isin(wanted.tolist())]
+    steps = steps[steps["seq"].isin(wanted)]
     if len(steps) < len(wanted):
         raise TraceFormatError(f"{path}: lacks {len(wanted) - len(steps)} steps", str(path))
     asked = events[events["kind"] == "NEGOTIATE"]
@@ -58,5 +59,6 @@ def _exposed_ns(path: Path, wanted: Ints) -> int:
     begin, end = begin[order], end[order]
     first = np.searchsorted(begin, steps["begin_ns"].to_numpy())
     behind = np.searchsorted(begin, steps["end_ns"].to_numpy())
-    spans = zip(first.tolist(), behind.tolist(), strict=True)
-    return sum(int(end[a:b].max() - begin[b - 1]) for a, b in spans if b > a)
+    spans = zip(steps["seq"].tolist(), first.tolist(), behind.tolist(), strict=True)
+    exposed = {step: int(end[a:b].max() - begin[b - 1]) for step, a, b in spans if b > a}
+    return [sum(exposed.get(step, 0) for step in block) for block in blocks]
