@@ -57,7 +57,7 @@ class Bench:
         self.reporter = reporter
         self.default = default
         self._seed = seed
-        self._objectives = tuple(objectives)
+        self.objectives = tuple(objectives)
         self._traces = traces
         self._steps = steps
         self._earlier_steps = sum(pair.steps for pair in log.pairs)
@@ -148,7 +148,7 @@ class Bench:
             steps=times.steps,
             order=order,
             t_unix=time.time(),
-            further=dict(zip(self._objectives[1:], others, strict=True)),
+            further=dict(zip(self.objectives[1:], others, strict=True)),
             set_aside=fault.reason if fault is not None and again else "",
             at_fault="" if fault is None else fault.letters,
         )
@@ -164,7 +164,7 @@ class Bench:
         return self.set_aside < _SPARE_REPEATS + kept
 
     def _ratios(self, times: PairTimes) -> list[float]:
-        return [self._ratio(objective, times) for objective in self._objectives]
+        return [self._ratio(objective, times) for objective in self.objectives]
 
     def _ratio(self, objective: Objective, times: PairTimes) -> float:
         if objective == "cpu_time":

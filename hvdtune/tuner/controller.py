@@ -9,8 +9,9 @@ from typing import Any
 
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.bench import Bench, Traces
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
 from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
@@ -23,6 +24,7 @@ from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.search import search
+from hvdtune.tuner.search_report import render_search
 from hvdtune.tuner.space import describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import PAIRS_FILE, StudyStore
@@ -40,7 +42,8 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile.
+    hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
+    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie.
     """
 
     start_job: StartJob
@@ -48,6 +51,9 @@ class Study:
     default: Setting
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
+    first_settings: Sequence[Setting] = ()
+    host: Host | None = None
+    traces: Traces | None = None
 
 
 @dataclass(frozen=True)
@@ -75,17 +81,31 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = make_space(study.knobs, study.default, study.hosts, options.tunable, options.fixed)
+    space = make_space(
+        study.knobs, study.default, study.hosts, options.tunable, options.fixed, options.ranges
+    )
+    first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     with (
-        StudyStore(run_dir, space, options) as store,
+        StudyStore(run_dir, space, options, first) as store,
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)
-        bench = Bench(live, log, reporter, space.default, seed=options.seed)
+        live = LiveRun(
+            study.start_job, space.default, options, clock, reporter, first_launch, study.host
+        )
+        bench = Bench(
+            live,
+            log,
+            reporter,
+            space.default,
+            seed=options.seed,
+            objectives=options.objectives,
+            traces=study.traces,
+            steps=options.step_budget,
+        )
         try:
             verdict = _run(bench, store, options, study, run_dir)
         except Exception as error:
@@ -119,7 +139,7 @@ def _run(
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
     try:
-        search(bench, store, calibration, options)
+        store.set("stop", search(bench, store, calibration, options).text)
         verdict = _decide(bench, store, calibration, options)
     except RunOver:
         verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
@@ -149,7 +169,7 @@ def _decide(
             options,
             calibration.noise,
             current_cost(bench, calibration),
-            bench.reporter.seconds_left,
+            bench.seconds_left,
             standing(bench, trial, calibration.noise).mean,
         )
         try:
@@ -189,6 +209,7 @@ def _write_results(
         fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
+    report += "\n" + render_search(store, bench)
     try:
         profile = make_profile(verdict, bench.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

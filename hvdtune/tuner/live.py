@@ -117,6 +117,7 @@ class LiveRun:
         self._counts_cpu = "cpu_time" in options.objectives
         self._pids: tuple[int, ...] = ()
         self.steps_taken = 0
+        self.launch_steps = 0
         self.world: World | None = None
 
     @property
@@ -182,6 +183,7 @@ class LiveRun:
         self._barren += 1
         self._version = 0
         self._lost = ""
+        self.launch_steps = 0
         self._reporter.launched(self.launch)
         began = self._clock.now()
         self.job = self._start_job()
@@ -267,6 +269,7 @@ class LiveRun:
             event = self._event(waited_for)
             if isinstance(event, StepDone):
                 self.steps_taken += 1
+                self.launch_steps += 1
                 return event
             if isinstance(event, Rejected) and event.version == self._version:
                 self._propose(self._default)

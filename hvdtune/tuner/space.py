@@ -92,6 +92,18 @@ class Space:
         """Whether the search can arrive at this setting."""
         return all(_holds(axis, setting[axis.knob.name]) for axis in self.axes)
 
+    def adopt(self, setting: Mapping[str, Value]) -> dict[str, Value] | None:
+        """This setting's values of the knobs that are searched, the default's of all others.
+
+        None where that is the default or the search cannot arrive at it.
+        """
+        own = {
+            axis.knob.name: setting.get(axis.knob.name, self.default[axis.knob.name])
+            for axis in self.axes
+        }
+        whole = {**self.default, **own}
+        return whole if whole != dict(self.default) and self.holds(whole) else None
+
     def params_of(self, setting: Setting) -> dict[str, Value]:
         """The parameters with which `suggest` returns this setting, for Study.enqueue_trial."""
         params: dict[str, Value] = {}
