@@ -68,7 +68,15 @@ def settle(options: RunOptions) -> RunOptions:
     if options.autotune and options.trials is not None:
         raise UsageError("give --autotune, which tunes one run, or --trials, not both")
     if options.trials is None and not options.autotune:
-        for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
+        for name, value in (
+            ("--time-budget", options.time_budget),
+            ("--knobs", options.knobs),
+            ("--space", options.space),
+            ("--objective", options.objective or None),
+            ("--sampler", options.sampler),
+            ("--step-budget", options.step_budget),
+            ("--train-steps", options.train_steps),
+        ):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
     return options

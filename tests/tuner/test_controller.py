@@ -30,9 +30,17 @@ class Bed:
         self.run_dir = run_dir
         self.cluster = SimulatedCluster(script)
         self.said: list[Progress] = []
+        self.first_settings: list[Setting] = []
 
     def tune(self, **options: Any) -> TuneResult:
-        study = Study(self.cluster.start, KNOBS, DEFAULT, fingerprint={"hvdtune": "0"})
+        study = Study(
+            self.cluster.start,
+            KNOBS,
+            DEFAULT,
+            fingerprint={"hvdtune": "0"},
+            first_settings=self.first_settings,
+            host=self.cluster,
+        )
         chosen = TuneOptions(**{"trials": 12, **options})
         return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
 
