@@ -52,9 +52,8 @@ def make_sampler(
         if name == "gp":
             return optuna.samplers.GPSampler(seed=seed, n_startup_trials=startup)
         if name == "cmaes":
-            start = space.params_of(space.default)
             return optuna.samplers.CmaEsSampler(
-                x0=start, seed=seed, n_startup_trials=0, warn_independent_sampling=False
+                seed=seed, n_startup_trials=startup, warn_independent_sampling=False
             )
         if name == "noisy_gp":
             return NoisyGpSampler(space, seed=seed, startup=startup)

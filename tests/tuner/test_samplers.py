@@ -44,6 +44,11 @@ def test_every_sampler_starts_with_the_default_and_goes_on(
     assert len({str(setting) for setting in drawn}) > 8
 
 
+def test_optunas_cmaes_works_where_its_package_is(tmp_path: Path) -> None:
+    pytest.importorskip("cmaes")
+    assert len({str(setting) for setting in run(tmp_path, "cmaes", 20)}) > 8
+
+
 def test_one_seed_draws_one_sequence(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
