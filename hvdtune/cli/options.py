@@ -162,6 +162,37 @@ class RunOptions(HorovodOptions):
         str | None,
         typer.Option(rich_help_panel=_TUNING, metavar="A,B", help="Search only these knobs."),
     ] = None
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_TUNING, metavar="FILE", help="YAML: range or choices of each knob."
+        ),
+    ] = None
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="NAME",
+            help="step_time, samples_per_s, exposed_communication or cpu_time; several give a "
+            "Pareto set, the first is proved. [default: step_time]",
+        ),
+    ] = None
+    sampler: Annotated[
+        Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"] | None,
+        typer.Option(rich_help_panel=_TUNING, help="Who proposes settings. [default: tpe]"),
+    ] = None
+    step_budget: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=_TUNING, min=1, help="Steps that the study may take."),
+    ] = None
+    train_steps: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            min=1,
+            help="Steps of the whole training: no trial is made that the rest cannot pay for.",
+        ),
+    ] = None
     mode: Annotated[
         Literal["live", "restart"] | None,
         typer.Option(
@@ -231,6 +262,7 @@ class RunCommand(TyperCommand):
 # What scripts often have themselves stays theirs when it stands behind the script.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
     "seed", "verbose", "output_dir", "profile", "help",
+    "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
 }  # fmt: skip
 

@@ -74,15 +74,23 @@ def settle(options: RunOptions) -> RunOptions:
             f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
         )
     if not restarts:
-        for name, value in (
+        for option, given in (
             ("--vary", options.vary),
             ("--metric-regex", options.metric_regex),
             ("--launch-time", options.launch_time),
         ):
-            if value:
-                raise UsageError(f"{name} needs --mode restart")
+            if given:
+                raise UsageError(f"{option} needs --mode restart")
     if options.trials is None and not options.autotune and options.mode != "restart":
-        for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
+        for name, value in (
+            ("--time-budget", options.time_budget),
+            ("--knobs", options.knobs),
+            ("--space", options.space),
+            ("--objective", options.objective or None),
+            ("--sampler", options.sampler),
+            ("--step-budget", options.step_budget),
+            ("--train-steps", options.train_steps),
+        ):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
     return options

@@ -29,11 +29,14 @@ from hvdtune.launch.run import JobPlan
 from hvdtune.tuner.adapters import Target, narrowed, target_of, with_native
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.live import World
 from hvdtune.tuner.options import TuneOptions, by_restarting
 from hvdtune.tuner.profile import read_profile
 from hvdtune.tuner.restart import ByRestarting
-from hvdtune.tuner.space import make_space
+from hvdtune.tuner.samplers import check_sampler
+from hvdtune.tuner.space import ALL_SCOPES, make_space
+from hvdtune.tuner.space_file import read_space
 from hvdtune.tuner.verdict import Verdict
 
 _TIME_BUDGET_S: Final = 1800.0
@@ -124,7 +127,13 @@ def _tune(
     tune_options = _tune_options(options, target)
     hosts = len({slot.host for slot in plan.slots})
     make_space(
-        target.knobs, default, hosts, tune_options.tunable, tune_options.fixed, restarts=True
+        target.knobs,
+        default,
+        hosts,
+        tune_options.tunable,
+        tune_options.fixed,
+        tune_options.ranges,
+        ALL_SCOPES,
     )
     with ExitStack() as stack:
         folder = stack.enter_context(_open_folder(options, plan, default))
@@ -143,6 +152,7 @@ def _tune(
             default,
             hosts,
             {**fingerprint(plan), "mode": "restart", "adapter": options.adapter or "hvdtune"},
+            host=LocalHost(),
         )
         try:
             verdict = run_study(study, folder.path, tune_options, display.show).verdict
@@ -157,7 +167,12 @@ def _tune_options(options: RunOptions, target: Target) -> TuneOptions:
     named = options.knobs.split(",") if options.knobs else None
     varied = [name for name in target.variables if target.variables[name] == name]
     fixed = parse_assignments(options.fix or (), target.knobs)
-    return by_restarting(
+    if not {*(options.objective or ())} <= {"step_time", "samples_per_s"} or options.train_steps:
+        raise UsageError(
+            "--mode restart improves the step time of a command that does not go on: leave other "
+            "objectives and --train-steps out"
+        )
+    chosen = by_restarting(
         options.trials or TuneOptions.trials,
         time_budget_s=_budget_s(options),
         block_s=options.launch_time or _LAUNCH_S,
@@ -165,6 +180,10 @@ def _tune_options(options: RunOptions, target: Target) -> TuneOptions:
         tunable=target.searched if named is None else tuple(dict.fromkeys([*named, *varied])),
         fixed=tuple(fixed),
     )
+    sampler = options.sampler or "tpe"
+    check_sampler(sampler, 1)
+    ranges = {} if options.space is None else read_space(options.space, target.knobs)
+    return replace(chosen, sampler=sampler, ranges=ranges, step_budget=options.step_budget)
 
 
 def _budget_s(options: RunOptions) -> float:

@@ -9,8 +9,9 @@ from typing import Any
 
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.bench import Bench, Traces
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
 from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
@@ -24,7 +25,8 @@ from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.restart import ByRestarting, RestartRun
 from hvdtune.tuner.search import search
-from hvdtune.tuner.space import describe, make_space
+from hvdtune.tuner.search_report import render_search
+from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import PAIRS_FILE, StudyStore
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
@@ -41,8 +43,9 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile. With ByRestarting every block is a
-    launch of its own, and nothing goes on after the verdict.
+    hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
+    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
+    ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
     """
 
     start_job: StartJob | ByRestarting
@@ -50,6 +53,9 @@ class Study:
     default: Setting
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
+    first_settings: Sequence[Setting] = ()
+    host: Host | None = None
+    traces: Traces | None = None
 
 
 @dataclass(frozen=True)
@@ -77,25 +83,35 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    by_restarting = isinstance(study.start_job, ByRestarting)
     space = make_space(
         study.knobs,
         study.default,
         study.hosts,
         options.tunable,
         options.fixed,
-        restarts=by_restarting,
+        options.ranges,
+        scopes=_scopes(study),
     )
+    first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     with (
-        StudyStore(run_dir, space, options) as store,
+        StudyStore(run_dir, space, options, first) as store,
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = _make_run(study.start_job, space.default, options, clock, reporter, first_launch)
-        bench = Bench(live, log, reporter, space.default, seed=options.seed)
+        live = _make_run(study, space.default, options, clock, reporter, first_launch)
+        bench = Bench(
+            live,
+            log,
+            reporter,
+            space.default,
+            seed=options.seed,
+            objectives=options.objectives,
+            traces=study.traces,
+            steps=options.step_budget,
+        )
         try:
             verdict = _run(bench, store, options, study, run_dir)
         except Exception as error:
@@ -122,17 +138,22 @@ def follow(job: RunningJob) -> ExitReport:
     return report
 
 
+def _scopes(study: Study) -> tuple[str, ...]:
+    return ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",)
+
+
 def _make_run(
-    start: StartJob | ByRestarting,
+    study: Study,
     default: Setting,
     options: TuneOptions,
     clock: Clock,
     reporter: Reporter,
     first_launch: int,
 ) -> LiveRun | RestartRun:
+    start, host = study.start_job, study.host
     if isinstance(start, ByRestarting):
-        return RestartRun(start, default, options, clock, reporter, first_launch)
-    return LiveRun(start, default, options, clock, reporter, first_launch)
+        return RestartRun(start, default, options, clock, reporter, first_launch, host)
+    return LiveRun(start, default, options, clock, reporter, first_launch, host)
 
 
 def _run(
@@ -142,7 +163,7 @@ def _run(
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
     try:
-        search(bench, store, calibration, options)
+        store.set("stop", search(bench, store, calibration, options).text)
         verdict = _decide(bench, store, calibration, options)
     except RunOver:
         verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
@@ -172,7 +193,7 @@ def _decide(
             options,
             calibration.noise,
             current_cost(bench, calibration),
-            bench.reporter.seconds_left,
+            bench.seconds_left,
             standing(bench, trial, calibration.noise).mean,
         )
         try:
@@ -212,6 +233,7 @@ def _write_results(
         fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
+    report += "\n" + render_search(store, bench)
     try:
         profile = make_profile(verdict, bench.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

@@ -19,7 +19,15 @@ from typing import Protocol
 from hvdtune.core.job import StepDone
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.live import ExitReport, JobCrashed, TrialFailed, World
+from hvdtune.tuner.host import Host, UnwatchedHost
+from hvdtune.tuner.live import (
+    ExitReport,
+    JobCrashed,
+    Look,
+    TrialFailed,
+    World,
+    reading_between,
+)
 from hvdtune.tuner.measure import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.progress import Clock, Reporter
@@ -70,10 +78,12 @@ class RestartRun:
         by: how it is started.
         default: the reference of every pair.
         first_launch: number of the first launch; a resumed study goes on counting.
+        host: tells what else happens while blocks are taken.
     """
 
     may_launch = True
     launch_s = 0.0  # part of every pair
+    launch_steps = 0  # no training goes on
 
     def __init__(
         self,
@@ -83,8 +93,10 @@ class RestartRun:
         clock: Clock,
         reporter: Reporter,
         first_launch: int = 0,
+        host: Host | None = None,
     ) -> None:
         self._start = by.start
+        self._host = host or UnwatchedHost()
         self._default = default
         self._options = options
         self._clock = clock
@@ -97,6 +109,7 @@ class RestartRun:
         self.launch = first_launch - 1
         self.world = by.world
         self.measured_by = ""
+        self.steps_taken = 0
 
     @property
     def pair_s(self) -> float | None:
@@ -171,8 +184,11 @@ class RestartRun:
             for letter in order
         }
         self._recent_pairs_s.append(self._clock.now() - began)
-        steps = sum(block.steps for block in blocks.values())
-        return PairTimes(order, blocks["A"].step_s, blocks["B"].step_s, steps)
+        return PairTimes(order, tuple(blocks[letter] for letter in order))
+
+    def pause(self, seconds: float) -> None:
+        """Wait."""
+        self._clock.sleep(seconds)
 
     def _reference(self, shape: BlockShape) -> Block:
         while True:
@@ -187,24 +203,32 @@ class RestartRun:
 
     def _block(self, setting: Setting, shape: BlockShape) -> Block:
         meter = BlockMeter(0, shape)
+        before = self._look()
         taken = 0
 
         def add(step: StepDone) -> bool:
-            nonlocal taken
+            nonlocal before, taken
             taken += 1
+            if not meter.settled:
+                before = self._look()
             meter.add(step)
             return meter.done
 
         limit_s = math.inf if self._has_steps else _TOO_SLOW * shape.step_s + 10.0
         wall_s, ended = self._run(setting, add, limit_s)
+        self.steps_taken += max(1, taken)
+        reading = reading_between(before, self._look(), meter.longest_step)
         if not self._has_steps:
             if not ended:
                 raise TrialFailed(f"the command takes over {_TOO_SLOW:g} times as long")
-            return Block(1, wall_s)
+            return Block(1, wall_s, reading)
         if not meter.done and taken < shape.settle_steps + max(1, shape.steps // 2):
             wanted = shape.settle_steps + shape.steps
             raise TrialFailed(f"the command ended after {taken} of {wanted} steps")
-        return meter.block()
+        return meter.block(reading)
+
+    def _look(self) -> Look:
+        return Look(self._clock.now(), self._host.counters(), 0.0)
 
     def _run(
         self, setting: Setting, enough: Callable[[StepDone], bool], limit_s: float
