@@ -158,7 +158,8 @@ def _decide(
             setting = describe(trial.setting, bench.default)
             bench.reporter.notice(f"{setting} failed its verification: {failure}")
         else:
-            return judge(trial.setting, bench.default, launches, calibration.floor)
+            floor, resolution = calibration.floor, options.resolution_percent
+            return judge(trial.setting, bench.default, launches, floor, resolution)
     tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
