@@ -6,12 +6,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
 from hvdtune.cli.trace import write_traces
-from hvdtune.cli.tune import Launches, fingerprint
+from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
@@ -56,7 +57,8 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         record = options.timeline_filename is not None or options.output_dir is not None
         launches = Launches(plan, default, job_options, folder, writers, record=record)
         stack.enter_context(launches)
-        study = Study(launches.start, load_knobs(), default, len({*hosts}), fingerprint(plan))
+        known = fingerprint(plan, job_options)
+        study = Study(launches.start, load_knobs(), default, len({*hosts}), known)
         try:
             report = _run(launches, study, folder.path, tune_options, log)
             code, reason = report.returncode, report.reason

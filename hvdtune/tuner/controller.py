@@ -11,6 +11,7 @@ from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.fingerprint import complete_fingerprint
 from hvdtune.tuner.live import ExitReport as ExitReport
 from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
@@ -184,10 +185,7 @@ def _write_results(
     study: Study,
     run_dir: Path,
 ) -> None:
-    world = bench.live.world
-    fingerprint = {**(study.fingerprint or {})}
-    if world is not None:
-        fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
+    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
     try:

@@ -146,8 +146,8 @@ def _text(
     if kind == "noisy":
         return (
             f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
-            f"({wording.best}{spread}, {basis}); {wording.kept}; quieten the machine or measure "
-            "longer"
+            f"({wording.best}{spread}, {basis}); {wording.kept}; quieten the machine or verify "
+            "with more --pairs"
         )
     if wording.slower and est.high < 0:
         return f"{wording.slower}: {spread}, {basis}"
