@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
 from hvdtune.cli.search_options import search_options
 from hvdtune.cli.trace import write_traces
-from hvdtune.cli.tune import Launches, fingerprint
+from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
@@ -67,7 +68,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             load_knobs(),
             default,
             len({*hosts}),
-            fingerprint(plan),
+            fingerprint(plan, job_options),
             host=LocalHost(),
             traces=launches.traces,
         )

@@ -3,8 +3,6 @@
 Those that only horovodrun has are in `horovod_options.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -162,6 +160,14 @@ class RunOptions(HorovodOptions):
         str | None,
         typer.Option(rich_help_panel=_TUNING, metavar="A,B", help="Search only these knobs."),
     ] = None
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=_TUNING,
+            help="The verdict as JSON on stdout, everything else on stderr.",
+        ),
+    ] = False
     space: Annotated[
         Path | None,
         typer.Option(
@@ -261,7 +267,7 @@ class RunCommand(TyperCommand):
 
 # What scripts often have themselves stays theirs when it stands behind the script.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
-    "seed", "verbose", "output_dir", "profile", "help",
+    "seed", "verbose", "output_dir", "profile", "help", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
 }  # fmt: skip

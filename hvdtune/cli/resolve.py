@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from hvdtune.cli.horovod_options import HorovodOptions, Idle, Refused, Sets
 from hvdtune.cli.options import RunOptions
@@ -36,6 +36,7 @@ _OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
 _OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
 
 Effect = Sets | Idle | Refused | None
+Options = TypeVar("Options", bound=RunOptions)
 
 
 @cache
@@ -48,7 +49,7 @@ def horovod_rows() -> Mapping[str, tuple[str, Effect]]:
     return rows
 
 
-def settle(options: RunOptions) -> RunOptions:
+def settle(options: Options) -> Options:
     """With what Horovod's variables ask of the launcher where no option says it.
 
     Raises UsageError for what cannot be, options that contradict each other included.

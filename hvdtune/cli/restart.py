@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from hvdtune.cli.display import open_display
-from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.cli.fingerprint import fingerprint
+from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.launches import CommandLaunches, Launches, launcher_of
 from hvdtune.cli.messages import complain, tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
-from hvdtune.cli.resolve import chosen_setting, controller, plan_job, rank_variables
-from hvdtune.cli.tune import fingerprint
+from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, rank_variables
+from hvdtune.cli.tune import open_folder, study_writers
 from hvdtune.core.config import launch_defaults, plain_environ, read_setting
 from hvdtune.core.knobs import Value, load_knobs, parse_assignments, validate
 from hvdtune.errors import UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.measured import Metric
-from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import starts_its_own_ranks
-from hvdtune.launch.rank_files import rank_files
-from hvdtune.launch.run import JobPlan
+from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.adapters import Target, narrowed, target_of, with_native
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
@@ -33,6 +34,7 @@ from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.live import World
 from hvdtune.tuner.options import TuneOptions, by_restarting
 from hvdtune.tuner.profile import read_profile
+from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.restart import ByRestarting
 from hvdtune.tuner.samplers import check_sampler
 from hvdtune.tuner.space import ALL_SCOPES, make_space
@@ -136,13 +138,9 @@ def _tune(
         ALL_SCOPES,
     )
     with ExitStack() as stack:
-        folder = stack.enter_context(_open_folder(options, plan, default))
+        folder = stack.enter_context(open_folder(options, plan, _identity(options, default)))
         display = stack.enter_context(open_display(default))
-        writers: list[Writer] = [display.write] if options.verbose else []
-        if options.output_filename is not None:
-            writers.append(
-                stack.enter_context(rank_files(options.output_filename, len(plan.slots)))
-            )
+        writers = study_writers(options, display, len(plan.slots), stack)
         stack.enter_context(launcher.into(folder, writers, metric))
         names = tuple(sorted({slot.host for slot in plan.slots}))
         world = World(len(plan.slots), names) if launcher.starts_ranks else None
@@ -151,7 +149,7 @@ def _tune(
             target.knobs,
             default,
             hosts,
-            {**fingerprint(plan), "mode": "restart", "adapter": options.adapter or "hvdtune"},
+            _fingerprint(options, plan),
             host=LocalHost(),
         )
         try:
@@ -160,7 +158,7 @@ def _tune(
             tell(f"the same command continues this study in {folder.path}")
             raise
     _conclude(options, folder, target, verdict)
-    return 0
+    return verdict.exit_code
 
 
 def _tune_options(options: RunOptions, target: Target) -> TuneOptions:
@@ -190,40 +188,52 @@ def _budget_s(options: RunOptions) -> float:
     return options.time_budget or _TIME_BUDGET_S
 
 
-def _open_folder(options: RunOptions, plan: JobPlan, default: Mapping[str, Value]) -> RunFolder:
-    study = {
+def _identity(options: RunOptions, default: Mapping[str, Value]) -> dict[str, Any]:
+    return {
         "mode": "restart",
         "adapter": options.adapter or "hvdtune",
         "default": dict(default),
         "knobs": options.knobs,
         "fix": sorted(options.fix or ()),
         "vary": sorted(options.vary or ()),
+        "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
         "metric": options.metric_regex,
+        "launch_time": options.launch_time,
     }
-    hosts = tuple(slot.host for slot in plan.slots)
-    identity = RunIdentity(tuple(options.command), hosts, study)
-    found = None if options.output_dir else latest_unfinished(identity)
-    if found is not None:
-        tell(f"continuing the unfinished study in {found} (another one: -o FOLDER)")
-    folder = RunFolder(options.output_dir or found or fresh_path(plan.title), identity)
-    tell(f"run folder {folder.path}")
-    return folder
+
+
+def _fingerprint(options: RunOptions, plan: JobPlan) -> dict[str, Any]:
+    adapter = options.adapter or "hvdtune"
+    if adapter == "hvdtune":
+        known = fingerprint(plan, job_options(options, plan.slots))
+    else:
+        known = fingerprint(plan, JobOptions(), probe=False)
+        # Of hvdtune's own: they say nothing about another runtime.
+        del known["transport"]
+    return {**known, "mode": "restart", "adapter": adapter}
 
 
 def _conclude(options: RunOptions, folder: RunFolder, target: Target, verdict: Verdict) -> None:
-    print(f"verdict: {verdict.text}")
+    page = sys.stderr if options.as_json else sys.stdout
+    print(f"verdict: {verdict.text}", file=page)
     for path, meaning in folder.files():
-        print(f"    {path}  {meaning}")
+        print(f"    {path}  {meaning}", file=page)
+    print(
+        f"the command is not started once more; {_to_use(options, folder, target, verdict)}",
+        file=page,
+    )
+    if options.as_json:
+        print(json.dumps({**verdict_document(verdict), "run": str(folder.path)}))
+
+
+def _to_use(options: RunOptions, folder: RunFolder, target: Target, verdict: Verdict) -> str:
     if not verdict.improved:
-        print("the command is not started once more; by itself it runs with the setting to keep")
-        return
-    variables = target.environ(verdict.setting)
-    words = [f"{name}={value}" for name, value in variables.items()]
+        return "it needs no other setting than its own"
+    words = [f"{name}={value}" for name, value in target.environ(verdict.setting).items()]
     if options.adapter in (None, "hvdtune", "ddp"):
         adapter = ["--adapter", options.adapter] if options.adapter else []
         ranks = ["-np", str(options.num_proc)] if options.num_proc else []
         ranks += ["-H", options.hosts] if options.hosts else []
         profile = ["--profile", str(folder.path / "profile.yaml")]
-        words += ["hvdtune", "run", *adapter, *ranks, *profile, "--"]
-    print("the command is not started once more; to run it with this setting:")
-    print(f"    {shlex.join([*words, *options.command])}")
+        words = ["hvdtune", "run", *adapter, *ranks, *profile, "--"]
+    return f"to run it with this setting:\n    {shlex.join([*words, *options.command])}"

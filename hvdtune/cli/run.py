@@ -40,6 +40,12 @@ def run(options: RunOptions) -> int:
         run_by_mpi(options, setting)
     plan = plan_job(options)
     launch = job_options(options, plan.slots)
+    if options.as_json and options.trials is None:
+        raise UsageError("--json needs --trials")
+    if options.profile is not None:
+        from hvdtune.cli.fingerprint import warn_of_differences
+
+        warn_of_differences(options.profile, plan, launch)
     if options.trials is not None:
         from hvdtune.cli.tune import tune
 

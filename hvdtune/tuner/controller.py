@@ -11,10 +11,11 @@ from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench, Traces
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.fingerprint import complete_fingerprint
 from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
+from hvdtune.tuner.live import RunOver, StartJob, TrialFailed
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
@@ -23,7 +24,7 @@ from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
-from hvdtune.tuner.restart import ByRestarting, RestartRun
+from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
 from hvdtune.tuner.search_report import render_search
 from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
@@ -101,7 +102,9 @@ def tune(
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = _make_run(study, space.default, options, clock, reporter, first_launch)
+        live = make_run(
+            study.start_job, space.default, options, clock, reporter, first_launch, study.host
+        )
         bench = Bench(
             live,
             log,
@@ -140,20 +143,6 @@ def follow(job: RunningJob) -> ExitReport:
 
 def _scopes(study: Study) -> tuple[str, ...]:
     return ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",)
-
-
-def _make_run(
-    study: Study,
-    default: Setting,
-    options: TuneOptions,
-    clock: Clock,
-    reporter: Reporter,
-    first_launch: int,
-) -> LiveRun | RestartRun:
-    start, host = study.start_job, study.host
-    if isinstance(start, ByRestarting):
-        return RestartRun(start, default, options, clock, reporter, first_launch, host)
-    return LiveRun(start, default, options, clock, reporter, first_launch, host)
 
 
 def _run(
@@ -202,7 +191,8 @@ def _decide(
             setting = describe(trial.setting, bench.default)
             bench.reporter.notice(f"{setting} failed its verification: {failure}")
         else:
-            return judge(trial.setting, bench.default, launches, calibration.floor)
+            floor, resolution = calibration.floor, options.resolution_percent
+            return judge(trial.setting, bench.default, launches, floor, resolution)
     tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
@@ -227,10 +217,7 @@ def _write_results(
     study: Study,
     run_dir: Path,
 ) -> None:
-    world = bench.live.world
-    fingerprint = {**(study.fingerprint or {})}
-    if world is not None:
-        fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
+    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
     report += "\n" + render_search(store, bench)

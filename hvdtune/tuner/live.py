@@ -54,9 +54,21 @@ class TrialFailed(Exception):
 class JobCrashed(TrialFailed):
     """The script failed while this setting was measured."""
 
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
 
 class ScriptEnded(Exception):
     """The script came to its natural end; what was being measured is measured again."""
+
+
+class ScriptFailed(StudyError):
+    """The script failed and that ended the study; `exit_code` is the script's own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class RunOver(StudyError):
@@ -310,7 +322,8 @@ class LiveRun:
             if report is not None:
                 what = report.reason or f"the script failed with exit code {report.returncode}"
             lost = f" ({self._lost})" if self._lost and self._lost != what else ""
-            self._crashed(what + lost, () if report is None else tuple(report.tail))
+            tail = () if report is None else tuple(report.tail)
+            self._crashed(what + lost, tail, 1 if report is None else report.returncode)
         if waited_for != "a step":
             raise StudyError(f"the script ended without {waited_for}")
         if self._barren >= _BARREN_LAUNCHES:
@@ -320,18 +333,20 @@ class LiveRun:
             )
         raise ScriptEnded
 
-    def _crashed(self, reason: str, tail: tuple[str, ...]) -> NoReturn:
+    def _crashed(self, reason: str, tail: tuple[str, ...], exit_code: int = 1) -> NoReturn:
         self._crashes += 1
         self._reporter.notice(f"launch {self.launch}: {reason}", tail)
         last = f"; its last line: {tail[-1].strip()}" if tail else ""
         if self.step_s == 0.0:
-            raise StudyError(f"{reason} before it could be measured{last}")
+            raise ScriptFailed(f"{reason} before it could be measured{last}", exit_code)
         if self._crashes >= self._options.max_crashes:
-            raise StudyError(f"{reason}, {self._crashes} times in a row{last}")
-        raise JobCrashed(reason)
+            times = f"{reason}, {self._crashes} times in a row{last}"
+            raise ScriptFailed(times, exit_code)
+        raise JobCrashed(reason, exit_code)
 
 
 def reading_between(before: Look, after: Look, longest_step: float) -> Reading:
+    """What disturbed a block that lay between two looks."""
     lasted_s = max(after.at_s - before.at_s, 1e-9)
     return Reading(
         steal=(after.host.steal_s - before.host.steal_s) / lasted_s,

@@ -23,7 +23,10 @@ from hvdtune.tuner.host import Host, UnwatchedHost
 from hvdtune.tuner.live import (
     ExitReport,
     JobCrashed,
+    LiveRun,
     Look,
+    ScriptFailed,
+    StartJob,
     TrialFailed,
     World,
     reading_between,
@@ -262,7 +265,7 @@ class RestartRun:
             reason = report.reason or f"the command failed with exit code {report.returncode}"
             self._reporter.notice(f"launch {self.launch}: {reason}", tuple(report.tail))
             last = f"; its last line: {report.tail[-1].strip()}" if report.tail else ""
-            raise JobCrashed(f"{reason}{last}")
+            raise JobCrashed(f"{reason}{last}", report.returncode)
 
     def _check_stall(self, count: int, silent_s: float) -> None:
         limit_s = self._options.stall_timeout_s if count else self._options.first_step_timeout_s
@@ -273,7 +276,25 @@ class RestartRun:
         self._failures += 1
         if self._failures >= (1 if self._shape is None else self._options.max_crashes):
             times = "" if self._failures == 1 else f", {self._failures} times in a row"
-            raise StudyError(f"the reference setting cannot be measured{times}: {failure}")
+            what = f"the reference setting cannot be measured{times}: {failure}"
+            if isinstance(failure, JobCrashed):
+                raise ScriptFailed(what, failure.exit_code)
+            raise StudyError(what)
+
+
+def make_run(
+    start: StartJob | ByRestarting,
+    default: Setting,
+    options: TuneOptions,
+    clock: Clock,
+    reporter: Reporter,
+    first_launch: int = 0,
+    host: Host | None = None,
+) -> LiveRun | RestartRun:
+    """The run of a study, by how its script is started."""
+    if isinstance(start, ByRestarting):
+        return RestartRun(start, default, options, clock, reporter, first_launch, host)
+    return LiveRun(start, default, options, clock, reporter, first_launch, host)
 
 
 class _Probe:

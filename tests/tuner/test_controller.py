@@ -91,13 +91,21 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
 
 
 def test_no_gain_keeps_the_default(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script())
+    bed = Bed(tmp_path, Script(step_noise=0.03, slow_noise=0.01))
     verdict = bed.tune().verdict
 
     assert verdict.kind == "default"
     assert verdict.text.startswith("no setting beats the default by more than")
     assert bed.job.proposed[-1] == DEFAULT
     assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
+
+
+def test_a_machine_that_hides_a_gain_worth_having_is_too_noisy(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1))
+    verdict = bed.tune().verdict
+
+    assert (verdict.kind, verdict.exit_code) == ("noisy", 4)
+    assert bed.job.proposed[-1] == DEFAULT
 
 
 def test_when_all_are_slower_nothing_is_verified(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What is known of a job before it starts: what a profile says, and is compared with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import hvdtune
+from hvdtune.cli.messages import warn
+from hvdtune.errors import HvdtuneError
+from hvdtune.launch.link_probe import probe_link
+from hvdtune.launch.run import JobOptions, JobPlan
+from hvdtune.tuner.fingerprint import differences, parse_fingerprint
+from hvdtune.tuner.profile import read_profile
+
+_FRAMEWORKS: Final = ("torch", "tensorflow")
+
+
+def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> dict[str, Any]:
+    """What a profile says of where it was measured, but for what the script itself shows.
+
+    With `probe` a small job of hvdtune's own measures the link first, for about a second.
+    """
+    known: dict[str, Any] = {
+        "world": len(plan.slots),
+        "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
+        "transport": options.transport,
+        "cores": len(os.sched_getaffinity(0)),
+        "hvdtune": hvdtune.__version__,
+        "python": platform.python_version(),
+        "frameworks": dict(_installed_frameworks()),
+        "command": list(plan.command),
+    }
+    if probe and len(plan.slots) > 1:
+        try:
+            known["link"] = probe_link(plan.slots, options)
+        except HvdtuneError as error:
+            warn(f"the link between the ranks was not measured: {error}")
+    return known
+
+
+def warn_of_differences(path: Path, plan: JobPlan, options: JobOptions) -> None:
+    """Says where this job differs from the one that the profile at `path` was measured on."""
+    profile = read_profile(path)
+    if profile.is_unverified:
+        warn(f"{path} is unverified: {profile.verdict.text}")
+    there = parse_fingerprint(profile.fingerprint)
+    known = fingerprint(plan, options, probe=there.link is not None)
+    for difference in differences(there, parse_fingerprint(known)):
+        warn(f"{path} was measured elsewhere: {difference}")
+
+
+def _installed_frameworks() -> Iterator[tuple[str, str]]:
+    for name in _FRAMEWORKS:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)
