@@ -124,7 +124,8 @@ class SimulatedCluster:
     def __post_init__(self) -> None:
         self.random = random.Random(self.script.seed)
 
-    def start(self) -> "SimulatedJob":
+    def start(self, launch: int = 0) -> "SimulatedJob":
+        del launch
         job = SimulatedJob(self, random.Random(f"{self.script.seed}:launch:{len(self.jobs)}"))
         self.jobs.append(job)
         return job
