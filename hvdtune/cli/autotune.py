@@ -57,7 +57,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         record = options.timeline_filename is not None or options.output_dir is not None
         launches = Launches(plan, default, job_options, folder, writers, record=record)
         stack.enter_context(launches)
-        known = fingerprint(plan, job_options)
+        known = fingerprint(plan, job_options, probe=False)
         study = Study(launches.start, load_knobs(), default, len({*hosts}), known)
         try:
             report = _run(launches, study, folder.path, tune_options, log)
