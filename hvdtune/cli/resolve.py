@@ -75,8 +75,30 @@ def settle(options: Options) -> Options:
         raise UsageError("give --gloo or --mpi, not both")
     if options.autotune and options.trials is not None:
         raise UsageError("give --autotune, which tunes one run, or --trials, not both")
-    if options.trials is None and not options.autotune:
-        for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
+    restarts = options.mode == "restart" or options.adapter is not None
+    if restarts and (options.mode == "live" or options.autotune):
+        other = "--autotune" if options.autotune else "--mode live"
+        raise UsageError(
+            f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
+        )
+    if not restarts:
+        for option, given in (
+            ("--vary", options.vary),
+            ("--metric-regex", options.metric_regex),
+            ("--launch-time", options.launch_time),
+        ):
+            if given:
+                raise UsageError(f"{option} needs --mode restart")
+    if options.trials is None and not options.autotune and options.mode != "restart":
+        for name, value in (
+            ("--time-budget", options.time_budget),
+            ("--knobs", options.knobs),
+            ("--space", options.space),
+            ("--objective", options.objective or None),
+            ("--sampler", options.sampler),
+            ("--step-budget", options.step_budget),
+            ("--train-steps", options.train_steps),
+        ):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
     return options

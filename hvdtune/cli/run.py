@@ -25,6 +25,10 @@ from hvdtune.launch.run import Job, JobOptions, JobPlan
 def run(options: RunOptions) -> int:
     """Runs the job or the study that the options ask for; returns the exit code."""
     options = settle(options)
+    if options.mode == "restart" or options.adapter is not None:
+        from hvdtune.cli.restart import run_by_restarting
+
+        return run_by_restarting(options)
     setting = chosen_setting(options)
     if options.timeline_filename is not None and options.timeline_filename.is_dir():
         raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
@@ -15,6 +16,7 @@ from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
+from hvdtune.cli.search_options import search_options
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
@@ -25,6 +27,7 @@ from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.report import verdict_document
@@ -73,6 +76,13 @@ class Launches:
         )
         return self.job
 
+    def traces(self, launch: int) -> list[Path]:
+        """The raw traces of a launch, by rank; none unless they are recorded."""
+        if not self._record:
+            return []
+        folder = self._folder.ranks(launch)
+        return [folder / f"rank-{rank}.hvt" for rank in range(len(self._plan.slots))]
+
     def close(self) -> None:
         """Ends the launch that runs, if any."""
         if self.job is not None:
@@ -98,8 +108,10 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
     tunable = options.knobs.split(",") if options.knobs else None
     fixed = tuple(parse_assignments(options.fix or ()))
     hosts = {slot.host for slot in plan.slots}
-    make_space(load_knobs(), default, len(hosts), tunable, fixed)
+    search = search_options(options)
+    make_space(load_knobs(), default, len(hosts), tunable, fixed, search["ranges"])
     tune_options = TuneOptions(
+        **search,
         trials=options.trials or 0,
         time_budget_s=options.time_budget or TuneOptions.time_budget_s,
         seed=options.seed,
@@ -116,6 +128,8 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
             "default": dict(default),
             "knobs": options.knobs,
             "fix": sorted(options.fix or ()),
+            "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
+            "objectives": options.objective or ["step_time"],
         }
         folder = stack.enter_context(open_folder(options, plan, study))
         try:
@@ -144,6 +158,10 @@ def _study(
                 default=default,
                 hosts=len({slot.host for slot in plan.slots}),
                 fingerprint=fingerprint(plan, job_options),
+                # What a run without this user's settings has.
+                first_settings=[default_setting()],
+                host=LocalHost(),
+                traces=launches.traces,
             )
             result = run_study(study, folder.path, tune_options, display.show)
             screen.close()

@@ -227,6 +227,11 @@ def worker_environ(
     return new
 
 
+def plain_environ(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a process that is no rank of hvdtune's: this one's, then `variables`."""
+    return {**os.environ, **(variables or {})}
+
+
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
     """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
 

@@ -243,6 +243,12 @@ class Job:
             self._output.wait_for_change(0.25)
         return report
 
+    def wait_for_change(self, timeout_s: float) -> bool:
+        """Returns when a rank has ended since the last call, or after the timeout: whether any
+        still runs."""
+        self._output.wait_for_change(timeout_s)
+        return bool(self._running())
+
     def terminate(self, grace_s: float | None = None) -> None:
         """Ends the job: SIGTERM to the ranks, SIGKILL to all that is left after the grace.
 

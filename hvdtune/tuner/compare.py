@@ -13,7 +13,7 @@ from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, curren
 from hvdtune.tuner.controller import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 from hvdtune.tuner.fingerprint import complete_fingerprint
 from hvdtune.tuner.floor import Floor, judge_floor
-from hvdtune.tuner.live import JobCrashed, LiveRun, ScriptFailed, TrialFailed
+from hvdtune.tuner.live import JobCrashed, ScriptFailed, TrialFailed
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
@@ -26,6 +26,7 @@ from hvdtune.tuner.report import (
     write_document,
     write_verdict,
 )
+from hvdtune.tuner.restart import make_run
 from hvdtune.tuner.store import PAIRS_FILE
 from hvdtune.tuner.verdict import A_AND_B, Verdict, judge
 from hvdtune.tuner.verify import verify
@@ -102,7 +103,7 @@ def _open_bench(
         if any(pair.reference != study.default for pair in log.pairs):
             raise StudyError(f"{run_dir} holds pairs against another setting; choose another")
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = LiveRun(study.start_job, study.default, options, clock, reporter, first_launch)
+        live = make_run(study.start_job, study.default, options, clock, reporter, first_launch)
         reporter.phase("start", "starting the script")
         try:
             yield Bench(live, log, reporter, study.default, seed=options.seed)

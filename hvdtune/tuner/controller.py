@@ -9,12 +9,13 @@ from typing import Any
 
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.bench import Bench, Traces
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.fingerprint import complete_fingerprint
+from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
+from hvdtune.tuner.live import RunOver, StartJob, TrialFailed
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
@@ -23,8 +24,10 @@ from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
-from hvdtune.tuner.space import describe, make_space
+from hvdtune.tuner.search_report import render_search
+from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import PAIRS_FILE, StudyStore
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
@@ -41,14 +44,19 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile.
+    hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
+    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
+    ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
     """
 
-    start_job: StartJob
+    start_job: StartJob | ByRestarting
     knobs: Sequence[Knob]
     default: Setting
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
+    first_settings: Sequence[Setting] = ()
+    host: Host | None = None
+    traces: Traces | None = None
 
 
 @dataclass(frozen=True)
@@ -76,17 +84,37 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = make_space(study.knobs, study.default, study.hosts, options.tunable, options.fixed)
+    space = make_space(
+        study.knobs,
+        study.default,
+        study.hosts,
+        options.tunable,
+        options.fixed,
+        options.ranges,
+        scopes=_scopes(study),
+    )
+    first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     with (
-        StudyStore(run_dir, space, options) as store,
+        StudyStore(run_dir, space, options, first) as store,
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)
-        bench = Bench(live, log, reporter, space.default, seed=options.seed)
+        live = make_run(
+            study.start_job, space.default, options, clock, reporter, first_launch, study.host
+        )
+        bench = Bench(
+            live,
+            log,
+            reporter,
+            space.default,
+            seed=options.seed,
+            objectives=options.objectives,
+            traces=study.traces,
+            steps=options.step_budget,
+        )
         try:
             verdict = _run(bench, store, options, study, run_dir)
         except Exception as error:
@@ -113,6 +141,10 @@ def follow(job: RunningJob) -> ExitReport:
     return report
 
 
+def _scopes(study: Study) -> tuple[str, ...]:
+    return ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",)
+
+
 def _run(
     bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> Verdict:
@@ -120,7 +152,7 @@ def _run(
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
     try:
-        search(bench, store, calibration, options)
+        store.set("stop", search(bench, store, calibration, options).text)
         verdict = _decide(bench, store, calibration, options)
     except RunOver:
         verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
@@ -150,7 +182,7 @@ def _decide(
             options,
             calibration.noise,
             current_cost(bench, calibration),
-            bench.reporter.seconds_left,
+            bench.seconds_left,
             standing(bench, trial, calibration.noise).mean,
         )
         try:
@@ -188,6 +220,7 @@ def _write_results(
     fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
+    report += "\n" + render_search(store, bench)
     try:
         profile = make_profile(verdict, bench.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

@@ -8,9 +8,8 @@ import fcntl
 import json
 import os
 import sqlite3
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -20,8 +19,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
+from hvdtune.tuner.gp import Observation
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import Pair, read_pairs
+from hvdtune.tuner.samplers import GridSampler, make_sampler, observations
 from hvdtune.tuner.space import Space, key_of
 from hvdtune.tuner.statistics import Estimate, from_percent, to_percent
 
@@ -32,14 +33,26 @@ _BUSY_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
+class Further:
+    """What a trial has for an objective beside the first."""
+
+    log_ratio: float
+    log_stderr: float
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """How a trial ended; log ratio and its standard error are None where nothing was measured."""
+    """How a trial ended; log ratio and its standard error are None where nothing was measured.
+
+    `further` has the objectives beside the first.
+    """
 
     state: Literal["complete", "pruned", "failed"]
     log_ratio: float | None
     log_stderr: float | None
     pairs: int
     reason: str = ""
+    further: Mapping[str, Further] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,11 +73,17 @@ class TrialView:
     is_duplicate: bool
     began_unix: float | None
     ended_unix: float | None
+    further: Mapping[str, Further] = field(default_factory=dict)
 
     @property
     def log_ratio(self) -> float:
         """ln(default / setting) of the step time; 0 where nothing was measured."""
         return 0.0 if self.gain_percent is None else from_percent(self.gain_percent)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """Of every objective, the first one's first."""
+        return [self.log_ratio, *(each.log_ratio for each in self.further.values())]
 
     @property
     def log_stderr(self) -> float:
@@ -92,8 +111,16 @@ class StudyStore:
     Raises StudyError when the study is of another space or default, in use, or unreadable.
     """
 
-    def __init__(self, run_dir: Path, space: Space, options: TuneOptions) -> None:
-        self._space = space
+    def __init__(
+        self,
+        run_dir: Path,
+        space: Space,
+        options: TuneOptions,
+        first_settings: Sequence[Setting] = (),
+    ) -> None:
+        self.space = space
+        self._first_settings = first_settings
+        self.plan_key: Callable[[Setting], str] = key_of
         self._path = run_dir / STUDY_FILE
         self._trials: dict[int, optuna.Trial] = {}
         with contextlib.ExitStack() as undo:
@@ -125,7 +152,7 @@ class StudyStore:
 
         Without the default, whose A/A mean is noise around a gain known to be zero.
         """
-        default = self._space.default
+        default = self.space.default
         complete = [
             trial
             for trial in self.trials()
@@ -138,11 +165,23 @@ class StudyStore:
         mean = best.log_ratio
         return Estimate(mean, best.log_stderr, mean - reach, mean + reach, best.pairs, 0)
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the sampler has no setting left that it has not proposed."""
+        sampler = self._study.sampler
+        with _as_study_error(self._path):
+            return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
+
+    def observations(self) -> list[Observation]:
+        """What the ended trials say, as points of the unit cube."""
+        with _as_study_error(self._path):
+            return observations(self._study.get_trials(deepcopy=False), self.space)
+
     def ask(self) -> tuple[int, dict[str, Value]]:
         """The next trial's number and setting."""
         with _as_study_error(self._path):
             trial = self._study.ask()
-            setting = self._space.suggest(trial)
+            setting = self.space.suggest(trial)
             trial.set_user_attr("setting", setting)
             self._trials[trial.number] = trial
             return trial.number, setting
@@ -160,10 +199,16 @@ class StudyStore:
                 trial.set_user_attr("stderr", 100.0 * outcome.log_stderr)
             trial.set_user_attr("pairs", outcome.pairs)
             trial.set_user_attr("state_reason", outcome.reason)
+            if outcome.further:
+                further = {name: asdict(each) for name, each in outcome.further.items()}
+                trial.set_user_attr("further", further)
             if outcome.state == "complete":
-                self._study.tell(trial, outcome.log_ratio)
+                assert outcome.log_ratio is not None
+                values = [outcome.log_ratio, *(f.log_ratio for f in outcome.further.values())]
+                self._study.tell(trial, values)
             elif outcome.state == "pruned" and outcome.log_ratio is not None:
-                trial.report(outcome.log_ratio, step=outcome.pairs)
+                if not outcome.further:
+                    trial.report(outcome.log_ratio, step=outcome.pairs)
                 self._study.tell(trial, state=TrialState.PRUNED)
             else:
                 self._study.tell(trial, state=TrialState.FAIL)
@@ -183,7 +228,8 @@ class StudyStore:
                 known.log_ratio if measured else None,
                 known.log_stderr if measured else None,
                 known.pairs,
-                f"the same setting as trial {known.number}",
+                _same_as(known, setting),
+                known.further,
             ),
         )
 
@@ -212,32 +258,43 @@ class StudyStore:
         self.close()
 
     def _known(self, setting: Setting) -> TrialView | None:
-        key = key_of(setting)
+        key = self.plan_key(setting)
         for trial in self.trials():
             ended = trial.state in ("complete", "pruned", "failed")
-            if ended and not trial.is_duplicate and key_of(trial.setting) == key:
+            if ended and not trial.is_duplicate and self.plan_key(trial.setting) == key:
                 return trial
         return None
 
     def _open(self, options: TuneOptions) -> optuna.Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
-            storage=self._storage, study_name=STUDY_NAME, direction="maximize", load_if_exists=True
+            storage=self._storage,
+            study_name=STUDY_NAME,
+            directions=["maximize"] * len(options.objectives),
+            load_if_exists=True,
         )
-        signature = self._space.signature()
+        signature = " ".join([self.space.signature(), *options.objectives[1:]])
         known = study.user_attrs.get("space")
         if known is None:
             study.set_user_attr("space", signature)
-            study.set_user_attr("default_setting", dict(self._space.default))
+            study.set_user_attr("default_setting", dict(self.space.default))
         elif known != signature:
             raise StudyError(
-                f"{self._path} holds a study of other knobs or another default; "
+                f"{self._path} holds a study of other knobs, objectives or another default; "
                 "choose another directory"
             )
         trials = study.get_trials(deepcopy=False)
         if not trials:
-            study.enqueue_trial(self._space.params_of(self._space.default))
-        study.sampler = _sampler(options, drawn=len(trials))
+            for setting in (self.space.default, *self._first_settings):
+                study.enqueue_trial(self.space.params_of(setting))
+        study.sampler = make_sampler(
+            options.sampler,
+            self.space,
+            # A resumed study must not draw its first points a second time.
+            seed=options.seed + len(trials),
+            trials=options.trials,
+            objectives=len(options.objectives),
+        )
         return study
 
     def _requeue_zombies(self) -> None:
@@ -307,19 +364,13 @@ def _view(trial: FrozenTrial) -> TrialView:
         is_duplicate="duplicate_of" in attributes,
         began_unix=None if began is None else began.timestamp(),
         ended_unix=None if ended is None else ended.timestamp(),
+        further={name: Further(**each) for name, each in attributes.get("further", {}).items()},
     )
 
 
-def _sampler(options: TuneOptions, drawn: int) -> optuna.samplers.TPESampler:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.samplers.TPESampler(
-            # A resumed study must not draw its first points a second time.
-            seed=options.seed + drawn,
-            multivariate=True,
-            group=True,
-            n_startup_trials=max(4, min(10, options.trials // 4)),
-        )
+def _same_as(known: TrialView, setting: Setting) -> str:
+    what = "setting" if key_of(known.setting) == key_of(setting) else "fusion plan"
+    return f"the same {what} as trial {known.number}"
 
 
 def _storage(path: Path, *, skip_table_creation: bool = False) -> optuna.storages.RDBStorage:
