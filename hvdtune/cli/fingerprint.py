@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,13 +14,16 @@ from typing import Any, Final
 
 import hvdtune
 from hvdtune.cli.messages import warn
+from hvdtune.core.job import StepDone
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.link_probe import probe_link
-from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.fingerprint import differences, parse_fingerprint
+from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.tuner.fingerprint import Fingerprint, differences, parse_fingerprint, traced_tensors
 from hvdtune.tuner.profile import read_profile
 
 _FRAMEWORKS: Final = ("torch", "tensorflow")
+_STEPS_SEEN: Final = 10
+_POLL_S: Final = 0.25
 
 
 def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> dict[str, Any]:
@@ -53,6 +57,24 @@ def warn_of_differences(path: Path, plan: JobPlan, options: JobOptions) -> None:
     there = parse_fingerprint(profile.fingerprint)
     known = fingerprint(plan, options, probe=there.link is not None)
     for difference in differences(there, parse_fingerprint(known)):
+        warn(f"{path} was measured elsewhere: {difference}")
+
+
+def warn_of_other_tensors(path: Path, job: Job, raw: Path) -> None:
+    """Says once some steps are recorded in `raw` if the profile at `path` saw other tensors.
+
+    Returns then, or when the job has ended.
+    """
+    there = Fingerprint(tensors=parse_fingerprint(read_profile(path).fingerprint).tensors)
+    if there.tensors is None:
+        return
+    steps = 0
+    while steps < _STEPS_SEEN and job.poll() is None:
+        steps += isinstance(job.next_event(_POLL_S), StepDone)
+    # The recorder writes every 50 ms.
+    time.sleep(_POLL_S)
+    here = Fingerprint(tensors=traced_tensors(raw / "rank-0.hvt"))
+    for difference in differences(there, here):
         warn(f"{path} was measured elsewhere: {difference}")
 
 

@@ -11,6 +11,18 @@ tensor_fusion_threshold,score
 0,0,0, 1,5,4,439.25
 """
 
+_TORCH = """
+import torch
+import hvdtune.torch as hvd
+hvd.init()
+weight = torch.nn.Parameter(torch.zeros(10_000))
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("weight", weight)])
+for _ in range({steps}):
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+"""
+
 
 @pytest.fixture
 def imported(hvdtune, tmp_path):
@@ -111,3 +123,15 @@ def test_a_profile_from_here_says_nothing(hvdtune, script, tmp_path):
     run = hvdtune("run", "--profile", "p.yaml", "train.py")
     _, err = run.communicate()
     assert (run.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("steps", [3, 400])
+def test_a_recorded_run_says_when_its_tensors_are_others(hvdtune, tmp_path, steps):
+    tensors = {"count": 9, "bytes": 1000, "octaves": {6: 9}}
+    write_profile(tmp_path / "p.yaml", world=2, tensors=tensors)
+    (tmp_path / "train.py").write_text(_TORCH.format(steps=steps))
+    run = hvdtune("run", "-np", "2", "--profile", "p.yaml", "-o", "kept", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 0
+    other = "tensors: 9 of 0.001 MB there, 1 of 0.04 MB here"
+    assert f"p.yaml was measured elsewhere: {other}" in err
