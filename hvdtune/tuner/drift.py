@@ -14,9 +14,9 @@ _BASELINE_SAMPLES: Final = 40
 # A change of the pace by less is nothing to tune for; more where the training itself is restless.
 _SMALLEST_SHIFT: Final = math.log(1.05)
 _SHIFT_IN_SDS: Final = 4.0
-# As many samples of exactly the smallest shift raise the alarm, and no fewer of any.
-_SAMPLES_OF_IT: Final = 30
-_LASTING_SAMPLES: Final = 15
+# So many more samples beyond the allowance than within it raise the alarm. How far beyond does not
+# count, or a short pause would be a change.
+_LASTING_SAMPLES: Final = 30
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Drift:
         self._steps = steps
         self._block: list[float] = []
         self._baseline: list[float] = []
-        self._center = self._allowance = self._limit = 0.0
-        self._slower: list[float] = []
-        self._faster: list[float] = []
+        self._center = self._allowance = 0.0
+        self._slower = _Run()
+        self._faster = _Run()
 
     def add(self, step_s: float) -> Change | None:
         """The next step; a Change when the pace has lastingly changed."""
@@ -54,15 +54,11 @@ class Drift:
             if len(self._baseline) == _BASELINE_SAMPLES:
                 self._settle()
             return None
-        beyond = sample - self._center
-        for run, amount in ((self._slower, beyond), (self._faster, -beyond)):
-            run.append(amount - self._allowance)
-            if sum(run) <= 0:
-                run.clear()
-            elif sum(run) > self._limit and len(run) >= _LASTING_SAMPLES:
-                sign = 1 if run is self._slower else -1
-                shift = sign * (statistics.median(run) + self._allowance)
-                return Change(math.exp(shift), len(run) * self._steps)
+        shift = sample - self._center
+        for run, sign in ((self._slower, 1), (self._faster, -1)):
+            if run.add(sign * shift, self._allowance):
+                factor = math.exp(sign * statistics.median(run.shifts))
+                return Change(factor, len(run.shifts) * self._steps)
         return None
 
     def _settle(self) -> None:
@@ -71,4 +67,20 @@ class Drift:
         sd = 1.4826 * statistics.median(deviations)
         shift = max(_SMALLEST_SHIFT, _SHIFT_IN_SDS * sd)
         self._allowance = shift / 2
-        self._limit = _SAMPLES_OF_IT * (shift - self._allowance)
+
+
+class _Run:
+    """One of the two sums, and the shifts it consists of."""
+
+    def __init__(self) -> None:
+        self.shifts: list[float] = []
+        self._sum = 0.0
+
+    def add(self, shift: float, allowance: float) -> bool:
+        """Whether the change is lasting with this sample."""
+        self._sum += min(shift / allowance - 1.0, 1.0)
+        self.shifts.append(shift)
+        if self._sum <= 0:
+            self._sum = 0.0
+            self.shifts.clear()
+        return self._sum >= _LASTING_SAMPLES

@@ -25,6 +25,8 @@ from hvdtune.tuner.store import Outcome
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
 _REST: Final = 10.0
+# About two seconds: what passes within a minute is no change of the training.
+_BLOCKS_PER_SAMPLE: Final = 8
 _TRIALS: Final = 6
 _PAIRS_PER_TRIAL: Final = 4
 # Stricter than a verdict over several launches: this one has a single launch and looks twice.
@@ -47,7 +49,7 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
     """Watches to the end of the job. `changed` is told every setting that becomes the good one."""
     job = training.job
     watcher = _Watcher(training, changed)
-    drift = Drift(training.calibration.shape.steps)
+    drift = Drift(_BLOCKS_PER_SAMPLE * training.calibration.shape.steps)
     while True:
         event = job.next_event(_POLL_S)
         if event is None and job.poll() is not None:
@@ -57,7 +59,7 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
             if change is not None:
                 if not watcher.examine(change):
                     return
-                drift = Drift(training.calibration.shape.steps)
+                drift = Drift(_BLOCKS_PER_SAMPLE * training.calibration.shape.steps)
 
 
 class _Watcher:

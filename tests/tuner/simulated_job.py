@@ -231,6 +231,11 @@ class SimulatedJob:
             )
         return self._launch_gains[key]
 
+    def change(self, script: Script) -> None:
+        """From the next step on the training is another."""
+        self._cluster.script = script
+        self._launch_gains.clear()
+
     def _end(self, report: Report) -> None:
         self._exit = report
         self._queue.append(Closed())
