@@ -96,6 +96,7 @@ def _target(options: RunOptions, plan: JobPlan) -> Target:
         environ,
         cores=sorted(os.sched_getaffinity(0)),
         local_size=max(slot.local_size for slot in plan.slots),
+        hosts=len({slot.host for slot in plan.slots}),
         vary=options.vary or (),
         core_knobs=load_knobs(),
     )
