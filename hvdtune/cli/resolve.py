@@ -15,7 +15,14 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.core.config import Config, launch_defaults, launcher_values
 from hvdtune.core.knobs import Value, parse_assignments, validate
 from hvdtune.errors import UsageError
-from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
+from hvdtune.launch.hosts import (
+    Host,
+    address_towards,
+    far_hosts,
+    parse_hosts,
+    read_hostfile,
+    ssh_words,
+)
 from hvdtune.launch.plan import Slot, build_command, plan_slots
 from hvdtune.launch.run import JobOptions, JobPlan
 
@@ -130,8 +137,14 @@ def controller(options: RunOptions, config: Config) -> Literal["hvdtune", "mpi"]
 def plan_job(options: RunOptions) -> JobPlan:
     """The command and the places of its ranks. Raises UsageError."""
     hosts = chosen_hosts(options)
-    require_local(hosts)
-    return JobPlan(build_command(options.command), place_ranks(options, hosts), options.command[0])
+    slots = place_ranks(options, hosts)
+    return JobPlan(
+        command=build_command(options.command),
+        slots=slots,
+        title=options.command[0],
+        far=far_hosts(slot.host for slot in slots),
+        ssh=ssh_words(options.ssh_port, options.ssh_identity_file),
+    )
 
 
 def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...]:
@@ -220,11 +233,14 @@ def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
             raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
         if config.controller == "mpi":
             variables["HVDTUNE_CONTROLLER"] = "hvdtune"
+    far = far_hosts(slot.host for slot in slots)
+    if far and not config.address:
+        variables["HVDTUNE_ADDRESS"] = address_towards(far[0])
     return JobOptions(
         start_timeout_s=config.start_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         transport=config.transport,
-        address=config.address or JobOptions.address,
+        address=config.address or variables.get("HVDTUNE_ADDRESS", JobOptions.address),
         timeline_max_mb=options.timeline_max_mb or 0.0,
         environ=variables,
     )

@@ -205,6 +205,11 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hvdtune"
 
 
+def own_environ() -> dict[str, str]:
+    """A copy of this process's environment, for one that speaks for a process elsewhere."""
+    return dict(os.environ)
+
+
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
