@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 import hvdtune
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunCommand, RunOptions
-from hvdtune.cli.verify_options import AaOptions, CompareCommand, VerifyOptions
+from hvdtune.cli.verify_options import AaCommand, AaOptions, CompareCommand, VerifyOptions
 from hvdtune.errors import HvdtuneError
 
 Target = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
@@ -35,7 +35,7 @@ profile = typer.Typer(help="Carry settings to other programs and from them.", **
 app.add_typer(profile, name="profile")
 app.command("run", cls=RunCommand)(RunOptions)
 app.command("verify", cls=CompareCommand)(VerifyOptions)
-app.command("aa", cls=CompareCommand)(AaOptions)
+app.command("aa", cls=AaCommand)(AaOptions)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -68,7 +68,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             load_knobs(),
             default,
             len({*hosts}),
-            fingerprint(plan, job_options),
+            fingerprint(plan, job_options, probe=False),
             host=LocalHost(),
             traces=launches.traces,
         )

@@ -83,6 +83,10 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             ):
                 if options.verbose:
                     _tell_ranks(job, plan)
+                if raw is not None and options.profile is not None:
+                    from hvdtune.cli.fingerprint import warn_of_other_tensors
+
+                    warn_of_other_tensors(options.profile, job, raw)
                 report = job.wait()
             code, reason = report.returncode, report.reason
             if job.write_error:

@@ -77,5 +77,12 @@ class CompareCommand(RunCommand):
         return sorted(params, key=lambda option: option.name not in ("a", "b", "pairs"))
 
 
+class AaCommand(CompareCommand):
+    """Without a limit of time: there is nothing to plan."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [option for option in super().get_params(ctx) if option.name != "time_budget"]
+
+
 def _is_of_a_search(name: str | None) -> bool:
     return name is not None and (name in _OF_A_SEARCH or name.startswith("autotune"))

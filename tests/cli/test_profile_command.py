@@ -1,6 +1,7 @@
 import pytest
 import yaml
 
+from hvdtune.cli.fingerprint import past_winner
 from hvdtune.core.knobs import default_setting
 
 _LOG = """\
@@ -9,6 +10,18 @@ tensor_fusion_threshold,score
 0,0,0, 1,5,4,439.25
 0,0,0, 1,50,32,401.5
 0,0,0, 1,5,4,439.25
+"""
+
+_TORCH = """
+import torch
+import hvdtune.torch as hvd
+hvd.init()
+weight = torch.nn.Parameter(torch.zeros(10_000))
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("weight", weight)])
+for _ in range({steps}):
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
 """
 
 
@@ -105,9 +118,31 @@ def test_a_profile_from_elsewhere_says_what_differs(hvdtune, script, tmp_path):
     assert said[0].endswith("ranks: 4 there, 2 here")
 
 
+def test_the_winner_of_the_nearest_past_study_is_tried_early(tmp_path, capsys):
+    for name, world in (("near", 2), ("far", 64)):
+        (tmp_path / name).mkdir()
+        write_profile(tmp_path / name / "profile.yaml", world=world)
+    (setting,) = past_winner({"world": 4}, tmp_path)
+    assert setting["cycle_time_ms"] == 0.5
+    assert capsys.readouterr().err == f"hvdtune: the winner of {tmp_path / 'near'} is tried early\n"
+    assert list(past_winner({"world": 4}, tmp_path / "none")) == []
+
+
 def test_a_profile_from_here_says_nothing(hvdtune, script, tmp_path):
     write_profile(tmp_path / "p.yaml", world=1, slots=[1], transport="auto")
     script("init()")
     run = hvdtune("run", "--profile", "p.yaml", "train.py")
     _, err = run.communicate()
     assert (run.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("steps", [3, 400])
+def test_a_recorded_run_says_when_its_tensors_are_others(hvdtune, tmp_path, steps):
+    tensors = {"count": 9, "bytes": 1000, "octaves": {6: 9}}
+    write_profile(tmp_path / "p.yaml", world=2, tensors=tensors)
+    (tmp_path / "train.py").write_text(_TORCH.format(steps=steps))
+    run = hvdtune("run", "-np", "2", "--profile", "p.yaml", "-o", "kept", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 0
+    other = "tensors: 9 of 0.001 MB there, 1 of 0.04 MB here"
+    assert f"p.yaml was measured elsewhere: {other}" in err
