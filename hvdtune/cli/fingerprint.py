@@ -7,19 +7,21 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import hvdtune
-from hvdtune.cli.messages import warn
+from hvdtune.cli.folder import RUNS
+from hvdtune.cli.messages import tell, warn
 from hvdtune.core.job import StepDone
+from hvdtune.core.knobs import Setting
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.link_probe import probe_link
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.fingerprint import Fingerprint, differences, parse_fingerprint, traced_tensors
-from hvdtune.tuner.profile import read_profile
+from hvdtune.tuner.profile import nearest_profile, read_profile
 
 _FRAMEWORKS: Final = ("torch", "tensorflow")
 _STEPS_SEEN: Final = 10
@@ -47,6 +49,14 @@ def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> di
         except HvdtuneError as error:
             warn(f"the link between the ranks was not measured: {error}")
     return known
+
+
+def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> Iterator[Setting]:
+    """The setting that won the study in `folder` that was measured nearest to here, if any."""
+    near = nearest_profile(parse_fingerprint(known), folder)
+    if near is not None:
+        tell(f"the winner of {near.path.parent} is tried early")
+        yield near.profile.setting
 
 
 def warn_of_differences(path: Path, plan: JobPlan, options: JobOptions) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from hvdtune.errors import HvdtuneError, UsageError
 
-_PARENT: Final = Path("runs")
+RUNS: Final = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class RunFolder:
         ]
 
 
-def latest_unfinished(identity: RunIdentity, parent: Path = _PARENT) -> Path | None:
+def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None:
     """The newest run of this identity whose study has no verdict; None if there is none."""
     candidates = sorted(parent.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
     for file in reversed(candidates):
@@ -145,7 +145,7 @@ def latest_unfinished(identity: RunIdentity, parent: Path = _PARENT) -> Path | N
     return None
 
 
-def fresh_path(title: str, parent: Path = _PARENT) -> Path:
+def fresh_path(title: str, parent: Path = RUNS) -> Path:
     """A path runs/TITLE-TIME that is not there yet."""
     name = f"{Path(title).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = parent / name

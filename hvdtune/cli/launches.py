@@ -13,7 +13,7 @@ from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import complain, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import job_options
-from hvdtune.core.config import plain_environ
+from hvdtune.core.config import own_environ
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
 from hvdtune.launch.command import Command, CommandPlan, free_port
@@ -157,7 +157,7 @@ class CommandLaunches(Launches):
     ) -> Iterator[tuple[Command, StepClock]]:
         clock = StepClock(self._ddp_setting(setting))
         try:
-            environ = plain_environ({"PYTHONUNBUFFERED": "1", **self._target.environ(setting)})
+            environ = own_environ() | {"PYTHONUNBUFFERED": "1"} | self._target.environ(setting)
             if self._clocks:
                 environ |= clock.environ(environ)
             with Command(CommandPlan(self._plan.command, self._environs(environ)), writers) as it:

@@ -20,7 +20,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, rank_variables
 from hvdtune.cli.tune import open_folder, study_writers
-from hvdtune.core.config import launch_defaults, plain_environ, read_setting
+from hvdtune.core.config import launch_defaults, own_environ, read_setting
 from hvdtune.core.knobs import Value, load_knobs, parse_assignments, validate
 from hvdtune.errors import UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
@@ -49,6 +49,10 @@ def run_by_restarting(options: RunOptions) -> int:
     """Tunes the command, or without --trials and --mode runs it once; returns the exit code."""
     _check(options)
     plan = plan_job(options)
+    if plan.far and options.adapter == "ddp":
+        raise UsageError(
+            f"--adapter ddp starts and clocks ranks on this machine only, not on {plan.far[0]}"
+        )
     metric = None if options.metric_regex is None else Metric(options.metric_regex)
     target = _target(options, plan)
     launcher = launcher_of(options, plan, target)
@@ -90,12 +94,13 @@ def _check(options: RunOptions) -> None:
 
 
 def _target(options: RunOptions, plan: JobPlan) -> Target:
-    environ = plain_environ(rank_variables(options))
+    environ = own_environ() | rank_variables(options)
     target = target_of(
         options.adapter or "hvdtune",
         environ,
         cores=sorted(os.sched_getaffinity(0)),
         local_size=max(slot.local_size for slot in plan.slots),
+        hosts=len({slot.host for slot in plan.slots}),
         vary=options.vary or (),
         core_knobs=load_knobs(),
     )

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Any, Final, Self
 
 from hvdtune.cli.display import Display, open_display
-from hvdtune.cli.fingerprint import fingerprint
+from hvdtune.cli.fingerprint import fingerprint, past_winner
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
@@ -147,14 +147,15 @@ def _study(
         display = screen.enter_context(open_display(default))
         writers = study_writers(options, display, len(plan.slots), screen)
         with Launches(plan, default, job_options, folder, writers) as launches:
+            known = fingerprint(plan, job_options)
             study = Study(
                 start_job=launches.start,
                 knobs=load_knobs(),
                 default=default,
                 hosts=len({slot.host for slot in plan.slots}),
-                fingerprint=fingerprint(plan, job_options),
-                # What a run without this user's settings has.
-                first_settings=[default_setting()],
+                fingerprint=known,
+                # What a run without this user's settings has, and what won before.
+                first_settings=[default_setting(), *past_winner(known)],
                 host=LocalHost(),
                 traces=launches.traces,
             )

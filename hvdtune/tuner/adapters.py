@@ -120,13 +120,15 @@ def target_of(
     environ: Mapping[str, str],
     cores: Sequence[int] = (0,),
     local_size: int = 1,
+    hosts: int = 1,
     vary: Sequence[str] = (),
     core_knobs: Sequence[Knob] = (),
 ) -> Target:
     """The knobs of a runtime, with what `environ` says of them as their native values.
 
     Args:
-        cores: the processors that ranks may use; `local_size` is how many ranks a host has.
+        cores: the processors that ranks may use.
+        local_size: how many ranks a host has, of `hosts`.
         vary: further variables, `NAME=A,B,C` or `NAME=LOW..HIGH`.
         core_knobs: hvdtune's knob table; its variables are the job's affair, not the target's.
 
@@ -137,7 +139,13 @@ def target_of(
     searched: tuple[str, ...] = ()
     if adapter == "hvdtune":
         rows, bare = _process_rows(cores, local_size), tuple(core_knobs)
-        searched = tuple(k.name for k in bare if k.scope == "live" and k.kind != "category")
+        searched = tuple(
+            knob.name
+            for knob in bare
+            if knob.scope == "live"
+            and knob.min_hosts <= hosts
+            and (knob.kind != "category" or hosts > 1)
+        )
     elif adapter == "horovod":
         rows = [*_HOROVOD, *_NCCL]
         searched = ("fusion_threshold_bytes", "cycle_time_ms", "cache_capacity")

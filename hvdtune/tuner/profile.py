@@ -111,13 +111,13 @@ def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[s
 def nearest_profile(
     here: Fingerprint, folder: Path, knobs: Sequence[Knob] | None = None
 ) -> NearProfile | None:
-    """The winner of the past study below `folder` that was measured nearest to `here`.
+    """The winner of the past study in `folder` (of run folders) that was measured nearest to here.
 
     Only settings that were proved better than their default count; files that cannot be read do
     not. None when there is none.
     """
     near: list[NearProfile] = []
-    for path in sorted(folder.glob("**/profile.yaml")):
+    for path in sorted(folder.glob("*/profile.yaml")):
         try:
             profile = read_profile(path, knobs)
             if profile.verdict.improved:

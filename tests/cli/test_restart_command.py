@@ -50,7 +50,7 @@ def test_any_command_is_tuned_by_its_wall_time(hvdtune, tmp_path):
     command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
     how = ("--adapter", "command", "--vary", "PACE=fast", "--trials", "2")
     code, out, err = finished(hvdtune(*_RESTART, *how, "-o", "study", *command))
-    assert code == 0, err
+    assert code in (0, 3, 4), err
     assert "measured by the wall time of the command, " in err
     verdict = json.loads((tmp_path / "study" / "verdict.json").read_text())
     assert verdict["candidate"] == {"PACE": "fast"}
@@ -63,9 +63,9 @@ def test_restart_knobs_reach_hvdtunes_ranks_which_report_their_steps(hvdtune, sc
         "print('is', os.environ['HVDTUNE_CACHE_CAPACITY'], os.environ.get('HVDTUNE_TRANSPORT'))\n"
         "for _ in range(4000):\n    time.sleep(0.001)\n    step()\n"
     )
-    knobs = ("--knobs", "cache_capacity,transport", "--trials", "2", "--time-budget", "15s")
+    knobs = ("--knobs", "cache_capacity,transport", "--trials", "2", "--time-budget", "25s")
     code, _, err = finished(hvdtune(*_RESTART, *knobs, "-np", "2", "-o", "study", "train.py"))
-    assert code == 0, err
+    assert code in (0, 3, 4), err
     assert "measured by the optimizer steps of the ranks: " in err
     lines = (tmp_path / "study" / "pairs.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
@@ -73,6 +73,7 @@ def test_restart_knobs_reach_hvdtunes_ranks_which_report_their_steps(hvdtune, sc
     logs = [path.read_text() for path in (tmp_path / "study" / "output").iterdir()]
     assert any("]<stdout>:is 1024 auto" in log for log in logs)
     tried = {tuple(pair["setting"][k] for k in ("cache_capacity", "transport")) for pair in pairs}
+    assert len(tried) > 1
     for capacity, transport in tried:
         assert any(f"]<stdout>:is {capacity} {transport}" in log for log in logs)
 
