@@ -27,7 +27,7 @@ from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
 from hvdtune.tuner.search_report import render_search
-from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
+from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import PAIRS_FILE, StudyStore
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
@@ -70,7 +70,7 @@ class AfterVerdict:
     calibration: Calibration
     bench: Bench
     live: LiveRun
-    store: StudyStore
+    space: Space
     options: TuneOptions
     run_dir: Path
 
@@ -157,7 +157,7 @@ def tune(
         job = live.leave_with(verdict.setting)
         reporter.phase("done", verdict.text)
         if after is not None and job is not None and isinstance(live, LiveRun):
-            after(AfterVerdict(job, verdict, calibration, bench, live, store, options, run_dir))
+            after(AfterVerdict(job, verdict, calibration, bench, live, space, options, run_dir))
     return TuneResult(verdict, job)
 
 

@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import optuna
+from optuna.trial import TrialState
+
 from hvdtune.core.job import StepDone
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
@@ -20,14 +23,13 @@ from hvdtune.tuner.live import RunOver, TrialFailed
 from hvdtune.tuner.measure import BlockShape, shape_for
 from hvdtune.tuner.space import describe
 from hvdtune.tuner.statistics import estimate, signed_rank_p, to_percent
-from hvdtune.tuner.store import Outcome
 
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
 _REST: Final = 10.0
 # About two seconds: what passes within a minute is no change of the training.
 _BLOCKS_PER_SAMPLE: Final = 8
-_TRIALS: Final = 6
+_TRIALS: Final = 12
 _PAIRS_PER_TRIAL: Final = 4
 # Stricter than a verdict over several launches: this one has a single launch and looks twice.
 _CONFIDENCE: Final = 0.99
@@ -108,25 +110,33 @@ class _Watcher:
         if self._good != self._bench.default:
             return ""
         best: tuple[float, Setting] | None = None
+        study = self._fresh_study()
         for _ in range(_TRIALS):
-            trial, setting = self._training.store.ask()
+            trial = study.ask()
+            setting = self._training.space.suggest(trial)
             values = self._pairs(setting, shape, _PAIRS_PER_TRIAL)
-            if values is None or not values:
-                why = "failed after the training had changed"
-                self._training.store.tell(trial, Outcome("failed", None, None, 0, why))
+            if values is None:
+                study.tell(trial, state=TrialState.FAIL)
                 continue
-            own = estimate(values)
-            # Not complete: it is a reading of another training than the study's.
-            why = "measured after the training had changed"
-            outcome = Outcome("pruned", own.mean, own.stderr, own.n, why)
-            self._training.store.tell(trial, outcome)
-            if own.mean > (best[0] if best else 0.0):
-                best = own.mean, setting
+            mean = estimate(values).mean
+            study.tell(trial, mean)
+            if setting != self._bench.default and mean > (best[0] if best else 0.0):
+                best = mean, setting
         proof = None if best is None else self._prove(best[1], shape)
         if best is None or proof is None or not proof.holds:
             return f"none of {_TRIALS} other settings beats it"
         self._adopt(best[1])
         return f"{describe(best[1], self._bench.default)} is used ({proof})"
+
+    def _fresh_study(self) -> optuna.Study:
+        """What was measured before is of another training: only the old winner is worth a try."""
+        study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(n_startup_trials=_TRIALS // 2)
+        )
+        if self._training.verdict.candidate is not None:
+            old = self._training.space.params_of(self._training.verdict.candidate)
+            study.enqueue_trial(old)
+        return study
 
     def _prove(self, setting: Setting, shape: BlockShape) -> _Proof | None:
         pairs = self._training.options.min_verify_pairs
