@@ -116,7 +116,7 @@ def tune(
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     with (
-        StudyStore(run_dir, space, options, first) as store,
+        StudyStore(run_dir, space, options, first_settings=first) as store,
         PairLog(run_dir / PAIRS_FILE) as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
