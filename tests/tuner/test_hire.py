@@ -142,7 +142,7 @@ def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
 
 
 def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hire_module, "_FROZEN_S", 1.0)
+    monkeypatch.setattr(hire_module, "_FROZEN_S", 3.0)
     bed = Bed(tmp_path)
     bed.strike(signal.SIGSTOP, 5)
     with bed.hire as hire:
