@@ -4,6 +4,7 @@ A target is a table of knobs with the values that the command has by itself ("na
 setting differs from them its environment says so, elsewhere the command is left as it is.
 """
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -176,6 +177,18 @@ def with_native(target: Target, values: Mapping[str, Value]) -> Target:
     return replace(target, knobs=knobs, native=MappingProxyType({k.name: k.default for k in knobs}))
 
 
+def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
+    """With the names that the target lacks as variables of the command, unset by themselves."""
+    lacking = {name: value for name, value in setting.items() if name not in target.native}
+    knobs = tuple(_choice(name, (_UNSET, str(value)), "") for name, value in lacking.items())
+    wide = replace(
+        target,
+        knobs=(*target.knobs, *knobs),
+        variables=MappingProxyType({**target.variables, **{name: name for name in lacking}}),
+    )
+    return with_native(wide, {})
+
+
 def narrowed(target: Target, names: Collection[str]) -> Target:
     """Without the knobs that have a variable and are neither searched by default nor named.
 
@@ -188,6 +201,31 @@ def narrowed(target: Target, names: Collection[str]) -> Target:
     kept = {*names, *target.searched, *(name for name in table if name not in target.variables)}
     knobs = tuple(knob for knob in target.knobs if knob.name in kept)
     return with_native(replace(target, knobs=knobs), {})
+
+
+def knobs_of_profile(
+    adapter: str, settings: Sequence[Mapping[str, Value]], core_knobs: Sequence[Knob]
+) -> tuple[Knob, ...]:
+    """Knobs that have the values in a profile of this adapter's; hvdtune's own as they are.
+
+    What other runtimes take, and other machines have (cores, say), is not known here.
+    """
+    own = {knob.name: knob for knob in core_knobs} if adapter == "hvdtune" else {}
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    return tuple(
+        own.get(name) or _knob_with(name, [each[name] for each in settings if name in each])
+        for name in names
+    )
+
+
+def _knob_with(name: str, values: Sequence[Value]) -> Knob:
+    if any(isinstance(value, str) for value in values):
+        return _choice(name, [str(value) for value in values], "")
+    if all(isinstance(value, bool) for value in values):
+        return _bool(name, "")
+    whole = all(isinstance(value, int) for value in values)
+    ends = -math.inf, math.inf
+    return Knob(name, "", "int" if whole else "float", *ends, False, values[0], "restart")
 
 
 def varied_knob(text: str, environ: Mapping[str, str]) -> Knob:
@@ -237,7 +275,7 @@ def _with_native(knob: Knob, variable: str, environ: Mapping[str, str]) -> Knob:
         return knob
     if knob.kind == "category":
         return replace(knob, default=text, choices=tuple(dict.fromkeys([text, *knob.choices])))
-    wide = replace(knob, low=min(knob.low, 0), high=float("inf"))
+    wide = replace(knob, low=min(knob.low, 0), high=math.inf)
     try:
         value = parse_assignments([f"{knob.name}={text}"], [wide])[knob.name]
     except UsageError as error:
