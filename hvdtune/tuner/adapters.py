@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from hvdtune.core.knobs import Knob, Setting, Value, parse_assignments
 from hvdtune.errors import UsageError
@@ -17,7 +17,7 @@ from hvdtune.errors import UsageError
 Adapter = Literal["hvdtune", "horovod", "ddp", "command"]
 
 _MIB: Final = 2**20
-_UNSET: Final = "unset"
+UNSET: Final = "unset"
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -77,15 +77,15 @@ _HOROVOD: Final = (
 )  # fmt: skip
 
 _NCCL: Final = (
-    ("NCCL_ALGO", _choice("nccl_algo", (_UNSET, "Ring", "Tree"), "Algorithm of NCCL.")),
+    ("NCCL_ALGO", _choice("nccl_algo", (UNSET, "Ring", "Tree"), "Algorithm of NCCL.")),
     ("NCCL_PROTO", _choice(
-        "nccl_proto", (_UNSET, "LL", "LL128", "Simple"), "Protocol of NCCL.")),
+        "nccl_proto", (UNSET, "LL", "LL128", "Simple"), "Protocol of NCCL.")),
     ("NCCL_BUFFSIZE", _int(
         "nccl_buffsize", "bytes", 2**18, 2**26, 2**22, "Buffer between two GPUs.")),
     ("NCCL_NTHREADS", _choice(
-        "nccl_nthreads", (_UNSET, "64", "128", "256", "512"), "Threads of a block.")),
+        "nccl_nthreads", (UNSET, "64", "128", "256", "512"), "Threads of a block.")),
     ("NCCL_MIN_NCHANNELS", _choice(
-        "nccl_min_nchannels", (_UNSET, "2", "4", "8", "16"), "Least number of channels.")),
+        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Least number of channels.")),
 )  # fmt: skip
 
 # MiB, as DistributedDataParallel counts; applied by the hook in the ranks, not by variables.
@@ -109,7 +109,7 @@ def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob
         ("OMP_NUM_THREADS", replace(threads, doc="Threads of a rank's arithmetic.")),
         ("HVDTUNE_TRANSPORT", _choice("transport", ("auto", "tcp"), "How ranks of a host talk.")),
         ("HVDTUNE_THREAD_AFFINITY", _choice(
-            "thread_affinity", tuple(dict.fromkeys([_UNSET, *places])),
+            "thread_affinity", tuple(dict.fromkeys([UNSET, *places])),
             "Which core the core's threads keep to, by local rank.")),
         ("HVDTUNE_ZERO_COPY", _bool(
             "zero_copy", "Gradients that are kept live in shared memory.", default=True)),
@@ -180,7 +180,7 @@ def with_native(target: Target, values: Mapping[str, Value]) -> Target:
 def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
     """With the names that the target lacks as variables of the command, unset by themselves."""
     lacking = {name: value for name, value in setting.items() if name not in target.native}
-    knobs = tuple(_choice(name, (_UNSET, str(value)), "") for name, value in lacking.items())
+    knobs = tuple(_choice(name, (UNSET, str(value)), "") for name, value in lacking.items())
     wide = replace(
         target,
         knobs=(*target.knobs, *knobs),
@@ -201,6 +201,14 @@ def narrowed(target: Target, names: Collection[str]) -> Target:
     kept = {*names, *target.searched, *(name for name in table if name not in target.variables)}
     knobs = tuple(knob for knob in target.knobs if knob.name in kept)
     return with_native(replace(target, knobs=knobs), {})
+
+
+def variable_of(adapter: str, name: str) -> str:
+    """The environment variable of a knob in a profile of this adapter's, "" for none."""
+    known = target_of(cast(Adapter, adapter), {}).variables
+    if name in known or name.startswith("ddp_"):
+        return known.get(name, "")
+    return f"HVDTUNE_{name.upper()}" if adapter == "hvdtune" and name.islower() else name
 
 
 def knobs_of_profile(
@@ -239,7 +247,7 @@ def varied_knob(text: str, environ: Mapping[str, str]) -> Knob:
     own = environ.get(name, "")
     if match := _RANGE.fullmatch(values):
         return _varied_range(text, name, own, *match.groups())
-    choices = list(dict.fromkeys([own or _UNSET, *values.split(",")]))
+    choices = list(dict.fromkeys([own or UNSET, *values.split(",")]))
     if "" in choices or len(choices) < 2:
         raise UsageError(f"--vary {text}: there is nothing to choose from")
     return _choice(name, choices, f"The variable {name}.")
