@@ -63,7 +63,7 @@ def test_ranks_take_in_restart_knobs_and_report_their_steps(measure_pair, script
     _, run, times, told = measure_pair(changed, num_proc=2, knobs="cache_capacity,transport")
     assert run.measured_by == "the optimizer steps of the ranks"
     assert times.order == "BA"
-    assert times.steps == 2 * run.shape.steps
+    assert times.setting_step_s > 0.001
     default, other = "1024 auto", "512 tcp"
     assert told == [
         [f"[{rank}]<stdout>:{said}" for rank in (0, 1)] for said in (default, other, default)
