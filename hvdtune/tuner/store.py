@@ -116,6 +116,7 @@ class StudyStore:
         run_dir: Path,
         space: Space,
         options: TuneOptions,
+        *,
         first_settings: Sequence[Setting] = (),
     ) -> None:
         self.space = space
