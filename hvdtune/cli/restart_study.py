@@ -76,6 +76,7 @@ def opened(
             prepared.reference,
             len(names),
             _fingerprint(options, prepared),
+            first_settings=[prepared.usual],
             host=LocalHost(),
         )
         try:

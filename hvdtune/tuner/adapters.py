@@ -122,7 +122,6 @@ def target_of(
     cores: Sequence[int] = (0,),
     local_size: int = 1,
     hosts: int = 1,
-    vary: Sequence[str] = (),
     core_knobs: Sequence[Knob] = (),
 ) -> Target:
     """The knobs of a runtime, with what `environ` says of them as their native values.
@@ -130,10 +129,9 @@ def target_of(
     Args:
         cores: the processors that ranks may use.
         local_size: how many ranks a host has, of `hosts`.
-        vary: further variables, `NAME=A,B,C` or `NAME=LOW..HIGH`.
         core_knobs: hvdtune's knob table; its variables are the job's affair, not the target's.
 
-    Raises UsageError for a variable that cannot be varied like this.
+    Raises UsageError for a variable whose value cannot be.
     """
     rows: list[tuple[str, Knob]] = []
     bare: tuple[Knob, ...] = ()
@@ -154,18 +152,33 @@ def target_of(
         rows, bare = [*_NCCL], DDP_KNOBS
         searched = tuple(knob.name for knob in bare)
     rows = [(variable, _with_native(knob, variable, environ)) for variable, knob in rows]
-    varied = [varied_knob(text, environ) for text in vary]
-    knobs = (*bare, *(knob for _, knob in rows), *varied)
-    variables = {knob.name: variable for variable, knob in rows}
-    variables |= {knob.name: knob.name for knob in varied}
-    if len({variables.get(k.name, k.name) for k in knobs}) < len(knobs):
-        raise UsageError("--vary names a variable twice, or one that has a knob of its own")
+    knobs = (*bare, *(knob for _, knob in rows))
     return Target(
         knobs=knobs,
         native=MappingProxyType({knob.name: knob.default for knob in knobs}),
-        variables=MappingProxyType(variables),
-        searched=(*searched, *(knob.name for knob in varied)),
+        variables=MappingProxyType({knob.name: variable for variable, knob in rows}),
+        searched=searched,
     )
+
+
+def with_varied(target: Target, vary: Sequence[str], environ: Mapping[str, str]) -> Target:
+    """With further variables to search, each `NAME=A,B,C` or `NAME=LOW..HIGH`.
+
+    Raises UsageError for a variable that cannot be varied like this.
+    """
+    varied = [varied_knob(text, environ) for text in vary]
+    names = [knob.name for knob in varied]
+    if len({*names, *target.native, *target.variables.values()}) < len(
+        [*names, *target.native, *target.variables]
+    ):
+        raise UsageError("--vary names a variable twice, or one that has a knob of its own")
+    wide = replace(
+        target,
+        knobs=(*target.knobs, *varied),
+        variables=MappingProxyType({**target.variables, **{name: name for name in names}}),
+        searched=(*target.searched, *names),
+    )
+    return with_native(wide, {})
 
 
 def with_native(target: Target, values: Mapping[str, Value]) -> Target:
