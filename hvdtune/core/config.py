@@ -206,7 +206,7 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def own_environ() -> dict[str, str]:
-    """A copy of this process's environment, for one that speaks for a process elsewhere."""
+    """A copy of this process's environment, for processes that are no rank of hvdtune's here."""
     return dict(os.environ)
 
 
@@ -225,11 +225,6 @@ def worker_environ(
     if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
         new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
     return new
-
-
-def plain_environ(variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a process that is no rank of hvdtune's: this one's, then `variables`."""
-    return {**os.environ, **(variables or {})}
 
 
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:

@@ -1,10 +1,16 @@
 """Tunes a live training run and proves the result.
 
-space       knob table -> what Optuna samples, and back
+space       knob table -> what Optuna samples, and back;  space_file: --space
+same_plan   settings that lead to the same fusion plan, pure;  traces: the tensors they are told by
+samplers    who proposes;  gp: a process that knows each trial's noise;  stopping: when to end, pure
+objectives  what is made better, Pareto sets, pure
 measure     steps -> blocks -> pairs, pure
+contamination  blocks in which something else happened, pure;  host: what happens there
 statistics  pairs -> estimates and decisions, pure
 plan        time -> how many pairs where, pure
 live        drives the running job: launches, settings, blocks
+restart     the same for a command that is started anew for every block
+adapters    what can be tuned so: knobs of other runtimes, pure
 bench       one measured and recorded pair
 calibrate, search, race, verify    the phases, in this order
 store       RUN/study.db and the reading side; pairs: RUN/pairs.jsonl

@@ -178,10 +178,16 @@ class Bench:
 
     def _exposed_s(self, blocks: Sequence[Block]) -> list[float]:
         if not self.traces:
-            raise StudyError("exposed communication cannot be measured: nothing is recorded")
+            raise StudyError(
+                "exposed communication cannot be measured: no timeline is recorded (-o FOLDER)"
+            )
         for _ in range(_TRACE_TRIES):
             try:
                 exposed = exposed_s(self.traces, [block.numbers for block in blocks])
+                if not any(exposed):
+                    raise StudyError(
+                        "exposed communication cannot be measured: nothing is sent within steps"
+                    )
                 return [value / block.steps for value, block in zip(exposed, blocks, strict=True)]
             except TraceFormatError as error:
                 problem = error

@@ -1,5 +1,6 @@
 """A whole study on a live run: calibrate, search, race, verify, go on with the result."""
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -166,7 +167,9 @@ def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
     stored = store.get("block")
     if stored is not None:
         # Pairs of one study are alike: a resumed one keeps the block length.
-        return BlockShape(stored["steps"], stored["settle_steps"], fresh.step_s)
+        return dataclasses.replace(
+            fresh, steps=stored["steps"], settle_steps=stored["settle_steps"]
+        )
     store.set("block", {"steps": fresh.steps, "settle_steps": fresh.settle_steps})
     return fresh
 

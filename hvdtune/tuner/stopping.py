@@ -21,7 +21,7 @@ from hvdtune.tuner.statistics import from_percent
 # Fewer trials say too little about the space between them.
 _LEAST_TRIALS = 12
 _LEAST_PER_DIMENSION = 3
-_UNLIKELY = 0.05
+_UNLIKELY = 0.03
 _WORTH_PERCENT = 1.0
 
 StopKind = Literal["trials", "time", "steps", "space", "unlikely", "unpaid", "ended"]

@@ -4,14 +4,14 @@ import time
 import psutil
 import pytest
 
-from hvdtune.core.config import plain_environ
+from hvdtune.core.config import own_environ
 from hvdtune.errors import LaunchError
 from hvdtune.launch.command import Command, CommandPlan
 
 
 def start(body, environs=({},), writers=()):
     plan = CommandPlan(
-        (sys.executable, "-c", body), tuple(plain_environ(each) for each in environs)
+        (sys.executable, "-c", body), tuple(own_environ() | each for each in environs)
     )
     return Command(plan, writers)
 

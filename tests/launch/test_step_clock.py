@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvdtune.core.config import plain_environ
+from hvdtune.core.config import own_environ
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.step_clock import StepClock
 
@@ -36,7 +36,7 @@ def clocks():
 
 def run(clock, body, ranks=1, **variables):
     """The lines of rank 0."""
-    base = plain_environ({"PYTHONPATH": "", **variables})
+    base = own_environ() | {"PYTHONPATH": ""} | variables
     port = str(free_port("127.0.0.1"))
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
     environs = tuple(
