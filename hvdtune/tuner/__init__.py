@@ -7,7 +7,9 @@ plan        time -> how many pairs where, pure
 live        drives the running job: launches, settings, blocks
 bench       one measured and recorded pair
 calibrate, search, race, verify    the phases, in this order
-store       RUN/study.db and the reading side; pairs: RUN/pairs.jsonl
+pairs       RUN/pairs.jsonl, the truth; trials: what a trial is
+store       the Optuna study, written;  reading: the same, read;  database: where it lies
+share       several tuners on one study;  board: the tables through which they know of each other
 verdict     verification pairs -> verdict, pure
 profile     profile.yaml;  report: report.md, verdict.json
 controller  all of it together: `tune()`

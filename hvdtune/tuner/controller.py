@@ -16,16 +16,16 @@ from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.plan import plan_verify
 from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.search import search
+from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import describe, make_space
 from hvdtune.tuner.statistics import to_percent
-from hvdtune.tuner.store import PAIRS_FILE, StudyStore
+from hvdtune.tuner.store import StudyStore
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
 from hvdtune.tuner.verify import verify
 
@@ -40,7 +40,7 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile.
+    hosts it runs on; `fingerprint` goes into the profile. With `share` other tuners take part.
     """
 
     start_job: StartJob
@@ -48,6 +48,7 @@ class Study:
     default: Setting
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def tune(
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     with (
-        StudyStore(run_dir, space, options) as store,
-        PairLog(run_dir / PAIRS_FILE) as log,
+        StudyStore(run_dir, space, options, study.share) as store,
+        store.open_pairs() as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
         live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)

@@ -1,0 +1,104 @@
+"""What a trial is, as it ends and as it is read back."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from optuna.trial import FrozenTrial, TrialState
+
+from hvdtune.core.knobs import Value
+from hvdtune.tuner.pairs import Pair
+from hvdtune.tuner.statistics import from_percent
+
+State = Literal["waiting", "running", "complete", "pruned", "failed"]
+
+_STATES: Final[Mapping[TrialState, State]] = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended; log ratio and its standard error are None where nothing was measured."""
+
+    state: Literal["complete", "pruned", "failed"]
+    log_ratio: float | None
+    log_stderr: float | None
+    pairs: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """A trial as stored; times are UNIX seconds, gain and stderr None where nothing was measured.
+
+    `stderr_percent` is in percent points. A duplicate repeats the result of an earlier trial
+    whose setting it shares. `by` names the tuner that measured it where several share a study,
+    "" where there is one.
+    """
+
+    number: int
+    state: State
+    setting: Mapping[str, Value]
+    gain_percent: float | None
+    stderr_percent: float | None
+    pairs: int
+    reason: str
+    is_duplicate: bool
+    began_unix: float | None
+    ended_unix: float | None
+    by: str = ""
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(default / setting) of the step time; 0 where nothing was measured."""
+        return 0.0 if self.gain_percent is None else from_percent(self.gain_percent)
+
+    @property
+    def log_stderr(self) -> float:
+        """Standard error of the log ratio; 0 where nothing was measured."""
+        return 0.0 if self.stderr_percent is None else self.stderr_percent / 100.0
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has an outcome of its own."""
+        return self.state in ("complete", "pruned", "failed") and not self.is_duplicate
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """A study as it stands on disk; `verdict` is None until there is one."""
+
+    trials: tuple[TrialView, ...]
+    pairs: tuple[Pair, ...]
+    noise_floor_percent: float | None
+    default: Mapping[str, Value] | None
+    verdict: Mapping[str, Any] | None
+
+
+def view_trials(trials: Iterable[FrozenTrial]) -> list[TrialView]:
+    """The trials, without those that a dead tuner left: they were asked again."""
+    return [view_trial(trial) for trial in trials if not trial.user_attrs.get("zombie")]
+
+
+def view_trial(trial: FrozenTrial) -> TrialView:
+    """One of Optuna's trials as `StudyStore` writes them."""
+    attributes = trial.user_attrs
+    began, ended = trial.datetime_start, trial.datetime_complete
+    return TrialView(
+        number=trial.number,
+        state=_STATES[trial.state],
+        setting=attributes.get("setting", {}),
+        gain_percent=attributes.get("gain_percent"),
+        stderr_percent=attributes.get("stderr"),
+        pairs=attributes.get("pairs", 0),
+        reason=attributes.get("state_reason", ""),
+        is_duplicate="duplicate_of" in attributes,
+        began_unix=None if began is None else began.timestamp(),
+        ended_unix=None if ended is None else ended.timestamp(),
+        by=attributes.get("by", ""),
+    )
