@@ -162,6 +162,29 @@ class RunOptions(HorovodOptions):
         str | None,
         typer.Option(rich_help_panel=_TUNING, metavar="A,B", help="Search only these knobs."),
     ] = None
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="URL",
+            help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else "
+            "the run folder has its own]",
+        ),
+    ] = None
+    study_name: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TUNING, help="Of the shared study. [default: made of what is tuned]"
+        ),
+    ] = None
+    keep_timelines: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            min=0,
+            help="Timelines kept: of so many last trials, and of the best; 0: none. [default: 3]",
+        ),
+    ] = None
 
 
 class RunCommand(TyperCommand):
@@ -187,7 +210,7 @@ class RunCommand(TyperCommand):
 
 # What scripts often have themselves stays theirs when it stands behind the script.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
-    "seed", "verbose", "output_dir", "profile", "help",
+    "seed", "verbose", "output_dir", "profile", "help", "storage", "study_name", "keep_timelines",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from hvdtune.cli.display import open_display
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
+from hvdtune.cli.share import chosen_share
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
@@ -24,8 +25,10 @@ from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.database import shown_url
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
+from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import PAIRS_FILE
 
@@ -104,15 +107,19 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
         tunable=None if tunable is None else tuple(tunable),
         fixed=fixed,
         form_timeout_s=max(TuneOptions.form_timeout_s, job_options.start_timeout_s + 30),
+        keep_timelines=(
+            TuneOptions.keep_timelines if options.keep_timelines is None else options.keep_timelines
+        ),
     )
+    share = chosen_share(options, plan, job_options, default)
     job_options = replace(
         job_options, timeline_max_mb=options.timeline_max_mb or _DEFAULT_TIMELINE_MB
     )
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        folder = stack.enter_context(_open_folder(options, plan, default))
+        folder = stack.enter_context(_open_folder(options, plan, default, share))
         try:
-            return _study(options, plan, job_options, folder, default, tune_options)
+            return _study(options, plan, job_options, folder, default, tune_options, share)
         except Stopped as stop:
             tell(f"the same command continues this study in {folder.path}")
             complain(str(stop))
@@ -126,6 +133,7 @@ def _study(
     folder: RunFolder,
     default: Setting,
     tune_options: TuneOptions,
+    share: Share | None,
 ) -> int:
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
@@ -140,6 +148,7 @@ def _study(
                 default=default,
                 hosts=len({slot.host for slot in plan.slots}),
                 fingerprint=fingerprint(plan),
+                share=share,
             )
             result = run_study(study, folder.path, tune_options, display.show)
             screen.close()
@@ -180,12 +189,16 @@ def _conclude(options: RunOptions, folder: RunFolder, launches: Launches, verdic
         print(f"    {path}  {meaning}")
 
 
-def _open_folder(options: RunOptions, plan: JobPlan, default: Setting) -> RunFolder:
+def _open_folder(
+    options: RunOptions, plan: JobPlan, default: Setting, share: Share | None
+) -> RunFolder:
     study: dict[str, Any] = {
         "default": dict(default),
         "knobs": options.knobs,
         "fix": sorted(options.fix or ()),
     }
+    if share is not None:
+        study |= {"storage": shown_url(share.url), "name": share.study}
     hosts = tuple(slot.host for slot in plan.slots)
     identity = RunIdentity(tuple(options.command), hosts, study)
     found = None if options.output_dir else latest_unfinished(identity)
@@ -193,6 +206,8 @@ def _open_folder(options: RunOptions, plan: JobPlan, default: Setting) -> RunFol
         tell(f"continuing the unfinished study in {found} (another one: -o FOLDER)")
     folder = RunFolder(options.output_dir or found or fresh_path(plan.title), identity)
     tell(f"run folder {folder.path}")
+    if share is not None:
+        tell(f"study {share.study} in {shown_url(share.url)}")
     return folder
 
 

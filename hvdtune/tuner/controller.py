@@ -26,6 +26,7 @@ from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import StudyStore
+from hvdtune.tuner.timelines import TrialTimelines
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
 from hvdtune.tuner.verify import verify
 
@@ -80,8 +81,9 @@ def tune(
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
+    timelines = TrialTimelines(run_dir, options.keep_timelines, reporter.notice)
     with (
-        StudyStore(run_dir, space, options, study.share) as store,
+        StudyStore(run_dir, space, options, study.share, timelines) as store,
         store.open_pairs() as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)

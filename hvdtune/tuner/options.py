@@ -10,7 +10,8 @@ class TuneOptions:
 
     `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
     the value of the start setting. With `restarts` False the script is started once, is never
-    ended, and its own end ends the study. The times are seconds of the launcher's clock.
+    ended, and its own end ends the study. The times are seconds of the launcher's clock. Beside
+    the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
     trials: int = 40
@@ -40,6 +41,8 @@ class TuneOptions:
     adopt_timeout_s: float = 30.0
     stall_timeout_s: float = 300.0
     exit_timeout_s: float = 600.0
+
+    keep_timelines: int = 3
 
 
 def one_run(

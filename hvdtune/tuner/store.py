@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, Self
 import optuna
 import sqlalchemy
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.knobs import Setting, Value
@@ -58,8 +59,8 @@ _BUSY_POLL_S: Final = 0.5
 class KeepsTimelines(Protocol):
     """Keeps the timeline of a trial that is about to end, and drops those it no longer wants."""
 
-    def keep(self, trial: optuna.Trial, setting: Setting) -> None: ...
-    def thin_out(self, study: optuna.Study, trials: list[FrozenTrial]) -> None: ...
+    def keep(self, storage: RDBStorage, trial: optuna.Trial, setting: Setting) -> None: ...
+    def thin_out(self, storage: RDBStorage, trials: list[FrozenTrial]) -> None: ...
 
 
 class StudyStore:
@@ -163,7 +164,7 @@ class StudyStore:
             if self._sharing is not None:
                 self._sharing.release(number)
             if self._timelines is not None:
-                self._timelines.thin_out(self._study, self._own_trials())
+                self._timelines.thin_out(self._storage, self._own_trials())
 
     def tell_duplicate(self, number: int, setting: Setting) -> None:
         """End a trial with the outcome of the earlier trial of the same setting."""
@@ -307,7 +308,7 @@ class StudyStore:
         trial.set_user_attr("pairs", outcome.pairs)
         trial.set_user_attr("state_reason", outcome.reason)
         if self._timelines is not None and "duplicate_of" not in trial.user_attrs:
-            self._timelines.keep(trial, trial.user_attrs["setting"])
+            self._timelines.keep(self._storage, trial, trial.user_attrs["setting"])
         if outcome.state == "complete":
             self._study.tell(trial, outcome.log_ratio)
         elif outcome.state == "pruned" and outcome.log_ratio is not None:
