@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 import hvdtune
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunCommand, RunOptions
+from hvdtune.cli.study import app as study
 from hvdtune.errors import HvdtuneError
 
 # Rich's panels cut long option names at 80 columns and triple the time to the help.
@@ -28,6 +29,7 @@ timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
 app.add_typer(timeline, name="timeline")
 build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
 app.add_typer(build, name="build")
+app.add_typer(study, name="study")
 app.command("run", cls=RunCommand)(RunOptions)
 
 

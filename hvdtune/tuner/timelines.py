@@ -27,9 +27,9 @@ from hvdtune.timeline.export import write_chrome
 from hvdtune.timeline.merge import merge_files
 from hvdtune.timeline.readers.hvt import RankFile, read_rank_file
 from hvdtune.timeline.schema import KINDS, Trace
+from hvdtune.tuner.trials import ARTIFACT_PREFIX, artifacts_of
 
 ARTIFACTS_FOLDER: Final = "artifacts"
-_PREFIX: Final = "artifacts:"
 _BLOCKS_OF_A_PAIR: Final = 4
 _MOST_RECORDS: Final = 100_000
 _KIND_SHIFT: Final = np.uint64(48)
@@ -105,18 +105,12 @@ class TrialTimelines:
                 raise
 
 
-def artifacts_of(trial: FrozenTrial) -> list[str]:
-    """The ids of a trial's artifacts, which are the names of their files."""
-    attributes = trial.system_attrs
-    return [key.removeprefix(_PREFIX) for key in attributes if key.startswith(_PREFIX)]
-
-
 def drop_artifact(storage: RDBStorage, trial_id: int, artifact: str) -> None:
     """Forget an artifact of a trial, which may have ended: Optuna can only add them."""
     table = sqlalchemy.table(
         "trial_system_attributes", sqlalchemy.column("trial_id"), sqlalchemy.column("key")
     )
-    row = (table.c.trial_id == trial_id) & (table.c.key == _PREFIX + artifact)
+    row = (table.c.trial_id == trial_id) & (table.c.key == ARTIFACT_PREFIX + artifact)
     with storage.engine.begin() as connection:
         connection.execute(sqlalchemy.delete(table).where(row))
 

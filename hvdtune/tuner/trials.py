@@ -10,6 +10,9 @@ from hvdtune.core.knobs import Value
 from hvdtune.tuner.pairs import Pair
 from hvdtune.tuner.statistics import from_percent
 
+# Of the attributes by which Optuna knows a trial's artifacts.
+ARTIFACT_PREFIX: Final = "artifacts:"
+
 State = Literal["waiting", "running", "complete", "pruned", "failed"]
 
 _STATES: Final[Mapping[TrialState, State]] = {
@@ -38,7 +41,7 @@ class TrialView:
 
     `stderr_percent` is in percent points. A duplicate repeats the result of an earlier trial
     whose setting it shares. `by` names the tuner that measured it where several share a study,
-    "" where there is one.
+    "" where there is one. `timeline` is the artifact that shows its last pair, "" for none.
     """
 
     number: int
@@ -52,6 +55,7 @@ class TrialView:
     began_unix: float | None
     ended_unix: float | None
     by: str = ""
+    timeline: str = ""
 
     @property
     def log_ratio(self) -> float:
@@ -101,4 +105,12 @@ def view_trial(trial: FrozenTrial) -> TrialView:
         began_unix=None if began is None else began.timestamp(),
         ended_unix=None if ended is None else ended.timestamp(),
         by=attributes.get("by", ""),
+        timeline=next(iter(artifacts_of(trial)), ""),
     )
+
+
+def artifacts_of(trial: FrozenTrial) -> list[str]:
+    """The ids of a trial's artifacts, which are the names of their files."""
+    attributes = trial.system_attrs
+    prefix = ARTIFACT_PREFIX
+    return [key.removeprefix(prefix) for key in attributes if key.startswith(prefix)]

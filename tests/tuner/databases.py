@@ -33,9 +33,10 @@ class Server:
     """A server in a folder of its own; `url` names its database."""
 
     def __init__(
-        self, folder: Path, words: list[str], url: str, goodbye: int = signal.SIGTERM
+        self, folder: Path, socket: str, words: list[str], url: str, goodbye: int = signal.SIGTERM
     ) -> None:
-        self._words, self._folder, self.url, self._goodbye = words, folder, url, goodbye
+        self._folder, self._socket = folder, folder / socket
+        self._words, self.url, self._goodbye = words, url, goodbye
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -44,6 +45,10 @@ class Server:
             self._process = subprocess.Popen(
                 self._words, stdout=log, stderr=log, cwd=self._folder, **as_user(self._folder)
             )
+        # Before it listens: PyMySQL leaves sockets that nobody answers to the garbage collector.
+        while not self._socket.exists():
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            time.sleep(0.05)
         self.execute("SELECT 1")
 
     def stop(self) -> None:
@@ -105,7 +110,9 @@ def postgresql() -> Iterator[Server]:
         words = [f"--{name}={value}" for name, value in settings.items()]
         url = f"postgresql://tuner@/postgres?host={folder}"
         # SIGINT is its fast shutdown: it does not wait for its clients to leave.
-        server = Server(folder, [postgres, "-D", str(data), *words], url, signal.SIGINT)
+        server = Server(
+            folder, ".s.PGSQL.5432", [postgres, "-D", str(data), *words], url, signal.SIGINT
+        )
         with contextlib.ExitStack() as stack:
             stack.callback(server.stop)
             server.start()
@@ -128,7 +135,7 @@ def mysql() -> Iterator[Server]:
             "--skip-networking", "--innodb-flush-log-at-trx-commit=0", f"--pid-file={folder}/pid",
         ]  # fmt: skip
         url = f"mysql://root@localhost/mysql?unix_socket={socket}"
-        server = Server(folder, words, url)
+        server = Server(folder, "socket", words, url)
         with contextlib.ExitStack() as stack:
             stack.callback(server.stop)
             server.start()

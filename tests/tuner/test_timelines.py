@@ -9,7 +9,8 @@ from hvdtune.timeline import read
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import Outcome, StudyStore
-from hvdtune.tuner.timelines import TrialTimelines, artifacts_of, latest_rank_files
+from hvdtune.tuner.timelines import TrialTimelines, latest_rank_files
+from hvdtune.tuner.trials import artifacts_of
 from tests.timeline import rank_files
 
 SPACE = make_space(KNOBS, DEFAULT)
