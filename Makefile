@@ -10,8 +10,10 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: demo test check lint format cpp-test sanitize fuzz soak bench clean
 
+# 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
-	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py
+	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py \
+	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
 test: $(VENV)/.mpi cpp-test
 	python -m pytest

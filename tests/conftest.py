@@ -7,7 +7,12 @@ import psutil
 import pytest
 
 # Started once and kept for the whole run; the browser starts and ends helpers as it likes.
-SERVERS = ("multiprocessing.forkserver", "multiprocessing.resource_tracker", "/chromium")
+SERVERS = (
+    "multiprocessing.forkserver",
+    "multiprocessing.resource_tracker",
+    "/chromium",
+    "/usr/sbin/sshd -D",
+)
 
 
 def leftovers():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import typer
 from typer.exceptions import TyperException
@@ -14,7 +14,10 @@ import hvdtune
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunCommand, RunOptions
 from hvdtune.cli.study import app as study
+from hvdtune.cli.verify_options import AaCommand, AaOptions, CompareCommand, VerifyOptions
 from hvdtune.errors import HvdtuneError
+
+Target = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
 # Rich's panels cut long option names at 80 columns and triple the time to the help.
 _PLAIN: Final[dict[str, Any]] = {
@@ -30,11 +33,19 @@ app.add_typer(timeline, name="timeline")
 build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
 app.add_typer(build, name="build")
 app.add_typer(study, name="study")
+profile = typer.Typer(help="Carry settings to other programs and from them.", **_PLAIN)
+app.add_typer(profile, name="profile")
 app.command("run", cls=RunCommand)(RunOptions)
+app.command("verify", cls=CompareCommand)(VerifyOptions)
+app.command("aa", cls=AaCommand)(AaOptions)
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Parses, acts and exits: 0, 1 for a failure, 2 for a usage error, else the job's code."""
+    """Parses, acts and exits.
+
+    0, 1 for a failure, 2 for a usage error, 3 and 4 for verdicts (`tuner.verdict`), else the code
+    of the job.
+    """
     try:
         code = act(app(args=args, prog_name="hvdtune", standalone_mode=False))
     except (HvdtuneError, TyperException) as error:
@@ -57,6 +68,10 @@ def main(args: Sequence[str] | None = None) -> None:
 
 def act(parsed: Any) -> int:
     """Runs what was parsed; other commands have run already and left their exit code."""
+    if isinstance(parsed, VerifyOptions | AaOptions):
+        from hvdtune.cli.verify import aa, verify
+
+        return verify(parsed) if isinstance(parsed, VerifyOptions) else aa(parsed)
     if isinstance(parsed, RunOptions):
         from hvdtune.cli.run import run
 
@@ -103,6 +118,33 @@ def build_mpi(
     from hvdtune.cli.build import build_mpi
 
     return build_mpi(check=check)
+
+
+@profile.command("export")
+def export_profile(
+    path: Annotated[Path, typer.Argument(metavar="PROFILE", help="profile.yaml of a study.")],
+    *,
+    to: Annotated[Target, typer.Option(help="What will read it.")],
+) -> int:
+    """Print a profile's setting as variables or options of another program."""
+    from hvdtune.cli.profile import export
+
+    return export(path, to)
+
+
+@profile.command("import")
+def import_log(
+    path: Annotated[Path, typer.Argument(metavar="LOG", help="CSV log of Horovod's autotune.")],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The profile. [default: LOG's name with .yaml]"),
+    ] = None,
+) -> int:
+    """Say what a log of Horovod's autotune supports, and write its choice as a profile."""
+    from hvdtune.cli.profile import import_autotune
+
+    return import_autotune(path, output)
 
 
 @timeline.command()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
+from hvdtune.cli.search_options import search_options
 from hvdtune.cli.trace import write_traces
-from hvdtune.cli.tune import Launches, fingerprint
+from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
@@ -19,6 +22,7 @@ from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import ExitReport, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import make_space
@@ -34,6 +38,7 @@ _TIME_BUDGET_S: Final = 86400.0
 def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: Setting) -> int:
     """Runs the script once, tuning it; returns its exit code. Its output is not touched."""
     named = {**read_setting(), **setting}
+    search = search_options(options)
     tune_options = one_run(
         options.autotune_bayes_opt_max_samples or _TRIALS,
         time_budget_s=options.time_budget or _TIME_BUDGET_S,
@@ -42,9 +47,11 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         # As with Horovod, who names a knob's value has fixed it.
         fixed=tuple(named),
     )
+    tune_options = replace(tune_options, **search)
     default = default_setting() | named
     hosts = tuple(slot.host for slot in plan.slots)
-    make_space(load_knobs(), default, len({*hosts}), tune_options.tunable, tune_options.fixed)
+    tunable, fixed = tune_options.tunable, tune_options.fixed
+    make_space(load_knobs(), default, len({*hosts}), tunable, fixed, tune_options.ranges)
     path = options.output_dir or fresh_path(plan.title)
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
@@ -56,7 +63,15 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         record = options.timeline_filename is not None or options.output_dir is not None
         launches = Launches(plan, default, job_options, folder, writers, record=record)
         stack.enter_context(launches)
-        study = Study(launches.start, load_knobs(), default, len({*hosts}), fingerprint(plan))
+        study = Study(
+            launches.start,
+            load_knobs(),
+            default,
+            len({*hosts}),
+            fingerprint(plan, job_options, probe=False),
+            host=LocalHost(),
+            traces=launches.traces,
+        )
         try:
             report = _run(launches, study, folder.path, tune_options, log)
             code, reason = report.returncode, report.reason

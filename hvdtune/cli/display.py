@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hvdtune.cli.duration import format_duration
 from hvdtune.launch.output import Writer, terminal_writer
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from hvdtune.tuner.progress import Progress
 
 
+# More than a month is no limit that anybody set.
+_NO_LIMIT_S: Final = 2.7e6
+
+
 class Display(Protocol):
     """Where a study's progress goes, and the ranks' output while it runs."""
 
@@ -29,10 +33,11 @@ class Display(Protocol):
 def headline(progress: Progress) -> str:
     """Where the study stands: phase, trial, launch, time left."""
     parts: list[str] = [progress.phase]
-    if progress.phase in ("search", "race", "verify"):
+    if progress.phase in ("search", "race", "verify") and progress.trials:
         parts.append(f"trial {progress.trial}/{progress.trials}")
     parts.append(f"launch {progress.launch}")
-    parts.append(f"{format_duration(progress.seconds_left)} left")
+    if progress.seconds_left < _NO_LIMIT_S:
+        parts.append(f"{format_duration(progress.seconds_left)} left")
     return ", ".join(parts)
 
 

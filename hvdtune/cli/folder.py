@@ -14,15 +14,16 @@ from typing import Any, Final, Self
 
 from hvdtune.errors import HvdtuneError, UsageError
 
-_PARENT: Final = Path("runs")
+RUNS: Final = Path("runs")
 
 
 @dataclass(frozen=True)
 class RunIdentity:
     """What a run runs.
 
-    Runs of one folder have the same command and the same host for each rank. A study is continued
-    without being named only when what it searches, `study`, is the same too; None: no study.
+    Runs of one folder have the same command and the same host for each rank, and what they
+    compare, `study["compare"]`, is the same. A study is continued without being named only when
+    what it searches, all of `study`, is the same too; None: no study.
     """
 
     command: tuple[str, ...]
@@ -74,7 +75,8 @@ class RunFolder:
             os.pwrite(self._lock, json.dumps(identity.to_json()).encode() + b"\n", 0)
         elif not _same_job(_parse(there), identity):
             raise UsageError(
-                f"{self.path} holds the run of another command: choose another with -o"
+                f"{self.path} holds the run of another command or of other settings: choose "
+                "another with -o"
             )
 
     def __enter__(self) -> Self:
@@ -134,7 +136,7 @@ class RunFolder:
         ]
 
 
-def latest_unfinished(identity: RunIdentity, parent: Path = _PARENT) -> Path | None:
+def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None:
     """The newest run of this identity whose study has no verdict; None if there is none."""
     candidates = sorted(parent.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
     for file in reversed(candidates):
@@ -145,7 +147,7 @@ def latest_unfinished(identity: RunIdentity, parent: Path = _PARENT) -> Path | N
     return None
 
 
-def fresh_path(title: str, parent: Path = _PARENT) -> Path:
+def fresh_path(title: str, parent: Path = RUNS) -> Path:
     """A path runs/TITLE-TIME that is not there yet."""
     name = f"{Path(title).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = parent / name
@@ -167,7 +169,13 @@ def _locked(file: Path) -> bool:
 
 def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
     wanted = identity.to_json()
-    return all(stored.get(name) == wanted[name] for name in ("command", "hosts"))
+    same = all(stored.get(name) == wanted[name] for name in ("command", "hosts"))
+    return same and _compared(stored) == _compared(wanted)
+
+
+def _compared(run: dict[str, Any]) -> Any:
+    # Pairs of a search, or of other settings, are no fresh ones of a verification.
+    return (run.get("study") or {}).get("compare")
 
 
 def _parse(text: bytes) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class Refused:
 
 
 _ELASTIC: Final = Refused("elastic training comes in a later version")
-_LOCAL: Final = Idle("every host is this machine; with `--mpi`, mpirun's ssh is told")
 _NO_TIMES: Final = Idle("hvdtune's messages carry no time")
 _SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
 
@@ -151,8 +150,13 @@ class HorovodOptions:
         ),
     ] = False
 
-    ssh_port: Annotated[int | None, _silent("--ssh-port", "-p"), _LOCAL] = None
-    ssh_identity_file: Annotated[str | None, _silent("--ssh-identity-file", "-i"), _LOCAL] = None
+    ssh_port: Annotated[
+        int | None,
+        _row("--ssh-port", "-p", min=1, max=65535, help="Of the hosts that are not this machine."),
+    ] = None
+    ssh_identity_file: Annotated[
+        str | None, _row("--ssh-identity-file", "-i", help="Private key to log in there with.")
+    ] = None
 
     hierarchical_allgather: Annotated[
         bool | None,

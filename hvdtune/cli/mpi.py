@@ -20,6 +20,7 @@ from hvdtune.launch.run import setting_environ
 _OF_THE_LAUNCHER: Final = {
     "trials": "--trials",
     "autotune": "--autotune",
+    "as_json": "--json",
     "timeline_filename": "--timeline-filename",
     "output_dir": "--output-dir",
     # Open MPI has an option of this name that means other files in each of its versions.

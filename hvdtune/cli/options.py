@@ -3,8 +3,6 @@
 Those that only horovodrun has are in `horovod_options.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -162,6 +160,88 @@ class RunOptions(HorovodOptions):
         str | None,
         typer.Option(rich_help_panel=_TUNING, metavar="A,B", help="Search only these knobs."),
     ] = None
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=_TUNING,
+            help="The verdict as JSON on stdout, everything else on stderr.",
+        ),
+    ] = False
+    space: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_TUNING, metavar="FILE", help="YAML: range or choices of each knob."
+        ),
+    ] = None
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="NAME",
+            help="step_time, samples_per_s, exposed_communication or cpu_time; several give a "
+            "Pareto set, the first is proved. [default: step_time]",
+        ),
+    ] = None
+    sampler: Annotated[
+        Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"] | None,
+        typer.Option(rich_help_panel=_TUNING, help="Who proposes settings. [default: tpe]"),
+    ] = None
+    step_budget: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=_TUNING, min=1, help="Steps that the study may take."),
+    ] = None
+    train_steps: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            min=1,
+            help="Steps of the whole training: no trial is made that the rest cannot pay for.",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["live", "restart"] | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            help="live: change settings while the script runs. restart: start any command once per "
+            "measurement. [default: live]",
+        ),
+    ] = None
+    adapter: Annotated[
+        Literal["hvdtune", "horovod", "ddp", "command"] | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            help="The runtime that --mode restart tunes: horovod by its variables, ddp (torch's "
+            "DistributedDataParallel), command by those of --vary only. [default: hvdtune]",
+        ),
+    ] = None
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="NAME=A,B",
+            help="An environment variable to tune in --mode restart, by its values or as "
+            "NAME=LOW..HIGH; may be repeated.",
+        ),
+    ] = None
+    metric_regex: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="REGEX",
+            help="Lines that tell a step's seconds, as in 'step_time: ([0-9.]+)', or a rate, as in "
+            "'(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's wall time]",
+        ),
+    ] = None
+    launch_time: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            parser=_duration,
+            metavar="TIME",
+            help="Time measured of each launch in --mode restart. [default: 3s]",
+        ),
+    ] = None
     storage: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +290,10 @@ class RunCommand(TyperCommand):
 
 # What scripts often have themselves stays theirs when it stands behind the script.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
-    "seed", "verbose", "output_dir", "profile", "help", "storage", "study_name", "keep_timelines",
+    "seed", "verbose", "output_dir", "profile", "help", "as_json", "a", "b", "pairs",
+    "space", "objective", "sampler", "step_budget", "train_steps",
+    "mode", "adapter", "vary", "metric_regex", "launch_time",
+    "storage", "study_name", "keep_timelines",
 }  # fmt: skip
 
 

@@ -8,14 +8,21 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from hvdtune.cli.horovod_options import HorovodOptions, Idle, Refused, Sets
 from hvdtune.cli.options import RunOptions
 from hvdtune.core.config import Config, launch_defaults, launcher_values
 from hvdtune.core.knobs import Value, parse_assignments, validate
 from hvdtune.errors import UsageError
-from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
+from hvdtune.launch.hosts import (
+    Host,
+    address_towards,
+    far_hosts,
+    parse_hosts,
+    read_hostfile,
+    ssh_words,
+)
 from hvdtune.launch.plan import Slot, build_command, plan_slots
 from hvdtune.launch.run import JobOptions, JobPlan
 
@@ -36,6 +43,7 @@ _OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
 _OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
 
 Effect = Sets | Idle | Refused | None
+Options = TypeVar("Options", bound=RunOptions)
 
 
 @cache
@@ -48,7 +56,7 @@ def horovod_rows() -> Mapping[str, tuple[str, Effect]]:
     return rows
 
 
-def settle(options: RunOptions) -> RunOptions:
+def settle(options: Options) -> Options:
     """With what Horovod's variables ask of the launcher where no option says it.
 
     Raises UsageError for what cannot be, options that contradict each other included.
@@ -67,8 +75,30 @@ def settle(options: RunOptions) -> RunOptions:
         raise UsageError("give --gloo or --mpi, not both")
     if options.autotune and options.trials is not None:
         raise UsageError("give --autotune, which tunes one run, or --trials, not both")
-    if options.trials is None and not options.autotune:
-        for name, value in (("--time-budget", options.time_budget), ("--knobs", options.knobs)):
+    restarts = options.mode == "restart" or options.adapter is not None
+    if restarts and (options.mode == "live" or options.autotune):
+        other = "--autotune" if options.autotune else "--mode live"
+        raise UsageError(
+            f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
+        )
+    if not restarts:
+        for option, given in (
+            ("--vary", options.vary),
+            ("--metric-regex", options.metric_regex),
+            ("--launch-time", options.launch_time),
+        ):
+            if given:
+                raise UsageError(f"{option} needs --mode restart")
+    if options.trials is None and not options.autotune and options.mode != "restart":
+        for name, value in (
+            ("--time-budget", options.time_budget),
+            ("--knobs", options.knobs),
+            ("--space", options.space),
+            ("--objective", options.objective or None),
+            ("--sampler", options.sampler),
+            ("--step-budget", options.step_budget),
+            ("--train-steps", options.train_steps),
+        ):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
     if options.trials is None:
@@ -115,8 +145,14 @@ def controller(options: RunOptions, config: Config) -> Literal["hvdtune", "mpi"]
 def plan_job(options: RunOptions) -> JobPlan:
     """The command and the places of its ranks. Raises UsageError."""
     hosts = chosen_hosts(options)
-    require_local(hosts)
-    return JobPlan(build_command(options.command), place_ranks(options, hosts), options.command[0])
+    slots = place_ranks(options, hosts)
+    return JobPlan(
+        command=build_command(options.command),
+        slots=slots,
+        title=options.command[0],
+        far=far_hosts(slot.host for slot in slots),
+        ssh=ssh_words(options.ssh_port, options.ssh_identity_file),
+    )
 
 
 def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...]:
@@ -205,11 +241,14 @@ def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
             raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
         if config.controller == "mpi":
             variables["HVDTUNE_CONTROLLER"] = "hvdtune"
+    far = far_hosts(slot.host for slot in slots)
+    if far and not config.address:
+        variables["HVDTUNE_ADDRESS"] = address_towards(far[0])
     return JobOptions(
         start_timeout_s=config.start_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         transport=config.transport,
-        address=config.address or JobOptions.address,
+        address=config.address or variables.get("HVDTUNE_ADDRESS", JobOptions.address),
         timeline_max_mb=options.timeline_max_mb or 0.0,
         environ=variables,
     )

@@ -25,6 +25,14 @@ from hvdtune.launch.run import Job, JobOptions, JobPlan
 def run(options: RunOptions) -> int:
     """Runs the job or the study that the options ask for; returns the exit code."""
     options = settle(options)
+    if options.profile is not None:
+        from hvdtune.cli.launches import adapter_of
+
+        options = replace(options, adapter=adapter_of(options))
+    if options.mode == "restart" or options.adapter is not None:
+        from hvdtune.cli.restart import run_by_restarting
+
+        return run_by_restarting(options)
     setting = chosen_setting(options)
     if options.timeline_filename is not None and options.timeline_filename.is_dir():
         raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")
@@ -36,6 +44,12 @@ def run(options: RunOptions) -> int:
         run_by_mpi(options, setting)
     plan = plan_job(options)
     launch = job_options(options, plan.slots)
+    if options.as_json and options.trials is None:
+        raise UsageError("--json needs --trials")
+    if options.profile is not None:
+        from hvdtune.cli.fingerprint import warn_of_differences
+
+        warn_of_differences(options.profile, plan, launch)
     if options.trials is not None:
         from hvdtune.cli.tune import tune
 
@@ -73,6 +87,10 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             ):
                 if options.verbose:
                     _tell_ranks(job, plan)
+                if raw is not None and options.profile is not None:
+                    from hvdtune.cli.fingerprint import warn_of_other_tensors
+
+                    warn_of_other_tensors(options.profile, job, raw)
                 report = job.wait()
             code, reason = report.returncode, report.reason
             if job.write_error:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import platform
+import json
+import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-import hvdtune
-from hvdtune.cli.display import open_display
+from hvdtune.cli.display import Display, open_display
+from hvdtune.cli.fingerprint import fingerprint, past_winner
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
+from hvdtune.cli.search_options import search_options
 from hvdtune.cli.share import chosen_share
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
@@ -26,14 +29,16 @@ from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.database import shown_url
+from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
+from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import PAIRS_FILE
 
 # Per rank; the merged trace is about four times as large.
-_DEFAULT_TIMELINE_MB: Final = 16.0
+DEFAULT_TIMELINE_MB: Final = 16.0
 _LAST_LINES: Final = 8
 
 
@@ -74,6 +79,13 @@ class Launches:
         )
         return self.job
 
+    def traces(self, launch: int) -> list[Path]:
+        """The raw traces of a launch, by rank; none unless they are recorded."""
+        if not self._record:
+            return []
+        folder = self._folder.ranks(launch)
+        return [folder / f"rank-{rank}.hvt" for rank in range(len(self._plan.slots))]
+
     def close(self) -> None:
         """Ends the launch that runs, if any."""
         if self.job is not None:
@@ -99,25 +111,37 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
     tunable = options.knobs.split(",") if options.knobs else None
     fixed = tuple(parse_assignments(options.fix or ()))
     hosts = {slot.host for slot in plan.slots}
-    make_space(load_knobs(), default, len(hosts), tunable, fixed)
+    search = search_options(options)
+    make_space(load_knobs(), default, len(hosts), tunable, fixed, search["ranges"])
     tune_options = TuneOptions(
+        **search,
         trials=options.trials or 0,
         time_budget_s=options.time_budget or TuneOptions.time_budget_s,
         seed=options.seed,
         tunable=None if tunable is None else tuple(tunable),
         fixed=fixed,
-        form_timeout_s=max(TuneOptions.form_timeout_s, job_options.start_timeout_s + 30),
+        form_timeout_s=form_timeout_s(job_options),
         keep_timelines=(
             TuneOptions.keep_timelines if options.keep_timelines is None else options.keep_timelines
         ),
     )
     share = chosen_share(options, plan, job_options, default)
     job_options = replace(
-        job_options, timeline_max_mb=options.timeline_max_mb or _DEFAULT_TIMELINE_MB
+        job_options, timeline_max_mb=options.timeline_max_mb or DEFAULT_TIMELINE_MB
     )
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        folder = stack.enter_context(_open_folder(options, plan, default, share))
+        study: dict[str, Any] = {
+            "default": dict(default),
+            "knobs": options.knobs,
+            "fix": sorted(options.fix or ()),
+            "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
+            "objectives": options.objective or ["step_time"],
+        }
+        if share is not None:
+            study |= {"storage": shown_url(share.url), "name": share.study}
+            tell(f"study {share.study} in {shown_url(share.url)}")
+        folder = stack.enter_context(open_folder(options, plan, study))
         try:
             return _study(options, plan, job_options, folder, default, tune_options, share)
         except Stopped as stop:
@@ -137,24 +161,48 @@ def _study(
 ) -> int:
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
-        writers: list[Writer] = [display.write] if options.verbose else []
-        if options.output_filename is not None:
-            ranks = len(plan.slots)
-            writers.append(screen.enter_context(rank_files(options.output_filename, ranks)))
+        writers = study_writers(options, display, len(plan.slots), screen)
         with Launches(plan, default, job_options, folder, writers) as launches:
+            known = fingerprint(plan, job_options)
             study = Study(
                 start_job=launches.start,
                 knobs=load_knobs(),
                 default=default,
                 hosts=len({slot.host for slot in plan.slots}),
-                fingerprint=fingerprint(plan),
+                fingerprint=known,
+                # What a run without this user's settings has, and what won before.
+                first_settings=[default_setting(), *past_winner(known)],
+                host=LocalHost(),
+                traces=launches.traces,
                 share=share,
             )
             result = run_study(study, folder.path, tune_options, display.show)
             screen.close()
             code = _follow(launches) if result.job is not None else 0
-    _conclude(options, folder, launches, result.verdict.text)
-    return code
+    verdict = result.verdict
+    document = {**verdict_document(verdict), "script_exit_code": code}
+    conclude(options, folder, launches, verdict.text, document)
+    # A script that fails is what its owner has to know first.
+    return code or verdict.exit_code
+
+
+def form_timeout_s(options: JobOptions) -> float:
+    """How long the tuner waits for a job whose ranks may take their time to find each other."""
+    return max(TuneOptions.form_timeout_s, options.start_timeout_s + 30)
+
+
+def study_writers(
+    options: RunOptions, display: Display, ranks: int, stack: ExitStack
+) -> list[Writer]:
+    """Where the ranks' output goes while a study has the terminal."""
+    writers: list[Writer] = []
+    if options.verbose and options.as_json:
+        writers.append(lambda _, text: display.write("stderr", text))
+    elif options.verbose:
+        writers.append(display.write)
+    if options.output_filename is not None:
+        writers.append(stack.enter_context(rank_files(options.output_filename, ranks)))
+    return writers
 
 
 def _follow(launches: Launches) -> int:
@@ -171,34 +219,41 @@ def _follow(launches: Launches) -> int:
     return report.returncode
 
 
-def _conclude(options: RunOptions, folder: RunFolder, launches: Launches, verdict: str) -> None:
+def conclude(
+    options: RunOptions,
+    folder: RunFolder,
+    launches: Launches,
+    verdict: str,
+    document: Mapping[str, Any],
+    *,
+    ended: bool = False,
+) -> None:
+    """Merges the last launch's trace and says what came of the study.
+
+    With --json the document is all that stdout gets. `ended`: not the script ended the last launch.
+    """
     assert launches.job is not None
     if launches.job.write_error:
         warn(launches.job.write_error)
     target = options.timeline_filename or folder.trace
     try:
-        write_traces(folder.ranks(launches.number), target)
+        write_traces(folder.ranks(launches.number), target, ended=ended)
     except HvdtuneError as error:
         warn(f"no merged trace: {error}")
+    page = sys.stderr if options.as_json else sys.stdout
     if not options.verbose:
-        print(f"last lines of rank 0 (launch {launches.number}):")
+        print(f"last lines of rank 0 (launch {launches.number}):", file=page)
         for line in launches.job.tail(0)[-_LAST_LINES:]:
-            print(f"    {line}")
-    print(f"verdict: {verdict}")
+            print(f"    {line}", file=page)
+    print(f"verdict: {verdict}", file=page)
     for path, meaning in folder.files():
-        print(f"    {path}  {meaning}")
+        print(f"    {path}  {meaning}", file=page)
+    if options.as_json:
+        print(json.dumps({**document, "run": str(folder.path)}))
 
 
-def _open_folder(
-    options: RunOptions, plan: JobPlan, default: Setting, share: Share | None
-) -> RunFolder:
-    study: dict[str, Any] = {
-        "default": dict(default),
-        "knobs": options.knobs,
-        "fix": sorted(options.fix or ()),
-    }
-    if share is not None:
-        study |= {"storage": shown_url(share.url), "name": share.study}
+def open_folder(options: RunOptions, plan: JobPlan, study: Mapping[str, Any]) -> RunFolder:
+    """The folder of -o, else of the latest unfinished run of this study, else a new one."""
     hosts = tuple(slot.host for slot in plan.slots)
     identity = RunIdentity(tuple(options.command), hosts, study)
     found = None if options.output_dir else latest_unfinished(identity)
@@ -206,16 +261,4 @@ def _open_folder(
         tell(f"continuing the unfinished study in {found} (another one: -o FOLDER)")
     folder = RunFolder(options.output_dir or found or fresh_path(plan.title), identity)
     tell(f"run folder {folder.path}")
-    if share is not None:
-        tell(f"study {share.study} in {shown_url(share.url)}")
     return folder
-
-
-def fingerprint(plan: JobPlan) -> dict[str, Any]:
-    """What a profile says of where it was measured."""
-    return {
-        "hvdtune": hvdtune.__version__,
-        "python": platform.python_version(),
-        "cores": len(os.sched_getaffinity(0)),
-        "command": list(plan.command),
-    }

@@ -210,6 +210,11 @@ def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
 
 
+def own_environ() -> dict[str, str]:
+    """A copy of this process's environment, for processes that are no rank of hvdtune's here."""
+    return dict(os.environ)
+
+
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:

@@ -76,13 +76,26 @@ def open_study(folder: Path) -> Study | None:
     """
     if not any((folder / name).exists() for name in FILES):
         return None
-    # Optuna takes most of a second to import; a trace without a study does not need it.
-    from hvdtune.tuner.store import read_study
-
     try:
+        if not (folder / "study.db").exists():
+            return _open_comparison(folder)
+        # Optuna takes most of a second to import; a trace without a study does not need it.
+        from hvdtune.tuner.store import read_study
+
         return describe_study(read_study(folder))
     except StudyError as error:
         return Study(verdict=_stored_verdict(folder / "verdict.json"), warnings=[str(error)])
+
+
+def _open_comparison(folder: Path) -> Study:
+    """What `hvdtune verify` and `hvdtune aa` leave: pairs and a verdict, no trials."""
+    from hvdtune.tuner.pairs import read_pairs
+
+    return Study(
+        verification=_verification(read_pairs(folder / "pairs.jsonl")),
+        noise_floor_percent=_stored(folder / "verdict.json").get("noise_floor_percent"),
+        verdict=_stored_verdict(folder / "verdict.json"),
+    )
 
 
 def describe_study(view: "StudyView") -> Study:
@@ -138,7 +151,12 @@ def _verdict(stored: Mapping[str, Any]) -> Verdict:
 
 
 def _stored_verdict(path: Path) -> Verdict | None:
+    stored = _stored(path)
+    return _verdict(stored) if stored else None
+
+
+def _stored(path: Path) -> dict[str, Any]:
     try:
-        return _verdict(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError):
-        return None
+        return {}

@@ -14,7 +14,14 @@ from hvdtune import __version__
 from hvdtune.core.config import launch_defaults, launcher_values, worker_environ
 from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launch.call import read_outcome, write_call
-from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
+from hvdtune.launch.hosts import (
+    Host,
+    address_towards,
+    far_hosts,
+    parse_hosts,
+    read_hostfile,
+    ssh_words,
+)
 from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import Slot, plan_slots
 from hvdtune.launch.rank_files import rank_files
@@ -67,8 +74,8 @@ def run(
     Args:
         num_proc: how many ranks; `np` is its old name.
         hosts: where, as "127.0.0.1:2,127.0.0.2:2"; `hostfile` is a file of "name slots=N" lines.
-            By default they are on this host. All hosts are this machine in this version, so
-            `ssh_port`, `ssh_identity_file` and `disable_cache` have nothing to do.
+            By default they are on this host. Other hosts are reached by ssh, which is told
+            `ssh_port` and `ssh_identity_file`; `disable_cache` has nothing to do.
         start_timeout: seconds that the ranks have to find each other in `init`, 30 by default.
         output_filename: a folder in which each rank's output is kept as well, as
             rank.N/stdout and rank.N/stderr.
@@ -82,7 +89,7 @@ def run(
             what was raised, where that can be pickled); its result cannot be pickled; or a rank
             ended without returning.
         UsageError: the arguments cannot be, cannot be pickled, or ask for MPI.
-        LaunchError: a process could not be started, or a host is not this machine.
+        LaunchError: a process could not be started, or no way leads to a host.
         NotImplementedError: one of the arguments of elastic jobs was given.
     """
     elastic = {
@@ -103,12 +110,21 @@ def run(
         command = (executable or sys.executable, "-m", "hvdtune.launch.call")
         descriptors = (function, *results)
         title = getattr(func, "__name__", "the function")
-        plan = JobPlan((*command, *map(str, descriptors)), places, title, descriptors)
+        far = far_hosts(slot.host for slot in places)
+        plan = JobPlan(
+            (*command, *map(str, descriptors)),
+            places,
+            title,
+            descriptors,
+            far,
+            ssh_words(ssh_port, None if ssh_identity_file is None else str(ssh_identity_file)),
+        )
         writers: list[Writer] = [_write_here]
         if output_filename is not None:
             folder = Path(output_filename)
             writers.append(files.enter_context(rank_files(folder, len(places))))
-        with Job.start(plan, {}, _options(variables, start_timeout), writers=writers) as job:
+        options = _options(variables, start_timeout, far)
+        with Job.start(plan, {}, options, writers=writers) as job:
             if verbose:
                 for slot, pid in zip(places, job.pids, strict=True):
                     print(f"hvdtune: rank {slot.rank} on {slot.host}: pid {pid}", file=sys.stderr)
@@ -151,7 +167,6 @@ def _places(num_proc: int, hosts: str | None, hostfile: str | Path | None) -> tu
         listed = read_hostfile(Path(hostfile))
     else:
         listed = (Host("localhost", num_proc),)
-    require_local(listed)
     return plan_slots(listed, num_proc)
 
 
@@ -160,7 +175,9 @@ def _interface(names: str | Sequence[str] | None) -> dict[str, str]:
     return {"HVDTUNE_INTERFACE": listed[0]} if listed else {}
 
 
-def _options(variables: Mapping[str, str], start_timeout: float | None) -> JobOptions:
+def _options(
+    variables: Mapping[str, str], start_timeout: float | None, far: Sequence[str]
+) -> JobOptions:
     if start_timeout is not None and start_timeout <= 0:
         raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is no time in seconds")
     environ = worker_environ(variables)
@@ -169,12 +186,13 @@ def _options(variables: Mapping[str, str], start_timeout: float | None) -> JobOp
         if asked.get(name):
             raise UsageError(f"{name} is set, which a function's job does not heed: {instead}")
     defaults = launch_defaults(environ)
+    here = {} if defaults.address or not far else {"HVDTUNE_ADDRESS": address_towards(far[0])}
     return JobOptions(
         start_timeout_s=start_timeout or defaults.start_timeout_s,
         heartbeat_timeout_s=defaults.heartbeat_timeout_s,
         transport=defaults.transport,
-        address=defaults.address or JobOptions.address,
-        environ=variables,
+        address=defaults.address or here.get("HVDTUNE_ADDRESS", JobOptions.address),
+        environ={**here, **variables},
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtune import __version__
-from hvdtune.errors import UsageError
+from hvdtune.errors import LaunchError, UsageError
 
 _ENTRY = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<slots>\d+))?")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:(?::|\s+slots\s*=\s*)(?P<slots>\d+))?")
@@ -46,27 +46,55 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     return _distinct(hosts, f"--hostfile {path}")
 
 
-def require_local(hosts: tuple[Host, ...]) -> None:
-    """Raises UsageError naming the first host that is not this machine.
-
-    Every 127.x.y.z is this machine and counts as a host of its own.
-    """
-    for host in hosts:
-        if not is_local(host.name):
-            raise UsageError(
-                f"-H: host {host.name} is not this machine ({socket.gethostname()}); remote hosts "
-                f"come with the ssh launcher in a later version, this is hvdtune {__version__}"
-            )
+def far_hosts(names: Iterable[str]) -> tuple[str, ...]:
+    """Of the names of hosts, those of other machines, each once, in order."""
+    return tuple(name for name in dict.fromkeys(names) if not is_local(name))
 
 
 def is_local(name: str) -> bool:
-    """Whether a host's name is this machine's."""
-    if name == "localhost" or name in (socket.gethostname(), socket.getfqdn()):
-        return True
+    """Whether a host's name or address is this machine's.
+
+    Every 127.x.y.z is this machine and counts as a host of its own.
+    """
     try:
-        return ipaddress.IPv4Address(name).is_loopback
+        address = ipaddress.IPv4Address(name)
     except ipaddress.AddressValueError:
-        return False
+        own = socket.gethostname()
+        if name in ("localhost", own):
+            return True
+        # Asking for the whole name may take many seconds where no name server answers.
+        return name.partition(".")[0] == own.partition(".")[0] and name == socket.getfqdn()
+    return address.is_loopback or name in _own_addresses()
+
+
+def ssh_words(port: int | None, identity_file: str | None) -> tuple[str, ...]:
+    """What ssh is told of how to log in, beyond what its own configuration says."""
+    words = () if port is None else ("-p", str(port))
+    return words if identity_file is None else (*words, "-i", identity_file)
+
+
+def _own_addresses() -> set[str]:
+    import psutil
+
+    return {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+
+
+def address_towards(host: str) -> str:
+    """This machine's address on the way to another, by which that one reaches it.
+
+    Raises LaunchError when the name is unknown or no way leads there.
+    """
+    try:
+        # Nothing is sent: connecting a datagram socket only chooses the way.
+        family, kind, protocol, _, where = socket.getaddrinfo(host, 22, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(where)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise LaunchError(
+            f"no way to host {host}: {error.strerror}; --network-interfaces names the interface "
+            "that leads there"
+        ) from None
 
 
 def _entry(form: re.Pattern[str], text: str, where: str) -> Host:

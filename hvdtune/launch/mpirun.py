@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvdtune.errors import LaunchError, UsageError
-from hvdtune.launch.hosts import Host
+from hvdtune.launch.hosts import Host, ssh_words
 
 Flavour = Literal["openmpi", "mpich"]
 
@@ -28,7 +28,23 @@ _FLAVOURS: Final[tuple[tuple[str, Flavour], ...]] = (
 )
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 # They are this process's own, or name what another host has elsewhere.
-_NOT_EXPORTED: Final = frozenset({"OLDPWD", "PWD", "SHLVL", "_", "_HOROVOD_SECRET_KEY"})
+_NOT_EXPORTED: Final = frozenset(
+    {
+        "HOME",
+        "HOSTNAME",
+        "LOGNAME",
+        "MAIL",
+        "OLDPWD",
+        "PWD",
+        "SHELL",
+        "SHLVL",
+        "TMPDIR",
+        "USER",
+        "_",
+    }
+    | {"DISPLAY", "TERM", "XAUTHORITY", "_HOROVOD_SECRET_KEY"}
+)
+_NOT_EXPORTED_KINDS: Final = ("DBUS_", "SSH_", "XDG_")
 _MANY_HOSTS: Final = 64
 
 
@@ -91,7 +107,11 @@ def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
 def exportable(names: Sequence[str]) -> tuple[str, ...]:
     """Of the names of variables, those that make sense on another host."""
     return tuple(
-        name for name in sorted(names) if _NAME.fullmatch(name) and name not in _NOT_EXPORTED
+        name
+        for name in sorted(names)
+        if _NAME.fullmatch(name)
+        and name not in _NOT_EXPORTED
+        and not name.startswith(_NOT_EXPORTED_KINDS)
     )
 
 
@@ -104,7 +124,7 @@ def _openmpi(job: MpiJob) -> list[str]:
     if job.interface:
         words += ["--mca", "btl_tcp_if_include", job.interface]
         words += ["--mca", "oob_tcp_if_include", job.interface]
-    ssh = _ssh(job)
+    ssh = ssh_words(job.ssh_port, job.ssh_identity_file)
     if ssh:
         words += ["--mca", "plm_ssh_args", shlex.join(ssh)]
     if len(job.hosts) >= _MANY_HOSTS:
@@ -118,17 +138,12 @@ def _mpich(job: MpiJob) -> list[str]:
         raise UsageError(
             "--tcp: Hydra (MPICH, Intel MPI) has no word for it; set FI_PROVIDER=tcp or UCX_TLS=tcp"
         )
-    if ssh := _ssh(job):
+    if ssh := ssh_words(job.ssh_port, job.ssh_identity_file):
         raise UsageError(f"Hydra passes nothing to ssh ({shlex.join(ssh)}): use ~/.ssh/config")
     # Hydra hands on the whole environment by itself.
     words = ["-prepend-rank", "-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
     words += ["-iface", job.interface] if job.interface else []
     return words + _split(job.binding, "--binding-args")
-
-
-def _ssh(job: MpiJob) -> list[str]:
-    words = [] if job.ssh_port is None else ["-p", str(job.ssh_port)]
-    return words + ([] if job.ssh_identity_file is None else ["-i", job.ssh_identity_file])
 
 
 def _split(text: str, option: str) -> list[str]:

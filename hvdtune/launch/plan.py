@@ -85,3 +85,24 @@ def slot_environ(slot: Slot, size: int) -> dict[str, str]:
     for name, value in place.items():
         variables[f"HVDTUNE_{name}"] = variables[f"HOROVOD_{name}"] = str(value)
     return variables
+
+
+def torch_environ(slot: Slot, size: int, address: str, port: int) -> dict[str, str]:
+    """The variables by which `torch.distributed.init_process_group` finds its place, as torchrun
+    sets them; rank 0 listens at the address."""
+    return {
+        "RANK": str(slot.rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(slot.local_rank),
+        "LOCAL_WORLD_SIZE": str(slot.local_size),
+        "GROUP_RANK": str(slot.cross_rank),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def starts_its_own_ranks(words: Sequence[str]) -> bool:
+    """Whether the command is torch's launcher."""
+    return Path(words[0]).name == "torchrun" or any(
+        word in ("torch.distributed.run", "torch.distributed.launch") for word in words[1:3]
+    )

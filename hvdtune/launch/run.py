@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 from hvdtune.core.config import KEY_BYTES, worker_environ
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
+from hvdtune.launch.relay import relay_command
 from hvdtune.launch.spawn import ProcessGroup, sealed_file
 
 if TYPE_CHECKING:
@@ -46,13 +47,16 @@ OpenChannel = Callable[[bytes, int, float], Channel]
 class JobPlan:
     """What runs: the argument vector of every rank, the place of each, and how to name it.
 
-    The ranks inherit `descriptors` under their numbers.
+    The ranks inherit `descriptors` under their numbers. Those on `far` hosts are started by ssh,
+    which is given the words `ssh`.
     """
 
     command: tuple[str, ...]
     slots: tuple[Slot, ...]
     title: str
     descriptors: tuple[int, ...] = ()
+    far: tuple[str, ...] = ()
+    ssh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,12 @@ class Job:
             self._output.wait_for_change(0.25)
         return report
 
+    def wait_for_change(self, timeout_s: float) -> bool:
+        """Returns when a rank has ended since the last call, or after the timeout: whether any
+        still runs."""
+        self._output.wait_for_change(timeout_s)
+        return bool(self._running())
+
     def terminate(self, grace_s: float | None = None) -> None:
         """Ends the job: SIGTERM to the ranks, SIGKILL to all that is left after the grace.
 
@@ -262,7 +272,10 @@ class Job:
                 place = slot_environ(slot, len(self._plan.slots))
                 environ = worker_environ(shared | place | {"HVDTUNE_KEY_FD": str(key_fd)})
                 inherited = (key_fd, *self._plan.descriptors)
-                child = self._group.start(self._plan.command, environ, inherited)
+                command = self._plan.command
+                if slot.host in self._plan.far:
+                    command = relay_command(slot.host, self._plan.ssh, inherited, command)
+                child = self._group.start(command, environ, inherited)
                 self._children.append(child)
                 self._output.watch(slot.rank, child)
         self._output.start()

@@ -8,6 +8,7 @@ from hvdtune.tuner.live import TrialFailed
 from hvdtune.tuner.measure import BlockShape, shape_for
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.plan import Cost
+from hvdtune.tuner.restart import RestartRun
 from hvdtune.tuner.statistics import Noise, noise_floor, noise_of
 
 
@@ -28,6 +29,8 @@ def current_cost(bench: Bench, calibration: Calibration) -> Cost:
 def choose_shape(bench: Bench, options: TuneOptions) -> BlockShape:
     """Bring the script to step and size the blocks after its step time."""
     bench.live.require()
+    if isinstance(bench.live, RestartRun):
+        return bench.live.shape
     return shape_for(bench.live.step_s, options.block_s, options.min_block_steps)
 
 

@@ -1,5 +1,6 @@
 """A whole study on a live run: calibrate, search, race, verify, go on with the result."""
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,13 @@ from typing import Any
 
 from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.bench import Bench, Traces
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.fingerprint import complete_fingerprint
+from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
+from hvdtune.tuner.live import RunOver, StartJob, TrialFailed
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.plan import plan_verify
@@ -21,9 +24,11 @@ from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
 from hvdtune.tuner.race import entrants, race, standing
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
+from hvdtune.tuner.search_report import render_search
 from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import describe, make_space
+from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import StudyStore
 from hvdtune.tuner.timelines import TrialTimelines
@@ -41,14 +46,20 @@ class Study:
     """What is tuned.
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile. With `share` other tuners take part.
+    hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
+    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
+    ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
+    With `share` other tuners take part.
     """
 
-    start_job: StartJob
+    start_job: StartJob | ByRestarting
     knobs: Sequence[Knob]
     default: Setting
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
+    first_settings: Sequence[Setting] = ()
+    host: Host | None = None
+    traces: Traces | None = None
     share: Share | None = None
 
 
@@ -77,18 +88,38 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = make_space(study.knobs, study.default, study.hosts, options.tunable, options.fixed)
+    space = make_space(
+        study.knobs,
+        study.default,
+        study.hosts,
+        options.tunable,
+        options.fixed,
+        options.ranges,
+        scopes=_scopes(study),
+    )
+    first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     timelines = TrialTimelines(run_dir, options.keep_timelines, reporter.notice)
     with (
-        StudyStore(run_dir, space, options, study.share, timelines) as store,
+        StudyStore(run_dir, space, options, first, study.share, timelines) as store,
         store.open_pairs() as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = LiveRun(study.start_job, space.default, options, clock, reporter, first_launch)
-        bench = Bench(live, log, reporter, space.default, seed=options.seed)
+        live = make_run(
+            study.start_job, space.default, options, clock, reporter, first_launch, study.host
+        )
+        bench = Bench(
+            live,
+            log,
+            reporter,
+            space.default,
+            seed=options.seed,
+            objectives=options.objectives,
+            traces=study.traces,
+            steps=options.step_budget,
+        )
         try:
             verdict = _run(bench, store, options, study, run_dir)
         except Exception as error:
@@ -115,6 +146,10 @@ def follow(job: RunningJob) -> ExitReport:
     return report
 
 
+def _scopes(study: Study) -> tuple[str, ...]:
+    return ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",)
+
+
 def _run(
     bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> Verdict:
@@ -122,7 +157,7 @@ def _run(
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
     try:
-        search(bench, store, calibration, options)
+        store.set("stop", search(bench, store, calibration, options).text)
         verdict = _decide(bench, store, calibration, options)
     except RunOver:
         verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
@@ -136,7 +171,9 @@ def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
     stored = store.get("block")
     if stored is not None:
         # Pairs of one study are alike: a resumed one keeps the block length.
-        return BlockShape(stored["steps"], stored["settle_steps"], fresh.step_s)
+        return dataclasses.replace(
+            fresh, steps=stored["steps"], settle_steps=stored["settle_steps"]
+        )
     store.set("block", {"steps": fresh.steps, "settle_steps": fresh.settle_steps})
     return fresh
 
@@ -152,7 +189,7 @@ def _decide(
             options,
             calibration.noise,
             current_cost(bench, calibration),
-            bench.reporter.seconds_left,
+            bench.seconds_left,
             standing(bench, trial, calibration.noise).mean,
         )
         try:
@@ -161,7 +198,8 @@ def _decide(
             setting = describe(trial.setting, bench.default)
             bench.reporter.notice(f"{setting} failed its verification: {failure}")
         else:
-            return judge(trial.setting, bench.default, launches, calibration.floor)
+            floor, resolution = calibration.floor, options.resolution_percent
+            return judge(trial.setting, bench.default, launches, floor, resolution)
     tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
@@ -186,12 +224,10 @@ def _write_results(
     study: Study,
     run_dir: Path,
 ) -> None:
-    world = bench.live.world
-    fingerprint = {**(study.fingerprint or {})}
-    if world is not None:
-        fingerprint = {"world": world.size, "hosts": list(world.hosts), **fingerprint}
+    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
+    report += "\n" + render_search(store, bench)
     try:
         profile = make_profile(verdict, bench.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

@@ -1,7 +1,6 @@
 """What is wrong with a study, and what can be done: RUN/pairs.jsonl is the truth."""
 
 import contextlib
-import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +17,9 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner import repair
 from hvdtune.tuner.board import Board
 from hvdtune.tuner.database import file_url, parse_url
-from hvdtune.tuner.pairs import Pair
+from hvdtune.tuner.pairs import Pair, pairs_of
 from hvdtune.tuner.reading import PAIRS_FILE, STUDY_FILE, STUDY_NAME, Contents, read_contents
+from hvdtune.tuner.repair import searched_knobs
 from hvdtune.tuner.share import Share, read_pointer
 from hvdtune.tuner.space import key_of
 from hvdtune.tuner.studies import StudyPlace, is_in_use, read_run
@@ -145,9 +145,8 @@ def _disagreements(
 ) -> Iterator[Fault]:
     rebuild = partial(repair.rebuild, folder, knobs)
     logged = Counter(key_of(pair.setting) for pair in pairs if pair.phase == "search")
-    measured = list(_measured(stored))
-    for trial in measured:
-        there = logged[key_of(trial.setting)]
+    for trial in _measured(stored):
+        there = len(pairs_of(pairs, "search", trial.setting))
         if trial.pairs != there:
             yield Fault(
                 f"trial {trial.number} rests on {trial.pairs} pairs, {PAIRS_FILE} has {there}",
@@ -178,22 +177,25 @@ def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> I
     others = sum(default is not None and dict(pair.reference) != default for pair in pairs)
     if others:
         yield Fault(f"{others} pairs compare with another default than the study's", _NEW_STUDY)
-    ranges = {knob.name: [knob.low, knob.high, knob.log] for knob in knobs}
-    for name, *searched in _searched(stored.attributes.get("space")):
-        if ranges.get(name) != searched:
-            yield Fault(f"it was begun with another range of {name} than is known here", _NEW_STUDY)
+    table = {knob.name: knob for knob in knobs}
+    for name, *ends in searched_knobs(stored.attributes.get("space")):
+        if name in table and not _is_inside(table[name], ends):
+            yield Fault(f"it searches {name} where it cannot be here", _NEW_STUDY)
     for trial in stored.trials:
+        setting = trial.user_attrs.get("setting", {})
         try:
-            validate(trial.user_attrs.get("setting", {}), knobs)
+            # Runtimes that are tuned by restarting have knobs of their own.
+            validate({name: setting[name] for name in setting if name in table}, knobs)
         except UsageError as error:
             yield Fault(f"trial {trial.number}: {error}", _NEW_STUDY)
 
 
-def _searched(signature: Any) -> list[list[Any]]:
-    if not isinstance(signature, str):
-        return []
-    knobs: list[list[Any]] = json.loads(signature).get("knobs", [])
-    return [knob[:4] for knob in knobs]
+def _is_inside(knob: Knob, ends: Sequence[Any]) -> bool:
+    """`ends` are choices, or low and high and two switches."""
+    if knob.kind in ("bool", "category") or len(ends) != 4 or not isinstance(ends[3], bool):
+        return not knob.choices or set(ends) <= set(knob.choices)
+    low, high = ends[:2]
+    return bool(knob.low <= low and high <= knob.high)
 
 
 def _verdicts(folder: Path, stored: Contents) -> Iterator[Fault]:
@@ -261,12 +263,15 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[Fault]:
 
 
 def _missing_pairs(stored: Contents) -> Iterator[Fault]:
-    there = Counter(key_of(pair.setting) for pair in stored.pairs if pair.phase == "search")
+    by_tuner: dict[str, list[Pair]] = {}
+    for pair in stored.pairs:
+        by_tuner.setdefault(pair.by, []).append(pair)
     for trial in _measured(stored):
-        if trial.pairs > there[key_of(trial.setting)]:
+        of_each = [pairs_of(own, "search", trial.setting) for own in by_tuner.values()]
+        there = sum(len(pairs) for pairs in of_each)
+        if trial.pairs > there:
             yield Fault(
-                f"trial {trial.number} rests on {trial.pairs} pairs, the database has "
-                f"{there[key_of(trial.setting)]}",
+                f"trial {trial.number} rests on {trial.pairs} pairs, the database has {there}",
                 f"hvdtune study fsck --repair in the run folder of {trial.by}",
             )
 

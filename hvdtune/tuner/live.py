@@ -14,7 +14,8 @@ from typing import NoReturn, Protocol
 from hvdtune.core.job import Closed, Formed, JobEvent, Lost, Rejected, StepDone
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import HvdtuneError, StudyError
-from hvdtune.tuner.measure import Block, BlockMeter, BlockShape, Order, PairTimes, pair_times
+from hvdtune.tuner.host import Host, HostCounters, UnwatchedHost
+from hvdtune.tuner.measure import Block, BlockMeter, BlockShape, Order, PairTimes, Reading
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.progress import Clock, Reporter
 
@@ -53,9 +54,21 @@ class TrialFailed(Exception):
 class JobCrashed(TrialFailed):
     """The script failed while this setting was measured."""
 
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
 
 class ScriptEnded(Exception):
     """The script came to its natural end; what was being measured is measured again."""
+
+
+class ScriptFailed(StudyError):
+    """The script failed and that ended the study; `exit_code` is the script's own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class RunOver(StudyError):
@@ -70,6 +83,15 @@ class World:
     hosts: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the clock and the host's counters say at one moment; `cpu_s` is that of the ranks."""
+
+    at_s: float
+    host: HostCounters
+    cpu_s: float
+
+
 class LiveRun:
     """The script being tuned, over all its launches.
 
@@ -77,6 +99,7 @@ class LiveRun:
         start_job: starts the script with the default setting.
         default: the reference of every pair.
         first_launch: number of the first launch; a resumed study goes on counting.
+        host: tells what else happens while blocks are taken.
     """
 
     def __init__(
@@ -87,6 +110,7 @@ class LiveRun:
         clock: Clock,
         reporter: Reporter,
         first_launch: int = 0,
+        host: Host | None = None,
     ) -> None:
         self._start_job = start_job
         self._default = default
@@ -103,7 +127,11 @@ class LiveRun:
         self.launch_s = 0.0
         self.step_s = 0.0
         self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
-        self.repeated_blocks = 0
+        self._host = host or UnwatchedHost()
+        self._counts_cpu = "cpu_time" in options.objectives
+        self._pids: tuple[int, ...] = ()
+        self.steps_taken = 0
+        self.launch_steps = 0
         self.world: World | None = None
 
     @property
@@ -146,7 +174,11 @@ class LiveRun:
             blocks.append(self._block(self._default if letter == "A" else setting, shape))
         self._crashes = self._barren = 0
         self._recent_pairs_s.append(self._clock.now() - began)
-        return pair_times(order, blocks)
+        return PairTimes(order, tuple(blocks))
+
+    def pause(self, seconds: float) -> None:
+        """Let the script run on without measuring it."""
+        self._clock.sleep(seconds)
 
     def leave_with(self, setting: Setting) -> RunningJob | None:
         """Propose the setting and let the script go on with it; None if it has ended."""
@@ -165,6 +197,7 @@ class LiveRun:
         self._barren += 1
         self._version = 0
         self._lost = ""
+        self.launch_steps = 0
         self._reporter.launched(self.launch)
         began = self._clock.now()
         self.job = self._start_job()
@@ -180,6 +213,7 @@ class LiveRun:
             if isinstance(event, Formed):
                 hosts = tuple(sorted({rank.host for rank in event.ranks}))
                 self.world = World(len(event.ranks), hosts)
+                self._pids = tuple(rank.pid for rank in event.ranks)
                 return
             if self._clock.now() > deadline:
                 self.stop()
@@ -207,25 +241,26 @@ class LiveRun:
         return times
 
     def _block(self, setting: Setting, shape: BlockShape) -> Block:
-        block = self._one_block(setting, shape)
-        if block.paused:
-            # A validation or checkpoint fell into it. Once only: a setting that causes pauses
-            # shows them again.
-            self.repeated_blocks += 1
-            block = self._one_block(setting, shape)
-        return block
-
-    def _one_block(self, setting: Setting, shape: BlockShape) -> Block:
         self._propose(setting)
         meter = BlockMeter(self._version, shape)
         limit_s = max(self._options.adopt_timeout_s, 20 * shape.step_s)
         deadline = self._clock.now() + limit_s
+        before: Look | None = None
         while not meter.done:
             meter.add(self._step())
+            if before is None and meter.settled:
+                before = self._look()
             if not meter.adopted and self._clock.now() > deadline:
                 self._propose(self._default)
                 raise TrialFailed(f"the ranks did not adopt the setting within {limit_s:g} s")
-        return meter.block()
+        after = self._look()
+        before = before or after
+        reading = reading_between(before, after, meter.longest_step)
+        return meter.block(reading, after.cpu_s - before.cpu_s)
+
+    def _look(self) -> Look:
+        cpu_s = self._host.cpu_s(self._pids) if self._counts_cpu else 0.0
+        return Look(self._clock.now(), self._host.counters(), cpu_s)
 
     def _propose(self, setting: Setting) -> None:
         assert self.job is not None
@@ -247,6 +282,8 @@ class LiveRun:
         while True:
             event = self._event(waited_for)
             if isinstance(event, StepDone):
+                self.steps_taken += 1
+                self.launch_steps += 1
                 return event
             if isinstance(event, Rejected) and event.version == self._version:
                 self._propose(self._default)
@@ -285,7 +322,8 @@ class LiveRun:
             if report is not None:
                 what = report.reason or f"the script failed with exit code {report.returncode}"
             lost = f" ({self._lost})" if self._lost and self._lost != what else ""
-            self._crashed(what + lost, () if report is None else tuple(report.tail))
+            tail = () if report is None else tuple(report.tail)
+            self._crashed(what + lost, tail, 1 if report is None else report.returncode)
         if waited_for != "a step":
             raise StudyError(f"the script ended without {waited_for}")
         if self._barren >= _BARREN_LAUNCHES:
@@ -295,12 +333,24 @@ class LiveRun:
             )
         raise ScriptEnded
 
-    def _crashed(self, reason: str, tail: tuple[str, ...]) -> NoReturn:
+    def _crashed(self, reason: str, tail: tuple[str, ...], exit_code: int = 1) -> NoReturn:
         self._crashes += 1
         self._reporter.notice(f"launch {self.launch}: {reason}", tail)
         last = f"; its last line: {tail[-1].strip()}" if tail else ""
         if self.step_s == 0.0:
-            raise StudyError(f"{reason} before it could be measured{last}")
+            raise ScriptFailed(f"{reason} before it could be measured{last}", exit_code)
         if self._crashes >= self._options.max_crashes:
-            raise StudyError(f"{reason}, {self._crashes} times in a row{last}")
-        raise JobCrashed(reason)
+            times = f"{reason}, {self._crashes} times in a row{last}"
+            raise ScriptFailed(times, exit_code)
+        raise JobCrashed(reason, exit_code)
+
+
+def reading_between(before: Look, after: Look, longest_step: float) -> Reading:
+    """What disturbed a block that lay between two looks."""
+    lasted_s = max(after.at_s - before.at_s, 1e-9)
+    return Reading(
+        steal=(after.host.steal_s - before.host.steal_s) / lasted_s,
+        pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,
+        retransmits_per_s=(after.host.retransmits - before.host.retransmits) / lasted_s,
+        longest_step=longest_step,
+    )

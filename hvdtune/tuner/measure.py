@@ -2,7 +2,7 @@
 
 A block is a run of consecutive steps under one setting. A pair is four blocks, two of the
 reference (A) and two of the setting (B), as ABBA or BAAB: a drift that is linear over the four
-cancels. A pair yields one log ratio.
+cancels. (Where each block is a launch a pair is two, AB or BA.) A pair yields one log ratio.
 """
 
 import math
@@ -14,20 +14,23 @@ from typing import Literal
 
 from hvdtune.core.job import StepDone
 
-Order = Literal["ABBA", "BAAB"]
+Order = Literal["ABBA", "BAAB", "AB", "BA"]
 
 _CUT_SHORT_AFTER = 4.0
-_PAUSE = 10.0
 _MAX_BLOCK_STEPS = 512
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Steps per block, steps discarded before it, and the expected time of one reference step."""
+    """Steps per block, steps discarded before it, and the expected time of one reference step.
+
+    `source` says by what a block is measured that is a launch of its own, "" in a live run.
+    """
 
     steps: int
     settle_steps: int
     step_s: float
+    source: str = ""
 
     @property
     def longest_s(self) -> float:
@@ -41,12 +44,25 @@ class BlockShape:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What disturbs a block: shares of its time, a rate, its longest step over its median step."""
+
+    steal: float = 0.0
+    pressure: float = 0.0
+    retransmits_per_s: float = 0.0
+    longest_step: float = 1.0
+
+
+@dataclass(frozen=True)
 class Block:
-    """`total_s` is the slowest rank's sum over the block's steps."""
+    """`total_s` is the slowest rank's sum over the block's steps, `cpu_s` what all ranks' processes
+    used meanwhile (0 where nobody asks), `numbers` are the steps' own."""
 
     steps: int
     total_s: float
-    paused: bool = False
+    reading: Reading = Reading()
+    cpu_s: float = 0.0
+    numbers: tuple[int, ...] = ()
 
     @property
     def step_s(self) -> float:
@@ -56,17 +72,34 @@ class Block:
 
 @dataclass(frozen=True)
 class PairTimes:
-    """What four blocks say: geometric mean step times and their log ratio."""
+    """The blocks of a pair in the order in which they ran; times are geometric means."""
 
     order: Order
-    reference_step_s: float
-    setting_step_s: float
-    steps: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def reference_step_s(self) -> float:
+        """Of the reference's blocks."""
+        return self._step_s("A")
+
+    @property
+    def setting_step_s(self) -> float:
+        """Of the setting's blocks."""
+        return self._step_s("B")
+
+    @property
+    def steps(self) -> int:
+        """In all blocks."""
+        return sum(block.steps for block in self.blocks)
 
     @property
     def log_ratio(self) -> float:
         """ln(reference / setting): positive when the setting is faster."""
-        return math.log(self.reference_step_s / self.setting_step_s)
+        return log_ratio(self.order, [block.step_s for block in self.blocks])
+
+    def _step_s(self, which: str) -> float:
+        times = zip(self.order, self.blocks, strict=True)
+        return statistics.geometric_mean(block.step_s for each, block in times if each == which)
 
 
 def shape_for(step_s: float, block_s: float, min_steps: int) -> BlockShape:
@@ -98,6 +131,7 @@ class BlockMeter:
         self._settled = 0
         self._settle_s = 0.0
         self._longest_ns: list[int] = []
+        self._numbers: list[int] = []
         self._rank_totals_ns: list[int] = []
         self.adopted = False
         self.done = False
@@ -108,35 +142,43 @@ class BlockMeter:
             return
         self.adopted = True
         shape = self._shape
-        if self._settled < shape.settle_steps and self._settle_s < shape.longest_s:
+        if not self.settled:
             self._settled += 1
             self._settle_s += max(step.durations_ns) / 1e9
             return
         self._longest_ns.append(max(step.durations_ns))
+        self._numbers.append(step.step)
         totals = self._rank_totals_ns or [0] * len(step.durations_ns)
         self._rank_totals_ns = [a + b for a, b in zip(totals, step.durations_ns, strict=True)]
         enough = len(self._longest_ns) >= shape.steps
         too_slow = len(self._longest_ns) >= 3 and self._total_s() > shape.longest_s
         self.done = enough or too_slow
 
-    def block(self) -> Block:
-        """The finished block."""
+    @property
+    def settled(self) -> bool:
+        """Whether the next step of the version counts."""
+        shape = self._shape
+        return self._settled >= shape.settle_steps or self._settle_s >= shape.longest_s
+
+    @property
+    def longest_step(self) -> float:
+        """Over the median step; 1 where there are too few to tell."""
         longest = self._longest_ns
-        paused = len(longest) > 2 and max(longest) > _PAUSE * statistics.median(longest)
-        return Block(len(longest), self._total_s(), paused)
+        return max(longest) / statistics.median(longest) if len(longest) > 2 else 1.0
+
+    def block(self, reading: Reading | None = None, cpu_s: float = 0.0) -> Block:
+        """The finished block; `reading` and `cpu_s` are of its time."""
+        reading = reading or Reading(longest_step=self.longest_step)
+        numbers = tuple(self._numbers)
+        return Block(len(numbers), self._total_s(), reading, cpu_s, numbers)
 
     def _total_s(self) -> float:
         return max(self._rank_totals_ns) / 1e9
 
 
-def pair_times(order: Order, blocks: Sequence[Block]) -> PairTimes:
-    """The four blocks of a pair, in the order in which they ran, as one observation."""
-    times = {
-        which: math.sqrt(
-            math.prod(
-                block.step_s for letter, block in zip(order, blocks, strict=True) if letter == which
-            )
-        )
-        for which in "AB"
-    }
-    return PairTimes(order, times["A"], times["B"], sum(block.steps for block in blocks))
+def log_ratio(order: Order, values: Sequence[float]) -> float:
+    """ln(reference / setting) of one positive value per block, in the order in which they ran."""
+    share = 2 / len(order)
+    signs = {"A": share, "B": -share}
+    each = zip(order, values, strict=True)
+    return sum(signs[letter] * math.log(value) for letter, value in each)

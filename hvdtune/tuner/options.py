@@ -1,7 +1,14 @@
 """What the caller may choose about a study."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hvdtune.tuner.objectives import Objective
+from hvdtune.tuner.space import Range
+
+SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]
 
 
 @dataclass(frozen=True)
@@ -10,8 +17,13 @@ class TuneOptions:
 
     `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
     the value of the start setting. With `restarts` False the script is started once, is never
-    ended, and its own end ends the study. The times are seconds of the launcher's clock. Beside
-    the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
+    ended, and its own end ends the study. The times are seconds of the launcher's clock.
+
+    `ranges` are narrower than the knob table's. Of several `objectives` the first is the one whose
+    improvement is proved. The study takes at most `step_budget` steps; `train_steps` are those of
+    the whole training: no trial is made that the rest of it cannot pay for.
+
+    Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
     trials: int = 40
@@ -20,6 +32,11 @@ class TuneOptions:
     tunable: tuple[str, ...] | None = None
     fixed: tuple[str, ...] = ()
     restarts: bool = True
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    objectives: tuple[Objective, ...] = ("step_time",)
+    sampler: SamplerName = "tpe"
+    step_budget: int | None = None
+    train_steps: int | None = None
 
     calibrate_pairs: int = 8
     min_pairs_per_trial: int = 3
@@ -67,4 +84,37 @@ def one_run(
         first_step_timeout_s=math.inf,
         stall_timeout_s=math.inf,
         exit_timeout_s=math.inf,
+    )
+
+
+def by_restarting(
+    trials: int,
+    *,
+    time_budget_s: float,
+    block_s: float,
+    seed: int = 0,
+    tunable: tuple[str, ...] | None = None,
+    fixed: tuple[str, ...] = (),
+) -> TuneOptions:
+    """Options of a study whose pairs are two launches each.
+
+    A pair costs a hundred times what it does in a live run and holds two fresh launches, so that
+    fewer prove as much: the verification is all launches.
+    """
+    return TuneOptions(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        tunable=tunable,
+        fixed=fixed,
+        block_s=block_s,
+        min_block_steps=10,
+        calibrate_pairs=6,
+        min_pairs_per_trial=2,
+        max_pairs_per_trial=6,
+        race_pairs=3,
+        min_verify_pairs=12,
+        max_verify_pairs=32,
+        verify_launches=12,
+        max_verify_launches=32,
     )

@@ -2,18 +2,20 @@
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from scipy import stats
 
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
 
 FORMAT_VERSION = 1
+_OWN_DOING_P = 0.3
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,10 @@ class Pair:
     """A measured pair; `log_ratio` is positive when the setting is faster than the reference.
 
     `launch` counts the starts of the script over the whole study, `steps` the steps in its four
-    blocks, `t_unix` is when it was finished. `by` names the tuner that measured it where several
-    share a study, "" in a tuner's own log.
+    blocks, `t_unix` is when it was finished. `log_ratio` is that of the study's objective,
+    `further` has those of the others. `at_fault` names the blocks in which something else
+    happened ("A", "B" or "AB"), `set_aside` is why the pair was measured again, "" if it was not.
+    `by` names the tuner that measured it where several share a study, "" in a tuner's own log.
     """
 
     launch: int
@@ -36,6 +40,9 @@ class Pair:
     steps: int
     order: str
     t_unix: float
+    further: Mapping[str, float] = field(default_factory=dict)
+    set_aside: str = ""
+    at_fault: str = ""
     by: str = ""
 
 
@@ -71,12 +78,8 @@ class PairLog:
         self.pairs.append(pair)
 
     def of(self, phase: str, setting: Setting | None = None) -> list[Pair]:
-        """The pairs of a phase, of one setting if given, oldest first."""
-        return [
-            pair
-            for pair in self.pairs
-            if pair.phase == phase and (setting is None or pair.setting == setting)
-        ]
+        """The pairs of a phase that count, of one setting if given, oldest first."""
+        return pairs_of(self.pairs, phase, setting)
 
     def close(self) -> None:
         """Close the file; `pairs` stays readable."""
@@ -92,6 +95,34 @@ class PairLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) -> list[Pair]:
+    """Those of one tuner's pairs that count in a phase, of one setting if given."""
+    if setting is None:
+        return [pair for pair in pairs if pair.phase == phase and not pair.set_aside]
+    history = [pair for pair in pairs if pair.setting == setting]
+    return counted([pair for pair in history if pair.phase == phase], history)
+
+
+def counted(pairs: Sequence[Pair], history: Sequence[Pair]) -> list[Pair]:
+    """The pairs that count: those not set aside, or all where setting them aside is not fair.
+
+    It is fair as long as the blocks at fault are about as often the reference's as the setting's.
+    Where they are much more often those of one side, the disturbance is that side's own doing.
+
+    Args:
+        pairs: of one setting.
+        history: all pairs of that setting, by which its own doing shows.
+    """
+    in_reference = sum("A" in pair.at_fault for pair in history)
+    in_setting = sum("B" in pair.at_fault for pair in history)
+    if in_reference + in_setting == 0:
+        return list(pairs)
+    p_value = float(stats.binomtest(in_setting, in_reference + in_setting).pvalue)
+    if p_value < _OWN_DOING_P:
+        return list(pairs)
+    return [pair for pair in pairs if not pair.set_aside]
 
 
 def read_pairs(path: Path) -> tuple[Pair, ...]:

@@ -60,7 +60,7 @@ def plan_verify(
     extra = math.floor((spare_s - starts * launch_s) / pair_s)
     wanted = _within_limits(options, pairs_needed(noise, half_width))
     pairs = min(wanted, options.min_verify_pairs + max(0, extra))
-    return VerifyPlan(pairs, launches, restart)
+    return VerifyPlan(pairs, min(launches, pairs), restart)
 
 
 def reserve_s(options: TuneOptions, noise: Noise, cost: Cost, seconds_left: float) -> float:

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import yaml
 
-from hvdtune.core.knobs import Knob, Value, validate
+from hvdtune.core.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
+from hvdtune.tuner.adapters import knobs_of_profile
+from hvdtune.tuner.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.verdict import Verdict
 
 FORMAT_VERSION = 1
@@ -18,20 +20,20 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Evidence:
-    """The verdict a profile rests on; percent, the interval at 95 %, None: nothing verified."""
+    """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured."""
 
     improved: bool
     gain_percent: float | None
     ci_percent: tuple[float, float] | None
     pairs: int
     launches: int
-    noise_floor_percent: float
+    noise_floor_percent: float | None
     text: str
 
 
 @dataclass(frozen=True)
 class Profile:
-    """`fingerprint` says what it was measured on: world, hosts, versions."""
+    """`fingerprint` says what it was measured on; `parse_fingerprint` reads it."""
 
     version: int
     setting: dict[str, Value]
@@ -39,6 +41,25 @@ class Profile:
     verdict: Evidence
     fingerprint: dict[str, Any]
     created: str
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether nothing proves this setting better than the default that it differs from."""
+        return self.setting != self.default and not self.verdict.improved
+
+    @property
+    def adapter(self) -> str:
+        """The runtime whose setting it is: hvdtune's own unless another was tuned."""
+        return str(self.fingerprint.get("adapter", "hvdtune"))
+
+
+@dataclass(frozen=True)
+class NearProfile:
+    """A profile on disk and how far it was measured from here, as `fingerprint.distance` has it."""
+
+    path: Path
+    profile: Profile
+    distance: float
 
 
 def make_profile(
@@ -69,10 +90,76 @@ def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
 
     Args:
         path: the file.
-        knobs: the knob table, None for the core's own.
+        knobs: the knob table, None for the core's own, or those of the runtime that the profile
+            says it is for.
     """
+    return _profile(path, _read_yaml(path), knobs)
+
+
+def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
+    """The knobs that a file names: a profile, a verdict.json (its candidate), or `knob: value`.
+
+    Raises UsageError as `read_profile` does.
+    """
+    document = _read_yaml(path)
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is neither a profile nor lines of 'knob: value'")
+    if "default" in document and "setting" in document:
+        return _profile(path, document, knobs).setting
+    named = document.get("candidate", document)
+    if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named):
+        raise UsageError(f"{path}: names no setting")
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return validate(named, knobs)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def nearest_profile(
+    here: Fingerprint, folder: Path, knobs: Sequence[Knob] | None = None
+) -> NearProfile | None:
+    """The winner of the past study in `folder` (of run folders) that was measured nearest to here.
+
+    Only settings that were proved better than their default count; files that cannot be read do
+    not. None when there is none.
+    """
+    near: list[NearProfile] = []
+    for path in sorted(folder.glob("*/profile.yaml")):
+        try:
+            profile = read_profile(path, knobs)
+            if profile.verdict.improved and profile.adapter == "hvdtune":
+                away = distance(parse_fingerprint(profile.fingerprint), here)
+                near.append(NearProfile(path, profile, away))
+        except UsageError:
+            continue
+    return min(near, key=lambda each: each.distance, default=None)
+
+
+def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile:
+    version = document.get("version") if isinstance(document, dict) else None
+    if version != FORMAT_VERSION:
+        raise UsageError(f"{path} is not a profile of version {FORMAT_VERSION}")
+    try:
+        parts = [document[key] for key in ("setting", "default") if _is_setting(document.get(key))]
+        measured = document.get("fingerprint")
+        if knobs is None and isinstance(measured, dict) and measured.get("mode") == "restart":
+            knobs = knobs_of_profile(str(measured.get("adapter")), parts, load_knobs())
+        for part in parts:
+            validate(part, knobs)
+        profile = msgspec.convert(document, Profile)
+        parse_fingerprint(profile.fingerprint)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return profile
+
+
+def _is_setting(part: object) -> bool:
+    return isinstance(part, dict) and all(isinstance(v, int | float | str) for v in part.values())
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -84,17 +171,6 @@ def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
         line = f":{mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not valid YAML"
         raise UsageError(f"{path}{line}: {problem}") from error
-    version = document.get("version") if isinstance(document, dict) else None
-    if version != FORMAT_VERSION:
-        raise UsageError(f"{path} is not a profile of version {FORMAT_VERSION}")
-    try:
-        for part in ("setting", "default"):
-            if isinstance(document.get(part), dict):
-                validate(document[part], knobs)
-        profile = msgspec.convert(document, Profile)
-    except (msgspec.ValidationError, UsageError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    return profile
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -7,6 +7,7 @@ from hvdtune.core.knobs import Setting
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration
 from hvdtune.tuner.live import TrialFailed
+from hvdtune.tuner.objectives import recommended
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.statistics import Estimate, Noise, pooled, t_reach
 from hvdtune.tuner.store import TrialView
@@ -17,9 +18,9 @@ _DROP_AFTER_ROUNDS = 2
 def entrants(
     trials: Sequence[TrialView], default: Setting, noise: Noise, most: int
 ) -> list[TrialView]:
-    """The best completed trials that may be faster than the default, best first.
+    """The best completed trials that may be better than the default, best first.
 
-    May be: the upper end of the 95 % interval lies above zero.
+    May be: the upper end of the first objective's 95 % interval lies above zero.
     """
     reach = t_reach(noise.df)
     hopeful = [
@@ -30,15 +31,18 @@ def entrants(
         and trial.setting != default
         and trial.log_ratio + reach * trial.log_stderr > 0
     ]
-    return sorted(hopeful, key=lambda trial: -trial.log_ratio)[:most]
+    return _by_merit(hopeful)[:most]
 
 
 def race(
     bench: Bench, runners: Sequence[TrialView], calibration: Calibration, options: TuneOptions
 ) -> list[TrialView]:
-    """The runners by the mean of all their pairs, best first, without those that failed."""
+    """The runners by the mean of all their pairs, best first, without those that failed.
+
+    Of several objectives there is none by which to race: they stay in their order.
+    """
     running = list(runners)
-    if len(running) < 2:
+    if len(running) < 2 or any(trial.further for trial in running):
         return running
     bench.reporter.phase("race", f"the best {len(running)} trials against each other")
     for round_number in range(1, options.race_pairs + 1):
@@ -61,6 +65,19 @@ def standing(bench: Bench, trial: TrialView, noise: Noise) -> Estimate:
     """A runner's estimate from its search and race pairs together."""
     values = bench.log_ratios("search", trial.setting) + bench.log_ratios("race", trial.setting)
     return pooled(values, noise, 0.95)
+
+
+def _by_merit(trials: Sequence[TrialView]) -> list[TrialView]:
+    """Best first; of several objectives the recommended point, then that of those left."""
+    if not any(trial.further for trial in trials):
+        return sorted(trials, key=lambda trial: -trial.log_ratio)
+    points = {trial.number: trial.log_ratios for trial in trials}
+    by_number = {trial.number: trial for trial in trials}
+    ordered = []
+    while (best := recommended(points)) is not None:
+        ordered.append(by_number[best])
+        del points[best]
+    return ordered
 
 
 def _without_hindmost(bench: Bench, running: Sequence[TrialView], noise: Noise) -> list[TrialView]:

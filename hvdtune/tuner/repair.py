@@ -30,12 +30,12 @@ from hvdtune.tuner.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.pairs import Pair, parse_pair
+from hvdtune.tuner.pairs import Pair, pairs_of, parse_pair
 from hvdtune.tuner.profile import replace_file
 from hvdtune.tuner.reading import PAIRS_FILE, STUDY_FILE, STUDY_NAME, Contents, read_contents
 from hvdtune.tuner.share import Pointer, Share
 from hvdtune.tuner.space import Space, key_of, make_space
-from hvdtune.tuner.statistics import estimate, noise_floor, noise_of, pooled, to_percent
+from hvdtune.tuner.statistics import Estimate, estimate, noise_floor, noise_of, pooled, to_percent
 from hvdtune.tuner.store import lock_study, requeue
 from hvdtune.tuner.studies import read_run
 from hvdtune.tuner.timelines import drop_artifact
@@ -107,20 +107,42 @@ def rebuild(folder: Path, knobs: Sequence[Knob]) -> None:
         except StudyError:
             old = Contents((), {})
         space = _space_of(folder, old, log.pairs, knobs)
-        trials = _trials(old, log.pairs, space)
+        further = objectives_beside(old.attributes.get("space")) or list(
+            dict.fromkeys(name for pair in log.pairs for name in pair.further)
+        )
+        trials = _trials(old, log.pairs, space, further)
         attributes = {**_attributes(folder, log.pairs, space), **old.attributes}
         _set_aside(path)
         with as_study_error(path):
             storage = open_storage(file_url(path), create=True)
             try:
                 study = optuna.create_study(
-                    storage=storage, study_name=STUDY_NAME, direction="maximize"
+                    storage=storage,
+                    study_name=STUDY_NAME,
+                    directions=["maximize"] * (1 + len(further)),
                 )
                 for name, value in attributes.items():
                     study.set_user_attr(name, value)
                 study.add_trials(trials)
             finally:
                 close_storage(storage)
+
+
+def searched_knobs(signature: object) -> list[list[Any]]:
+    """Name and range of each knob, from what a study says of its space; none where it does not."""
+    if not isinstance(signature, str):
+        return []
+    found, _ = json.JSONDecoder().raw_decode(signature)
+    knobs: list[list[Any]] = found.get("knobs", [])
+    return knobs
+
+
+def objectives_beside(signature: object) -> list[str]:
+    """The objectives of a study but the first, from what it says of its space."""
+    if not isinstance(signature, str):
+        return []
+    _, end = json.JSONDecoder().raw_decode(signature)
+    return signature[end:].split()
 
 
 def requeue_trial(url: sqlalchemy.URL, name: str, trial: FrozenTrial) -> None:
@@ -213,7 +235,7 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
     default = old.attributes.get("default_setting") or said.get("default")
     if default is None and pairs:
         default = dict(pairs[0].reference)
-    names = [knob[0] for knob in json.loads(old.attributes.get("space", "{}")).get("knobs", [])]
+    names = [knob[0] for knob in searched_knobs(old.attributes.get("space"))]
     if not names:
         names = said["knobs"].split(",") if said.get("knobs") else []
     if default is None:
@@ -228,7 +250,7 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
 
 def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, Any]:
     found: dict[str, Any] = {"default_setting": dict(space.default)}
-    own = [pair for pair in pairs if pair.phase == "calibrate"]
+    own = pairs_of(pairs, "calibrate", space.default)
     if len(own) > 1:
         floor = noise_floor(noise_of([pair.log_ratio for pair in own]))
         found["noise_floor"] = to_percent(floor)
@@ -237,60 +259,77 @@ def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, 
     return found
 
 
-def _trials(old: Contents, pairs: Sequence[Pair], space: Space) -> list[FrozenTrial]:
-    logged: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        if pair.phase == "search":
-            logged.setdefault(key_of(pair.setting), []).append(pair)
-    calibration = [pair.log_ratio for pair in pairs if pair.phase == "calibrate"]
+def _trials(
+    old: Contents, pairs: Sequence[Pair], space: Space, further: Sequence[str]
+) -> list[FrozenTrial]:
+    log = {key_of(pair.setting): pair.setting for pair in pairs if pair.phase == "search"}
+    calibration = pairs_of(pairs, "calibrate", space.default)
     trials = []
     for trial in old.trials:
         view = view_trial(trial)
-        there = logged.pop(key_of(view.setting), []) if view.is_measured else []
-        changed = view.is_measured and view.setting != space.default and view.pairs != len(there)
-        if changed and not trial.user_attrs.get("zombie"):
-            trials.append(_trial(space, view.setting, there, calibration))
+        is_own = view.is_measured and not trial.user_attrs.get("zombie")
+        there = pairs_of(pairs, "search", view.setting) if is_own else []
+        if is_own:
+            log.pop(key_of(view.setting), None)
+        if is_own and view.setting != space.default and view.pairs != len(there):
+            trials.append(_trial(space, view.setting, there, calibration, further))
         else:
             trials.append(trial)
     if not old.trials and calibration:
-        trials.append(_default_trial(space, calibration))
+        trials.append(_ended(space, space.default, calibration, calibration, further))
     return trials + [
-        _trial(space, there[0].setting, there, calibration) for there in logged.values()
+        _trial(space, setting, pairs_of(pairs, "search", setting), calibration, further)
+        for setting in log.values()
     ]
 
 
-def _default_trial(space: Space, calibration: Sequence[float]) -> FrozenTrial:
-    own = estimate(calibration)
-    return _ended(space, space.default, own.mean, own.stderr, own.n)
-
-
 def _trial(
-    space: Space, setting: Setting, pairs: Sequence[Pair], calibration: Sequence[float]
+    space: Space,
+    setting: Setting,
+    pairs: Sequence[Pair],
+    calibration: Sequence[Pair],
+    further: Sequence[str],
 ) -> FrozenTrial:
-    if not pairs:
-        params = space.params_of(setting)
-        return create_trial(state=TrialState.WAITING, system_attrs={"fixed_params": params})
-    values = [pair.log_ratio for pair in pairs]
-    own = pooled(values, noise_of(calibration), 0.95) if len(calibration) > 1 else estimate(values)
-    return _ended(space, setting, own.mean, own.stderr, own.n)
+    if pairs:
+        return _ended(space, setting, pairs, calibration, further)
+    params = space.params_of(setting)
+    return create_trial(state=TrialState.WAITING, system_attrs={"fixed_params": params})
 
 
-def _ended(space: Space, setting: Setting, mean: float, stderr: float, pairs: int) -> FrozenTrial:
+def _ended(
+    space: Space,
+    setting: Setting,
+    pairs: Sequence[Pair],
+    calibration: Sequence[Pair],
+    further: Sequence[str],
+) -> FrozenTrial:
     recorder = _Recorder(space.params_of(setting))
     space.suggest(recorder)
+    own = _estimate([pair.log_ratio for pair in pairs], [pair.log_ratio for pair in calibration])
+    others = {name: estimate([pair.further.get(name, 0.0) for pair in pairs]) for name in further}
     return create_trial(
         state=TrialState.COMPLETE,
-        value=mean,
+        values=[own.mean, *(each.mean for each in others.values())],
         params=recorder.params,
         distributions=recorder.distributions,
         user_attrs={
             "setting": dict(setting),
-            "gain_percent": to_percent(mean),
-            "stderr": 100.0 * stderr,
-            "pairs": pairs,
+            "gain_percent": to_percent(own.mean),
+            "stderr": 100.0 * own.stderr,
+            "pairs": own.n,
             "state_reason": _FROM_LOG,
+            "further": {
+                name: {"log_ratio": each.mean, "log_stderr": each.stderr}
+                for name, each in others.items()
+            },
         },
     )
+
+
+def _estimate(values: Sequence[float], calibration: Sequence[float]) -> Estimate:
+    if len(calibration) > 1:
+        return pooled(values, noise_of(calibration), 0.95)
+    return estimate(values)
 
 
 class _Recorder:
@@ -310,5 +349,8 @@ class _Recorder:
         return int(self.params[name])
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.distributions[name] = CategoricalDistribution(tuple(choices))
-        return self.params[name]
+        value = self.params[name]
+        # A space file may have named choices that are not searched otherwise.
+        known = choices if value in choices else (*choices, value)
+        self.distributions[name] = CategoricalDistribution(tuple(known))
+        return value

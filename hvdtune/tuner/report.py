@@ -10,12 +10,16 @@ import msgspec
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.bench import by_launch
 from hvdtune.tuner.calibrate import Calibration
+from hvdtune.tuner.floor import Floor
+from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.pairs import Pair
 from hvdtune.tuner.profile import replace_file
 from hvdtune.tuner.space import describe, shown
 from hvdtune.tuner.statistics import estimate, to_percent
 from hvdtune.tuner.store import TrialView
 from hvdtune.tuner.verdict import Verdict
+
+_LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
@@ -26,7 +30,12 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 
 def write_verdict(verdict: Verdict, path: Path) -> None:
     """Write verdict.json."""
-    replace_file(path, json.dumps(verdict_document(verdict), indent=2) + "\n")
+    write_document(verdict_document(verdict), path)
+
+
+def write_document(document: Mapping[str, Any], path: Path) -> None:
+    """Write a verdict's JSON values, whole or not at all."""
+    replace_file(path, json.dumps(document, indent=2) + "\n")
 
 
 def render_report(
@@ -42,9 +51,43 @@ def render_report(
         _settings(verdict, default),
         _verification(verdict, pairs),
         _trials(trials, default),
-        _method(calibration, pairs),
+        _method(calibration.shape, pairs, calibration),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def render_comparison(
+    verdict: Verdict, reference: Setting, calibration: Calibration, pairs: Sequence[Pair]
+) -> str:
+    """The report on two settings, A (the reference) and B, as Markdown."""
+    assert verdict.candidate is not None
+    rows = ["## Settings", "", "| knob | A | B |", "|---|---|---|"]
+    for name, value in reference.items():
+        other = verdict.candidate[name]
+        mark = "**" if other != value else ""
+        rows.append(f"| {name} | {shown(name, value)} | {mark}{shown(name, other)}{mark} |")
+    sections = [
+        f"# Verification of B against A\n\n**{verdict.text}**",
+        "\n".join(rows),
+        _verification(verdict, pairs),
+        _method(calibration.shape, pairs, calibration),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def render_floor(floor: Floor, shape: BlockShape, pairs: Sequence[Pair]) -> str:
+    """The report on a setting against itself as Markdown."""
+    low, high = floor.ci_percent
+    rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(pairs)]
+    sections = [
+        f"# A/A floor\n\n**{floor.text}**",
+        f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together: "
+        f"{floor.gain_percent:+.2f} % [{low:.2f}, {high:.2f}] where 0 is true; Wilcoxon signed "
+        f"rank, two-sided: p = {floor.p_value:.2g}.",
+        "\n".join(rows),
+        _method(shape, pairs),
+    ]
+    return "\n\n".join(sections) + "\n"
 
 
 def _settings(verdict: Verdict, default: Setting) -> str:
@@ -63,18 +106,23 @@ def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
     rows = [
         "## Verification",
         "",
-        "Fresh pairs of the best setting, by launch of the script.",
+        "Fresh pairs, by launch of the script.",
         "",
-        "| launch | pairs | gain % | 95 % CI within the launch |",
-        "|---|---|---|---|",
+        *_LAUNCH_COLUMNS,
+        *_launch_rows(mine),
     ]
-    for number, launch in enumerate(by_launch(mine), 1):
-        own = estimate(launch)
-        interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
-        rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
     if verdict.p_value is not None:
         rows += ["", f"Wilcoxon signed rank, two-sided: p = {verdict.p_value:.2g}."]
     return "\n".join(rows)
+
+
+def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
+    rows = []
+    for number, launch in enumerate(by_launch(pairs), 1):
+        own = estimate(launch)
+        interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
+        rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
+    return rows
 
 
 def _trials(trials: Sequence[TrialView], default: Setting) -> str:
@@ -98,17 +146,35 @@ def _trials(trials: Sequence[TrialView], default: Setting) -> str:
     return "\n".join(rows)
 
 
-def _method(calibration: Calibration, pairs: Sequence[Pair]) -> str:
-    shape, noise = calibration.shape, calibration.noise
+def _method(
+    shape: BlockShape, pairs: Sequence[Pair], calibration: Calibration | None = None
+) -> str:
+    floor = ""
+    if calibration is not None:
+        noise = calibration.noise
+        floor = (
+            f"The reference against itself: standard deviation {100 * noise.sd:.2f} % per pair "
+            f"over {noise.df} pairs, noise floor {to_percent(calibration.floor):.2f} %. "
+        )
     return (
-        "## Method\n\n"
-        f"A pair is four blocks, ABBA or BAAB, of the default (A) and a setting (B). A block is "
-        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
-        f"{1e3 * shape.step_s:.1f} ms per step, on the slowest rank's clock. The default against "
-        f"itself: standard deviation {100 * noise.sd:.2f} % per pair over {noise.df} pairs, noise "
-        f"floor {to_percent(calibration.floor):.2f} %. {len(pairs)} pairs in all, every one in "
-        "pairs.jsonl."
+        f"## Method\n\n{_blocks(shape)} {floor}{len(pairs)} pairs in all, every one in pairs.jsonl."
     )
+
+
+def _blocks(shape: BlockShape) -> str:
+    counted = (
+        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
+        f"{1e3 * shape.step_s:.1f} ms per step"
+    )
+    if not shape.source:
+        return (
+            "A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block "
+            f"is {counted}, on the slowest rank's clock."
+        )
+    pair = "A pair is two launches of the command, with the reference (A) and a setting (B)."
+    if shape.settle_steps == 0 and shape.steps == 1:
+        return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
+    return f"{pair} A launch is measured by {shape.source}: {counted}."
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

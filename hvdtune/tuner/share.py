@@ -22,7 +22,7 @@ from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.board import Board, Claim, Tuner, digest
 from hvdtune.tuner.database import as_study_error, parse_url, shown_url
-from hvdtune.tuner.pairs import Pair, PairLog
+from hvdtune.tuner.pairs import Pair, PairLog, pairs_of
 from hvdtune.tuner.space import key_of
 
 POINTER_FILE: Final = "storage.json"
@@ -196,8 +196,6 @@ class SharedPairLog(PairLog):
             return own
         with as_study_error(self._sharing.where):
             others = self._sharing.pairs_of_others()
-        return own + [
-            pair
-            for pair in others
-            if pair.phase == phase and (setting is None or pair.setting == setting)
-        ]
+        for name in dict.fromkeys(pair.by for pair in others):
+            own += pairs_of([pair for pair in others if pair.by == name], phase, setting)
+        return own

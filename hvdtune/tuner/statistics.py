@@ -5,7 +5,7 @@ A log ratio is ln(reference step time / setting step time): positive means the s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -88,19 +88,18 @@ def estimate_over_launches(
 
     The spread between launches carries the interval (k - 1 degrees of freedom) unless it is no
     larger than the spread within them explains (F test, p > 0.5); then all values are one sample.
-    Simulated with 3 launches of 8 pairs the interval covers 94.5 to 97.6 % whatever the size of
-    the launch effect; pooling at p > 0.25 falls to 91 %, one sample always to 44 %.
+    Where launches count, each counts the same however many values it has: weighted by their
+    numbers, launches of 20, 1 and 1 pairs held the truth in 43 % of simulated cases. With 3 to 5
+    launches of 4 to 12 pairs, even of different length, the interval covers 94 to 98 % whatever
+    the size of the launch effect; with two, 91 to 98 %. One launch says nothing about others.
     """
     groups = [np.asarray(launch, dtype=float) for launch in launches if len(launch)]
     values = np.concatenate(groups)
     k, n = len(groups), len(values)
     if k < 2 or _launch_p(groups) > _SAME_LAUNCHES_P:
         return estimate(values.tolist(), confidence)
-    mean = float(values.mean())
-    weights = np.array([len(group) / n for group in groups])
-    offsets = np.array([group.mean() for group in groups]) - mean
-    variance = k / (k - 1) * float(np.sum((weights * offsets) ** 2))
-    return _interval(mean, math.sqrt(variance), n, k - 1, confidence)
+    levels = estimate([float(group.mean()) for group in groups], confidence)
+    return replace(levels, n=n)
 
 
 def launch_effect(launches: Sequence[Sequence[float]]) -> LaunchEffect:

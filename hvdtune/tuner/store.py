@@ -7,7 +7,8 @@ import contextlib
 import fcntl
 import os
 import time
-import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -28,12 +29,14 @@ from hvdtune.tuner.database import (
     parse_url,
     shown_url,
 )
+from hvdtune.tuner.gp import Observation
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.reading import PAIRS_FILE as PAIRS_FILE
 from hvdtune.tuner.reading import STUDY_FILE as STUDY_FILE
 from hvdtune.tuner.reading import STUDY_NAME as STUDY_NAME
 from hvdtune.tuner.reading import read_study as read_study
+from hvdtune.tuner.samplers import GridSampler, make_sampler, observations
 from hvdtune.tuner.share import (
     Share,
     SharedPairLog,
@@ -43,6 +46,7 @@ from hvdtune.tuner.share import (
 )
 from hvdtune.tuner.space import Space, key_of
 from hvdtune.tuner.statistics import Estimate, to_percent
+from hvdtune.tuner.trials import Further as Further
 from hvdtune.tuner.trials import Outcome as Outcome
 from hvdtune.tuner.trials import StudyView as StudyView
 from hvdtune.tuner.trials import TrialView as TrialView
@@ -78,10 +82,13 @@ class StudyStore:
         run_dir: Path,
         space: Space,
         options: TuneOptions,
+        first_settings: Sequence[Setting] = (),
         share: Share | None = None,
         timelines: KeepsTimelines | None = None,
     ) -> None:
-        self._space = space
+        self.space = space
+        self.plan_key: Callable[[Setting], str] = key_of
+        self._first_settings = first_settings
         self._run_dir = run_dir
         self._timelines = timelines
         self._trials: dict[int, optuna.Trial] = {}
@@ -94,7 +101,7 @@ class StudyStore:
             with as_study_error(self._where):
                 self._storage = open_storage(url, create=True)
                 undo.callback(close_storage, self._storage)
-                self._study = self._open(STUDY_NAME if share is None else share.study)
+                self._study = self._open(STUDY_NAME if share is None else share.study, options)
                 if share is not None:
                     self._sharing = self._join(share)
                     undo.callback(self._sharing.leave)
@@ -117,7 +124,7 @@ class StudyStore:
 
         Without the default, whose A/A mean is noise around a gain known to be zero.
         """
-        default = self._space.default
+        default = self.space.default
         complete = [
             trial
             for trial in self.trials()
@@ -129,6 +136,19 @@ class StudyStore:
         reach = 2 * best.log_stderr
         mean = best.log_ratio
         return Estimate(mean, best.log_stderr, mean - reach, mean + reach, best.pairs, 0)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the sampler has no setting left that it has not proposed."""
+        sampler = self._study.sampler
+        with as_study_error(self._where):
+            return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
+
+    def observations(self) -> list[Observation]:
+        """What the ended trials say, as points of the unit cube."""
+        with as_study_error(self._where):
+            trials = self._study.get_trials(deepcopy=False)
+            return observations([t for t in trials if self._is_comparable(t)], self.space)
 
     def ask(self) -> tuple[int, dict[str, Value]]:
         """The next trial's number and setting.
@@ -184,7 +204,8 @@ class StudyStore:
                 known.log_ratio if measured else None,
                 known.log_stderr if measured else None,
                 known.pairs,
-                f"the same setting as trial {known.number}",
+                _same_as(known, setting),
+                known.further,
             ),
         )
 
@@ -240,20 +261,23 @@ class StudyStore:
         self._where = shown_url(url)
         return url
 
-    def _open(self, name: str) -> optuna.Study:
+    def _open(self, name: str, options: TuneOptions) -> optuna.Study:
         study = optuna.create_study(
-            storage=self._storage, study_name=name, direction="maximize", load_if_exists=True
+            storage=self._storage,
+            study_name=name,
+            directions=["maximize"] * len(options.objectives),
+            load_if_exists=True,
         )
-        signature = self._space.signature()
+        signature = " ".join([self.space.signature(), *options.objectives[1:]])
         known = study.user_attrs.get("space")
         if known is None:
             study.set_user_attr("space", signature)
-            study.set_user_attr("default_setting", dict(self._space.default))
+            study.set_user_attr("default_setting", dict(self.space.default))
         elif known != signature:
             another = "directory" if name == STUDY_NAME else "--study-name"
             raise StudyError(
-                f"{self._where} holds a study of other knobs or another default; choose another "
-                f"{another}"
+                f"{self._where} holds a study of other knobs, objectives or another default; "
+                f"choose another {another}"
             )
         return study
 
@@ -269,10 +293,18 @@ class StudyStore:
     def _prepare(self, options: TuneOptions) -> None:
         trials = self._study.get_trials(deepcopy=False)
         if not trials:
-            self._study.enqueue_trial(self._space.params_of(self._space.default))
+            for setting in (self.space.default, *self._first_settings):
+                self._study.enqueue_trial(self.space.params_of(setting))
         # Tuners that share a study must not draw the same points.
         own = 0 if self._sharing is None else int(self._sharing.tuner[:6], 16)
-        self._study.sampler = _sampler(options, drawn=len(trials) + own)
+        self._study.sampler = make_sampler(
+            options.sampler,
+            self.space,
+            # A resumed study must not draw its first points a second time.
+            seed=options.seed + len(trials) + own,
+            trials=options.trials,
+            objectives=len(options.objectives),
+        )
         self._requeue_zombies()
 
     def _ask(self) -> tuple[optuna.Trial, dict[str, Value]]:
@@ -281,7 +313,7 @@ class StudyStore:
             trial.set_user_attr("tuner", self._sharing.tuner)
             trial.set_user_attr("by", self._sharing.name)
             trial.set_user_attr("fingerprint", self._sharing.fingerprint)
-        setting = self._space.suggest(trial)
+        setting = self.space.suggest(trial)
         trial.set_user_attr("setting", setting)
         self._trials[trial.number] = trial
         return trial, setting
@@ -307,20 +339,26 @@ class StudyStore:
             trial.set_user_attr("stderr", 100.0 * outcome.log_stderr)
         trial.set_user_attr("pairs", outcome.pairs)
         trial.set_user_attr("state_reason", outcome.reason)
+        if outcome.further:
+            further = {name: asdict(each) for name, each in outcome.further.items()}
+            trial.set_user_attr("further", further)
         if self._timelines is not None and "duplicate_of" not in trial.user_attrs:
             self._timelines.keep(self._storage, trial, trial.user_attrs["setting"])
         if outcome.state == "complete":
-            self._study.tell(trial, outcome.log_ratio)
+            assert outcome.log_ratio is not None
+            values = [outcome.log_ratio, *(each.log_ratio for each in outcome.further.values())]
+            self._study.tell(trial, values)
         elif outcome.state == "pruned" and outcome.log_ratio is not None:
-            trial.report(outcome.log_ratio, step=outcome.pairs)
+            if not outcome.further:
+                trial.report(outcome.log_ratio, step=outcome.pairs)
             self._study.tell(trial, state=TrialState.PRUNED)
         else:
             self._study.tell(trial, state=TrialState.FAIL)
 
     def _known(self, setting: Setting) -> TrialView | None:
-        key = key_of(setting)
+        key = self.plan_key(setting)
         for trial in self.trials():
-            if trial.is_measured and key_of(trial.setting) == key:
+            if trial.is_measured and self.plan_key(trial.setting) == key:
                 return trial
         return None
 
@@ -387,13 +425,6 @@ def lock_study(run_dir: Path) -> int:
     return lock_fd
 
 
-def _sampler(options: TuneOptions, drawn: int) -> optuna.samplers.TPESampler:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.samplers.TPESampler(
-            # A resumed study must not draw its first points a second time.
-            seed=options.seed + drawn,
-            multivariate=True,
-            group=True,
-            n_startup_trials=max(4, min(10, options.trials // 4)),
-        )
+def _same_as(known: TrialView, setting: Setting) -> str:
+    what = "setting" if key_of(known.setting) == key_of(setting) else "fusion plan"
+    return f"the same {what} as trial {known.number}"

@@ -1,7 +1,7 @@
 """What a trial is, as it ends and as it is read back."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
@@ -25,14 +25,26 @@ _STATES: Final[Mapping[TrialState, State]] = {
 
 
 @dataclass(frozen=True)
+class Further:
+    """What a trial has for an objective beside the first."""
+
+    log_ratio: float
+    log_stderr: float
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """How a trial ended; log ratio and its standard error are None where nothing was measured."""
+    """How a trial ended; log ratio and its standard error are None where nothing was measured.
+
+    `further` has the objectives beside the first.
+    """
 
     state: Literal["complete", "pruned", "failed"]
     log_ratio: float | None
     log_stderr: float | None
     pairs: int
     reason: str = ""
+    further: Mapping[str, Further] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,7 @@ class TrialView:
     is_duplicate: bool
     began_unix: float | None
     ended_unix: float | None
+    further: Mapping[str, Further] = field(default_factory=dict)
     by: str = ""
     timeline: str = ""
 
@@ -61,6 +74,11 @@ class TrialView:
     def log_ratio(self) -> float:
         """ln(default / setting) of the step time; 0 where nothing was measured."""
         return 0.0 if self.gain_percent is None else from_percent(self.gain_percent)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """Of every objective, the first one's first."""
+        return [self.log_ratio, *(each.log_ratio for each in self.further.values())]
 
     @property
     def log_stderr(self) -> float:
@@ -104,6 +122,7 @@ def view_trial(trial: FrozenTrial) -> TrialView:
         is_duplicate="duplicate_of" in attributes,
         began_unix=None if began is None else began.timestamp(),
         ended_unix=None if ended is None else ended.timestamp(),
+        further={name: Further(**each) for name, each in attributes.get("further", {}).items()},
         by=attributes.get("by", ""),
         timeline=next(iter(artifacts_of(trial)), ""),
     )

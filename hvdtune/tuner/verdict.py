@@ -5,16 +5,37 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvdtune.core.knobs import Setting, Value
+from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.statistics import (
+    Estimate,
     LaunchEffect,
     estimate_over_launches,
+    from_percent,
     launch_effect,
     signed_rank_p,
     to_percent,
 )
 
+Kind = Literal["improved", "default", "unstable", "noisy"]
+
+NO_IMPROVEMENT = 3
+TOO_NOISY = 4
 _ALPHA = 0.05
 _LAUNCHES_DIFFER_P = 0.01
+_ENOUGH_LAUNCHES = 3
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a verdict calls its two settings; `slower` "" leaves a slower candidate unsaid."""
+
+    bound: str = "no setting beats the default by more than"
+    kept: str = "the default stays"
+    best: str = "best: "
+    slower: str = ""
+
+
+A_AND_B = Wording("B beats A by no more than", "A stays", "", "B is slower than A")
 
 
 @dataclass(frozen=True)
@@ -25,7 +46,7 @@ class Verdict:
     interval are the candidate's (None when there was none to verify), in percent, at 95 %.
     """
 
-    kind: Literal["improved", "default", "unstable"]
+    kind: Kind
     setting: Mapping[str, Value]
     candidate: Mapping[str, Value] | None
     gain_percent: float | None
@@ -41,44 +62,50 @@ class Verdict:
         """Whether a setting was proved faster than the default."""
         return self.kind == "improved"
 
+    @property
+    def exit_code(self) -> int:
+        """0 improved, 3 no significant improvement, 4 too noisy to tell."""
+        codes = {"improved": 0, "noisy": TOO_NOISY}
+        return codes.get(self.kind, NO_IMPROVEMENT)
+
 
 def judge(
-    candidate: Setting, default: Setting, launches: Sequence[Sequence[float]], floor: float
+    candidate: Setting,
+    default: Setting,
+    launches: Sequence[Sequence[float]],
+    floor: float,
+    resolution_percent: float = TuneOptions.resolution_percent,
+    wording: Wording = Wording(),
 ) -> Verdict:
     """The verdict on a candidate from its verification log ratios by launch.
 
     Improved: the 95 % interval lies above zero, Wilcoxon's p is below 0.05 and the gain above the
     A/A floor. Unstable: some launch is faster with it and another slower, or launches differ so
-    much that their mean says nothing. Otherwise the default stays.
+    much that their mean says nothing. Noisy: a gain of the resolution is not excluded (the
+    interval reaches it) and could not have been shown (half the interval or the A/A floor is
+    larger than the resolution). Otherwise the default stays.
     """
     values = [value for launch in launches for value in launch]
     est = estimate_over_launches(launches)
-    effect = launch_effect(launches)
     p_value = signed_rank_p(values)
-    floor_percent = to_percent(floor)
-    ci = (to_percent(est.low), to_percent(est.high))
-    spread = f"{est.gain_percent:+.1f} % [{ci[0]:.1f}, {ci[1]:.1f}] 95 % CI"
-    basis = f"{est.n} pairs, {_launches(len(launches))}, A/A floor {floor_percent:.1f} %"
-    kind: Literal["improved", "default", "unstable"] = "default"
-    bound = max(floor_percent, ci[1])
-    text = f"no setting beats the default by more than {bound:.1f} % (best: {spread}, {basis})"
-    if _is_unstable(effect, est.low, est.high):
+    kind: Kind = "default"
+    if _is_unstable(launch_effect(launches), est.low, est.high):
         kind = "unstable"
-        text = f"unstable: {_swing(launches)}; the default stays ({spread}, {basis})"
     elif est.low > 0 and p_value < _ALPHA and est.mean > floor:
         kind = "improved"
-        text = f"{spread}, {basis}"
+    elif _is_noisy(est, floor, from_percent(resolution_percent)):
+        kind = "noisy"
     return Verdict(
         kind=kind,
         setting=dict(candidate if kind == "improved" else default),
         candidate=dict(candidate),
         gain_percent=est.gain_percent,
-        ci_percent=ci,
+        ci_percent=_interval(est),
         pairs=est.n,
         launches=len(launches),
-        noise_floor_percent=floor_percent,
+        noise_floor_percent=to_percent(floor),
         p_value=p_value,
-        text=text,
+        text=_text(kind, est, launches, floor, resolution_percent, wording),
     )
 
 
@@ -98,6 +125,41 @@ def keep_default(default: Setting, floor: float, reason: str) -> Verdict:
         p_value=None,
         text=text,
     )
+
+
+def _text(
+    kind: Kind,
+    est: Estimate,
+    launches: Sequence[Sequence[float]],
+    floor: float,
+    resolution_percent: float,
+    wording: Wording,
+) -> str:
+    low, high = _interval(est)
+    spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
+    basis = f"{est.n} pairs, {_launches(len(launches))}, A/A floor {to_percent(floor):.1f} %"
+    if kind == "improved":
+        unsure = "; another launch may differ" if len(launches) < _ENOUGH_LAUNCHES else ""
+        return f"{spread}, {basis}{unsure}"
+    if kind == "unstable":
+        return f"unstable: {_swing(launches)}; {wording.kept} ({spread}, {basis})"
+    if kind == "noisy":
+        return (
+            f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
+            f"({wording.best}{spread}, {basis}); {wording.kept}; quieten the machine or verify "
+            "with more --pairs"
+        )
+    if wording.slower and est.high < 0:
+        return f"{wording.slower}: {spread}, {basis}"
+    return f"{wording.bound} {max(to_percent(floor), high):.1f} % ({wording.best}{spread}, {basis})"
+
+
+def _interval(est: Estimate) -> tuple[float, float]:
+    return to_percent(est.low), to_percent(est.high)
+
+
+def _is_noisy(est: Estimate, floor: float, resolution: float) -> bool:
+    return est.high >= resolution and max((est.high - est.low) / 2, floor) > resolution
 
 
 def _is_unstable(effect: LaunchEffect, low: float, high: float) -> bool:

@@ -18,7 +18,7 @@ def make_study(folder, share=None):
     default = default_setting()
     space = make_space(load_knobs(), default, tunable=("cycle_time_ms",))
     options = TuneOptions(trials=2)
-    with StudyStore(folder, space, options, share) as store, store.open_pairs() as log:
+    with StudyStore(folder, space, options, share=share) as store, store.open_pairs() as log:
         for _ in range(2):
             number, setting = store.ask()
             phase = "search" if number else "calibrate"

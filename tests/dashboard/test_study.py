@@ -48,6 +48,15 @@ def test_a_broken_database_is_a_warning_and_the_stored_verdict_still_shows(tmp_p
     assert study.trials.empty
 
 
+def test_a_comparison_without_a_study_shows_its_pairs_and_no_warning(tmp_path):
+    write_study(tmp_path)
+    (tmp_path / "study.db").unlink()
+    study = open_study(tmp_path)
+    assert study.warnings == []
+    assert list(study.verification["launch"]) == [2, 2, 3, 3]
+    assert study.verdict.text == VERDICT["text"]
+
+
 def test_a_verdict_without_a_database_still_shows(tmp_path):
     (tmp_path / "verdict.json").write_text(json.dumps({"text": "no setting", "ci_percent": None}))
     study = open_study(tmp_path)

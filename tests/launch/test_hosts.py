@@ -1,9 +1,16 @@
 import socket
 
+import psutil
 import pytest
 
-from hvdtune.errors import UsageError
-from hvdtune.launch.hosts import Host, parse_hosts, read_hostfile, require_local
+from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launch.hosts import (
+    Host,
+    address_towards,
+    far_hosts,
+    parse_hosts,
+    read_hostfile,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +72,27 @@ def test_a_host_file_that_is_not_there_is_a_usage_error(tmp_path):
         read_hostfile(tmp_path / "absent")
 
 
-@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "127.8.9.10", socket.gethostname()])
+def own_address():
+    return next(
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "127.0.0.1", "127.8.9.10", socket.gethostname(), own_address()]
+)
 def test_this_machine_is_local(name):
-    require_local((Host(name, 1),))
+    assert far_hosts([name]) == ()
 
 
 @pytest.mark.parametrize("name", ["node17", "10.1.2.3", "127.0.0", "128.0.0.1"])
-def test_other_machines_are_refused_by_name(name):
-    with pytest.raises(UsageError, match=f"host {name} is not this machine.*later version"):
-        require_local((Host("localhost", 1), Host(name, 1)))
+def test_other_machines_are_far(name):
+    assert far_hosts(["localhost", name, name]) == (name,)
+
+
+def test_no_way_to_a_host_is_a_sentence():
+    with pytest.raises(LaunchError, match=r"no way to host nowhere\.invalid: .*; --network-interf"):
+        address_towards("nowhere.invalid")

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hvdtune.core.job import (
@@ -19,6 +19,7 @@ from hvdtune.core.job import (
     StepDone,
 )
 from hvdtune.core.knobs import Knob, Setting, Value, default_setting
+from hvdtune.tuner.host import HostCounters
 
 KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
@@ -66,6 +67,10 @@ class Script:
     start_s: float = 6.0
     steps_per_launch: int | None = None
     pause_every: int | None = None
+    bursts_per_s: float = 0.0
+    own_bursts_per_s: Callable[[Setting], float] = no_gain
+    burst_s: float = 0.15
+    cpu_gain: Callable[[Setting], float] = no_gain
     forms: bool = True
     crashes_with: Callable[[Setting], bool] = lambda setting: False
     refuses: Callable[[Setting], bool] = lambda setting: False
@@ -83,13 +88,38 @@ class Report:
 
 @dataclass
 class SimulatedCluster:
-    """Starts jobs of a script; the machine's noise and drift go on from launch to launch."""
+    """Starts jobs of a script; the machine's noise and drift go on from launch to launch.
+
+    It is the tuner's view of the host too: bursts halve the speed of steps and are counted as time
+    stolen.
+    """
 
     script: Script
     clock: VirtualClock = field(default_factory=VirtualClock)
     jobs: list["SimulatedJob"] = field(default_factory=list)
     steps: int = 0
     slow: float = 0.0
+    burst_until_s: float = 0.0
+    steal_s: float = 0.0
+    used_cpu_s: float = 0.0
+
+    def counters(self) -> HostCounters:
+        return HostCounters(steal_s=self.steal_s)
+
+    def cpu_s(self, pids: Sequence[int]) -> float:
+        assert pids == (11, 12)
+        return self.used_cpu_s
+
+    def burst_factor(self, setting: Setting, step_s: float) -> float:
+        """2 while something else takes half of the machine."""
+        script, now = self.script, self.clock.time_s
+        rate = script.bursts_per_s + script.own_bursts_per_s(setting)
+        if rate and self.random.random() < rate * step_s:
+            self.burst_until_s = now + script.burst_s
+        if now >= self.burst_until_s:
+            return 1.0
+        self.steal_s += step_s
+        return 2.0
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.script.seed)
@@ -177,6 +207,8 @@ class SimulatedJob:
                 self._end(Report(139, "rank 1 was killed", ("[1]: Segmentation fault",)))
                 return
         duration_s = script.step_s * self._cluster.step_factor() * math.exp(-self._gain())
+        duration_s *= self._cluster.burst_factor(self.setting, duration_s)
+        self._cluster.used_cpu_s += script.step_s * math.exp(-script.cpu_gain(self.setting))
         if script.pause_every is not None and self._steps % script.pause_every == 0:
             duration_s += 2.0
         if self._steps < 5:

@@ -30,9 +30,17 @@ class Bed:
         self.run_dir = run_dir
         self.cluster = SimulatedCluster(script)
         self.said: list[Progress] = []
+        self.first_settings: list[Setting] = []
 
     def tune(self, **options: Any) -> TuneResult:
-        study = Study(self.cluster.start, KNOBS, DEFAULT, fingerprint={"hvdtune": "0"})
+        study = Study(
+            self.cluster.start,
+            KNOBS,
+            DEFAULT,
+            fingerprint={"hvdtune": "0"},
+            first_settings=self.first_settings,
+            host=self.cluster,
+        )
         chosen = TuneOptions(**{"trials": 12, **options})
         return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
 
@@ -83,13 +91,21 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
 
 
 def test_no_gain_keeps_the_default(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script())
+    bed = Bed(tmp_path, Script(step_noise=0.03, slow_noise=0.01))
     verdict = bed.tune().verdict
 
     assert verdict.kind == "default"
     assert verdict.text.startswith("no setting beats the default by more than")
     assert bed.job.proposed[-1] == DEFAULT
     assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
+
+
+def test_a_machine_that_hides_a_gain_worth_having_is_too_noisy(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1))
+    verdict = bed.tune().verdict
+
+    assert (verdict.kind, verdict.exit_code) == ("noisy", 4)
+    assert bed.job.proposed[-1] == DEFAULT
 
 
 def test_when_all_are_slower_nothing_is_verified(tmp_path: Path) -> None:
@@ -266,3 +282,64 @@ def test_one_run_that_crashes_is_not_started_again(tmp_path: Path) -> None:
     result = bed.tune_one_run(20)
     assert (result.job, result.verdict.setting) == (None, DEFAULT)
     assert len(bed.cluster.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"trials": 3}, "all 3 trials are measured"),
+        ({"trials": 40, "time_budget_s": 100.0}, "the time for the search is up"),
+        ({"trials": 40, "step_budget": 9000}, "the remaining steps cannot pay for another trial"),
+        ({"trials": 9, "tunable": ("cache_enabled",)}, "every setting that is proposed has been"),
+    ],
+)
+def test_why_the_search_ended_is_said(tmp_path: Path, options: Any, reason: str) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    bed.tune(**options)
+
+    assert f"the search ends: {reason}" in bed.messages
+    assert f"It ended because {reason}" in (tmp_path / "report.md").read_text()
+
+
+def test_a_study_keeps_to_its_steps(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    bed.tune(trials=40, step_budget=12_000, time_budget_s=1e6)
+
+    assert bed.cluster.steps < 1.15 * 12_000
+
+
+def test_the_first_settings_come_right_after_the_default(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+    past = {**DEFAULT, "cycle_time_ms": 7.3}
+    bed.first_settings = [past, DEFAULT, {"cycle_time_ms": 80.0}]
+    bed.tune(trials=3)
+
+    settings = [trial.setting for trial in read_study(tmp_path).trials]
+    assert settings[:2] == [DEFAULT, past]
+    assert settings[2]["cycle_time_ms"] != 80.0
+
+
+def test_several_objectives_give_a_pareto_set_and_a_recommended_point(tmp_path: Path) -> None:
+    def spins(setting: Setting) -> float:
+        return -0.5 if float(setting["cycle_time_ms"]) < 0.1 else 0.0
+
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, cpu_gain=spins, step_noise=0.02))
+    verdict = bed.tune(trials=20, objectives=("step_time", "cpu_time")).verdict
+
+    report = (tmp_path / "report.md").read_text()
+    assert "| trial | step_time | cpu_time | setting |" in report
+    assert report.count("(recommended)") == 1
+    assert verdict.candidate is not None
+    assert float(verdict.candidate["cycle_time_ms"]) >= 0.1
+    assert all(trial.further for trial in read_study(tmp_path).trials if trial.pairs)
+
+
+def test_cpu_time_alone_can_be_the_objective(tmp_path: Path) -> None:
+    def saves(setting: Setting) -> float:
+        return 0.2 if float(setting["cycle_time_ms"]) > 2.0 else 0.0
+
+    bed = Bed(tmp_path, Script(cpu_gain=saves))
+    verdict = bed.tune(trials=16, objectives=("cpu_time",)).verdict
+
+    assert verdict.improved
+    assert float(verdict.setting["cycle_time_ms"]) > 2.0

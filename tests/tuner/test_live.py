@@ -160,15 +160,6 @@ def measure_or_end(measure: Callable[[], object]) -> None:
         return
 
 
-def test_a_pause_of_the_script_is_not_the_settings_fault() -> None:
-    live, _, _ = make(Script(pause_every=100, step_noise=0.01, drift=0.0, slow_noise=0.01))
-    live.require()
-    ratios = [live.measure(FAST, "ABBA", SHAPE).log_ratio for _ in range(20)]
-
-    assert live.repeated_blocks > 5
-    assert max(map(abs, ratios)) < 0.1
-
-
 def test_the_run_is_left_with_the_setting() -> None:
     live, cluster, _ = make(Script(steps_per_launch=500))
     live.require()

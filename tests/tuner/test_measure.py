@@ -8,8 +8,8 @@ from hvdtune.tuner.measure import (
     BlockMeter,
     BlockShape,
     Order,
+    PairTimes,
     orders,
-    pair_times,
     shape_for,
 )
 
@@ -17,7 +17,7 @@ SHAPE = BlockShape(steps=4, settle_steps=2, step_s=0.01)
 
 
 def step(version: int, *durations_s: float) -> StepDone:
-    return StepDone(0, version, tuple(int(d * 1e9) for d in durations_s), 0)
+    return StepDone(17, version, tuple(int(d * 1e9) for d in durations_s), 0)
 
 
 def run(meter: BlockMeter, steps: list[StepDone]) -> int:
@@ -34,7 +34,7 @@ def test_a_block_begins_after_adoption_and_settling() -> None:
 
     # A settle step of 9 s is as long as settling may take in all.
     assert run(meter, steps) == 3 + 4
-    assert meter.block() == Block(4, 0.04)
+    assert meter.block() == Block(4, 0.04, numbers=(17,) * 4)
 
 
 def test_settle_steps_are_discarded() -> None:
@@ -63,14 +63,13 @@ def test_a_far_slower_settings_block_is_cut_short() -> None:
 
     assert run(meter, [step(1, 0.5)] * 60) == 4 + 5
     assert meter.block().step_s == pytest.approx(0.5)
-    assert not meter.block().paused
 
 
-def test_a_pause_is_noticed() -> None:
+def test_the_longest_step_is_told() -> None:
     meter = BlockMeter(1, BlockShape(steps=20, settle_steps=0, step_s=0.01))
     run(meter, [step(1, 30.0)] + [step(1, 0.01)] * 19)
 
-    assert meter.block().paused
+    assert meter.block().reading.longest_step == pytest.approx(3000)
 
 
 @pytest.mark.parametrize("order", ["ABBA", "BAAB"])
@@ -81,7 +80,8 @@ def test_linear_drift_cancels_within_a_pair(order: Order) -> None:
         for letter, drift in zip(order, drifting, strict=True)
     ]
 
-    times = pair_times(order, blocks)
+    times = PairTimes(order, tuple(blocks))
+    assert times.reference_step_s / times.setting_step_s == pytest.approx(2)
     assert times.log_ratio == pytest.approx(math.log(2))
     assert times.steps == 40
 

@@ -87,7 +87,7 @@ def test_it_shows_a_runs_trials_and_hands_out_their_timelines(tmp_path: Path) ->
 
 def test_it_opens_a_shared_study(tmp_path: Path, study_url: str, study_name: str) -> None:
     share = Share(study_url, study_name)
-    with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share) as store:
+    with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share=share) as store:
         store.tell(store.ask()[0], Outcome("complete", 0.02, 0.01, 8))
     url = parse_url(study_url).render_as_string(hide_password=False)
     with dashboard(url, tmp_path) as get:

@@ -44,6 +44,9 @@ def test_a_line_says_its_version_and_fields(tmp_path: Path) -> None:
         "steps",
         "order",
         "t_unix",
+        "further",
+        "set_aside",
+        "at_fault",
         "by",
     ]
     assert fields["v"] == 1

@@ -1,10 +1,19 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.profile import make_profile, read_profile, write_profile
+from hvdtune.tuner.fingerprint import Fingerprint
+from hvdtune.tuner.profile import (
+    make_profile,
+    nearest_profile,
+    read_profile,
+    read_setting_file,
+    write_profile,
+)
+from hvdtune.tuner.report import write_verdict
 from hvdtune.tuner.verdict import judge, keep_default
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
@@ -39,6 +48,7 @@ def test_a_profile_without_a_candidate_holds_the_default(tmp_path: Path) -> None
         (("pairs: 24", "pairs: many"), "Expected `int`, got `str`"),
         (("version: 1", "version: 2"), "is not a profile of version 1"),
         (("setting:", "settings:"), "missing required field `setting`"),
+        (("fingerprint: {}", "fingerprint: {world: x}"), "fingerprint: Expected `int"),
         (("version: 1", "version: [1"), r"profile\.yaml:\d+: "),
         (("version: 1", "version: !!python/name:os.system ''"), "could not determine"),
     ],
@@ -69,3 +79,68 @@ def test_what_is_no_profile_at_all_is_a_usage_error(tmp_path: Path, content: byt
 def test_a_missing_profile_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         read_profile(tmp_path / "profile.yaml", KNOBS)
+
+
+def write_winner(folder: Path, world: int, gain: float = 0.07) -> None:
+    folder.mkdir(parents=True)
+    setting = {**DEFAULT, "cycle_time_ms": world / 10}
+    verdict = judge(setting, DEFAULT, [[gain, gain + 0.01, gain] * 4] * 3, 0.01)
+    write_profile(
+        make_profile(verdict, DEFAULT, {"world": world}, CREATED), folder / "profile.yaml"
+    )
+
+
+def test_the_nearest_past_winner_is_found(tmp_path: Path) -> None:
+    for world in (2, 8, 64):
+        write_winner(tmp_path / f"study-{world}", world)
+    near = nearest_profile(Fingerprint(world=6), tmp_path, KNOBS)
+
+    assert near is not None
+    assert near.path == tmp_path / "study-8" / "profile.yaml"
+    assert near.profile.setting["cycle_time_ms"] == 0.8
+    farther = nearest_profile(Fingerprint(world=100), tmp_path, KNOBS)
+    assert farther is not None
+    assert farther.profile.setting["cycle_time_ms"] == 6.4
+
+
+def test_only_winners_that_can_be_read_are_near(tmp_path: Path) -> None:
+    write_winner(tmp_path / "no-gain", 4, gain=-0.07)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "profile.yaml").write_text("version: 1")
+
+    assert nearest_profile(Fingerprint(world=4), tmp_path, KNOBS) is None
+    assert nearest_profile(Fingerprint(world=4), tmp_path / "none", KNOBS) is None
+
+
+def test_a_setting_is_read_from_a_profile_a_verdict_or_plain_knobs(tmp_path: Path) -> None:
+    verdict = judge(CANDIDATE, DEFAULT, [[0.0, 0.1, -0.1] * 4] * 3, 0.01)
+    assert not verdict.improved
+    write_verdict(verdict, tmp_path / "verdict.json")
+    write_profile(make_profile(verdict, DEFAULT, {}, CREATED), tmp_path / "profile.yaml")
+    (tmp_path / "plain.yaml").write_text("cycle_time_ms: 2\ncache_enabled: false\n")
+
+    assert read_setting_file(tmp_path / "verdict.json", KNOBS) == CANDIDATE
+    assert read_setting_file(tmp_path / "profile.yaml", KNOBS) == DEFAULT
+    plain = read_setting_file(tmp_path / "plain.yaml", KNOBS)
+    assert plain == {"cycle_time_ms": 2.0, "cache_enabled": False}
+
+
+@pytest.mark.parametrize("content", ["", "{}", "- 1", "1: 2", "candidate: null", "cycle: 1"])
+def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(content)
+
+    with pytest.raises(UsageError, match=r"plain\.yaml: ") as caught:
+        read_setting_file(path, KNOBS)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_another_setting_that_was_proved_is_verified(tmp_path: Path) -> None:
+    proved = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 3, 0.01)
+    kept = keep_default(DEFAULT, 0.01, "none faster")
+    profile = make_profile(proved, DEFAULT, {}, CREATED)
+
+    assert not profile.is_unverified
+    assert not make_profile(kept, DEFAULT, {}, CREATED).is_unverified
+    weak = dataclasses.replace(profile.verdict, improved=False)
+    assert dataclasses.replace(profile, verdict=weak).is_unverified

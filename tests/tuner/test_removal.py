@@ -83,4 +83,4 @@ def test_a_new_study_knows_nothing_of_a_deleted_one(
 
 
 def open_store(folder: Path, url: str, name: str) -> StudyStore:
-    return StudyStore(folder, make_space(KNOBS, DEFAULT), TuneOptions(), Share(url, name))
+    return StudyStore(folder, make_space(KNOBS, DEFAULT), TuneOptions(), share=Share(url, name))

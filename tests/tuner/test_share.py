@@ -28,7 +28,7 @@ def open_store(tmp_path: Path, study_url: str, study_name: str) -> Open:
         folder = tmp_path / tuner
         folder.mkdir(exist_ok=True)
         shared = Share(study_url, study_name, **{"fingerprint": {"world": 2}, **share})
-        return StudyStore(folder, space or make_space(KNOBS, DEFAULT), OPTIONS, shared)
+        return StudyStore(folder, space or make_space(KNOBS, DEFAULT), OPTIONS, share=shared)
 
     return opened
 
@@ -171,7 +171,7 @@ def test_a_folder_keeps_to_its_study(open_store: Open, tmp_path: Path, study_url
         StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS)
     other = Share(study_url, "another")
     with pytest.raises(StudyError, match="belongs to study"):
-        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, other)
+        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, share=other)
 
 
 def ask_new(store: StudyStore) -> tuple[int, dict[str, object]]:

@@ -6,7 +6,7 @@ from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.core.knobs import Knob, Value
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space import Space, describe, key_of, make_space
+from hvdtune.tuner.space import Range, Space, describe, key_of, make_space
 
 
 def sample(space: Space, count: int) -> list[dict[str, Value]]:
@@ -82,7 +82,7 @@ def test_values_too_close_to_tell_apart_are_one_setting() -> None:
         (("cycle",), (), "unknown knob cycle"),
         (None, ("cycle",), "unknown knob cycle"),
         (("cache_capacity",), (), "cache_capacity cannot change in a live run"),
-        (("hierarchical_allreduce",), (), "no knob is left to tune"),
+        (("hierarchical_allreduce",), (), "hierarchical_allreduce has no effect on fewer than 2"),
         (("cycle_time_ms",), ("cycle_time_ms",), "no knob is left to tune"),
     ],
 )
@@ -93,16 +93,39 @@ def test_a_space_with_nothing_to_tune_is_refused(
         make_space(KNOBS, DEFAULT, tunable=tunable, fixed=fixed)
 
 
-def test_a_category_is_tuned_only_when_it_is_named() -> None:
+def test_a_category_is_tuned_where_there_are_several_hosts_or_it_is_named() -> None:
     algorithm = Knob("allreduce_algorithm", "", "category", 0, 1, False, "auto", "live")
-    knobs = (*KNOBS, dataclasses.replace(algorithm, choices=("auto", "ring")))
+    knobs = (*KNOBS, dataclasses.replace(algorithm, choices=("auto", "chain")))
     default = {**DEFAULT, "allreduce_algorithm": "auto"}
     assert "allreduce_algorithm" not in [knob.name for knob in make_space(knobs, default).knobs]
+    assert "allreduce_algorithm" in [k.name for k in make_space(knobs, default, hosts=2).knobs]
 
     space = make_space(knobs, default, tunable=("allreduce_algorithm",))
-    ring = {**default, "allreduce_algorithm": "ring"}
-    assert space.suggest(optuna.trial.FixedTrial(space.params_of(ring))) == ring
-    assert describe(ring, default) == "allreduce_algorithm=ring"
+    chain = {**default, "allreduce_algorithm": "chain"}
+    assert space.suggest(optuna.trial.FixedTrial(space.params_of(chain))) == chain
+    assert describe(chain, default) == "allreduce_algorithm=chain"
+
+
+def test_knobs_of_other_scopes_are_tuned_where_each_setting_has_a_start_of_its_own() -> None:
+    names = [k.name for k in make_space(KNOBS, DEFAULT, scopes=("live", "reinit")).knobs]
+    assert "cache_capacity" in names
+
+
+def test_a_knob_with_one_choice_is_not_searched() -> None:
+    only = {"cache_enabled": Range(choices=(True,))}
+    assert "cache_enabled" not in [k.name for k in make_space(KNOBS, DEFAULT, ranges=only).knobs]
+
+
+def test_a_grid_holds_all_choices_and_as_many_values_as_fit() -> None:
+    space = make_space(KNOBS, DEFAULT, fixed=("chunk_bytes",))
+    grid = space.grid(40)
+
+    assert grid["cache_enabled"] == [False, True]
+    assert {name: len(values) for name, values in grid.items()} == {
+        "fusion_threshold_bytes": 4, "cycle_time_ms": 4, "cache_enabled": 2,
+    }  # fmt: skip
+    trial = optuna.trial.FixedTrial({name: values[0] for name, values in grid.items()})
+    assert space.suggest(trial)["cycle_time_ms"] == 0.0
 
 
 def test_an_incomplete_start_setting_is_refused() -> None:

@@ -62,6 +62,19 @@ def test_the_interval_over_launches_covers_the_truth(launch_sd: float) -> None:
     assert 0.92 < covered / 500 < 0.99
 
 
+def test_a_long_launch_has_no_more_say_than_a_short_one() -> None:
+    covered = 0
+    for seed in range(400):
+        source = np.random.default_rng(seed)
+        sizes = (18, 3, 3)
+        found = estimate_over_launches(
+            [list(source.normal(source.normal(0.05, 0.02), 0.01, size)) for size in sizes]
+        )
+        covered += found.low <= 0.05 <= found.high
+
+    assert covered / 400 > 0.91
+
+
 def test_launches_that_agree_are_one_sample() -> None:
     values = normal(3, 0.05, 0.02, 24)
     shuffled = [values[0::3], values[1::3], values[2::3]]

@@ -64,7 +64,7 @@ def test_the_studies_of_a_database_are_listed(
     tmp_path: Path, study_url: str, study_name: str
 ) -> None:
     share = Share(study_url, study_name)
-    with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share):
+    with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share=share):
         (found,) = [each for each in stored_places(parse_url(study_url)) if each.name == study_name]
         assert open_study(found).state == "running"
     assert open_study(found).state == "unfinished"

@@ -1,9 +1,10 @@
 import random
 
+import pytest
 from simulated_job import DEFAULT
 
 from hvdtune.tuner.statistics import from_percent
-from hvdtune.tuner.verdict import judge, keep_default
+from hvdtune.tuner.verdict import A_AND_B, judge, keep_default
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 
@@ -32,12 +33,61 @@ def test_no_difference_keeps_the_default_and_says_the_bound() -> None:
 
 
 def test_a_gain_below_the_noise_floor_is_no_improvement() -> None:
-    verdict = judge(CANDIDATE, DEFAULT, launches(0.02, 0.02, sd=0.002), floor=0.03)
+    verdict = judge(CANDIDATE, DEFAULT, launches(0.005, 0.005, sd=0.0005), floor=0.008)
 
     assert verdict.ci_percent is not None
     assert verdict.ci_percent[0] > 0
     assert verdict.kind == "default"
-    assert "by more than 3.0 %" in verdict.text
+    assert "by more than 0.8 %" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("level", "sd", "floor", "kind"),
+    [
+        (0.0, 0.1, 0.005, "noisy"),  # +-4 %: neither shown nor excluded
+        (0.02, 0.001, 0.03, "noisy"),  # A/A differs from itself by more than this gain
+        (0.0, 0.01, 0.005, "default"),  # +-0.4 %: a gain of 1 % is excluded
+        (-0.3, 0.1, 0.005, "default"),  # however wide, no gain is in it
+        (0.009, 0.01, 0.012, "noisy"),
+        (0.005, 0.01, 0.009, "default"),  # reaches 1 %, which would have been shown
+    ],
+)
+def test_too_noisy_is_what_neither_shows_nor_excludes_a_gain_worth_having(
+    level: float, sd: float, floor: float, kind: str
+) -> None:
+    assert judge(CANDIDATE, DEFAULT, launches(level, level, level, sd=sd), floor).kind == kind
+
+
+def test_too_noisy_says_what_to_do() -> None:
+    verdict = judge(CANDIDATE, DEFAULT, launches(0.0, 0.0, 0.0, sd=0.1), 0.005)
+
+    assert verdict.setting == DEFAULT
+    assert "\n" not in verdict.text
+    assert "a gain of 1 % is neither shown nor excluded" in verdict.text
+    assert verdict.text.endswith("quieten the machine or verify with more --pairs")
+
+
+def test_exit_codes_tell_improved_from_not_and_from_too_noisy() -> None:
+    clear = judge(CANDIDATE, DEFAULT, launches(0.07, 0.07, 0.07), 0.006)
+    equal = judge(CANDIDATE, DEFAULT, launches(0.0, 0.0, 0.0), 0.006)
+    unstable = judge(CANDIDATE, DEFAULT, launches(0.15, 0.15, -0.2), 0.006)
+    noisy = judge(CANDIDATE, DEFAULT, launches(0.0, 0.0, 0.0, sd=0.1), 0.006)
+
+    assert [each.exit_code for each in (clear, equal, unstable, noisy)] == [0, 3, 3, 4]
+
+
+def test_a_gain_of_one_launch_says_that_others_may_differ() -> None:
+    verdict = judge(CANDIDATE, DEFAULT, launches(0.07), 0.006)
+
+    assert verdict.improved
+    assert verdict.text.endswith("1 launch, A/A floor 0.6 %; another launch may differ")
+
+
+def test_of_two_named_settings_the_slower_one_is_called_so() -> None:
+    verdict = judge(CANDIDATE, DEFAULT, launches(-0.1, -0.1, -0.1), 0.01, wording=A_AND_B)
+
+    assert verdict.exit_code == 3
+    assert verdict.text.startswith("B is slower than A: -9.")
 
 
 def test_a_slower_setting_keeps_the_default() -> None:

@@ -1,0 +1,94 @@
+"""What is known of a job before it starts: what a profile says, and is compared with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import hvdtune
+from hvdtune.cli.folder import RUNS
+from hvdtune.cli.messages import tell, warn
+from hvdtune.core.job import StepDone
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import HvdtuneError
+from hvdtune.launch.link_probe import probe_link
+from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.tuner.fingerprint import Fingerprint, differences, parse_fingerprint, traced_tensors
+from hvdtune.tuner.profile import nearest_profile, read_profile
+
+_FRAMEWORKS: Final = ("torch", "tensorflow")
+_STEPS_SEEN: Final = 10
+_POLL_S: Final = 0.25
+
+
+def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> dict[str, Any]:
+    """What a profile says of where it was measured, but for what the script itself shows.
+
+    With `probe` a small job of hvdtune's own measures the link first, for about a second.
+    """
+    known: dict[str, Any] = {
+        "world": len(plan.slots),
+        "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
+        "transport": options.transport,
+        "cores": len(os.sched_getaffinity(0)),
+        "hvdtune": hvdtune.__version__,
+        "python": platform.python_version(),
+        "frameworks": dict(_installed_frameworks()),
+        "command": list(plan.command),
+    }
+    if probe and len(plan.slots) > 1:
+        try:
+            known["link"] = probe_link(plan.slots, options)
+        except HvdtuneError as error:
+            warn(f"the link between the ranks was not measured: {error}")
+    return known
+
+
+def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> Iterator[Setting]:
+    """The setting that won the study in `folder` that was measured nearest to here, if any."""
+    near = nearest_profile(parse_fingerprint(known), folder)
+    if near is not None:
+        tell(f"the winner of {near.path.parent} is tried early")
+        yield near.profile.setting
+
+
+def warn_of_differences(path: Path, plan: JobPlan, options: JobOptions) -> None:
+    """Says where this job differs from the one that the profile at `path` was measured on."""
+    profile = read_profile(path)
+    if profile.is_unverified:
+        warn(f"{path} is unverified: {profile.verdict.text}")
+    there = parse_fingerprint(profile.fingerprint)
+    known = fingerprint(plan, options, probe=there.link is not None)
+    for difference in differences(there, parse_fingerprint(known)):
+        warn(f"{path} was measured elsewhere: {difference}")
+
+
+def warn_of_other_tensors(path: Path, job: Job, raw: Path) -> None:
+    """Says once some steps are recorded in `raw` if the profile at `path` saw other tensors.
+
+    Returns then, or when the job has ended.
+    """
+    there = Fingerprint(tensors=parse_fingerprint(read_profile(path).fingerprint).tensors)
+    if there.tensors is None:
+        return
+    steps = 0
+    while steps < _STEPS_SEEN and job.poll() is None:
+        steps += isinstance(job.next_event(_POLL_S), StepDone)
+    # The recorder writes every 50 ms.
+    time.sleep(_POLL_S)
+    here = Fingerprint(tensors=traced_tensors(raw / "rank-0.hvt"))
+    for difference in differences(there, here):
+        warn(f"{path} was measured elsewhere: {difference}")
+
+
+def _installed_frameworks() -> Iterator[tuple[str, str]]:
+    for name in _FRAMEWORKS:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)

@@ -1,0 +1,61 @@
+"""`hvdtune profile`: settings for other programs, and from them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Final
+
+from hvdtune.cli.messages import tell
+from hvdtune.core.knobs import Setting, default_setting, load_knobs
+from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.tuner.autotune_log import Assessment, assess, fitted, read_autotune_log
+from hvdtune.tuner.exports import Target, export_profile
+from hvdtune.tuner.profile import FORMAT_VERSION, Evidence, Profile, read_profile, write_profile
+from hvdtune.tuner.space import describe
+
+_UNVERIFIED: Final = "not verified: imported from Horovod's autotune log"
+
+
+def export(path: Path, target: Target) -> int:
+    """Prints the profile's setting for `target`."""
+    print(export_profile(read_profile(path), target), end="")
+    return 0
+
+
+def import_autotune(path: Path, output: Path | None) -> int:
+    """Prints what the log supports and writes its choice as a profile."""
+    if output is None:
+        output = Path(path.stem + ".yaml")
+        if output.exists():
+            raise UsageError(f"{output} is already there: choose a file with -o")
+    found = assess(read_autotune_log(path), default_setting())
+    setting, changes = fitted(found.chosen, load_knobs())
+    said = [*found.sentences(), *changes]
+    profile = _imported(setting, found, f"{_UNVERIFIED} {path.name}: " + "; ".join(said))
+    try:
+        write_profile(profile, output)
+    except OSError as error:
+        raise HvdtuneError(f"cannot write {output}: {error.strerror}") from None
+    print(f"{path}: {describe(profile.setting, profile.default)}")
+    for sentence in said:
+        print(f"    {sentence}")
+    print(f"    {output}  the choice as a profile, not verified")
+    if profile.is_unverified:
+        tell(f"to verify it: hvdtune verify --b {output} -np N train.py")
+    return 0
+
+
+def _imported(setting: Setting, found: Assessment, text: str) -> Profile:
+    default = default_setting()
+    evidence = Evidence(
+        improved=False,
+        gain_percent=None,
+        ci_percent=None,
+        pairs=0,
+        launches=0,
+        noise_floor_percent=found.noise_percent,
+        text=text,
+    )
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Profile(FORMAT_VERSION, default | dict(setting), default, evidence, {}, created)

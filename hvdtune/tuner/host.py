@@ -1,0 +1,102 @@
+"""What else happens on the launcher's host, and what the ranks there cost. Linux's /proc."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from hvdtune.errors import StudyError
+
+_CPUCLOCK_SCHED = 2
+
+
+@dataclass(frozen=True)
+class HostCounters:
+    """Counted since the host started, so that only differences mean something.
+
+    `steal_s` is time that the hypervisor gave to others, averaged over the processors;
+    `pressure_s` time in which some task waited for a processor; `retransmits` TCP segments sent
+    again. What the kernel does not tell stays 0.
+    """
+
+    steal_s: float = 0.0
+    pressure_s: float = 0.0
+    retransmits: int = 0
+
+
+class Host(Protocol):
+    """Read before and after blocks, from the tuner's thread."""
+
+    def counters(self) -> HostCounters: ...
+    def cpu_s(self, pids: Sequence[int]) -> float: ...
+
+
+class UnwatchedHost:
+    """A host of which nothing is known."""
+
+    def counters(self) -> HostCounters:
+        """Always the same."""
+        return HostCounters()
+
+    def cpu_s(self, pids: Sequence[int]) -> float:
+        """Raises StudyError."""
+        raise StudyError("CPU time cannot be measured here")
+
+
+class LocalHost:
+    """The one this process runs on; `proc` is for tests."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+
+    def counters(self) -> HostCounters:
+        """As they stand."""
+        return HostCounters(
+            steal_s=steal_s(self._text("stat")),
+            pressure_s=pressure_s(self._text("pressure/cpu")),
+            retransmits=retransmits(self._text("net/snmp")),
+        )
+
+    def cpu_s(self, pids: Sequence[int]) -> float:
+        """Processor time the processes have used, all their threads, without their children.
+
+        Raises StudyError when one of them is not a process of this host.
+        """
+        try:
+            # The clock of another process, as clock_getcpuclockid(3) numbers it; /proc/PID/stat
+            # counts in hundredths of a second, which is too coarse for a block.
+            return sum(time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) for pid in pids)
+        except OSError as error:
+            raise StudyError(
+                "CPU time can be measured only while every rank runs on the launcher's host"
+            ) from error
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self._proc / name).read_text()
+        except OSError:
+            return ""  # not in this kernel, or not in this container
+
+
+def steal_s(stat: str) -> float:
+    """From /proc/stat: seconds, averaged over the processors."""
+    lines = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
+    processors = sum(line[0] != "cpu" for line in lines)
+    ticks = [int(line[8]) for line in lines if line[0] == "cpu" and len(line) > 8]
+    return ticks[0] / 100 / processors if ticks and processors else 0.0
+
+
+def pressure_s(pressure: str) -> float:
+    """From /proc/pressure/cpu: seconds of its line `some`."""
+    for line in pressure.splitlines():
+        if line.startswith("some") and "total=" in line:
+            return int(line.rpartition("total=")[2]) / 1e6
+    return 0.0
+
+
+def retransmits(snmp: str) -> int:
+    """From /proc/net/snmp: segments."""
+    rows = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
+    named = dict(zip(*rows, strict=False)) if len(rows) == 2 else {}
+    return int(named.get("RetransSegs", 0))

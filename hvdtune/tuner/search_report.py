@@ -1,0 +1,55 @@
+"""How a search went, for the end of report.md."""
+
+from collections.abc import Sequence
+
+from hvdtune.core.knobs import Setting
+from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.objectives import pareto_set, recommended
+from hvdtune.tuner.space import describe
+from hvdtune.tuner.statistics import to_percent
+from hvdtune.tuner.store import StudyStore, TrialView
+
+
+def render_search(store: StudyStore, bench: Bench) -> str:
+    """Why it ended, what was not measured twice, what was measured again, and the Pareto set."""
+    trials = store.trials()
+    stop = store.get("stop")
+    ended = f"It ended because {stop}." if stop else "It was cut short by the end of the script."
+    lines = ["## Search", "", ended]
+    alike = sum(trial.is_duplicate for trial in trials)
+    if alike:
+        lines.append(f"Proposals that were a known setting or led to a known plan: {alike}.")
+    if bench.set_aside:
+        lines.append(
+            f"Pairs measured again because something else happened meanwhile: {bench.set_aside}."
+        )
+    sections = ["\n".join(lines)]
+    if len(bench.objectives) > 1:
+        sections.append(render_pareto(trials, bench.default, bench.objectives))
+    return "\n\n".join(sections) + "\n"
+
+
+def render_pareto(trials: Sequence[TrialView], default: Setting, objectives: Sequence[str]) -> str:
+    """The trials that no other beats in everything, as Markdown."""
+    ended = [trial for trial in trials if trial.state == "complete" and not trial.is_duplicate]
+    # The default is better than itself by nothing, whatever its A/A pairs say.
+    points = {
+        trial.number: [0.0] * len(objectives) if trial.setting == default else trial.log_ratios
+        for trial in ended
+    }
+    front = [ended[index] for index in pareto_set(list(points.values()))]
+    best = recommended(points)
+    rows = [
+        "## Pareto set",
+        "",
+        "Settings that no other beats in everything: gains over the default in %, each from a few "
+        "pairs. Only the recommended one is verified, in the first objective.",
+        "",
+        f"| trial | {' | '.join(objectives)} | setting |",
+        f"|---|{'---|' * len(objectives)}---|",
+    ]
+    for trial in sorted(front, key=lambda each: -points[each.number][0]):
+        gains = " | ".join(f"{to_percent(value):+.1f}" for value in points[trial.number])
+        mark = " (recommended)" if trial.number == best else ""
+        rows.append(f"| {trial.number}{mark} | {gains} | {describe(trial.setting, default)} |")
+    return "\n".join(rows)

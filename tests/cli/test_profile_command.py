@@ -1,0 +1,148 @@
+import pytest
+import yaml
+
+from hvdtune.cli.fingerprint import past_winner
+from hvdtune.core.knobs import default_setting
+
+_LOG = """\
+hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+tensor_fusion_threshold,score
+0,0,0, 1,5,4,439.25
+0,0,0, 1,50,32,401.5
+0,0,0, 1,5,4,439.25
+"""
+
+_TORCH = """
+import torch
+import hvdtune.torch as hvd
+hvd.init()
+weight = torch.nn.Parameter(torch.zeros(10_000))
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1), [("weight", weight)])
+for _ in range({steps}):
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def imported(hvdtune, tmp_path):
+    (tmp_path / "autotune.csv").write_text(_LOG)
+    run = hvdtune("profile", "import", "autotune.csv")
+    out, err = run.communicate()
+    assert run.returncode == 0, err
+    return out
+
+
+def test_an_imported_log_becomes_a_profile_that_says_it_is_not_verified(imported, tmp_path):
+    profile = yaml.safe_load((tmp_path / "autotune.yaml").read_text())
+    assert "nobody can tell gain from noise" in imported
+    assert profile["setting"]["fusion_threshold_bytes"] == 4 << 20
+    assert profile["verdict"]["improved"] is False
+    assert profile["verdict"]["text"].startswith("not verified: imported from")
+
+
+def test_a_run_with_a_profile_that_is_not_verified_says_so(imported, hvdtune, script):
+    script("init(); print('trained')")
+    run = hvdtune("run", "--profile", "autotune.yaml", "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, out) == (0, "[0]<stdout>:trained\n")
+    assert "warning: autotune.yaml is unverified: not verified: imported" in err
+
+
+def test_an_import_does_not_write_over_a_file_unasked(imported, hvdtune, tmp_path):
+    run = hvdtune("profile", "import", "autotune.csv")
+    _, err = run.communicate()
+    assert run.returncode == 2
+    assert err == "hvdtune: error: autotune.yaml is already there: choose a file with -o\n"
+    again = hvdtune("profile", "import", "autotune.csv", "-o", "other.yaml")
+    again.communicate()
+    assert again.returncode == 0
+    assert (tmp_path / "other.yaml").exists()
+
+
+def test_an_exported_profile_runs_with_horovods_options(imported, hvdtune, script, tmp_path):
+    run = hvdtune("profile", "export", "autotune.yaml", "--to", "horovod-yaml")
+    out, err = run.communicate()
+    assert run.returncode == 0, err
+    (tmp_path / "config.yaml").write_text(out)
+    script("init(); print(os.environ['HVDTUNE_FUSION_THRESHOLD_BYTES'])")
+    used = hvdtune("run", "--config-file", "config.yaml", "train.py")
+    out, err = used.communicate()
+    assert (used.returncode, out) == (0, "[0]<stdout>:4194304\n"), err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("export", "none.yaml", "--to", "env"), "cannot read none.yaml"),
+        (("export", "none.yaml", "--to", "mpi"), "'mpi' is not one of"),
+        (("export", "none.yaml"), "Missing option '--to'"),
+        (("import", "none.csv"), "cannot read none.csv"),
+    ],
+)
+def test_what_cannot_be_carried_is_one_line(hvdtune, words, message):
+    run = hvdtune("profile", *words)
+    out, err = run.communicate()
+    assert (run.returncode, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def write_profile(path, **fingerprint):
+    verdict = {
+        "improved": True, "gain_percent": 7.0, "ci_percent": [6.0, 8.0], "pairs": 32,
+        "launches": 3, "noise_floor_percent": 0.6, "text": "+7.0 %",
+    }  # fmt: skip
+    setting = default_setting() | {"cycle_time_ms": 0.5}
+    document = {
+        "version": 1, "setting": setting, "default": default_setting(), "verdict": verdict,
+        "fingerprint": fingerprint, "created": "2026-01-02T03:04:05+00:00",
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump(document))
+
+
+def test_a_profile_from_elsewhere_says_what_differs(hvdtune, script, tmp_path):
+    link = {"latency_us": 0.001, "mb_per_s": 1e9}
+    write_profile(tmp_path / "p.yaml", world=4, slots=[2, 2], transport="auto", link=link)
+    script("init(); print('trained')")
+    run = hvdtune("run", "-np", "2", "--profile", "p.yaml", "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, out.count("trained")) == (0, 2)
+    said = [line for line in err.splitlines() if "measured elsewhere" in line]
+    assert [line.split("elsewhere: ")[1].split(":")[0] for line in said] == [
+        "ranks",
+        "ranks per host",
+        "link",
+    ]
+    assert said[0].endswith("ranks: 4 there, 2 here")
+
+
+def test_the_winner_of_the_nearest_past_study_is_tried_early(tmp_path, capsys):
+    for name, world in (("near", 2), ("far", 64)):
+        (tmp_path / name).mkdir()
+        write_profile(tmp_path / name / "profile.yaml", world=world)
+    (setting,) = past_winner({"world": 4}, tmp_path)
+    assert setting["cycle_time_ms"] == 0.5
+    assert capsys.readouterr().err == f"hvdtune: the winner of {tmp_path / 'near'} is tried early\n"
+    assert list(past_winner({"world": 4}, tmp_path / "none")) == []
+
+
+def test_a_profile_from_here_says_nothing(hvdtune, script, tmp_path):
+    write_profile(tmp_path / "p.yaml", world=1, slots=[1], transport="auto")
+    script("init()")
+    run = hvdtune("run", "--profile", "p.yaml", "train.py")
+    _, err = run.communicate()
+    assert (run.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize("steps", [3, 400])
+def test_a_recorded_run_says_when_its_tensors_are_others(hvdtune, tmp_path, steps):
+    tensors = {"count": 9, "bytes": 1000, "octaves": {6: 9}}
+    write_profile(tmp_path / "p.yaml", world=2, tensors=tensors)
+    (tmp_path / "train.py").write_text(_TORCH.format(steps=steps))
+    run = hvdtune("run", "-np", "2", "--profile", "p.yaml", "-o", "kept", "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 0
+    other = "tensors: 9 of 0.001 MB there, 1 of 0.04 MB here"
+    assert f"p.yaml was measured elsewhere: {other}" in err

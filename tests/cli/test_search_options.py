@@ -1,0 +1,66 @@
+import json
+
+import pytest
+
+_STEPS = """
+init()
+for _ in range({steps}):
+    time.sleep(0.001)
+    step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trials", "2", "--space", "none.yaml"], "cannot read none.yaml"),
+        (["--trials", "2", "--space", "bad.yaml"], "bad.yaml:2: unknown knob cycle"),
+        (["--trials", "2", "--objective", "speed"], "unknown objective speed"),
+        (
+            ["--trials", "2", "--objective", "step_time", "--objective", "samples_per_s"],
+            "step_time and samples_per_s are one objective",
+        ),
+        (
+            [
+                *("--trials", "2", "--sampler", "noisy_gp"),
+                *("--objective", "step_time", "--objective", "cpu_time"),
+            ],
+            "the sampler noisy_gp knows one objective only",
+        ),
+        (["--sampler", "random"], "--sampler needs --trials or --autotune"),
+        (["--step-budget", "100"], "--step-budget needs --trials or --autotune"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
+    hvdtune, script, tmp_path, words, message
+):
+    script("init()")
+    (tmp_path / "bad.yaml").write_text("cycle_time_ms: [1, 2]\ncycle: [1]\n")
+    run = hvdtune("run", *words, "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 2
+    assert err.startswith(f"hvdtune: error: {message}")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_several_objectives_are_measured_on_real_ranks(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=15_000))
+    (tmp_path / "space.yaml").write_text("cycle_time_ms: {high: 5}\ncache_enabled: [true]\n")
+    objectives = ("exposed_communication", "cpu_time", "step_time")
+    run = hvdtune(
+        "run", "-np", "2", "--trials", "3", "--time-budget", "15s", "--space", "space.yaml",
+        *(word for name in objectives for word in ("--objective", name)),
+        "-o", "study", "train.py",
+    )  # fmt: skip
+    _, err = run.communicate()
+    assert run.returncode == 0, err
+    lines = (tmp_path / "study" / "pairs.jsonl").read_text().splitlines()
+    pairs = [json.loads(line) for line in lines]
+    assert all(set(pair["further"]) == {"cpu_time", "step_time"} for pair in pairs)
+    assert len({pair["log_ratio"] for pair in pairs}) == len(pairs)
+    assert all(pair["setting"]["cache_enabled"] for pair in pairs)
+    assert (
+        "| trial | exposed_communication | cpu_time | step_time | setting |"
+        in (tmp_path / "study" / "report.md").read_text()
+    )

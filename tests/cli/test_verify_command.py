@@ -1,0 +1,122 @@
+import json
+import signal
+
+import pytest
+
+_STEPS = """
+init()
+for _ in range({steps}):
+    time.sleep(0.001)
+    step()
+"""
+_CODES = {"improved": 0, "default": 3, "unstable": 3, "noisy": 4}
+
+
+def write_b(tmp_path, text="cycle_time_ms: 0.2\n"):
+    (tmp_path / "b.yaml").write_text(text)
+
+
+@pytest.mark.slow
+def test_a_verification_leaves_its_verdict_as_json_and_in_its_folder(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=10**6))
+    write_b(tmp_path)
+    words = ("--b", "b.yaml", "--pairs", "6", "--json", "-o", "kept", "--verbose", "train.py")
+    run = hvdtune("verify", *words)
+    out, err = run.communicate()
+    verdict = json.loads(out)
+    assert run.returncode == _CODES[verdict["kind"]], err
+    assert (verdict["pairs"], verdict["run"]) == (6, "kept")
+    assert verdict["launches"] >= 3
+    assert f"verdict: {verdict['text']}" in err
+    assert "did not close it" not in err
+    for name in ("pairs.jsonl", "verdict.json", "report.md", "profile.yaml", "trace.json"):
+        assert (tmp_path / "kept" / name).exists()
+
+
+@pytest.mark.slow
+def test_an_interrupted_verification_is_continued_by_the_same_command(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=10**6))
+    write_b(tmp_path)
+    words = ("verify", "--b", "b.yaml", "--pairs", "6", "train.py")
+    run = hvdtune(*words)
+    assert any("verify" in line for line in iter(run.stderr.readline, ""))
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate()
+    assert run.returncode == 130
+    assert "the same command continues this in runs/train-" in err
+    (pairs,) = tmp_path.glob("runs/*/pairs.jsonl")
+    before = pairs.read_text()
+    again = hvdtune(*words)
+    _, err = again.communicate()
+    assert again.returncode in _CODES.values(), err
+    assert pairs.read_text().startswith(before)
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_a_script_against_itself_has_a_floor(hvdtune, script, tmp_path):
+    script(_STEPS.format(steps=10**6))
+    run = hvdtune("aa", "--pairs", "6", "--json", "train.py")
+    out, err = run.communicate()
+    floor = json.loads(out)
+    assert run.returncode == {"floor": 0, "noisy": 4}[floor["kind"]], err
+    assert (floor["pairs"], floor["launches"]) == (6, 3)
+    assert floor["noise_floor_percent"] > 0
+    assert floor["text"] in (tmp_path / floor["run"] / "report.md").read_text()
+
+
+def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path):
+    script("init(); step(); sys.exit(7)")
+    write_b(tmp_path)
+    for words in (("verify", "--b", "b.yaml"), ("aa",), ("run", "--trials", "2")):
+        run = hvdtune(*words, "train.py")
+        _, err = run.communicate()
+        assert run.returncode == 7, err
+        assert err.splitlines()[-1].startswith("hvdtune: error: rank 0 exited with code 7")
+
+
+def test_a_script_without_steps_is_one_line(hvdtune, script, tmp_path):
+    script("init(); print('nothing to do')")
+    run = hvdtune("aa", "--json", "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, out) == (1, "")
+    assert err.splitlines()[-1] == "hvdtune: error: the script ended without an optimizer step"
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (("verify",), "", "Missing option '--b'"),
+        (("verify", "--b", "none.yaml"), "", "cannot read none.yaml: No such file"),
+        (("verify", "--b", "b.yaml"), "cycle_time: 1", "b.yaml: unknown knob cycle_time"),
+        (("verify", "--b", "b.yaml"), "cycle_time_ms: 99", "b.yaml: cycle_time_ms = 99 is out"),
+        (("verify", "--b", "b.yaml"), "- 1", "neither a profile nor lines of 'knob: value'"),
+        (("verify", "--b", "b.yaml"), "{}", "b.yaml: names no setting"),
+        (("verify", "--b", "b.yaml"), "channels: 2", "A and B differ in channels, which cannot"),
+        (("verify", "--b", "b.yaml", "--mpi"), "cycle_time_ms: 1", "leave out --mpi"),
+        (("verify", "--b", "b.yaml", "--trials", "3"), "cycle_time_ms: 1", "No such option"),
+        (("aa", "--pairs", "2"), "", "'--pairs': Input should be"),
+        (("run", "--json"), "", "--json needs --trials"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_made(
+    hvdtune, script, tmp_path, words, text, message
+):
+    script("init()")
+    write_b(tmp_path, text)
+    run = hvdtune(*words, "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_other_settings_is_refused(hvdtune, script, tmp_path):
+    script("init()")
+    for value in ("0.2", "0.3"):
+        write_b(tmp_path, f"cycle_time_ms: {value}\n")
+        run = hvdtune("verify", "--b", "b.yaml", "-o", "kept", "train.py")
+        _, err = run.communicate()
+    assert run.returncode == 2
+    assert "kept holds the run of another command or of other settings" in err

@@ -1,0 +1,58 @@
+"""The commands of docs/tuning-verdict.md work, in their order."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tuning-verdict.md").read_text()
+COMMANDS = re.search(r"<!-- docs-test: commands -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+_STEPS = """
+import time
+from hvdtune.core.collectives import barrier
+from hvdtune.core.runtime import init, native
+init()
+for _ in range({steps}):
+    time.sleep(0.001)
+    barrier()
+    native().mark_step()
+"""
+_LOG = """\
+hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
+tensor_fusion_threshold,score
+0,0,0, 1,5,4,439.25
+0,0,0, 1,50,32,401.5
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page")
+    (path / "train.py").write_text(_STEPS.format(steps=10**6))
+    (path / "short.py").write_text(_STEPS.format(steps=5))
+    (path / "b.yaml").write_text("cycle_time_ms: 0.5\n")
+    (path / "autotune.csv").write_text(_LOG)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS.splitlines())
+def test_a_command_of_the_page_works(command, folder):
+    program, *words = shlex.split(command)
+    assert program == "hvdtune"
+    done = subprocess.run(
+        [sys.executable, "-m", "hvdtune", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    codes = (0, 3, 4) if words[0] in ("verify", "aa") else (0,)
+    assert done.returncode in codes, done.stderr
+    if "--json" in words:
+        assert json.loads(done.stdout)["pairs"] == 6

@@ -1,0 +1,160 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+from verdict_rates import launch_noise
+
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import StudyError
+from hvdtune.tuner.compare import compare, measure_floor
+from hvdtune.tuner.controller import Study
+from hvdtune.tuner.floor import Floor
+from hvdtune.tuner.live import ScriptFailed
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import read_pairs
+from hvdtune.tuner.profile import read_profile
+from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.verdict import Verdict
+
+B = {**DEFAULT, "cycle_time_ms": 0.2}
+QUIET = {"step_noise": 0.03, "slow_noise": 0.01}
+
+
+def five_percent_with_b(setting: Setting) -> float:
+    return math.log1p(0.05) if setting == B else 0.0
+
+
+class Bed:
+    def __init__(self, run_dir: Path, script: Script) -> None:
+        self.run_dir = run_dir
+        self.cluster = SimulatedCluster(script)
+        self.study = Study(self.cluster.start, KNOBS, DEFAULT, fingerprint={"transport": "auto"})
+
+    def compare(self, b: Setting = B, interrupt_after: int = 0, **options: Any) -> Verdict:
+        pairs = 0
+
+        def tell(progress: Progress) -> None:
+            nonlocal pairs
+            pairs += progress.phase == "verify" and progress.pairs > 0
+            if pairs == interrupt_after:
+                raise KeyboardInterrupt
+
+        chosen = TuneOptions(time_budget_s=1e9, **options)
+        return compare(
+            self.study,
+            b,
+            self.run_dir,
+            chosen,
+            tell if interrupt_after else None,
+            self.cluster.clock,
+        )
+
+    def floor(self) -> Floor:
+        options = TuneOptions(time_budget_s=1e9)
+        return measure_floor(self.study, self.run_dir, options, clock=self.cluster.clock)
+
+
+def test_a_faster_setting_is_proved_in_at_least_three_launches(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
+    verdict = bed.compare()
+
+    assert (verdict.kind, verdict.exit_code) == ("improved", 0)
+    assert verdict.launches >= 3
+    assert verdict.ci_percent is not None
+    assert verdict.ci_percent[0] < 5 < verdict.ci_percent[1]
+    assert all(job.terminated for job in bed.cluster.jobs)
+
+
+def test_a_comparison_leaves_its_files(tmp_path: Path) -> None:
+    verdict = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET)).compare()
+
+    assert json.loads((tmp_path / "verdict.json").read_text())["text"] == verdict.text
+    assert verdict.text in (tmp_path / "report.md").read_text()
+    profile = read_profile(tmp_path / "profile.yaml", KNOBS)
+    assert (profile.setting, profile.default) == (B, DEFAULT)
+    assert profile.fingerprint == {"world": 2, "hosts": ["localhost"], "transport": "auto"}
+    phases = {pair.phase for pair in read_pairs(tmp_path / "pairs.jsonl")}
+    assert phases == {"calibrate", "verify"}
+
+
+def test_identical_settings_are_no_improvement(tmp_path: Path) -> None:
+    kinds = [
+        Bed(tmp_path / str(seed), Script(seed=seed, **QUIET)).compare(DEFAULT, seed=seed).kind
+        for seed in range(8)
+    ]
+
+    assert kinds.count("improved") == 0
+
+
+def test_levels_of_launches_do_not_pass_for_a_gain(tmp_path: Path) -> None:
+    claims = 0
+    for seed in range(10):
+        script = Script(seed=seed, launch_gain=launch_noise, **QUIET)
+        claims += Bed(tmp_path / str(seed), script).compare(seed=seed).improved
+
+    assert claims <= 1
+
+
+def test_an_interrupted_comparison_goes_on_with_its_pairs(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
+    with pytest.raises(KeyboardInterrupt):
+        bed.compare(interrupt_after=7)
+    before = read_pairs(tmp_path / "pairs.jsonl")
+    assert bed.cluster.jobs[-1].terminated
+
+    again = Bed(tmp_path, Script(seed=3, step_s=0.013, gain=five_percent_with_b, **QUIET))
+    verdict = again.compare()
+    after = read_pairs(tmp_path / "pairs.jsonl")
+    assert verdict.improved
+    assert after[: len(before)] == before
+    assert {pair.steps for pair in after} == {before[0].steps}
+    assert len([pair for pair in after if pair.phase == "calibrate"]) == 8
+
+
+def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(**QUIET))
+    bed.floor()
+    other = Study(bed.cluster.start, KNOBS, B)
+
+    with pytest.raises(StudyError, match="holds pairs against another setting"):
+        compare(other, DEFAULT, tmp_path, TuneOptions(), clock=bed.cluster.clock)
+
+
+def test_a_setting_that_crashes_the_script_ends_with_the_scripts_code(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting == B))
+
+    with pytest.raises(ScriptFailed, match="B cannot be measured: rank 1 was killed") as caught:
+        bed.compare()
+    assert caught.value.exit_code == 139
+
+
+def test_a_script_that_cannot_start_ends_with_its_own_code(tmp_path: Path) -> None:
+    with pytest.raises(ScriptFailed, match="ImportError") as caught:
+        Bed(tmp_path, Script(crashes_at_start=True)).compare()
+    assert caught.value.exit_code == 1
+
+
+def test_a_setting_that_the_ranks_refuse_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="B cannot be measured: the ranks refused"):
+        Bed(tmp_path, Script(refuses=lambda setting: setting == B)).compare()
+
+
+def test_a_quiet_machine_has_a_low_floor(tmp_path: Path) -> None:
+    floor = Bed(tmp_path, Script(**QUIET)).floor()
+
+    assert (floor.kind, floor.exit_code) == ("floor", 0)
+    assert floor.noise_floor_percent < 1
+    assert (floor.pairs, floor.launches) == (20, 3)
+    assert floor.pairs_needed <= 48
+    assert json.loads((tmp_path / "verdict.json").read_text())["kind"] == "floor"
+    assert floor.text in (tmp_path / "report.md").read_text()
+
+
+def test_a_loud_machine_says_what_a_verification_would_take(tmp_path: Path) -> None:
+    floor = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1)).floor()
+
+    assert (floor.kind, floor.exit_code) == ("noisy", 4)
+    assert floor.text.endswith(f"or verify with --pairs {floor.pairs_needed}")

@@ -1,0 +1,175 @@
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from simulated_job import DEFAULT, Script, SimulatedCluster
+
+from hvdtune.core.knobs import Setting
+from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.contamination import Norms
+from hvdtune.tuner.live import LiveRun
+from hvdtune.tuner.measure import Block, BlockShape, Reading
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import Pair, PairLog, counted
+from hvdtune.tuner.progress import Reporter
+from hvdtune.tuner.statistics import estimate
+
+SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)
+OTHER = {**DEFAULT, "cycle_time_ms": 0.2}
+
+
+def blocks(*readings: Reading) -> list[Block]:
+    return [Block(10, 0.1, reading) for reading in readings]
+
+
+def norms(*steal: float) -> Norms:
+    usual = Norms()
+    usual.add(Reading(steal=share) for share in steal)
+    return usual
+
+
+QUIET, STOLEN = Reading(), Reading(steal=0.3)
+
+
+def test_a_block_far_from_the_usual_is_at_fault() -> None:
+    fault = norms(*[0.0] * 20).fault("ABBA", blocks(QUIET, STOLEN, QUIET, QUIET))
+    assert fault is not None
+    assert fault.letters == "B"
+    assert fault.reason == "30% of the processors' time taken by other machines"
+
+
+def test_what_is_usual_on_this_machine_is_no_fault() -> None:
+    busy = norms(*[0.2, 0.3, 0.4] * 8)
+    assert busy.fault("ABBA", blocks(QUIET, STOLEN, STOLEN, QUIET)) is None
+
+
+def test_before_the_usual_is_known_only_a_long_pause_is_a_fault() -> None:
+    few = norms(0.0, 0.0)
+    assert few.fault("BAAB", blocks(QUIET, STOLEN, QUIET, QUIET)) is None
+    evaluation = Reading(longest_step=40.0)
+    fault = few.fault("BAAB", blocks(QUIET, evaluation, QUIET, evaluation))
+    assert fault is not None
+    assert (fault.letters, fault.reason) == ("AB", "a step 40.0 times as long as the others")
+
+
+def test_a_machine_that_becomes_busy_becomes_the_usual() -> None:
+    usual = norms(*[0.0] * 64)
+    assert usual.fault("ABBA", blocks(*[STOLEN] * 4)) is not None
+    usual.add([STOLEN] * 40)
+    assert usual.fault("ABBA", blocks(*[STOLEN] * 4)) is None
+
+
+def pair(at_fault: str, set_aside: str = "something else") -> Pair:
+    return Pair(0, "search", 1, OTHER, DEFAULT, 0.0, 1, 1, 100, "ABBA", 0, {}, set_aside, at_fault)
+
+
+@pytest.mark.parametrize(
+    ("at_fault", "count"), [("ABAB", 1), ("ABB", 1), ("BBB", 4), ("AAA", 4), ("BBBBBA", 7)]
+)
+def test_pairs_set_aside_count_where_one_side_is_at_fault_far_more_often(
+    at_fault: str, count: int
+) -> None:
+    pairs = [pair(letter) for letter in at_fault] + [pair("", "")]
+    assert len(counted(pairs, pairs)) == count
+
+
+class Rig:
+    """A bench in virtual time."""
+
+    def __init__(self, script: Script, log: PairLog) -> None:
+        self.cluster = SimulatedCluster(script)
+        options = TuneOptions()
+        self.notices: list[str] = []
+        reporter = Reporter(
+            lambda progress: self.notices.append(progress.message), self.cluster.clock, 1, 1e9
+        )
+        live = LiveRun(
+            self.cluster.start, DEFAULT, options, self.cluster.clock, reporter, host=self.cluster
+        )
+        self.bench = Bench(live, log, reporter, DEFAULT, seed=script.seed)
+
+    def measure(self, setting: Setting, pairs: int) -> list[float]:
+        for _ in range(8):
+            self.bench.pair("calibrate", DEFAULT, SHAPE)
+        for _ in range(pairs):
+            self.bench.pair("search", setting, SHAPE)
+        return self.bench.log_ratios("search", setting)
+
+
+def measured(script: Script, path: Path, pairs: int = 24) -> tuple[list[float], Rig]:
+    with PairLog(path / f"{script.seed}.jsonl") as log:
+        rig = Rig(script, log)
+        return rig.measure(OTHER, pairs), rig
+
+
+def test_a_disturbed_pair_is_measured_again_and_counted(tmp_path: Path) -> None:
+    script = Script(bursts_per_s=0.2, step_noise=0.02, slow_noise=0.005, drift=0.0)
+    values, rig = measured(script, tmp_path)
+
+    assert len(values) == 24
+    assert rig.bench.set_aside >= 3
+    assert max(map(abs, values)) < 0.1
+    told = [notice for notice in rig.notices if notice.startswith("a pair is measured again: ")]
+    assert len(told) == rig.bench.set_aside
+
+
+@pytest.mark.parametrize("rate", [1.0, 4.0])
+def test_repeats_end_on_a_machine_that_is_always_disturbed(tmp_path: Path, rate: float) -> None:
+    values, rig = measured(Script(bursts_per_s=rate), tmp_path)
+
+    assert len(rig.bench.log.pairs) <= 2 * (24 + 8) + 5
+    assert len(values) >= 24
+
+
+def test_an_evaluation_repeats_its_pair(tmp_path: Path) -> None:
+    script = Script(pause_every=300, step_noise=0.02, slow_noise=0.005, drift=0.0)
+    values, rig = measured(script, tmp_path)
+
+    assert rig.bench.set_aside >= 5
+    assert sum(abs(value) > 0.1 for value in values) <= 2
+
+
+def mean_and_coverage(scripts: Sequence[Script], truth: float, path: Path) -> tuple[float, float]:
+    means, covered = [], 0
+    for script in scripts:
+        values, _ = measured(script, path)
+        own = estimate(values)
+        means.append(own.mean)
+        covered += own.low <= truth <= own.high
+    return sum(means) / len(means), covered / len(scripts)
+
+
+def test_disturbances_from_outside_favour_neither_side(tmp_path: Path) -> None:
+    quiet = Script(bursts_per_s=0.15, step_noise=0.04, slow_noise=0.01)
+    scripts = [dataclasses.replace(quiet, seed=seed) for seed in range(30)]
+    mean, coverage = mean_and_coverage(scripts, 0.0, tmp_path)
+
+    assert abs(mean) < 0.004
+    assert coverage >= 0.84
+
+
+def test_disturbances_that_a_setting_causes_are_not_taken_from_its_account(tmp_path: Path) -> None:
+    def bursts(setting: Setting) -> float:
+        return 0.4 if setting == OTHER else 0.0
+
+    kept, every = [], []
+    for seed in range(15):
+        script = Script(seed, own_bursts_per_s=bursts, step_noise=0.04, slow_noise=0.01)
+        values, rig = measured(script, tmp_path)
+        kept.append(sum(values) / len(values))
+        every += [pair.log_ratio for pair in rig.bench.log.pairs if pair.phase == "search"]
+    truth = sum(every) / len(every)
+
+    assert truth < -0.02
+    assert sum(kept) / len(kept) == pytest.approx(truth, abs=0.004)
+
+
+def test_readings_are_of_the_blocks_own_time() -> None:
+    cluster = SimulatedCluster(Script(bursts_per_s=1e9, burst_s=1e9, drift=0.0))
+    reporter = Reporter(lambda progress: None, cluster.clock, 1, 1e9)
+    live = LiveRun(cluster.start, DEFAULT, TuneOptions(), cluster.clock, reporter, host=cluster)
+    live.require()
+    times = live.measure(OTHER, "ABBA", SHAPE)
+
+    assert [block.reading.steal for block in times.blocks] == pytest.approx([0.5] * 4, rel=0.01)

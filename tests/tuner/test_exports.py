@@ -1,0 +1,114 @@
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from hvdtune.cli.config_file import KEYS, read_config_file
+from hvdtune.core.config import Config
+from hvdtune.core.knobs import Value, default_setting
+from hvdtune.tuner.exports import Target, export_profile
+from hvdtune.tuner.profile import Evidence, Profile
+
+TUNED: dict[str, Value] = {
+    **default_setting(),
+    "fusion_threshold_bytes": 8650752,
+    "cycle_time_ms": 0.2,
+    "hierarchical_allreduce": True,
+    "cache_capacity": 512,
+}
+
+
+def profile(improved: bool = True, **knobs: Value) -> Profile:
+    evidence = Evidence(improved, 7.0, (6.0, 8.0), 32, 3, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
+    setting = TUNED | knobs
+    return Profile(1, setting, default_setting(), evidence, {}, "2026-01-02T03:04:05+00:00")
+
+
+def assignments(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_our_variables_give_the_whole_setting_back() -> None:
+    environ = assignments(export_profile(profile(), "env"))
+
+    assert Config.from_environ(environ).setting == TUNED
+
+
+def test_horovods_variables_give_back_what_horovod_knows() -> None:
+    environ = assignments(export_profile(profile(), "horovod-env"))
+    known = Config.from_environ(environ).setting
+
+    assert all(name.startswith("HOROVOD_") for name in environ)
+    assert {name: TUNED[name] for name in known} == known
+    assert set(TUNED) - set(known) == {
+        "chunk_bytes",
+        "allreduce_algorithm",
+        "channels",
+        "cache_enabled",
+    }
+
+
+def test_horovods_file_is_one_that_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(export_profile(profile(), "horovod-yaml"))
+    leaves = read_config_file(path)
+
+    assert {name: leaf.value for name, leaf in leaves.items()} == {
+        "fusion_threshold_mb": 8.25,
+        "cycle_time_ms": 0.2,
+        "cache_capacity": 512,
+        "hierarchical_allreduce": True,
+        "hierarchical_allgather": False,
+        "torus_allreduce": False,
+    }
+    assert {f"params.{key}" for key in yaml.safe_load(path.read_text())["params"]} <= set(KEYS)
+
+
+@pytest.mark.parametrize("target", ["horovod-env", "horovod-yaml"])
+def test_a_cache_that_is_off_has_no_capacity_at_horovod(target: Target) -> None:
+    text = export_profile(profile(cache_enabled=False), target)
+
+    assert "cache_capacity: 0" in text or "HOROVOD_CACHE_CAPACITY=0" in text
+    assert "the cache's capacity has it off" in text
+
+
+def test_a_cycle_without_time_spins_at_horovod_and_it_says_so() -> None:
+    assert "turns without a pause" in export_profile(profile(cycle_time_ms=0.0), "horovod-env")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"allreduce_algorithm": "ring"}, {"NCCL_ALGO": "Ring"}),
+        ({"allreduce_algorithm": "doubling"}, {}),
+        ({"channels": 4}, {"NCCL_SOCKET_NTHREADS": "1", "NCCL_NSOCKS_PERTHREAD": "4"}),
+        ({}, {}),
+    ],
+)
+def test_nccl_gets_only_what_it_has(knobs: dict[str, Value], words: dict[str, str]) -> None:
+    assert assignments(export_profile(profile(**knobs), "nccl")) == words
+
+
+def test_ddp_gets_its_bucket_size() -> None:
+    assert assignments(export_profile(profile(), "ddp")) == {"bucket_cap_mb": "8.25"}
+
+
+@pytest.mark.parametrize("target", get_args(Target))
+def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: Target) -> None:
+    text = export_profile(profile(), target)
+
+    carried = {
+        "fusion_threshold_bytes": ("FUSION_THRESHOLD", "fusion_threshold_mb", "bucket_cap_mb"),
+        "cycle_time_ms": ("CYCLE_TIME",),
+        "cache_capacity": ("CACHE_CAPACITY",),
+    }
+    for knob in TUNED:
+        spellings = (knob, knob.upper(), *carried.get(knob, ()))
+        assert any(spelling in text for spelling in spellings), knob
+
+
+def test_what_nothing_proves_says_so() -> None:
+    assert "Nothing proves" in export_profile(profile(improved=False), "env")
+    assert "Nothing proves" not in export_profile(profile(), "env")

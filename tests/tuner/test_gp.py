@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from hvdtune.tuner.gp import (
+    Observation,
+    chance_to_beat,
+    expected_improvement,
+    fit,
+    suggest,
+)
+
+
+def hill(x: float) -> float:
+    return 0.08 - 0.5 * (x - 0.7) ** 2
+
+
+def observe(xs: list[float], stderr: float = 0.005, seed: int = 0) -> list[Observation]:
+    noise = np.random.default_rng(seed)
+    return [Observation((x,), hill(x) + float(noise.normal(0, stderr)), stderr) for x in xs]
+
+
+GRID = np.linspace(0, 1, 201)[:, None]
+
+
+def test_the_mean_follows_the_observations() -> None:
+    surrogate = fit(observe([0.0, 0.2, 0.4, 0.6, 0.8, 1.0]))
+    mean, sd = surrogate.predict(np.array([[0.5], [0.7]]))
+    assert mean == pytest.approx([hill(0.5), hill(0.7)], abs=0.02)
+    assert all(sd < 0.03)
+
+
+def test_uncertainty_grows_away_from_the_observations() -> None:
+    surrogate = fit(observe([0.0, 0.1, 0.2, 0.25]))
+    _, sd = surrogate.predict(np.array([[0.1], [0.9]]))
+    assert sd[1] > 3 * sd[0]
+
+
+def test_a_noisy_outlier_weighs_less_than_an_exact_one() -> None:
+    exact = observe([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+
+    def mean_with(stderr: float) -> float:
+        surrogate = fit([*exact, Observation((0.3,), 0.3, stderr)])
+        return float(surrogate.predict(np.array([[0.3]]))[0][0])
+
+    assert mean_with(0.2) == pytest.approx(hill(0.3), abs=0.03)
+    assert mean_with(0.002) > 0.2
+
+
+def test_the_next_point_is_near_the_top() -> None:
+    chosen = suggest(observe([0.0, 0.3, 0.5, 0.9, 1.0]), GRID)
+    assert 0.55 < GRID[chosen][0] < 0.85
+
+
+def test_expected_improvement_is_never_negative() -> None:
+    surrogate = fit(observe([0.0, 0.5, 1.0]))
+    assert (expected_improvement(surrogate, GRID) >= 0).all()
+
+
+def test_after_many_observations_nothing_is_likely_to_be_much_better() -> None:
+    few, many = fit(observe([0.0, 0.4])), fit(observe(list(np.linspace(0, 1, 15)), 0.002))
+    assert chance_to_beat(few, GRID, 0.01).max() > 0.1
+    assert chance_to_beat(many, GRID, 0.01).max() < 0.05
+
+
+def test_a_catastrophe_does_not_flatten_everything_else() -> None:
+    seen = [*observe([0.0, 0.3, 0.5, 0.7, 0.9, 1.0]), Observation((0.1,), -3.0, 0.01)]
+    assert fit(seen).best == pytest.approx(hill(0.7), abs=0.02)

@@ -1,0 +1,148 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
+
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import StudyError
+from hvdtune.tuner.controller import Study, TuneResult, tune
+from hvdtune.tuner.live import TrialFailed
+from hvdtune.tuner.options import by_restarting
+from hvdtune.tuner.pairs import read_pairs
+from hvdtune.tuner.progress import Progress, Reporter
+from hvdtune.tuner.restart import ByRestarting, RestartRun
+
+VIEWS = {**DEFAULT, "as_view": True}
+
+
+def is_default(setting: Setting) -> bool:
+    return setting == DEFAULT
+
+
+def make(script: Script, budget_s: float = 1e6) -> tuple[RestartRun, SimulatedMachine]:
+    machine = SimulatedMachine(script)
+    options = by_restarting(10, time_budget_s=budget_s, block_s=2.0)
+    reporter = Reporter(lambda progress: None, machine.clock, 10, budget_s)
+    by = ByRestarting(machine.start)
+    return RestartRun(by, DEFAULT, options, machine.clock, reporter), machine
+
+
+def study(script: Script, run_dir: Path, **options: Any) -> tuple[TuneResult, SimulatedMachine]:
+    machine = SimulatedMachine(script)
+    by = ByRestarting(machine.start)
+    names = tuple(knob.name for knob in KNOBS)
+    chosen = by_restarting(8, time_budget_s=5000, block_s=2.0, tunable=names, **options)
+    result = tune(Study(by, KNOBS, DEFAULT), run_dir, chosen, clock=machine.clock)
+    return result, machine
+
+
+def test_a_pair_is_two_fresh_launches_in_the_order_drawn() -> None:
+    run, machine = make(Script(gain=lambda setting: 0.3 * (setting == VIEWS)))
+    run.require()
+    times = run.measure(VIEWS, "BAAB", run.shape)
+
+    assert [command.setting for command in machine.commands] == [DEFAULT, VIEWS, DEFAULT]
+    assert times.order == "BA"
+    assert times.log_ratio == pytest.approx(0.3, abs=0.15)
+
+
+def test_a_launch_ends_when_it_has_its_steps_after_those_that_warm_it_up() -> None:
+    run, machine = make(Script(step_s=0.02, step_noise=0.0, launch_noise=0.0))
+    run.require()
+    before = machine.clock.now()
+    times = run.measure(VIEWS, "ABBA", run.shape)
+
+    assert (run.shape.steps, run.shape.settle_steps) == (100, 20)
+    assert times.steps == 200
+    assert machine.clock.now() - before == pytest.approx(2 * (4.0 + 120 * 0.02), abs=0.5)
+
+
+def test_a_command_shorter_than_a_launch_should_be_is_measured_over_what_it_has() -> None:
+    run, _ = make(Script(steps=30))
+    run.require()
+
+    assert (run.shape.steps, run.shape.settle_steps) == (20, 10)
+    assert run.measure(VIEWS, "ABBA", run.shape).steps == 40
+
+
+def test_a_command_that_tells_no_steps_is_measured_by_its_wall_time() -> None:
+    gain = lambda setting: math.log(1.25) * (setting == VIEWS)  # noqa: E731
+    run, _ = make(Script(steps=200, tells_steps=False, gain=gain, launch_noise=0, start_s=0))
+    run.require()
+
+    assert run.measured_by == "the wall time of the command"
+    assert run.step_s == pytest.approx(4.0, abs=0.3)
+    assert run.measure(VIEWS, "ABBA", run.shape).log_ratio == pytest.approx(0.22, abs=0.08)
+
+
+def test_an_endless_command_without_steps_is_refused_when_the_time_is_up() -> None:
+    run, machine = make(Script(steps=None, tells_steps=False), budget_s=60)
+    with pytest.raises(StudyError, match="--metric-regex"):
+        run.require()
+
+    assert machine.commands[0].over
+
+
+def test_a_setting_with_which_the_command_fails_is_given_up() -> None:
+    run, _ = make(Script(fails=lambda setting, launch: setting == VIEWS))
+    run.require()
+    with pytest.raises(TrialFailed, match="exited with code 3; its last line: last words"):
+        run.measure(VIEWS, "ABBA", run.shape)
+
+
+def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
+    run, machine = make(Script(fails=lambda setting, launch: launch == 1))
+    run.require()
+    run.measure(VIEWS, "ABBA", run.shape)
+
+    assert [command.setting for command in machine.commands[1:]] == [DEFAULT, DEFAULT, VIEWS]
+
+
+def test_a_reference_that_fails_again_and_again_ends_the_study() -> None:
+    run, _ = make(Script(fails=lambda setting, launch: launch > 0 and is_default(setting)))
+    run.require()
+    with pytest.raises(StudyError, match="cannot be measured, 3 times in a row"):
+        run.measure(VIEWS, "ABBA", run.shape)
+
+
+def test_a_setting_that_hangs_is_given_up_and_ended() -> None:
+    run, machine = make(Script(hangs=lambda setting: setting == VIEWS))
+    run.require()
+    with pytest.raises(TrialFailed, match="no step for"):
+        run.measure(VIEWS, "BAAB", run.shape)
+
+    assert machine.commands[-1].over
+
+
+def test_a_faster_setting_is_proved_over_launches_and_nothing_goes_on(tmp_path: Path) -> None:
+    gain = lambda setting: 0.15 * bool(setting["as_view"])  # noqa: E731
+    result, machine = study(Script(gain=gain, drift=0.05), tmp_path)
+
+    assert result.verdict.improved, result.verdict.text
+    assert result.verdict.setting["as_view"] is True
+    assert result.job is None
+    assert all(command.over for command in machine.commands)
+    verified = [pair for pair in read_pairs(tmp_path / "pairs.jsonl") if pair.phase == "verify"]
+    assert len({pair.launch for pair in verified}) == len(verified) >= 12
+
+
+def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
+    tmp_path: Path,
+) -> None:
+    wrong = 0
+    for seed in range(4):
+        result, _ = study(Script(seed=seed, launch_noise=0.1), tmp_path / str(seed), seed=seed)
+        wrong += result.verdict.improved
+    assert wrong <= 1
+
+
+def test_progress_says_what_is_measured() -> None:
+    said: list[Progress] = []
+    machine = SimulatedMachine(Script())
+    options = by_restarting(10, time_budget_s=1e6, block_s=2.0)
+    reporter = Reporter(said.append, machine.clock, 10, 1e6)
+    RestartRun(ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter).require()
+
+    assert said[-1].message.startswith("measured by the simulated steps: ")

@@ -1,0 +1,100 @@
+import sys
+from pathlib import Path
+
+import optuna
+import pytest
+from simulated_job import DEFAULT, KNOBS
+
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import UsageError
+from hvdtune.tuner.options import SamplerName, TuneOptions
+from hvdtune.tuner.samplers import check_sampler, distributions, make_sampler
+from hvdtune.tuner.space import Range, make_space
+from hvdtune.tuner.store import Outcome, StudyStore
+
+NAMES: tuple[SamplerName, ...] = ("tpe", "random", "grid", "noisy_gp")
+
+
+def gain(setting: Setting) -> float:
+    cycle = float(setting["cycle_time_ms"])
+    return 0.1 - 0.02 * abs(cycle - 5.0)
+
+
+def run(path: Path, sampler: SamplerName, trials: int = 25, seed: int = 1) -> list[Setting]:
+    space = make_space(KNOBS, DEFAULT, ranges={"cycle_time_ms": Range(0.1, 10.0)})
+    drawn = []
+    options = TuneOptions(trials=trials, seed=seed, sampler=sampler)
+    with StudyStore(path, space, options) as store:
+        for _ in range(trials):
+            number, setting = store.ask()
+            drawn.append(setting)
+            if store.is_known(setting):
+                store.tell_duplicate(number, setting)
+            else:
+                store.tell(number, Outcome("complete", gain(setting), 0.005, 5))
+    return drawn
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sampler_starts_with_the_default_and_goes_on(
+    tmp_path: Path, name: SamplerName
+) -> None:
+    drawn = run(tmp_path, name)
+    assert drawn[0] == DEFAULT
+    assert len({str(setting) for setting in drawn}) > 8
+
+
+def test_optunas_cmaes_works_where_its_package_is(tmp_path: Path) -> None:
+    pytest.importorskip("cmaes")
+    assert len({str(setting) for setting in run(tmp_path, "cmaes", 20)}) > 8
+
+
+def test_one_seed_draws_one_sequence(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    assert run(tmp_path / "a", "noisy_gp", 16) == run(tmp_path / "b", "noisy_gp", 16)
+
+
+def test_the_noisy_process_learns_where_the_gain_is(tmp_path: Path) -> None:
+    late = run(tmp_path, "noisy_gp", 25)[12:]
+    assert sum(3.0 < float(setting["cycle_time_ms"]) < 7.0 for setting in late) >= 8
+
+
+def test_a_grid_is_searched_once(tmp_path: Path) -> None:
+    space = make_space(KNOBS, DEFAULT, tunable=("cache_enabled", "cycle_time_ms"))
+    options = TuneOptions(trials=8, sampler="grid")
+    with StudyStore(tmp_path, space, options) as store:
+        asked = 0
+        while not store.is_exhausted:
+            number, _ = store.ask()
+            store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+            asked += 1
+        settings = {str(trial.setting) for trial in store.trials()}
+
+    assert asked == 1 + 8
+    assert len(settings) in (8, 9)
+
+
+def test_distributions_are_those_that_a_space_asks_for() -> None:
+    space = make_space(KNOBS, DEFAULT, hosts=2)
+    study = optuna.create_study()
+    trial = study.ask(fixed_distributions=distributions(space))
+    space.suggest(trial)
+    assert set(trial.params) == {knob.name for knob in space.knobs}
+    assert study.trials[0].distributions == distributions(space)
+
+
+@pytest.mark.parametrize(("name", "package"), [("gp", "torch"), ("cmaes", "cmaes")])
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: SamplerName, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=f"{name} needs the package {package}: pip install"):
+        check_sampler(name)
+
+
+def test_cmaes_and_the_noisy_process_know_one_objective() -> None:
+    with pytest.raises(UsageError, match="knows one objective only"):
+        check_sampler("noisy_gp", 2)
+    sampler = make_sampler("tpe", make_space(KNOBS, DEFAULT), seed=0, trials=20, objectives=2)
+    assert isinstance(sampler, optuna.samplers.TPESampler)
