@@ -17,7 +17,7 @@ from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfini
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.search_options import search_options
-from hvdtune.cli.share import chosen_share
+from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
@@ -28,7 +28,6 @@ from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
-from hvdtune.tuner.database import shown_url
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
@@ -125,7 +124,6 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
             TuneOptions.keep_timelines if options.keep_timelines is None else options.keep_timelines
         ),
     )
-    share = chosen_share(options, plan, job_options, default)
     job_options = replace(
         job_options, timeline_max_mb=options.timeline_max_mb or DEFAULT_TIMELINE_MB
     )
@@ -138,10 +136,8 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
             "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
             "objectives": options.objective or ["step_time"],
         }
-        if share is not None:
-            study |= {"storage": shown_url(share.url), "name": share.study}
-            tell(f"study {share.study} in {shown_url(share.url)}")
-        folder = stack.enter_context(open_folder(options, plan, study))
+        share = chosen_share(options, plan, job_options, study)
+        folder = stack.enter_context(open_folder(options, plan, study | told(share)))
         try:
             return _study(options, plan, job_options, folder, default, tune_options, share)
         except Stopped as stop:
