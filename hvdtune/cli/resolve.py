@@ -101,6 +101,14 @@ def settle(options: Options) -> Options:
         ):
             if value is not None:
                 raise UsageError(f"{name} needs --trials or --autotune")
+    if options.trials is None:
+        for name, value in (
+            ("--storage", options.storage),
+            ("--study-name", options.study_name),
+            ("--keep-timelines", options.keep_timelines),
+        ):
+            if value is not None:
+                raise UsageError(f"{name} needs --trials")
     return options
 
 
