@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import hvdtune
 from hvdtune.core.job import Closed, Formed, StepDone
@@ -78,7 +78,7 @@ class Launch:
         self._pairs = 0
         self._step_s = 0.0
 
-    def __enter__(self) -> Launch:
+    def __enter__(self) -> Self:
         while not isinstance(self._event(), Formed):
             pass
         warm: list[float] = []
@@ -198,7 +198,7 @@ class Recording:
             f"{statistics.median(loads) if loads else 0:.1f} (median)"
         )
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
