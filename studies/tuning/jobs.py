@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from hvdtune.core.job import JobChannel
-from hvdtune.core.knobs import Setting
+from hvdtune.core.knobs import Setting, default_setting
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.hosts import Host
 from hvdtune.launch.plan import plan_slots
@@ -22,15 +22,23 @@ from tests.parallel import netns
 class Starter:
     """Starts jobs of one scenario, on hosts of its own where it has several."""
 
-    def __init__(self, name: str, network: netns.Network | None) -> None:
+    def __init__(self, name: str, network: netns.Network | None, *options: str) -> None:
         self._scenario = SCENARIOS[name]
         self._hosts = () if network is None else network.hosts
         places = {host.name: dataclasses.asdict(host) for host in self._hosts}
-        command = (sys.executable, "-m", "studies.tuning.worker", name, json.dumps(places))
+        command = (
+            sys.executable,
+            "-m",
+            "studies.tuning.worker",
+            name,
+            json.dumps(places),
+            *options,
+        )
         names = [host.name for host in self._hosts] or ["localhost"]
         each = self._scenario.ranks // self._scenario.hosts
         slots = plan_slots([Host(name, each) for name in names], self._scenario.ranks)
         self._plan = JobPlan(command, slots, name)
+        self.default = default_setting()
 
     def start(self, setting: Setting) -> Job:
         """A job with this setting; LaunchError when it cannot be started."""
@@ -45,9 +53,10 @@ class Starter:
 
 
 @contextmanager
-def starter(name: str) -> Iterator[Starter]:
+def starter(name: str, *options: str) -> Iterator[Starter]:
     """Makes the scenario's hosts, if it has several, for as long as the block runs.
 
+    `options` are the worker's.
     Raises HvdtuneError where hosts cannot be made.
     """
     scenario = SCENARIOS[name]
@@ -58,7 +67,7 @@ def starter(name: str) -> Iterator[Starter]:
                 raise HvdtuneError(f"{name} needs hosts: {reason}")
             network = stack.enter_context(netns.network(scenario.hosts))
             network.limit(scenario.rate)
-        yield Starter(name, network)
+        yield Starter(name, network, *options)
 
 
 def tail(job: Job) -> str:

@@ -23,7 +23,11 @@ _SIDE = 96
 
 
 def main() -> None:
-    """Arguments: the scenario, and as JSON the hosts of tests.parallel.netns, if any, by name."""
+    """Arguments: the scenario, as JSON the hosts of tests.parallel.netns, if any, by name, --check.
+
+    With --check every step reduces the same random values, and a step whose results differ in a
+    bit from the first one's ends the rank with an error.
+    """
     scenario = SCENARIOS[sys.argv[1]]
     places: dict[str, dict[str, Any]] = json.loads(sys.argv[2])
     config = Config.from_environ()
@@ -32,7 +36,7 @@ def main() -> None:
         place.enter()
         config = dataclasses.replace(config, address=place.address)
     runtime.init(config=config)
-    step = Step(scenario)
+    step = CheckedStep(scenario) if "--check" in sys.argv[3:] else Step(scenario)
     while True:
         step.run()
         runtime.mark_step()
@@ -65,6 +69,27 @@ class Step:
                 due -= self._bytes_per_product
             self._outbox.add(request, [values.ctypes.data], values.nbytes)
         self._outbox.wait()
+
+
+class CheckedStep(Step):
+    """A step whose results are known."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        draw = np.random.default_rng(runtime.rank())
+        self._own = [draw.standard_normal(len(v), dtype=np.float32) for _, v in self._gradients]
+        self._expected: list[np.ndarray] = []
+
+    def run(self) -> None:
+        """Raises SystemExit naming the first tensor that is not as it was."""
+        for own, (_, values) in zip(self._own, self._gradients, strict=True):
+            values[:] = own
+        super().run()
+        if not self._expected:
+            self._expected = [values.copy() for _, values in self._gradients]
+        for expected, (request, values) in zip(self._expected, self._gradients, strict=True):
+            if expected.tobytes() != values.tobytes():
+                raise SystemExit(f"{request.name} has other bits under {runtime.setting()}")
 
 
 if __name__ == "__main__":
