@@ -24,6 +24,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from hvdtune.core.knobs import Setting, Value
+from hvdtune.errors import StudyError
 
 OCTAVES_TO_OFF: Final = 3.0  # below the smallest value of an axis that has 0, which is "off"
 _LONGEST_LAG: Final = 5
@@ -116,7 +117,10 @@ def positions(values: Sequence[Value]) -> np.ndarray:
 
 
 def load(name: str, folder: Path) -> Grid:
-    """The grid that record.py wrote. Raises OSError when there is none."""
+    """The grid that record.py wrote.
+
+    Raises OSError when there is none, StudyError when it is too small to tell the noise.
+    """
     facts: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     with (folder / f"{name}.csv").open(newline="") as file:
         rows = [_Row(row, facts) for row in csv.DictReader(file)]
@@ -127,6 +131,8 @@ def load(name: str, folder: Path) -> Grid:
         sums[row.where] += row.log_ratio
         counts[row.where] += 1
     pair_sd, launch_sd, effects = _variances(rows)
+    if pair_sd == 0.0:
+        raise StudyError(f"{name} has no setting measured twice in a launch; record a whole round")
     default_at = tuple(values.index(facts["default"][axis]) for axis, values in axes.items())
     gains = smoothed(axes, sums, counts, math.hypot(pair_sd, launch_sd), default_at)
     runs = _runs(folder / f"{name}.runs.csv")

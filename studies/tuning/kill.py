@@ -102,7 +102,8 @@ def one_study(folder: Path, lives_s: Sequence[float], tally: Tally) -> None:
             continue
         acknowledged = max(acknowledged, last)
         kept = len(read_pairs(folder / PAIRS_FILE))
-        read_study(folder)
+        if kept:
+            read_study(folder)
         tally.kills += 1
         tally.lost += max(0, acknowledged - kept)
     run_tuner(folder, None, tally)
@@ -153,7 +154,7 @@ def live(folder: Path) -> None:
     # Short: what is tried is that it can be killed anywhere.
     options = TuneOptions(
         trials=TRIALS,
-        time_budget_s=40.0,
+        time_budget_s=120.0,
         seed=1,
         tunable=("fusion_threshold_bytes",),
         calibrate_pairs=5,
