@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from scipy import linalg, optimize
 
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
+from studies.tuning.smooth import position, positions, smoothed
 
-OCTAVES_TO_OFF: Final = 3.0  # below the smallest value of an axis that has 0, which is "off"
 _LONGEST_LAG: Final = 5
 
 
@@ -101,21 +100,6 @@ class Grid:
         return total
 
 
-def position(values: Sequence[Value], value: Value) -> float:
-    """Of a value on its axis: octaves; switches are 0 and 1."""
-    if isinstance(values[0], bool):
-        return float(bool(value))
-    number = float(value)
-    lowest = math.log2(min(float(v) for v in values if v))
-    off = lowest - OCTAVES_TO_OFF
-    return max(off, math.log2(number)) if number > 0 else off
-
-
-def positions(values: Sequence[Value]) -> np.ndarray:
-    """Of all values of an axis, ascending as they are."""
-    return np.array([position(values, value) for value in values])
-
-
 def load(name: str, folder: Path) -> Grid:
     """The grid that record.py wrote.
 
@@ -187,75 +171,6 @@ class _Row:
             for letter, block in zip(self._order, self.blocks, strict=True)
             if letter == which
         ]
-
-
-def smoothed(
-    axes: dict[str, tuple[Value, ...]],
-    sums: np.ndarray,
-    counts: np.ndarray,
-    pair_sd: float,
-    default_at: tuple[int, ...],
-) -> np.ndarray:
-    """The gains that a Gaussian process makes of the pairs' sums and counts.
-
-    Its length scales, its amplitude and what no neighbour explains are those under which the
-    recorded means are most likely.
-    """
-    places = [positions(values) for values in axes.values()]
-    spans = [np.ptp(place) or 1.0 for place in places]
-    points = np.array(
-        [
-            [place / span for place, span in zip(at, spans, strict=True)]
-            for at in itertools.product(*places)
-        ]
-    )
-    seen = counts.ravel() > 0
-    means = sums.ravel()[seen] / counts.ravel()[seen]
-    error = pair_sd**2 / counts.ravel()[seen]
-    origin = points[np.ravel_multi_index(default_at, counts.shape)]
-
-    def covariance(one: np.ndarray, other: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        scale = np.exp(logs[2:])
-        distance = ((one[:, None, :] - other[None, :, :]) / scale) ** 2
-        return np.exp(2 * logs[0]) * np.exp(-0.5 * distance.sum(axis=2))
-
-    # All relative to the default, whose gain is known.
-    def centred(one: np.ndarray, other: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        at = origin[None, :]
-        return (
-            covariance(one, other, logs)
-            - covariance(one, at, logs)
-            - covariance(at, other, logs)
-            + covariance(at, at, logs)
-        )
-
-    def total(logs: np.ndarray) -> np.ndarray:
-        own = np.exp(2 * logs[1])
-        return centred(points[seen], points[seen], logs) + np.diag(error + own)
-
-    def unlikeliness(logs: np.ndarray) -> float:
-        try:
-            factor = linalg.cho_factor(total(logs), lower=True)
-        except linalg.LinAlgError:
-            return 1e12
-        fit = means @ linalg.cho_solve(factor, means)
-        return float(0.5 * fit + np.log(np.diag(factor[0])).sum())
-
-    spread = max(float(np.std(means)), 1e-3)
-    start = np.array([math.log(spread), math.log(pair_sd / 10), *[math.log(0.5)] * len(axes)])
-    limits = [(math.log(1e-4), math.log(3.0)), (math.log(1e-4), math.log(spread))]
-    limits += [(math.log(0.05), math.log(20.0))] * len(axes)
-    logs = optimize.minimize(
-        unlikeliness, start, method="L-BFGS-B", bounds=limits, options={"maxiter": 40}
-    ).x
-    factor = linalg.cho_factor(total(logs), lower=True)
-    gains = centred(points, points[seen], logs) @ linalg.cho_solve(factor, means)
-    # A setting's own departure from its neighbours, as far as its pairs vouch for it.
-    left = means - gains[seen]
-    own = math.exp(2 * logs[1])
-    gains[seen] += left * own / (own + error)
-    gains[np.ravel_multi_index(default_at, counts.shape)] = 0.0
-    return gains.reshape(counts.shape)
 
 
 def _variances(rows: Sequence[_Row]) -> tuple[float, float, np.ndarray]:

@@ -8,12 +8,13 @@ import pytest
 
 from hvdtune.core.job import Adopted, Formed, StepDone
 from studies.tuning import record, synthetic
-from studies.tuning.grid import Grid, load, smoothed
+from studies.tuning.grid import Grid, load
 from studies.tuning.kill import Tally, one_study
 from studies.tuning.offline import one, summary
 from studies.tuning.parameter_manager import BOX, ParameterManager
 from studies.tuning.rates import Rates, injected, replayed_verdict
 from studies.tuning.replay import Cluster
+from studies.tuning.smooth import smoothed
 from studies.tuning.switches import load as busy
 from studies.tuning.switches import switch
 from studies.tuning.tuners import TUNERS
