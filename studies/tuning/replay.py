@@ -59,8 +59,10 @@ class Cluster:
         self._watch_steps = watch_steps
         self._random = random.Random(seed)
         self._effects: dict[str, float] = {}
-        self._series = grid.noise.moods[0]
-        self._at = len(self._series)
+        self._moods = [series.tolist() for series in grid.noise.moods]
+        self._settle = grid.noise.settle
+        self._series: list[float] = []
+        self._at = 0
 
     def start(self) -> ReplayedJob:
         """The next launch."""
@@ -72,13 +74,12 @@ class Cluster:
         self._effects = {}
         self.clock.time_s += LAUNCH_S
 
-    def step(self, setting: Setting, since_change: int) -> float:
-        """One step's seconds; `since_change` counts the steps under this setting before it."""
+    def step(self, gain: float, since_change: int) -> float:
+        """Seconds of one step under a setting of this gain, after so many others under it."""
         mood = self._mood()
-        settle = self.grid.noise.settle
-        transient = settle[since_change] if since_change < len(settle) else 0.0
+        settle = self._settle[since_change] if since_change < len(self._settle) else 0.0
         default_s = self.grid.step_s * math.exp(mood)
-        duration_s = default_s * math.exp(transient - self._gain(setting))
+        duration_s = default_s * math.exp(settle - gain)
         self.steps += 1
         self.default_s += default_s
         self.lost_s += duration_s - default_s
@@ -96,7 +97,8 @@ class Cluster:
         lost_s = self.lost_s + rest_s * math.expm1(-self.grid.gain(shipped))
         return lost_s / (self.default_s + rest_s)
 
-    def _gain(self, setting: Setting) -> float:
+    def gain(self, setting: Setting) -> float:
+        """What this launch makes of the setting's true gain."""
         grid = self.grid
         key = repr([setting[axis] for axis in grid.axes])
         if key not in self._effects:
@@ -108,10 +110,10 @@ class Cluster:
     def _mood(self) -> float:
         if self._at >= len(self._series):
             # A stretch of some launch, from somewhere to its end: drift and spikes as they came.
-            self._series = self._random.choice(self.grid.noise.moods)
+            self._series = self._random.choice(self._moods)
             self._at = self._random.randrange(len(self._series))
         self._at += 1
-        return float(self._series[self._at - 1])
+        return self._series[self._at - 1]
 
 
 class ReplayedJob:
@@ -126,6 +128,7 @@ class ReplayedJob:
         self._pending: tuple[int, dict[str, Value]] | None = None
         self._since_change = len(cluster.grid.noise.settle)
         self._steps = 0
+        self._gain = 0.0
         self.setting: dict[str, Value] = dict(cluster.grid.default)
         hosts = [f"host-{index}" for index in range(cluster.grid.hosts)]
         ranks = tuple(RankAddress(i, host, 100 + i) for i, host in enumerate(hosts * 2))
@@ -159,8 +162,9 @@ class ReplayedJob:
             self._version, self.setting = self._pending
             version, self._pending = -1, None
             self._since_change = 0
+            self._gain = self._cluster.gain(self.setting)
             self._queue.append(Adopted(self._version))
-        duration_s = self._cluster.step(self.setting, max(0, self._since_change - 1))
+        duration_s = self._cluster.step(self._gain, max(0, self._since_change - 1))
         self._since_change += 1
         self._steps += 1
         nanoseconds = int(duration_s * 1e9)

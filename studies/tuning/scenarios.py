@@ -14,17 +14,26 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 Axes = Mapping[str, Sequence[Value]]
 
-# The default of each knob is among its values; 0 is "off".
-ONE_HOST: Final[Axes] = {
-    "fusion_threshold_bytes": (0, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 128 * MIB),
-    "cycle_time_ms": (0.0, 0.2, 1.0, 5.0, 20.0, 50.0),
-    "chunk_bytes": (64 * KIB, 512 * KIB, 4 * MIB),
+# The default of each knob is among its values; 0 is "off". A knob that a job can hardly feel is no
+# axis of its grid: tuners meet it as one without effect.
+FUSION: Final = (0, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 128 * MIB)
+CYCLE: Final = (0.0, 0.2, 1.0, 5.0, 20.0, 50.0)
+CHUNK: Final = (64 * KIB, 512 * KIB, 4 * MIB)
+LARGE_TENSORS: Final[Axes] = {
+    "fusion_threshold_bytes": FUSION,
+    "cycle_time_ms": CYCLE,
+    "chunk_bytes": CHUNK,
+}
+SMALL_TENSORS: Final[Axes] = {
+    "fusion_threshold_bytes": (0, 8 * KIB, 64 * KIB, 512 * KIB, 128 * MIB),
+    "cycle_time_ms": CYCLE,
+    "chunk_bytes": CHUNK[:2],
     "cache_enabled": (False, True),
 }
 TWO_HOSTS: Final[Axes] = {
     "fusion_threshold_bytes": (0, 64 * KIB, 512 * KIB, 128 * MIB),
     "cycle_time_ms": (0.0, 1.0, 5.0, 20.0, 50.0),
-    "chunk_bytes": (64 * KIB, 512 * KIB, 4 * MIB),
+    "chunk_bytes": CHUNK[:2],
     "hierarchical_allreduce": (False, True),
     "torus_allreduce": (False, True),
 }
@@ -81,7 +90,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         tensors=thousand_small,
         together_bytes=10 * KIB,
         products=40,
-        axes=ONE_HOST,
+        axes=SMALL_TENSORS,
     ),
     "few-huge": Scenario(
         "4 tensors of 8 MB, 2 ranks on a host",
@@ -90,7 +99,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         tensors=four_huge,
         together_bytes=8 * MIB,
         products=40,
-        axes=ONE_HOST,
+        axes=LARGE_TENSORS,
     ),
     "transformer": Scenario(
         "GPT-2 small with every side divided by 6: 148 tensors, 14 MB, 2 ranks on a host",
@@ -99,7 +108,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         tensors=lambda: scaled_down(gpt2_small(), 6),
         together_bytes=256 * KIB,
         products=80,
-        axes=ONE_HOST,
+        axes=LARGE_TENSORS,
     ),
     "two-hosts": Scenario(
         "GPT-2 small with every side divided by 20: 148 tensors, 1.3 MB, 2 hosts with 2 ranks "

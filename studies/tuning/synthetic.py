@@ -11,7 +11,7 @@ import numpy as np
 
 from hvdtune.core.knobs import Setting, Value, default_setting
 from studies.tuning.grid import Grid, Noise
-from studies.tuning.scenarios import KIB, ONE_HOST, TWO_HOSTS, Axes
+from studies.tuning.scenarios import KIB, LARGE_TENSORS, TWO_HOSTS, Axes
 
 _SERIES: Final = 2000
 _LAUNCHES: Final = 6
@@ -40,8 +40,8 @@ def hierarchy(setting: Setting) -> float:
 
 
 SHAPES: Final[dict[str, tuple[Axes, int, Callable[[Setting], float]]]] = {
-    "synthetic-flat": (ONE_HOST, 1, flat),
-    "synthetic-peak": (ONE_HOST, 1, peak),
+    "synthetic-flat": (LARGE_TENSORS, 1, flat),
+    "synthetic-peak": (LARGE_TENSORS, 1, peak),
     "synthetic-hierarchy": (TWO_HOSTS, 2, hierarchy),
 }
 

@@ -164,7 +164,8 @@ def _horovod(grid: Grid, seed: int, switches: tuple[str, ...]) -> Outcome:
 
 
 def _take(cluster: Cluster, setting: Setting, steps: int) -> Sequence[float]:
-    return [cluster.step(setting, since_change) for since_change in range(steps)]
+    gain = cluster.gain(setting)
+    return [cluster.step(gain, since_change) for since_change in range(steps)]
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
