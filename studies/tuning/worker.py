@@ -7,6 +7,7 @@ reduced. Runs until it is ended.
 import dataclasses
 import json
 import math
+import os
 import sys
 from typing import Any
 
@@ -35,6 +36,9 @@ def main() -> None:
         place = Host(**places[config.host])
         place.enter()
         config = dataclasses.replace(config, address=place.address)
+    # Each rank keeps to a core, or where the scheduler puts it would be most of the noise.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[config.rank % len(cores)]})
     runtime.init(config=config)
     step = CheckedStep(scenario) if "--check" in sys.argv[3:] else Step(scenario)
     while True:
