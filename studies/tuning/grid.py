@@ -27,6 +27,7 @@ from hvdtune.errors import StudyError
 from studies.tuning.smooth import position, positions, smoothed
 
 _LONGEST_LAG: Final = 5
+_FAR: Final = 0.15
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,15 @@ class _Row:
 
 
 def _variances(rows: Sequence[_Row]) -> tuple[float, float, np.ndarray]:
-    """Spread of a pair within a launch, of launches, and draws of the effect of a launch."""
+    """Spread of a pair within a launch, of launches, and draws of the effect of a launch.
+
+    Of settings that are not far slower, if there are some: those are noisier, and nobody's choice.
+    """
     cells: dict[tuple[int, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         cells[row.where][row.launch].append(row.log_ratio)
+    near = {where: launches for where, launches in cells.items() if not _is_far(launches)}
+    cells = near or cells
     within, freedom = 0.0, 0
     offsets: list[tuple[float, int]] = []
     for launches in cells.values():
@@ -196,6 +202,11 @@ def _variances(rows: Sequence[_Row]) -> tuple[float, float, np.ndarray]:
     variance = max(0.0, seen - by_chance)
     draws = np.array([offset for offset, _ in offsets]) * math.sqrt(variance / seen)
     return math.sqrt(pair_variance), math.sqrt(variance), draws - draws.mean()
+
+
+def _is_far(launches: dict[int, list[float]]) -> bool:
+    values = [value for each in launches.values() for value in each]
+    return len(values) > 1 and float(np.mean(values)) < -_FAR
 
 
 def _moods(rows: Sequence[_Row]) -> tuple[np.ndarray, ...]:
