@@ -16,7 +16,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -202,6 +202,20 @@ def _variances(rows: Sequence[_Row]) -> tuple[float, float, np.ndarray]:
     variance = max(0.0, seen - by_chance)
     draws = np.array([offset for offset, _ in offsets]) * math.sqrt(variance / seen)
     return math.sqrt(pair_variance), math.sqrt(variance), draws - draws.mean()
+
+
+def rebased(grid: Grid, different: Setting) -> Grid:
+    """The same job for somebody whose default is another setting of the grid."""
+    default = {**grid.default, **different}
+    gain = grid.gain(default)
+    return replace(
+        grid,
+        name=f"{grid.name}, from {dict(different)}",
+        default=default,
+        step_s=grid.step_s * math.exp(-gain),
+        gains=grid.gains - gain,
+        known={},
+    )
 
 
 def _is_far(launches: dict[int, list[float]]) -> bool:

@@ -3,6 +3,7 @@
     python -m studies.tuning.offline                             # all that is recorded, 100 seeds
     python -m studies.tuning.offline synthetic-peak --seeds 10 --tuners hvdtune
     python -m studies.tuning.offline --noise                     # what was recorded, no tuning
+    python -m studies.tuning.offline transformer@fusion_threshold_bytes=65536   # a worse start
 
 Regret is how much slower the shipped setting truly is than the best of the grid. Steps are those
 until a setting within 1 % of the best is in force for good: with seeds where that never comes
@@ -29,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from hvdtune.core.knobs import parse_assignments
 from studies.tuning import synthetic
-from studies.tuning.grid import Grid, load
+from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.record import DATA
 from studies.tuning.scenarios import SCENARIOS
 from studies.tuning.tuners import TUNERS
@@ -73,8 +75,10 @@ def main() -> None:
 
 @functools.cache
 def grid_of(name: str, folder: Path) -> Grid:
-    """A recorded or a synthetic grid."""
-    return synthetic.make(name) if name in synthetic.SHAPES else load(name, folder)
+    """A recorded or a synthetic grid; after an @ what is different in its default."""
+    name, _, different = name.partition("@")
+    grid = synthetic.make(name) if name in synthetic.SHAPES else load(name, folder)
+    return rebased(grid, parse_assignments(different.split(","))) if different else grid
 
 
 def run(name: str, folder: Path, tuner: str, seeds: int, jobs: int) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from hvdtune.core.job import Adopted, Formed, StepDone
 from studies.tuning import record, synthetic
-from studies.tuning.grid import Grid, load
+from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.kill import Tally, one_study
 from studies.tuning.offline import one, summary
 from studies.tuning.parameter_manager import BOX, ParameterManager
@@ -41,6 +41,14 @@ def test_between_grid_points_a_gain_lies_between_theirs_and_off_is_below_the_sma
         peak.gain({**peak.default, "fusion_threshold_bytes": size}) for size in (0, 1024)
     )
     assert almost_off == off < -1
+
+
+def test_from_a_worse_default_there_is_more_to_gain(peak):
+    worse = rebased(peak, {"cycle_time_ms": 20.0})
+
+    assert worse.gain(worse.default) == 0
+    assert worse.best == pytest.approx(peak.best - peak.gain(worse.default))
+    assert worse.step_s > peak.step_s
 
 
 def test_smoothing_takes_the_luck_out_of_few_pairs(peak):
