@@ -60,8 +60,9 @@ def test_smoothing_takes_the_luck_out_of_few_pairs(peak):
     found = smoothed(peak.axes, sums, counts, 0.03, default_at)
 
     assert found[default_at] == 0
-    raw_error = float(np.std(sums / counts - peak.gains))
-    assert float(np.std(found - peak.gains)) < raw_error / 2
+    near = peak.gains > -0.5
+    raw_error = float(np.std((sums / counts - peak.gains)[near]))
+    assert float(np.std((found - peak.gains)[near])) < raw_error / 2
 
 
 def test_a_replayed_job_adopts_a_setting_inside_the_next_step(peak):
