@@ -40,8 +40,12 @@ class Starter:
         self._plan = JobPlan(command, slots, name)
         self.default = default_setting()
 
-    def start(self, setting: Setting) -> Job:
-        """A job with this setting; LaunchError when it cannot be started."""
+    def start(self, setting: Setting, launch: int = 0) -> Job:
+        """A job with this setting, whatever the launch's number.
+
+        Raises LaunchError when it cannot be started.
+        """
+        del launch
         options = JobOptions(environ={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
         return Job.start(self._plan, setting, options, open_channel=self._channel)
 

@@ -22,7 +22,7 @@ from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import Space, key_of, make_space
 from studies.tuning.grid import Grid
 from studies.tuning.parameter_manager import WINDOW_STEPS, WINDOWS, ParameterManager
-from studies.tuning.replay import Cluster, ReplayedJob
+from studies.tuning.replay import Cluster
 
 TRIALS: Final = 40
 READING_STEPS: Final = 50  # of a tuner that measures everything once
@@ -63,20 +63,15 @@ def ours_in_one_run(grid: Grid, seed: int) -> Outcome:
 
 def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
     cluster = Cluster(grid, seed)
-    jobs: list[ReplayedJob] = []
     phases: collections.Counter[str] = collections.Counter()
     seen: dict[str, int] = {"trials": 0, "steps": 0}
-
-    def start() -> ReplayedJob:
-        jobs.append(cluster.start())
-        return jobs[-1]
 
     def watch(progress: Progress) -> None:
         phases[progress.phase] += cluster.steps - seen["steps"]
         seen["steps"] = cluster.steps
         seen["trials"] = max(seen["trials"], progress.trial)
 
-    study = Study(start, load_knobs(), grid.default, hosts=grid.hosts)
+    study = Study(cluster.start, load_knobs(), grid.default, hosts=grid.hosts)
     with _folder() as folder:
         verdict = tune(study, Path(folder), options, watch, cluster.clock).verdict
     shipped = dict(verdict.setting)
