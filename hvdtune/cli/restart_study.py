@@ -17,6 +17,7 @@ from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import job_options
 from hvdtune.cli.restart import Prepared, budget_s
+from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.tune import open_folder, study_writers
 from hvdtune.core.knobs import Value, parse_assignments
 from hvdtune.errors import UsageError
@@ -33,6 +34,7 @@ from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.restart import ByRestarting
 from hvdtune.tuner.samplers import check_sampler
+from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, make_space
 from hvdtune.tuner.space_file import read_space
 from hvdtune.tuner.verdict import Verdict
@@ -47,7 +49,9 @@ def tune_by_restarting(options: RunOptions, prepared: Prepared) -> int:
     hosts = len({slot.host for slot in prepared.plan.slots})
     knobs, tunable, fixed = target.knobs, chosen.tunable, chosen.fixed
     make_space(knobs, default, hosts, tunable, fixed, chosen.ranges, ALL_SCOPES)
-    with opened(options, prepared, _identity(options, default)) as (study, folder, show):
+    identity = _identity(options, default)
+    share = chosen_share(options, prepared.plan, _job_options(options, prepared), identity)
+    with opened(options, prepared, identity, share) as (study, folder, show):
         verdict = run_study(study, folder.path, chosen, show).verdict
     say(options, folder, f"verdict: {verdict.text}", verdict_document(verdict))
     advice = _to_use(options, folder, target, verdict)
@@ -58,13 +62,16 @@ def tune_by_restarting(options: RunOptions, prepared: Prepared) -> int:
 
 @contextmanager
 def opened(
-    options: RunOptions, prepared: Prepared, identity: Mapping[str, Any]
+    options: RunOptions,
+    prepared: Prepared,
+    identity: Mapping[str, Any],
+    share: Share | None = None,
 ) -> Iterator[tuple[Study, RunFolder, Callable[[Progress], None]]]:
     """A study of what is prepared, its folder, and the terminal. Leaving it leaves no process."""
     plan, launches = prepared.plan, prepared.launches
     metric = None if options.metric_regex is None else Metric(options.metric_regex)
     with ExitStack() as stack:
-        folder = stack.enter_context(open_folder(options, plan, identity))
+        folder = stack.enter_context(open_folder(options, plan, {**identity, **told(share)}))
         display = stack.enter_context(open_display(prepared.reference))
         writers = study_writers(options, display, len(plan.slots), stack)
         stack.enter_context(launches.into(folder, writers, metric))
@@ -77,6 +84,7 @@ def opened(
             len(names),
             _fingerprint(options, prepared),
             first_settings=[prepared.usual],
+            share=share,
             host=LocalHost(),
         )
         try:
@@ -128,12 +136,17 @@ def _identity(options: RunOptions, default: Mapping[str, Value]) -> dict[str, An
     }
 
 
+def _job_options(options: RunOptions, prepared: Prepared) -> JobOptions:
+    """Those of hvdtune's ranks; other runtimes have their own."""
+    if (options.adapter or "hvdtune") == "hvdtune":
+        return job_options(options, prepared.plan.slots)
+    return JobOptions()
+
+
 def _fingerprint(options: RunOptions, prepared: Prepared) -> dict[str, Any]:
     plan, adapter = prepared.plan, options.adapter or "hvdtune"
-    if adapter == "hvdtune":
-        known = fingerprint(plan, job_options(options, plan.slots))
-    else:
-        known = fingerprint(plan, JobOptions(), probe=False)
+    known = fingerprint(plan, _job_options(options, prepared), probe=adapter == "hvdtune")
+    if adapter != "hvdtune":
         unknown = (
             {"transport"} if prepared.launches.starts_ranks else {"transport", "world", "slots"}
         )

@@ -13,7 +13,11 @@ restart     the same for a command that is started anew for every block
 adapters    what can be tuned so: knobs of other runtimes, pure
 bench       one measured and recorded pair
 calibrate, search, race, verify    the phases, in this order
-store       RUN/study.db and the reading side; pairs: RUN/pairs.jsonl
+pairs       RUN/pairs.jsonl, the truth; trials: what a trial is
+store       the Optuna study, written;  reading: the same, read;  database: where it lies
+share       several tuners on one study;  board: the tables through which they know of each other
+timelines   what a trial looked like, kept as an artifact
+studies     those that are there;  tables: for export;  removal;  fsck: what is wrong;  repair
 verdict     verification pairs -> verdict, pure;  floor: A/A pairs -> what a difference has to be
 profile     profile.yaml;  report: report.md, verdict.json
 fingerprint what a profile was measured on, and how far that is from here

@@ -176,5 +176,11 @@ def _read_yaml(path: Path) -> Any:
 def replace_file(path: Path, text: str) -> None:
     """Write through a temporary file beside `path`, so that a reader never sees half of it."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        # A write, unlike an open, does not say which file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)
