@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 import hvdtune
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunCommand, RunOptions
+from hvdtune.cli.study import app as study
 from hvdtune.cli.verify_options import AaCommand, AaOptions, CompareCommand, VerifyOptions
 from hvdtune.errors import HvdtuneError
 
@@ -31,6 +32,7 @@ timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
 app.add_typer(timeline, name="timeline")
 build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
 app.add_typer(build, name="build")
+app.add_typer(study, name="study")
 profile = typer.Typer(help="Carry settings to other programs and from them.", **_PLAIN)
 app.add_typer(profile, name="profile")
 app.command("run", cls=RunCommand)(RunOptions)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import complain, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import job_options
 from hvdtune.core.config import own_environ
-from hvdtune.core.knobs import Setting, Value
+from hvdtune.core.knobs import Setting, Value, load_knobs
 from hvdtune.errors import StudyError
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
@@ -22,7 +22,8 @@ from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.plan import starts_its_own_ranks, torch_environ
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.launch.step_clock import StepClock
-from hvdtune.tuner.adapters import Target
+from hvdtune.tuner.adapters import Adapter, Target
+from hvdtune.tuner.profile import read_profile
 
 _LOOPBACK: Final = "127.0.0.1"
 _DDP: Final = "ddp_"
@@ -114,8 +115,17 @@ class JobLaunches(Launches):
 class CommandLaunches(Launches):
     """Processes of another runtime: torch's ranks, or one command that starts its own."""
 
-    def __init__(self, plan: JobPlan, target: Target, *, starts_ranks: bool, clocks: bool) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        target: Target,
+        always: Collection[str],
+        *,
+        starts_ranks: bool,
+        clocks: bool,
+    ) -> None:
         super().__init__(plan, target)
+        self._always = frozenset(always)
         self.starts_ranks, self._clocks = starts_ranks, clocks
 
     def run_once(self, setting: Setting, writers: list[Writer]) -> int:
@@ -175,7 +185,9 @@ class CommandLaunches(Launches):
         """DDP's arguments where they differ from the script's own; its two sizes go together."""
         native = self._target.native
         changed = {
-            name for name in setting if name.startswith(_DDP) and setting[name] != native[name]
+            name
+            for name, value in setting.items()
+            if name.startswith(_DDP) and (value != native[name] or name in self._always)
         }
         sizes = {f"{_DDP}bucket_cap_mb", f"{_DDP}first_bucket_mb"}
         if changed & sizes:
@@ -183,13 +195,25 @@ class CommandLaunches(Launches):
         return {name.removeprefix(_DDP): setting[name] for name in sorted(changed)}
 
 
-def launcher_of(
-    options: RunOptions, plan: JobPlan, target: Target
+def adapter_of(options: RunOptions) -> Adapter | None:
+    """That of the options, else of a profile that a plain run cannot apply."""
+    if options.adapter is not None or options.profile is None or options.trials is not None:
+        return options.adapter
+    profile = read_profile(options.profile)
+    if {*profile.setting} <= {knob.name for knob in load_knobs()} and profile.adapter == "hvdtune":
+        return None
+    return cast(Adapter, profile.adapter)
+
+
+def launches_of(
+    options: RunOptions, plan: JobPlan, target: Target, always: Collection[str] = ()
 ) -> JobLaunches | CommandLaunches:
-    """How the options' adapter starts the command."""
+    """How the options' adapter starts the command.
+
+    Knobs in `always` are given even to a command that has these values by itself.
+    """
     if options.adapter in (None, "hvdtune"):
         return JobLaunches(plan, target, job_options(options, plan.slots))
     starts_ranks = options.adapter == "ddp" and not starts_its_own_ranks(options.command)
-    return CommandLaunches(
-        plan, target, starts_ranks=starts_ranks, clocks=options.adapter != "command"
-    )
+    clocks = options.adapter != "command"
+    return CommandLaunches(plan, target, always, starts_ranks=starts_ranks, clocks=clocks)

@@ -242,6 +242,29 @@ class RunOptions(HorovodOptions):
             help="Time measured of each launch in --mode restart. [default: 3s]",
         ),
     ] = None
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            metavar="URL",
+            help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else "
+            "the run folder has its own]",
+        ),
+    ] = None
+    study_name: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TUNING, help="Of the shared study. [default: made of what is tuned]"
+        ),
+    ] = None
+    keep_timelines: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_TUNING,
+            min=0,
+            help="Timelines kept: of so many last trials, and of the best; 0: none. [default: 3]",
+        ),
+    ] = None
 
 
 class RunCommand(TyperCommand):
@@ -270,6 +293,7 @@ _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) 
     "seed", "verbose", "output_dir", "profile", "help", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
+    "storage", "study_name", "keep_timelines",
 }  # fmt: skip
 
 

@@ -25,6 +25,10 @@ from hvdtune.launch.run import Job, JobOptions, JobPlan
 def run(options: RunOptions) -> int:
     """Runs the job or the study that the options ask for; returns the exit code."""
     options = settle(options)
+    if options.profile is not None:
+        from hvdtune.cli.launches import adapter_of
+
+        options = replace(options, adapter=adapter_of(options))
     if options.mode == "restart" or options.adapter is not None:
         from hvdtune.cli.restart import run_by_restarting
 

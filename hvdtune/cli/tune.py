@@ -16,6 +16,7 @@ from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfini
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.search_options import search_options
+from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
@@ -30,6 +31,7 @@ from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.report import verdict_document
+from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.traces import RawTraces
 
@@ -114,22 +116,26 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
         tunable=None if tunable is None else tuple(tunable),
         fixed=fixed,
         form_timeout_s=form_timeout_s(job_options),
+        keep_timelines=(
+            TuneOptions.keep_timelines if options.keep_timelines is None else options.keep_timelines
+        ),
     )
     job_options = replace(
         job_options, timeline_max_mb=options.timeline_max_mb or DEFAULT_TIMELINE_MB
     )
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        study = {
+        study: dict[str, Any] = {
             "default": dict(default),
             "knobs": options.knobs,
             "fix": sorted(options.fix or ()),
             "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
             "objectives": options.objective or ["step_time"],
         }
-        folder = stack.enter_context(open_folder(options, plan, study))
+        share = chosen_share(options, plan, job_options, study)
+        folder = stack.enter_context(open_folder(options, plan, study | told(share)))
         try:
-            return _study(options, plan, job_options, folder, default, tune_options)
+            return _study(options, plan, job_options, folder, default, tune_options, share)
         except Stopped as stop:
             tell(f"the same command continues this study in {folder.path}")
             complain(str(stop))
@@ -143,6 +149,7 @@ def _study(
     folder: RunFolder,
     default: Setting,
     tune_options: TuneOptions,
+    share: Share | None,
 ) -> int:
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
@@ -159,6 +166,7 @@ def _study(
                 first_settings=[default_setting(), *past_winner(known)],
                 host=LocalHost(has_all_ranks=not far_hosts(slot.host for slot in plan.slots)),
                 traces=launches.traces,
+                share=share,
             )
             with Hire(study, folder.path, tune_options, display.show) as hire:
                 outcome = hire.tune()

@@ -45,6 +45,10 @@ Measure = Callable[[Study, Path, TuneOptions, Callable[[Progress], None]], Verdi
 
 def verify(options: VerifyOptions) -> int:
     """Compares the settings of --a and --b; returns the verdict's exit code."""
+    if options.mode == "restart" or options.adapter is not None:
+        from hvdtune.cli.restart_verify import compare_by_restarting
+
+        return compare_by_restarting(options, options.a, options.b)
     base = _base(options)
     a = base | (read_setting_file(options.a) if options.a is not None else {})
     b = base | read_setting_file(options.b)
@@ -64,6 +68,10 @@ def verify(options: VerifyOptions) -> int:
 
 def aa(options: AaOptions) -> int:
     """Measures the setting of the options against itself; returns the floor's exit code."""
+    if options.mode == "restart" or options.adapter is not None:
+        from hvdtune.cli.restart_verify import compare_by_restarting
+
+        return compare_by_restarting(options, None, None)
     base = _base(options)
     return _run(options, base, {"compare": [base]}, measure_floor)
 
@@ -78,8 +86,8 @@ def _check_live(a: Setting, b: Setting) -> None:
     ]
     if fixed:
         raise UsageError(
-            f"A and B differ in {', '.join(fixed)}, which cannot change in a live run: give both "
-            "the same value"
+            f"A and B differ in {', '.join(fixed)}, which cannot change in a live run: add --mode "
+            "restart or give both the same value"
         )
 
 

@@ -205,6 +205,11 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hvdtune"
 
 
+def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
+    """The database of shared studies, HVDTUNE_STORAGE; None where there is none."""
+    return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
+
+
 def own_environ() -> dict[str, str]:
     """A copy of this process's environment, for processes that are no rank of hvdtune's here."""
     return dict(os.environ)

@@ -125,6 +125,7 @@ def describe_study(view: "StudyView") -> Study:
 
 
 def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
+    own = [pair for pair in pairs if pair.phase == "verify" and not pair.by]
     rows = [
         {
             "pair": number,
@@ -135,7 +136,7 @@ def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
             "steps": pair.steps,
             "order": pair.order,
         }
-        for number, pair in enumerate((pair for pair in pairs if pair.phase == "verify"), 1)
+        for number, pair in enumerate(own, 1)
     ]
     return pd.DataFrame(rows, columns=_PAIR_COLUMNS)
 

@@ -46,10 +46,17 @@ def merge(paths: Iterable[Path | str]) -> Trace:
         files[file.rank] = file
     if not files:
         raise unreadable or TraceFormatError("no timeline to read")
-    return _merge_files(dict(sorted(files.items())), warnings)
+    return merge_files(files, warnings)
 
 
-def _merge_files(files: dict[int, RankFile], warnings: list[str]) -> Trace:
+def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
+    """As `merge`, of what is read already.
+
+    Args:
+        read: the file of each rank, at least one.
+        warnings: what is known of them; what merging finds is added.
+    """
+    files = dict(sorted(read.items()))
     names: dict[str, int] = {"": 0}
     clocks = {}
     parts = []

@@ -114,8 +114,8 @@ def _open_bench(
 def _shape(bench: Bench, options: TuneOptions) -> BlockShape:
     fresh = choose_shape(bench, options)
     # What was interrupted goes on with blocks of the same length; some were cut short.
-    steps = max((pair.steps for pair in bench.log.pairs), default=0) // 4
-    if steps == 0:
+    steps = max((pair.steps // len(pair.order) for pair in bench.log.pairs), default=0)
+    if steps == 0 or fresh.settle_steps == 0:
         return fresh
     settle_steps = max(fresh.settle_steps * steps // fresh.steps, 2)
     return dataclasses.replace(fresh, steps=steps, settle_steps=settle_steps)

@@ -1,5 +1,6 @@
 """A whole study on a live run: calibrate, search, race, verify, go on with the result."""
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,6 @@ from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.plan import plan_verify
 from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
@@ -27,9 +27,11 @@ from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
 from hvdtune.tuner.search_report import render_search
+from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
 from hvdtune.tuner.statistics import to_percent
-from hvdtune.tuner.store import PAIRS_FILE, StudyStore
+from hvdtune.tuner.store import StudyStore
+from hvdtune.tuner.timelines import TrialTimelines
 from hvdtune.tuner.verdict import Verdict, judge, keep_default
 from hvdtune.tuner.verify import verify
 
@@ -48,6 +50,7 @@ class Study:
     the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
     ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
     `attached` is the number of the launch that `start_job` returns first, where that runs already.
+    With `share` other tuners take part.
     """
 
     start_job: StartJob | ByRestarting
@@ -58,6 +61,7 @@ class Study:
     first_settings: Sequence[Setting] = ()
     host: Host | None = None
     traces: Traces | None = None
+    share: Share | None = None
     attached: int | None = None
 
 
@@ -115,9 +119,17 @@ def tune(
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
+    timelines = TrialTimelines(run_dir, options.keep_timelines, reporter.notice)
     with (
-        StudyStore(run_dir, space, options, first_settings=first) as store,
-        PairLog(run_dir / PAIRS_FILE) as log,
+        StudyStore(
+            run_dir,
+            space,
+            options,
+            first_settings=first,
+            share=study.share,
+            timelines=timelines,
+        ) as store,
+        store.open_pairs() as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
         live = make_run(
@@ -193,7 +205,9 @@ def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
     stored = store.get("block")
     if stored is not None:
         # Pairs of one study are alike: a resumed one keeps the block length.
-        return BlockShape(stored["steps"], stored["settle_steps"], fresh.step_s)
+        return dataclasses.replace(
+            fresh, steps=stored["steps"], settle_steps=stored["settle_steps"]
+        )
     store.set("block", {"steps": fresh.steps, "settle_steps": fresh.settle_steps})
     return fresh
 

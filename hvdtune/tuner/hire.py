@@ -49,6 +49,7 @@ from hvdtune.tuner.verdict import Verdict
 _LOOK_S: Final = 0.02
 # A tuner that leaves its messages unread for so long has stopped; a database may be busy for 60 s.
 _FROZEN_S: Final = 120.0
+_FIRST_WORD_S: Final = 120.0
 _GOODBYE_S: Final = 2.0
 # So many in a row without a pair between them, and there is no other.
 _MAX_DEATHS: Final = 3
@@ -255,6 +256,7 @@ class _Tuner:
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._waiting_since_s = time.monotonic()  # the queue was last seen empty
+        self._has_spoken = False
         self._gone = threading.Event()
         self._sender = threading.Thread(target=self._send_all, name="hvdtune-tuner", daemon=True)
         self._sender.start()
@@ -268,14 +270,18 @@ class _Tuner:
         """Raises _Gone."""
         if self._outbox.empty():
             self._waiting_since_s = time.monotonic()
-        if self._gone.is_set() or time.monotonic() - self._waiting_since_s > _FROZEN_S:
+        patience_s = _FROZEN_S if self._has_spoken else _FIRST_WORD_S
+        if self._gone.is_set() or time.monotonic() - self._waiting_since_s > patience_s:
             raise _Gone
         self._outbox.put(message)
 
     def next(self) -> Any:
         """The next message, None if there is none yet. Raises _Gone."""
         try:
-            return self._connection.recv() if self._connection.poll(0) else None
+            if not self._connection.poll(0):
+                return None
+            self._has_spoken = True
+            return self._connection.recv()
         except (EOFError, OSError):
             raise _Gone from None
 

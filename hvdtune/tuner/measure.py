@@ -22,11 +22,15 @@ _MAX_BLOCK_STEPS = 512
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Steps per block, steps discarded before it, and the expected time of one reference step."""
+    """Steps per block, steps discarded before it, and the expected time of one reference step.
+
+    `source` says by what a block is measured that is a launch of its own, "" in a live run.
+    """
 
     steps: int
     settle_steps: int
     step_s: float
+    source: str = ""
 
     @property
     def longest_s(self) -> float:

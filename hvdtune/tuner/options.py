@@ -23,6 +23,8 @@ class TuneOptions:
     improvement is proved. The study takes at most `step_budget` steps; `train_steps` are those of
     the whole training: no trial is made that the rest of it cannot pay for. With `watch_drift` the
     study is opened again when the training lastingly changes its pace after the verdict.
+
+    Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
     trials: int = 40
@@ -58,6 +60,8 @@ class TuneOptions:
     adopt_timeout_s: float = 30.0
     stall_timeout_s: float = 300.0
     exit_timeout_s: float = 600.0
+
+    keep_timelines: int = 3
 
 
 def one_run(

@@ -26,6 +26,7 @@ class Pair:
     blocks, `t_unix` is when it was finished. `log_ratio` is that of the study's objective,
     `further` has those of the others. `at_fault` names the blocks in which something else
     happened ("A", "B" or "AB"), `set_aside` is why the pair was measured again, "" if it was not.
+    `by` names the tuner that measured it where several share a study, "" in a tuner's own log.
     """
 
     launch: int
@@ -42,6 +43,7 @@ class Pair:
     further: Mapping[str, float] = field(default_factory=dict)
     set_aside: str = ""
     at_fault: str = ""
+    by: str = ""
 
 
 class PairLog:
@@ -62,22 +64,22 @@ class PairLog:
 
     def append(self, pair: Pair) -> None:
         """Write the pair and wait until it is on disk."""
-        line = json.dumps({"v": FORMAT_VERSION, **msgspec.to_builtins(pair)}) + "\n"
+        line = format_pair(pair) + "\n"
+        size_bytes = os.fstat(self._fd).st_size
         try:
             rest = memoryview(line.encode())
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
             os.fsync(self._fd)
         except OSError as error:
+            # A disk that is full takes part of a line; the next one must not follow that.
+            os.ftruncate(self._fd, size_bytes)
             raise StudyError(f"cannot write {self._path}: {error.strerror}") from error
         self.pairs.append(pair)
 
     def of(self, phase: str, setting: Setting | None = None) -> list[Pair]:
         """The pairs of a phase that count, of one setting if given, oldest first."""
-        if setting is None:
-            return [pair for pair in self.pairs if pair.phase == phase and not pair.set_aside]
-        history = [pair for pair in self.pairs if pair.setting == setting]
-        return counted([pair for pair in history if pair.phase == phase], history)
+        return pairs_of(self.pairs, phase, setting)
 
     def close(self) -> None:
         """Close the file; `pairs` stays readable."""
@@ -93,6 +95,14 @@ class PairLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) -> list[Pair]:
+    """Those of one tuner's pairs that count in a phase, of one setting if given."""
+    if setting is None:
+        return [pair for pair in pairs if pair.phase == phase and not pair.set_aside]
+    history = [pair for pair in pairs if pair.setting == setting]
+    return counted([pair for pair in history if pair.phase == phase], history)
 
 
 def counted(pairs: Sequence[Pair], history: Sequence[Pair]) -> list[Pair]:
@@ -132,15 +142,25 @@ def _read(path: Path) -> tuple[list[Pair], int]:
         raise StudyError(f"cannot read {path}: {error.strerror}") from error
     whole_bytes = data.rfind(b"\n") + 1
     lines = data[:whole_bytes].splitlines()
-    return [_pair(path, number, line) for number, line in enumerate(lines, 1)], whole_bytes
+    pairs = [parse_pair(line, f"{path}:{number}") for number, line in enumerate(lines, 1)]
+    return pairs, whole_bytes
 
 
-def _pair(path: Path, number: int, line: bytes) -> Pair:
+def format_pair(pair: Pair) -> str:
+    """A pair as a line of the log, without its end."""
+    return json.dumps({"v": FORMAT_VERSION, **msgspec.to_builtins(pair)})
+
+
+def parse_pair(text: bytes | str, where: str) -> Pair:
+    """A pair from its JSON text.
+
+    Raises StudyError naming `where` when it is not a pair, or one of another version.
+    """
     try:
-        fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+        fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
         version = fields.pop("v", None)
         if version != FORMAT_VERSION:
-            raise StudyError(f"{path}:{number}: version {version} of a pair is not known here")
+            raise StudyError(f"{where}: version {version} of a pair is not known here")
         return msgspec.convert(fields, Pair)
     except msgspec.MsgspecError as error:
-        raise StudyError(f"{path}:{number}: not a pair: {error}") from error
+        raise StudyError(f"{where}: not a pair: {error}") from error

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from hvdtune.core.knobs import Knob, Value, validate
+from hvdtune.core.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
+from hvdtune.tuner.adapters import knobs_of_profile
 from hvdtune.tuner.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.verdict import Verdict
 
@@ -45,6 +46,11 @@ class Profile:
     def is_unverified(self) -> bool:
         """Whether nothing proves this setting better than the default that it differs from."""
         return self.setting != self.default and not self.verdict.improved
+
+    @property
+    def adapter(self) -> str:
+        """The runtime whose setting it is: hvdtune's own unless another was tuned."""
+        return str(self.fingerprint.get("adapter", "hvdtune"))
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
 
     Args:
         path: the file.
-        knobs: the knob table, None for the core's own.
+        knobs: the knob table, None for the core's own, or those of the runtime that the profile
+            says it is for.
     """
     return _profile(path, _read_yaml(path), knobs)
 
@@ -120,7 +127,7 @@ def nearest_profile(
     for path in sorted(folder.glob("*/profile.yaml")):
         try:
             profile = read_profile(path, knobs)
-            if profile.verdict.improved:
+            if profile.verdict.improved and profile.adapter == "hvdtune":
                 away = distance(parse_fingerprint(profile.fingerprint), here)
                 near.append(NearProfile(path, profile, away))
         except UsageError:
@@ -133,14 +140,21 @@ def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile
     if version != FORMAT_VERSION:
         raise UsageError(f"{path} is not a profile of version {FORMAT_VERSION}")
     try:
-        for part in ("setting", "default"):
-            if isinstance(document.get(part), dict):
-                validate(document[part], knobs)
+        parts = [document[key] for key in ("setting", "default") if _is_setting(document.get(key))]
+        measured = document.get("fingerprint")
+        if knobs is None and isinstance(measured, dict) and measured.get("mode") == "restart":
+            knobs = knobs_of_profile(str(measured.get("adapter")), parts, load_knobs())
+        for part in parts:
+            validate(part, knobs)
         profile = msgspec.convert(document, Profile)
         parse_fingerprint(profile.fingerprint)
     except (msgspec.ValidationError, UsageError) as error:
         raise UsageError(f"{path}: {error}") from error
     return profile
+
+
+def _is_setting(part: object) -> bool:
+    return isinstance(part, dict) and all(isinstance(v, int | float | str) for v in part.values())
 
 
 def _read_yaml(path: Path) -> Any:
@@ -162,5 +176,11 @@ def _read_yaml(path: Path) -> Any:
 def replace_file(path: Path, text: str) -> None:
     """Write through a temporary file beside `path`, so that a reader never sees half of it."""
     part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        # A write, unlike an open, does not say which file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)

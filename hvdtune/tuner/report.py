@@ -157,12 +157,24 @@ def _method(
             f"over {noise.df} pairs, noise floor {to_percent(calibration.floor):.2f} %. "
         )
     return (
-        "## Method\n\n"
-        f"A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block is "
-        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
-        f"{1e3 * shape.step_s:.1f} ms per step, on the slowest rank's clock. {floor}"
-        f"{len(pairs)} pairs in all, every one in pairs.jsonl."
+        f"## Method\n\n{_blocks(shape)} {floor}{len(pairs)} pairs in all, every one in pairs.jsonl."
     )
+
+
+def _blocks(shape: BlockShape) -> str:
+    counted = (
+        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
+        f"{1e3 * shape.step_s:.1f} ms per step"
+    )
+    if not shape.source:
+        return (
+            "A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block "
+            f"is {counted}, on the slowest rank's clock."
+        )
+    pair = "A pair is two launches of the command, with the reference (A) and a setting (B)."
+    if shape.settle_steps == 0 and shape.steps == 1:
+        return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
+    return f"{pair} A launch is measured by {shape.source}: {counted}."
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

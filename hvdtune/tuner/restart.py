@@ -151,9 +151,10 @@ class RestartRun:
                 )
             if not self._has_steps:
                 self.measured_by = "the wall time of the command"
-                self._shape = BlockShape(1, 0, wall_s)
+                self._shape = BlockShape(1, 0, wall_s, self.measured_by)
             else:
-                self._shape = probe.shape(ended=ended)
+                shape = probe.shape(ended=ended)
+                self._shape = dataclasses.replace(shape, source=self.measured_by)
             left = int(self._reporter.seconds_left / max(2 * wall_s, 1e-9))
             self._reporter.notice(
                 f"measured by {self.measured_by}{_how_much(self._shape)}; a launch takes "

@@ -1,112 +1,78 @@
-"""RUN/study.db: the Optuna study, written by one tuner and read by anyone.
+"""The Optuna study of a run: RUN/study.db, or one in a database that several tuners share.
 
 Reading (`read_study`) needs neither a running tuner nor a lock.
 """
 
 import contextlib
 import fcntl
-import json
 import os
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Protocol, Self
 
 import optuna
 import sqlalchemy
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
+from hvdtune.tuner.board import Board, Claim
+from hvdtune.tuner.database import (
+    as_study_error,
+    close_storage,
+    file_url,
+    open_storage,
+    parse_url,
+    shown_url,
+)
 from hvdtune.tuner.gp import Observation
 from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair, read_pairs
+from hvdtune.tuner.pairs import PairLog
+from hvdtune.tuner.reading import PAIRS_FILE as PAIRS_FILE
+from hvdtune.tuner.reading import STUDY_FILE as STUDY_FILE
+from hvdtune.tuner.reading import STUDY_NAME as STUDY_NAME
+from hvdtune.tuner.reading import read_study as read_study
 from hvdtune.tuner.samplers import GridSampler, make_sampler, observations
+from hvdtune.tuner.share import (
+    Share,
+    SharedPairLog,
+    Sharing,
+    claim_pointer,
+    read_pointer,
+)
 from hvdtune.tuner.space import Space, key_of
-from hvdtune.tuner.statistics import Estimate, from_percent, to_percent
+from hvdtune.tuner.statistics import Estimate, to_percent
+from hvdtune.tuner.trials import Further as Further
+from hvdtune.tuner.trials import Outcome as Outcome
+from hvdtune.tuner.trials import StudyView as StudyView
+from hvdtune.tuner.trials import TrialView as TrialView
+from hvdtune.tuner.trials import view_trials
 
-STUDY_NAME = "hvdtune"
-STUDY_FILE = "study.db"
-PAIRS_FILE = "pairs.jsonl"
-_BUSY_TIMEOUT_S = 60
-
-
-@dataclass(frozen=True)
-class Further:
-    """What a trial has for an objective beside the first."""
-
-    log_ratio: float
-    log_stderr: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial ended; log ratio and its standard error are None where nothing was measured.
-
-    `further` has the objectives beside the first.
-    """
-
-    state: Literal["complete", "pruned", "failed"]
-    log_ratio: float | None
-    log_stderr: float | None
-    pairs: int
-    reason: str = ""
-    further: Mapping[str, Further] = field(default_factory=dict)
+LOCK_FILE: Final = "tuner.lock"
+# How often a tuner asks anew when others are measuring what it was given, and how long it then
+# waits for them.
+_BUSY_ASKS: Final = 10
+_BUSY_WAIT_S: Final = 60.0
+_BUSY_POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True)
-class TrialView:
-    """A trial as stored; times are UNIX seconds, gain and stderr None where nothing was measured.
+class KeepsTimelines(Protocol):
+    """Keeps the timeline of a trial that is about to end, and drops those it no longer wants."""
 
-    `stderr_percent` is in percent points. A duplicate repeats the result of an earlier trial
-    whose setting it shares.
-    """
-
-    number: int
-    state: Literal["waiting", "running", "complete", "pruned", "failed"]
-    setting: Mapping[str, Value]
-    gain_percent: float | None
-    stderr_percent: float | None
-    pairs: int
-    reason: str
-    is_duplicate: bool
-    began_unix: float | None
-    ended_unix: float | None
-    further: Mapping[str, Further] = field(default_factory=dict)
-
-    @property
-    def log_ratio(self) -> float:
-        """ln(default / setting) of the step time; 0 where nothing was measured."""
-        return 0.0 if self.gain_percent is None else from_percent(self.gain_percent)
-
-    @property
-    def log_ratios(self) -> list[float]:
-        """Of every objective, the first one's first."""
-        return [self.log_ratio, *(each.log_ratio for each in self.further.values())]
-
-    @property
-    def log_stderr(self) -> float:
-        """Standard error of the log ratio; 0 where nothing was measured."""
-        return 0.0 if self.stderr_percent is None else self.stderr_percent / 100.0
-
-
-@dataclass(frozen=True)
-class StudyView:
-    """A study as it stands on disk; `verdict` is None until there is one."""
-
-    trials: tuple[TrialView, ...]
-    pairs: tuple[Pair, ...]
-    noise_floor_percent: float | None
-    default: Mapping[str, Value] | None
-    verdict: Mapping[str, Any] | None
+    def keep(self, storage: RDBStorage, trial: optuna.Trial, setting: Setting) -> None: ...
+    def thin_out(self, storage: RDBStorage, trials: list[FrozenTrial]) -> None: ...
 
 
 class StudyStore:
     """The writing side, used by the tuner's thread only; a lock keeps a second tuner out.
 
     Opening a directory that holds a study continues it: trials a dead tuner left running are
-    marked as failed and put in the queue again.
+    marked as failed and put in the queue again. With `share` the study is in the database of
+    several tuners, and all that this one sees are trials comparable with its own.
 
     Raises StudyError when the study is of another space or default, in use, or unreadable.
     """
@@ -118,35 +84,41 @@ class StudyStore:
         options: TuneOptions,
         *,
         first_settings: Sequence[Setting] = (),
+        share: Share | None = None,
+        timelines: KeepsTimelines | None = None,
     ) -> None:
         self.space = space
-        self._first_settings = first_settings
         self.plan_key: Callable[[Setting], str] = key_of
-        self._path = run_dir / STUDY_FILE
+        self._first_settings = first_settings
+        self._run_dir = run_dir
+        self._timelines = timelines
         self._trials: dict[int, optuna.Trial] = {}
+        self._busy: dict[str, Claim] = {}
+        self._sharing: Sharing | None = None
         with contextlib.ExitStack() as undo:
-            self._lock_fd = _lock(run_dir)
+            self._lock_fd = lock_study(run_dir)
             undo.callback(os.close, self._lock_fd)
-            with _as_study_error(self._path):
-                _make_wal(self._path)
-                self._storage = _storage(self._path)
-                undo.callback(self._storage.engine.dispose)
-                self._study = self._open(options)
-                self._requeue_zombies()
+            url = self._place(share)
+            with as_study_error(self._where):
+                self._storage = open_storage(url, create=True)
+                undo.callback(close_storage, self._storage)
+                self._study = self._open(STUDY_NAME if share is None else share.study, options)
+                if share is not None:
+                    self._sharing = self._join(share)
+                    undo.callback(self._sharing.leave)
+                self._prepare(options)
             undo.pop_all()
 
     @property
     def measured_trials(self) -> int:
         """Trials with an outcome of their own: no duplicates, none that a dead tuner left."""
-        return sum(
-            trial.state in ("complete", "pruned", "failed") and not trial.is_duplicate
-            for trial in self.trials()
-        )
+        return sum(trial.is_measured for trial in self.trials())
 
     def trials(self) -> list[TrialView]:
         """All trials but those a dead tuner left running."""
-        with _as_study_error(self._path):
-            return _views(self._study.get_trials(deepcopy=False))
+        with as_study_error(self._where):
+            trials = self._study.get_trials(deepcopy=False)
+        return view_trials(trial for trial in trials if self._is_comparable(trial))
 
     def best(self) -> Estimate | None:
         """The completed trial with the largest mean: for pruning, never for a verdict.
@@ -170,56 +142,60 @@ class StudyStore:
     def is_exhausted(self) -> bool:
         """Whether the sampler has no setting left that it has not proposed."""
         sampler = self._study.sampler
-        with _as_study_error(self._path):
+        with as_study_error(self._where):
             return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
 
     def observations(self) -> list[Observation]:
         """What the ended trials say, as points of the unit cube."""
-        with _as_study_error(self._path):
-            return observations(self._study.get_trials(deepcopy=False), self.space)
+        with as_study_error(self._where):
+            trials = self._study.get_trials(deepcopy=False)
+            return observations([t for t in trials if self._is_comparable(t)], self.space)
 
     def ask(self) -> tuple[int, dict[str, Value]]:
-        """The next trial's number and setting."""
-        with _as_study_error(self._path):
-            trial = self._study.ask()
-            setting = self.space.suggest(trial)
-            trial.set_user_attr("setting", setting)
-            self._trials[trial.number] = trial
+        """The next trial's number and setting.
+
+        Where several tuners share the study it is one that no other is measuring, unless they
+        leave nothing else: then it waits for them for a while.
+        """
+        with as_study_error(self._where):
+            self._requeue_zombies()
+            for _ in range(_BUSY_ASKS):
+                trial, setting = self._ask()
+                claim = self._claimed_by_another(trial, setting)
+                if claim is None:
+                    return trial.number, setting
+                self._set_aside(trial, claim)
+            trial, setting = self._ask()
+            deadline = time.monotonic() + _BUSY_WAIT_S
+            while self._claimed_by_another(trial, setting) and time.monotonic() < deadline:
+                time.sleep(_BUSY_POLL_S)
             return trial.number, setting
 
     def is_known(self, setting: Setting) -> bool:
-        """Whether an earlier trial of this setting has an outcome."""
-        return self._known(setting) is not None
+        """Whether an earlier trial of this setting has an outcome, or another tuner is at it."""
+        return self._known(setting) is not None or key_of(setting) in self._busy
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """End a trial that `ask` returned."""
-        with _as_study_error(self._path):
+        with as_study_error(self._where):
             trial = self._trials.pop(number)
-            if outcome.log_ratio is not None and outcome.log_stderr is not None:
-                trial.set_user_attr("gain_percent", to_percent(outcome.log_ratio))
-                trial.set_user_attr("stderr", 100.0 * outcome.log_stderr)
-            trial.set_user_attr("pairs", outcome.pairs)
-            trial.set_user_attr("state_reason", outcome.reason)
-            if outcome.further:
-                further = {name: asdict(each) for name, each in outcome.further.items()}
-                trial.set_user_attr("further", further)
-            if outcome.state == "complete":
-                assert outcome.log_ratio is not None
-                values = [outcome.log_ratio, *(f.log_ratio for f in outcome.further.values())]
-                self._study.tell(trial, values)
-            elif outcome.state == "pruned" and outcome.log_ratio is not None:
-                if not outcome.further:
-                    trial.report(outcome.log_ratio, step=outcome.pairs)
-                self._study.tell(trial, state=TrialState.PRUNED)
-            else:
-                self._study.tell(trial, state=TrialState.FAIL)
+            # Taken for dead, its trial was given to another tuner; its pairs count there.
+            with contextlib.suppress(UpdateFinishedTrialError):
+                self._tell(trial, outcome)
+            if self._sharing is not None:
+                self._sharing.release(number)
+            if self._timelines is not None:
+                self._timelines.thin_out(self._storage, self._own_trials())
 
     def tell_duplicate(self, number: int, setting: Setting) -> None:
         """End a trial with the outcome of the earlier trial of the same setting."""
         known = self._known(setting)
-        assert known is not None
+        if known is None:
+            with as_study_error(self._where):
+                self._set_aside(self._trials.pop(number), self._busy.pop(key_of(setting)))
+            return
         assert known.state in ("complete", "pruned", "failed")
-        with _as_study_error(self._path):
+        with as_study_error(self._where):
             self._trials[number].set_user_attr("duplicate_of", known.number)
         measured = known.gain_percent is not None
         self.tell(
@@ -236,19 +212,33 @@ class StudyStore:
 
     def get(self, name: str) -> Any:
         """A study attribute, None when it is not set."""
-        with _as_study_error(self._path):
-            return self._study.user_attrs.get(name)
+        with as_study_error(self._where):
+            attributes = self._study.user_attrs
+        for key in self._keys(name):
+            if key in attributes:
+                return attributes[key]
+        return None
 
     def set(self, name: str, value: Any) -> None:
         """Set a study attribute to a JSON value."""
-        with _as_study_error(self._path):
-            self._study.set_user_attr(name, value)
+        with as_study_error(self._where):
+            for key in {name, *self._keys(name)}:
+                self._study.set_user_attr(key, value)
+
+    def open_pairs(self) -> PairLog:
+        """RUN/pairs.jsonl; where the study is shared, pairs of other tuners count beside its own.
+
+        Raises StudyError when it cannot be read.
+        """
+        path = self._run_dir / PAIRS_FILE
+        return PairLog(path) if self._sharing is None else SharedPairLog(path, self._sharing)
 
     def close(self) -> None:
         """Close the database and let another tuner in; calling it again does nothing."""
         if self._lock_fd >= 0:
-            self._storage.remove_session()
-            self._storage.engine.dispose()
+            if self._sharing is not None:
+                self._sharing.leave()
+            close_storage(self._storage)
             os.close(self._lock_fd)
             self._lock_fd = -1
 
@@ -258,19 +248,24 @@ class StudyStore:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _known(self, setting: Setting) -> TrialView | None:
-        key = self.plan_key(setting)
-        for trial in self.trials():
-            ended = trial.state in ("complete", "pruned", "failed")
-            if ended and not trial.is_duplicate and self.plan_key(trial.setting) == key:
-                return trial
-        return None
+    def _place(self, share: Share | None) -> sqlalchemy.URL:
+        path = self._run_dir / STUDY_FILE
+        if share is None:
+            pointer = read_pointer(self._run_dir)
+            if pointer is not None:
+                raise StudyError(f"{self._run_dir} belongs to {pointer}; give --storage again")
+            self._where = str(path)
+            return file_url(path)
+        if path.exists():
+            raise StudyError(f"{path} is a study of this run alone; choose another directory")
+        url = parse_url(share.url)
+        self._where = shown_url(url)
+        return url
 
-    def _open(self, options: TuneOptions) -> optuna.Study:
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+    def _open(self, name: str, options: TuneOptions) -> optuna.Study:
         study = optuna.create_study(
             storage=self._storage,
-            study_name=STUDY_NAME,
+            study_name=name,
             directions=["maximize"] * len(options.objectives),
             load_if_exists=True,
         )
@@ -280,116 +275,149 @@ class StudyStore:
             study.set_user_attr("space", signature)
             study.set_user_attr("default_setting", dict(self.space.default))
         elif known != signature:
+            another = "directory" if name == STUDY_NAME else "--study-name"
             raise StudyError(
-                f"{self._path} holds a study of other knobs, objectives or another default; "
-                "choose another directory"
+                f"{self._where} holds a study of other knobs, objectives or another default; "
+                f"choose another {another}"
             )
-        trials = study.get_trials(deepcopy=False)
+        return study
+
+    def _join(self, share: Share) -> Sharing:
+        pointer = claim_pointer(self._run_dir, share)
+        engine, study_id = self._storage.engine, self._study._study_id
+        Board.make_tables(engine)
+        if not self._study.get_trials(deepcopy=False):
+            # SQLite gives the number of a deleted study to the next.
+            Board(engine, study_id, share.dead_after_s).forget_the_dead()
+        return Sharing(engine, study_id, share, pointer.tuner, self._run_dir)
+
+    def _prepare(self, options: TuneOptions) -> None:
+        trials = self._study.get_trials(deepcopy=False)
         if not trials:
             for setting in (self.space.default, *self._first_settings):
-                study.enqueue_trial(self.space.params_of(setting))
-        study.sampler = make_sampler(
+                self._study.enqueue_trial(self.space.params_of(setting))
+        # Tuners that share a study must not draw the same points.
+        own = 0 if self._sharing is None else int(self._sharing.tuner[:6], 16)
+        self._study.sampler = make_sampler(
             options.sampler,
             self.space,
             # A resumed study must not draw its first points a second time.
-            seed=options.seed + len(trials),
+            seed=options.seed + len(trials) + own,
             trials=options.trials,
             objectives=len(options.objectives),
         )
-        return study
+        self._requeue_zombies()
+
+    def _ask(self) -> tuple[optuna.Trial, dict[str, Value]]:
+        trial = self._study.ask()
+        if self._sharing is not None:
+            trial.set_user_attr("tuner", self._sharing.tuner)
+            trial.set_user_attr("by", self._sharing.name)
+            trial.set_user_attr("fingerprint", self._sharing.fingerprint)
+        setting = self.space.suggest(trial)
+        trial.set_user_attr("setting", setting)
+        self._trials[trial.number] = trial
+        return trial, setting
+
+    def _claimed_by_another(self, trial: optuna.Trial, setting: Setting) -> Claim | None:
+        self._busy.pop(key_of(setting), None)
+        if self._sharing is None:
+            return None
+        claim = self._sharing.claim(setting, trial.number)
+        if claim is not None:
+            self._busy[key_of(setting)] = claim
+        return claim
+
+    def _set_aside(self, trial: optuna.Trial, claim: Claim) -> None:
+        self._trials.pop(trial.number, None)
+        trial.set_user_attr("duplicate_of", claim.trial)
+        trial.set_user_attr("state_reason", f"trial {claim.trial} of another tuner measures it")
+        self._study.tell(trial, state=TrialState.FAIL)
+
+    def _tell(self, trial: optuna.Trial, outcome: Outcome) -> None:
+        if outcome.log_ratio is not None and outcome.log_stderr is not None:
+            trial.set_user_attr("gain_percent", to_percent(outcome.log_ratio))
+            trial.set_user_attr("stderr", 100.0 * outcome.log_stderr)
+        trial.set_user_attr("pairs", outcome.pairs)
+        trial.set_user_attr("state_reason", outcome.reason)
+        if outcome.further:
+            further = {name: asdict(each) for name, each in outcome.further.items()}
+            trial.set_user_attr("further", further)
+        if self._timelines is not None and "duplicate_of" not in trial.user_attrs:
+            self._timelines.keep(self._storage, trial, trial.user_attrs["setting"])
+        if outcome.state == "complete":
+            assert outcome.log_ratio is not None
+            values = [outcome.log_ratio, *(each.log_ratio for each in outcome.further.values())]
+            self._study.tell(trial, values)
+        elif outcome.state == "pruned" and outcome.log_ratio is not None:
+            if not outcome.further:
+                trial.report(outcome.log_ratio, step=outcome.pairs)
+            self._study.tell(trial, state=TrialState.PRUNED)
+        else:
+            self._study.tell(trial, state=TrialState.FAIL)
+
+    def _known(self, setting: Setting) -> TrialView | None:
+        key = self.plan_key(setting)
+        for trial in self.trials():
+            if trial.is_measured and self.plan_key(trial.setting) == key:
+                return trial
+        return None
+
+    def _is_comparable(self, trial: FrozenTrial) -> bool:
+        if self._sharing is None:
+            return True
+        own = self._sharing.fingerprint
+        return bool(trial.user_attrs.get("fingerprint", own) == own)
+
+    def _own_trials(self) -> list[FrozenTrial]:
+        trials = self._study.get_trials(deepcopy=False)
+        if self._sharing is None:
+            return trials
+        own = self._sharing.tuner
+        return [trial for trial in trials if trial.user_attrs.get("tuner") == own]
+
+    def _keys(self, name: str) -> tuple[str, ...]:
+        if self._sharing is None:
+            return (name,)
+        return f"{name}:{self._sharing.tuner}", f"{name}:{self._sharing.fingerprint}"
 
     def _requeue_zombies(self) -> None:
-        for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
-            params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-            # Queued first: a tuner killed between the two leaves a duplicate, not a loss.
-            if params:
-                self._study.enqueue_trial(params, user_attrs={"resumes": trial.number})
-            self._storage.set_trial_user_attr(trial._trial_id, "zombie", True)
-            self._storage.set_trial_user_attr(
-                trial._trial_id, "state_reason", "the tuner was stopped"
-            )
-            self._study.tell(trial.number, state=TrialState.FAIL)
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if trial.number not in self._trials and not self._has_living_tuner(trial):
+                requeue(self._study, trial)
+
+    def _has_living_tuner(self, trial: FrozenTrial) -> bool:
+        if self._sharing is None:
+            return False
+        tuner = trial.user_attrs.get("tuner")
+        # Without the attribute it was asked a moment ago.
+        return tuner is None or (tuner != self._sharing.tuner and tuner in self._sharing.alive())
 
 
-def read_study(run_dir: Path) -> StudyView:
-    """A study as it stands, while a tuner works on it or long after.
+def requeue(study: optuna.Study, trial: FrozenTrial) -> None:
+    """Marks a trial that a dead tuner left running as failed and puts its setting in the queue."""
+    params = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+    # Queued first: a tuner killed between the two leaves a duplicate, not a loss.
+    if params:
+        study.enqueue_trial(params, user_attrs={"resumes": trial.number})
+    # Another tuner may be about to do the same.
+    with contextlib.suppress(UpdateFinishedTrialError):
+        storage, number = study._storage, trial._trial_id
+        storage.set_trial_user_attr(number, "zombie", True)
+        storage.set_trial_user_attr(number, "state_reason", "the tuner was stopped")
+        storage.set_trial_state_values(number, state=TrialState.FAIL)
 
-    Raises StudyError when there is none or it cannot be read.
+
+def lock_study(run_dir: Path) -> int:
+    """Keeps other tuners out of a run folder until the descriptor that it returns is closed.
+
+    Raises StudyError when one is working there, or the folder cannot be written.
     """
-    path = run_dir / STUDY_FILE
-    if not path.exists():
-        raise StudyError(f"{run_dir} holds no study ({STUDY_FILE} is missing)")
-    with _as_study_error(path):
-        storage = _storage(path, skip_table_creation=True)
-        try:
-            study = optuna.load_study(study_name=STUDY_NAME, storage=storage)
-            trials = tuple(_views(study.get_trials(deepcopy=False)))
-            attributes = study.user_attrs
-        except KeyError:
-            trials, attributes = (), {}
-        finally:
-            storage.remove_session()
-            storage.engine.dispose()
-    verdict = attributes.get("verdict")
-    return StudyView(
-        trials=trials,
-        pairs=read_pairs(run_dir / PAIRS_FILE),
-        noise_floor_percent=attributes.get("noise_floor"),
-        default=attributes.get("default_setting"),
-        verdict=None if verdict is None else json.loads(verdict),
-    )
-
-
-def _views(trials: list[FrozenTrial]) -> list[TrialView]:
-    return [_view(trial) for trial in trials if not trial.user_attrs.get("zombie")]
-
-
-def _view(trial: FrozenTrial) -> TrialView:
-    states: dict[TrialState, Literal["waiting", "running", "complete", "pruned", "failed"]] = {
-        TrialState.WAITING: "waiting",
-        TrialState.RUNNING: "running",
-        TrialState.COMPLETE: "complete",
-        TrialState.PRUNED: "pruned",
-        TrialState.FAIL: "failed",
-    }
-    attributes = trial.user_attrs
-    began, ended = trial.datetime_start, trial.datetime_complete
-    return TrialView(
-        number=trial.number,
-        state=states[trial.state],
-        setting=attributes.get("setting", {}),
-        gain_percent=attributes.get("gain_percent"),
-        stderr_percent=attributes.get("stderr"),
-        pairs=attributes.get("pairs", 0),
-        reason=attributes.get("state_reason", ""),
-        is_duplicate="duplicate_of" in attributes,
-        began_unix=None if began is None else began.timestamp(),
-        ended_unix=None if ended is None else ended.timestamp(),
-        further={name: Further(**each) for name, each in attributes.get("further", {}).items()},
-    )
-
-
-def _same_as(known: TrialView, setting: Setting) -> str:
-    what = "setting" if key_of(known.setting) == key_of(setting) else "fusion plan"
-    return f"the same {what} as trial {known.number}"
-
-
-def _storage(path: Path, *, skip_table_creation: bool = False) -> optuna.storages.RDBStorage:
-    url = sqlalchemy.URL.create("sqlite", database=str(path))
-    return optuna.storages.RDBStorage(
-        url.render_as_string(),
-        engine_kwargs={"connect_args": {"timeout": _BUSY_TIMEOUT_S}},
-        skip_table_creation=skip_table_creation,
-    )
-
-
-def _make_wal(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as database:
-        database.execute("PRAGMA journal_mode=WAL")
-
-
-def _lock(run_dir: Path) -> int:
-    lock_fd = os.open(run_dir / "tuner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    path = run_dir / LOCK_FILE
+    try:
+        lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StudyError(f"cannot write {path}: {error.strerror}") from None
     try:
         fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -398,14 +426,6 @@ def _lock(run_dir: Path) -> int:
     return lock_fd
 
 
-@contextlib.contextmanager
-def _as_study_error(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (
-        sqlite3.Error,
-        sqlalchemy.exc.SQLAlchemyError,
-        optuna.exceptions.StorageInternalError,
-    ) as error:
-        cause = error.__cause__ or error
-        raise StudyError(f"{path}: {str(cause).splitlines()[0]}") from error
+def _same_as(known: TrialView, setting: Setting) -> str:
+    what = "setting" if key_of(known.setting) == key_of(setting) else "fusion plan"
+    return f"the same {what} as trial {known.number}"

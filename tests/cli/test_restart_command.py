@@ -57,27 +57,6 @@ def test_any_command_is_tuned_by_its_wall_time(hvdtune, tmp_path):
     assert "is not started once more" in out
 
 
-def test_restart_knobs_reach_hvdtunes_ranks_which_report_their_steps(hvdtune, script, tmp_path):
-    script(
-        "init()\n"
-        "print('is', os.environ['HVDTUNE_CACHE_CAPACITY'], os.environ.get('HVDTUNE_TRANSPORT'))\n"
-        "for _ in range(4000):\n    time.sleep(0.001)\n    step()\n"
-    )
-    knobs = ("--knobs", "cache_capacity,transport", "--trials", "2", "--time-budget", "25s")
-    code, _, err = finished(hvdtune(*_RESTART, *knobs, "-np", "2", "-o", "study", "train.py"))
-    assert code in (0, 3, 4), err
-    assert "measured by the optimizer steps of the ranks: " in err
-    lines = (tmp_path / "study" / "pairs.jsonl").read_text().splitlines()
-    pairs = [json.loads(line) for line in lines]
-    assert {pair["order"] for pair in pairs} == {"AB", "BA"}
-    logs = [path.read_text() for path in (tmp_path / "study" / "output").iterdir()]
-    assert any("]<stdout>:is 1024 auto" in log for log in logs)
-    tried = {tuple(pair["setting"][k] for k in ("cache_capacity", "transport")) for pair in pairs}
-    assert len(tried) > 1
-    for capacity, transport in tried:
-        assert any(f"]<stdout>:is {capacity} {transport}" in log for log in logs)
-
-
 def test_a_command_that_is_no_job_is_told_that_hvdtunes_knobs_are_nothing_to_it(hvdtune, tmp_path):
     command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
     code, _, err = finished(hvdtune(*_RESTART, *command))
@@ -121,3 +100,31 @@ def test_what_cannot_be_is_a_usage_error(hvdtune, words, why, tmp_path):
     assert (code, err.startswith("hvdtune: error: ")) == (2, True)
     assert why in err
     assert os.listdir(tmp_path) == []
+
+
+_DDP = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4), bucket_cap_mb=50)
+print("made with", model.bucket_bytes_cap / 2**20, model.gradient_as_bucket_view)
+dist.destroy_process_group()
+"""
+_PROFILE = """
+version: 1
+setting: &setting {ddp_bucket_cap_mb: 25.0, ddp_first_bucket_mb: 2.0,
+  ddp_gradient_as_bucket_view: true, NCCL_ALGO: Ring}
+default: *setting
+verdict: {improved: true, gain_percent: 9.0, ci_percent: [8.0, 10.0], pairs: 12, launches: 12,
+  noise_floor_percent: 1.0, text: better}
+fingerprint: {mode: restart, adapter: ddp}
+created: today
+"""
+
+
+def test_the_profile_of_a_ddp_study_is_given_to_the_unmodified_script(hvdtune, tmp_path):
+    (tmp_path / "train.py").write_text(_DDP)
+    (tmp_path / "profile.yaml").write_text(_PROFILE)
+    code, out, err = finished(hvdtune("run", "--profile", "profile.yaml", "-np", "2", "train.py"))
+    assert code == 0, err
+    assert out.count("<stdout>:made with 25.0 True") == 2

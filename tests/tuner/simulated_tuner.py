@@ -1,4 +1,5 @@
-"""A tuner in a process of its own: RUN directory, and the simulated step at which it is killed."""
+"""A tuner in a process of its own: RUN directory, the simulated step at which it is killed (0: it
+lives), and the URL and the name of a study that it shares with others, if any."""
 
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.controller import Study, tune
 from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.share import Share
 
 OPTIONS = TuneOptions(trials=8, time_budget_s=300.0, seed=5)
 
@@ -19,7 +21,9 @@ def gain(setting: Setting) -> float:
 def main() -> None:
     run_dir, kill_at = Path(sys.argv[1]), int(sys.argv[2])
     cluster = SimulatedCluster(Script(seed=kill_at, gain=gain, kill_tuner_at_step=kill_at or None))
-    result = tune(Study(cluster.start, KNOBS, DEFAULT), run_dir, OPTIONS, clock=cluster.clock)
+    share = Share(sys.argv[3], sys.argv[4]) if len(sys.argv) > 3 else None
+    study = Study(cluster.start, KNOBS, DEFAULT, share=share)
+    result = tune(study, run_dir, OPTIONS, clock=cluster.clock)
     print(result.verdict.kind)
 
 

@@ -47,6 +47,7 @@ def test_a_line_says_its_version_and_fields(tmp_path: Path) -> None:
         "further",
         "set_aside",
         "at_fault",
+        "by",
     ]
     assert fields["v"] == 1
 

@@ -1,0 +1,225 @@
+"""`hvdtune study ...`: the studies that are there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import typer
+
+from hvdtune.cli.messages import tell
+from hvdtune.errors import StudyError, UsageError
+
+if TYPE_CHECKING:
+    import sqlalchemy
+
+    from hvdtune.tuner.studies import OpenStudy, StudyPlace
+
+Study = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STUDY]", help="Run folder, or name with --storage. [default: the latest]"
+    ),
+]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage", metavar="URL", help="Look into this database instead of run folders."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+_RUNS: Final = Path("runs")
+
+app = typer.Typer(
+    help="Look at, export, mend and delete studies.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 100},
+)
+
+
+@app.command("list")
+def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False) -> int:
+    """The studies in run folders or in a database."""
+    from hvdtune.cli.study_tables import print_list
+    from hvdtune.tuner.studies import open_study, run_places, stored_places
+
+    url = _url(storage)
+    places = run_places(runs) if url is None else stored_places(url)
+    found: list[OpenStudy] = []
+    damaged: list[tuple[StudyPlace, str]] = []
+    for place in places:
+        try:
+            found.append(open_study(place))
+        except StudyError as error:
+            damaged.append((place, str(error)))
+    if as_json:
+        broken = [
+            {"study": place.name, "state": "damaged", "problem": text} for place, text in damaged
+        ]
+        _print_json([*(study.summary() for study in found), *broken])
+    elif places:
+        print_list(found, damaged)
+    else:
+        tell(f"no studies in {runs if url is None else storage}")
+    return 0
+
+
+@app.command()
+def show(
+    study: Study = None, *, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False
+) -> int:
+    """One study: its trials, its verification and its verdict."""
+    from hvdtune.cli.study_tables import print_study
+    from hvdtune.tuner.studies import find_place, open_study
+
+    opened = open_study(find_place(study, runs, _url(storage)))
+    if as_json:
+        _print_json(opened.document())
+    else:
+        print_study(opened)
+    return 0
+
+
+@app.command()
+def export(
+    study: Study = None,
+    *,
+    kind: Annotated[
+        Literal["csv", "json", "parquet"], typer.Option("--format", help="What to write.")
+    ] = "csv",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PREFIX",
+            help="Begin of the files' names. [default: the study's name]",
+        ),
+    ] = None,
+    runs: Runs = _RUNS,
+    storage: Storage = None,
+) -> int:
+    """Trials and pairs as files: PREFIX-trials and PREFIX-pairs, with JSON one for both."""
+    from hvdtune.tuner.studies import find_place, open_study
+    from hvdtune.tuner.tables import write_tables
+
+    opened = open_study(find_place(study, runs, _url(storage)))
+    target = output or Path(Path(opened.place.name).absolute().name)
+    for path in write_tables(opened.view, opened.document(), target, kind):
+        print(path)
+    return 0
+
+
+@app.command()
+def delete(
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="Run folder, or name with --storage.")
+    ],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    runs: Runs = _RUNS,
+    storage: Storage = None,
+) -> int:
+    """Delete a study's own files, or a study in a database; not while a tuner works on it."""
+    from hvdtune.tuner.removal import delete_run, delete_stored, own_files
+    from hvdtune.tuner.share import read_pointer
+    from hvdtune.tuner.studies import find_place
+
+    url = _url(storage)
+    place = find_place(study, runs, url)
+    what = str(place)
+    if place.folder is not None:
+        what = f"{place.folder} ({len(own_files(place.folder))} files)"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{what} is deleted only with --yes where nobody can be asked")
+        if not typer.confirm(f"delete {what}?", err=True):
+            return 1
+    if url is not None:
+        delete_stored(url, place.name)
+        return 0
+    assert place.folder is not None
+    try:
+        pointer = read_pointer(place.folder)
+    except StudyError:
+        pointer = None
+    left = delete_run(place.folder)
+    if left:
+        tell(f"left in {place.folder}, not being of the study: {_few(left, place.folder)}")
+    if pointer is not None:
+        tell(f"left where others may use it: {pointer}")
+    return 0
+
+
+@app.command()
+def fsck(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY]...", help="Run folders, or names with --storage. [default: all]"
+        ),
+    ] = None,
+    *,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    runs: Runs = _RUNS,
+    storage: Storage = None,
+) -> int:
+    """Check studies against their logs: one line per fault, what is wrong and what to do.
+
+    Ends with 1 if a fault is left.
+    """
+    from hvdtune.tuner.studies import find_place, run_places, stored_places
+
+    url = _url(storage)
+    if studies:
+        places = [find_place(name, runs, url) for name in studies]
+    else:
+        places = run_places(runs) if url is None else stored_places(url)
+    if not places:
+        tell(f"no studies in {runs if url is None else storage}")
+    left = [_check(place, repair=repair) for place in places]
+    return 1 if any(left) else 0
+
+
+def _check(place: StudyPlace, *, repair: bool) -> bool:
+    from hvdtune.tuner.fsck import check
+    from hvdtune.tuner.studies import is_in_use
+
+    if repair and place.folder is not None and is_in_use(place.folder):
+        raise StudyError(f"a tuner works in {place.folder}: nothing is mended while it does")
+    faults = check(place)
+    mended: set[str] = set()
+    while repair:
+        # One may be gone with another: a database that is made anew has few of the old one's.
+        fault = next((each for each in faults if each.mend and each.text not in mended), None)
+        if fault is None or fault.mend is None:
+            break
+        fault.mend()
+        mended.add(fault.text)
+        print(f"{place}: {fault.text}: mended")
+        faults = check(place)
+    for fault in faults:
+        print(f"{place}: {fault.text}: {fault.advice}")
+    if not faults and not mended:
+        print(f"{place}: no fault")
+    return bool(faults)
+
+
+def _url(storage: str | None) -> sqlalchemy.URL | None:
+    from hvdtune.tuner.database import parse_url
+
+    return None if storage is None else parse_url(storage)
+
+
+def _few(paths: list[Path], folder: Path) -> str:
+    names = [str(path.relative_to(folder)) for path in paths]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1))

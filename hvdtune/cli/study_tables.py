@@ -1,0 +1,104 @@
+"""Studies as tables in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hvdtune.tuner.space import describe
+from hvdtune.tuner.statistics import to_percent
+from hvdtune.tuner.studies import OpenStudy, StudyPlace
+from hvdtune.tuner.trials import TrialView
+
+# Where there is no terminal whose width says where to break.
+_WIDTH = 160
+
+
+def print_list(
+    studies: Sequence[OpenStudy], damaged: Sequence[tuple[StudyPlace, str]] = ()
+) -> None:
+    """One row per study, those that cannot be read with the reason."""
+    table = _table("study", "state", "trials", "pairs", "best", "verdict", numbers=(2, 3, 4))
+    for study in studies:
+        best = "" if study.best is None else f"{study.best.gain_percent or 0.0:+.1f} %"
+        counts = str(study.measured), str(len(study.view.pairs))
+        table.add_row(*_texts(study.place.name, study.state, *counts, best, study.verdict))
+    for place, problem in damaged:
+        table.add_row(*_texts(place.name, "damaged", "", "", "", problem))
+    _console().print(table)
+
+
+def print_study(study: OpenStudy) -> None:
+    """What was run, its trials, its verification by launches, and its verdict."""
+    console = _console()
+    console.print(Text(f"{study.place}: {study.state}", style="bold"))
+    if study.run.get("command"):
+        console.print(Text(f"command: {' '.join(study.run['command'])}"))
+    if study.view.trials:
+        console.print(_trials(study))
+    if verified := _verification(study):
+        console.print(verified)
+    floor = study.view.noise_floor_percent
+    if floor is not None:
+        console.print(Text(f"A/A noise floor: {floor:.2f} %"))
+    console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
+    folder = study.place.folder
+    for trial in study.view.trials:
+        if (
+            folder is not None
+            and trial.timeline
+            and (folder / "artifacts" / trial.timeline).exists()
+        ):
+            path = folder / "artifacts" / trial.timeline
+            console.print(Text(f"timeline of trial {trial.number}: {path}"), soft_wrap=True)
+
+
+def _trials(study: OpenStudy) -> Table:
+    shared = any(trial.by for trial in study.view.trials)
+    columns = ("trial", "state", "gain", "+-", "pairs", "setting", "why")
+    table = _table(*columns, *(["by"] if shared else []), numbers=(0, 2, 3, 4))
+    for trial in study.view.trials:
+        row = [str(trial.number), trial.state, *_gain(trial), str(trial.pairs)]
+        row += [describe(trial.setting, study.view.default or {}), trial.reason]
+        table.add_row(*_texts(*row, *([trial.by] if shared else [])))
+    return table
+
+
+def _gain(trial: TrialView) -> tuple[str, str]:
+    if trial.gain_percent is None or trial.stderr_percent is None:
+        return "", ""
+    return f"{trial.gain_percent:+.1f} %", f"{2 * trial.stderr_percent:.1f}"
+
+
+def _verification(study: OpenStudy) -> Table | None:
+    pairs = [pair for pair in study.view.pairs if pair.phase == "verify" and not pair.by]
+    if not pairs:
+        return None
+    table = _table("verified in launch", "pairs", "mean gain", numbers=(0, 1, 2))
+    for launch, group in groupby(pairs, key=lambda pair: pair.launch):
+        values = [pair.log_ratio for pair in group]
+        mean = to_percent(sum(values) / len(values))
+        table.add_row(*_texts(str(launch), str(len(values)), f"{mean:+.1f} %"))
+    return table
+
+
+def _table(*columns: str, numbers: Sequence[int]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="right" if index in numbers else "left", overflow="fold")
+    return table
+
+
+def _texts(*cells: str) -> list[Text]:
+    return [Text(cell) for cell in cells]
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console

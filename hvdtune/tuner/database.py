@@ -1,0 +1,152 @@
+"""Where a study is stored: a file in the run's folder, or a database that a URL names."""
+
+import contextlib
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, TypeVar
+
+import optuna
+import sqlalchemy
+
+from hvdtune.errors import StudyError, UsageError
+
+_BUSY_TIMEOUT_S: Final = 60
+_CONNECT_TIMEOUT_S: Final = 10
+_CREATE_TRIES: Final = 6
+# Backend, the driver it is used with, and the extra of this package that brings it.
+_DRIVERS: Final = {
+    "sqlite": ("pysqlite", "sqlite3", ""),
+    "postgresql": ("psycopg", "psycopg", "postgresql"),
+    "mysql": ("pymysql", "pymysql", "mysql"),
+    "mariadb": ("pymysql", "pymysql", "mysql"),
+}
+_T = TypeVar("_T")
+
+
+def parse_url(text: str) -> sqlalchemy.URL:
+    """The URL of a database, with the driver that hvdtune uses for it.
+
+    Raises UsageError when it is no URL, of an unknown kind, or its driver is not installed.
+    """
+    try:
+        url = sqlalchemy.make_url(text)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        raise UsageError(
+            "the storage is not a URL such as sqlite:///studies.db, postgresql://user@host/name "
+            "or mysql://user@host/name"
+        ) from None
+    backend = url.get_backend_name()
+    if backend == "sqlite" and url.database in (None, "", ":memory:"):
+        raise UsageError("a study in memory is lost with its tuner: name a file, sqlite:///FILE")
+    if backend not in _DRIVERS:
+        raise UsageError(f"a storage of kind {backend} is not known: {', '.join(_DRIVERS)} are")
+    driver, module, extra = _DRIVERS[backend]
+    if "+" in url.drivername and url.drivername != f"{backend}+{driver}":
+        raise UsageError(f"{url.drivername}: hvdtune reaches {backend} by {driver} only")
+    if find_spec(module) is None:
+        raise UsageError(f"{backend} needs {module}: pip install 'hvdtune[{extra}]'")
+    # Optuna knows MariaDB as MySQL only.
+    kind = "mysql" if backend == "mariadb" else backend
+    return url.set(drivername=kind if kind == "sqlite" else f"{kind}+{driver}")
+
+
+def file_url(path: Path) -> sqlalchemy.URL:
+    """The URL of a SQLite file."""
+    return sqlalchemy.URL.create("sqlite", database=str(path))
+
+
+def shown_url(url: sqlalchemy.URL | str) -> str:
+    """For messages: without the password, and without the driver's name."""
+    parsed = sqlalchemy.make_url(url)
+    return parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
+
+
+def open_storage(url: sqlalchemy.URL, *, create: bool = False) -> optuna.storages.RDBStorage:
+    """Optuna's storage there; with `create` its tables are made where they are missing.
+
+    To be called within `as_study_error`. Raises StudyError when the file is missing.
+    """
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if url.get_backend_name() == "sqlite":
+        path = Path(url.database or "")
+        if create:
+            _make_wal(path)
+        elif not path.is_file():
+            raise StudyError(f"there is no database {path}")
+
+    def opened() -> optuna.storages.RDBStorage:
+        return optuna.storages.RDBStorage(
+            url.render_as_string(hide_password=False),
+            engine_kwargs=_engine_options(url),
+            skip_table_creation=not create,
+        )
+
+    return patiently(opened) if create else opened()
+
+
+def close_storage(storage: optuna.storages.RDBStorage) -> None:
+    """Closes all of its connections."""
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def patiently(create: Callable[[], _T]) -> _T:
+    """Creates something in a database where others may be creating the same at this moment."""
+    for attempt in range(_CREATE_TRIES - 1):
+        try:
+            return create()
+        except sqlalchemy.exc.DBAPIError as error:
+            if error.connection_invalidated or not _is_collision(error):
+                raise
+            time.sleep(random.uniform(0.05, 0.2) * 2**attempt)
+    return create()
+
+
+@contextlib.contextmanager
+def as_study_error(where: str | Path) -> Iterator[None]:
+    """Raises what a database raises as a StudyError of one line that names `where`."""
+    try:
+        yield
+    except (
+        sqlite3.Error,
+        sqlalchemy.exc.SQLAlchemyError,
+        optuna.exceptions.StorageInternalError,
+    ) as error:
+        raise StudyError(f"{where}: {_sentence(error)}") from error
+    except RuntimeError as error:
+        if "alembic" not in str(error) and "schema" not in str(error):
+            raise
+        raise StudyError(
+            f"{where}: its tables are of another version of Optuna than {optuna.__version__}"
+        ) from error
+
+
+def _engine_options(url: sqlalchemy.URL) -> dict[str, object]:
+    if url.get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
+    # A connection that the server has closed meanwhile is replaced and not an error.
+    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT_TIMEOUT_S}}
+
+
+def _make_wal(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+
+
+def _is_collision(error: sqlalchemy.exc.DBAPIError) -> bool:
+    text = str(error.orig).lower()
+    return any(word in text for word in ("exist", "duplicate", "locked", "deadlock", "unique"))
+
+
+def _sentence(error: BaseException) -> str:
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
+        error = error.orig
+    # PyMySQL's arguments are (number, text); others have a text of several lines.
+    text = str(error.args[-1] if len(error.args) == 2 else error)
+    return " ".join(text.split()) or type(error).__name__

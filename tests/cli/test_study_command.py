@@ -1,0 +1,141 @@
+import json
+import os
+
+import pytest
+from stored_study import VERDICT, make_study
+
+from hvdtune.tuner.share import Share
+from hvdtune.tuner.store import lock_study
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    return make_study(tmp_path / "runs" / "train-1")
+
+
+def run(hvdtune, *words):
+    process = hvdtune("study", *words)
+    out, err = process.communicate()
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def test_studies_are_listed_with_state_trials_and_verdict(hvdtune, run_dir):
+    code, out, _ = run(hvdtune, "list")
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.startswith("runs/train-1"))
+    assert row.split()[1:4] == ["finished", "2", "8"]
+    assert VERDICT["text"] in row
+
+
+def test_a_damaged_study_is_listed_as_such(hvdtune, run_dir):
+    (run_dir / "study.db").write_bytes(b"no database" * 1000)
+    code, out, _ = run(hvdtune, "list", "--json")
+    assert code == 0
+    (study,) = json.loads(out)
+    assert study["state"] == "damaged"
+    assert study["problem"].endswith("file is not a database")
+
+
+def test_where_there_are_none_none_are_listed(hvdtune):
+    assert run(hvdtune, "list") == (0, "", "hvdtune: no studies in runs\n")
+
+
+def test_a_study_is_shown_with_its_trials(hvdtune, run_dir):
+    code, out, _ = run(hvdtune, "show", "train-1")
+    assert code == 0
+    assert "command: train.py --lr 1" in out
+    assert f"verdict: {VERDICT['text']}" in out
+    assert sum("complete" in line for line in out.splitlines()) == 2
+
+
+def test_a_study_is_shown_to_programs(hvdtune, run_dir):
+    code, out, _ = run(hvdtune, "show", "--json")
+    document = json.loads(out)
+    assert (code, document["state"], document["measured_trials"]) == (0, "finished", 2)
+    assert document["verdict"] == VERDICT
+    assert [trial["pairs"] for trial in document["trials"]] == [4, 4]
+
+
+def test_trials_and_pairs_are_exported(hvdtune, run_dir, tmp_path):
+    code, out, _ = run(hvdtune, "export", "--format", "csv")
+    assert (code, out.split()) == (0, ["train-1-trials.csv", "train-1-pairs.csv"])
+    assert (tmp_path / "train-1-pairs.csv").read_text().count("\n") == 9
+
+
+def test_deleting_asks_where_somebody_can_answer(hvdtune, run_dir):
+    code, _, err = run(hvdtune, "delete", "train-1")
+    assert code == 2
+    assert "is deleted only with --yes" in err
+    assert run_dir.exists()
+
+
+def test_a_deleted_study_leaves_what_is_not_its_own(hvdtune, run_dir):
+    (run_dir / "notes.txt").touch()
+    code, _, err = run(hvdtune, "delete", "train-1", "--yes")
+    assert code == 0
+    assert err == "hvdtune: left in runs/train-1, not being of the study: notes.txt\n"
+    assert [path.name for path in run_dir.iterdir()] == ["notes.txt"]
+
+
+def test_a_study_in_use_is_not_deleted(hvdtune, run_dir):
+    lock_fd = lock_study(run_dir)
+    try:
+        code, _, err = run(hvdtune, "delete", "train-1", "--yes")
+    finally:
+        os.close(lock_fd)
+    assert (code, err) == (1, "hvdtune: error: another tuner is working in runs/train-1\n")
+
+
+def test_a_sound_study_passes(hvdtune, run_dir):
+    assert run(hvdtune, "fsck") == (0, "runs/train-1: no fault\n", "")
+
+
+def test_a_fault_is_one_line_and_is_mended_on_demand(hvdtune, run_dir):
+    log = run_dir / "pairs.jsonl"
+    log.write_text(log.read_text() + '{"v": 1, ')
+    what = "runs/train-1: pairs.jsonl: the last line is torn, its tuner was killed while it wrote"
+    code, out, _ = run(hvdtune, "fsck")
+    assert (code, out) == (1, f"{what}: --repair cuts it off, and so does the next run\n")
+    assert run(hvdtune, "fsck", "--repair")[:2] == (0, f"{what}: mended\n")
+    assert run(hvdtune, "fsck")[0] == 0
+
+
+def test_a_destroyed_database_is_made_anew(hvdtune, run_dir):
+    (run_dir / "study.db").write_bytes(b"no database" * 1000)
+    code, out, _ = run(hvdtune, "fsck", "--repair", "train-1")
+    assert (code, out.count("\n")) == (0, 1)
+    assert json.loads(run(hvdtune, "show", "--json")[1])["measured_trials"] == 2
+
+
+def test_a_database_of_studies_is_used_like_a_folder_of_runs(hvdtune, tmp_path):
+    url = "sqlite:///studies.db"
+    make_study(tmp_path / "one", Share(f"sqlite:///{tmp_path}/studies.db", "mine"))
+    assert run(hvdtune, "fsck", "--storage", url)[:2] == (0, f"mine in {url}: no fault\n")
+    (listed,) = json.loads(run(hvdtune, "list", "--storage", url, "--json")[1])
+    assert (listed["study"], listed["storage"], listed["measured_pairs"]) == ("mine", url, 8)
+    assert f"mine in {url}: finished" in run(hvdtune, "show", "mine", "--storage", url)[1]
+    assert run(hvdtune, "delete", "mine", "--storage", url, "--yes")[0] == 0
+    assert json.loads(run(hvdtune, "list", "--storage", url, "--json")[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "nothing"), "nothing is no folder with a study"),
+        (("show",), "there is no study in runs"),
+        (("list", "--storage", "studies.db"), "the storage is not a URL such as"),
+        (("list", "--storage", "redis://host"), "a storage of kind redis is not known"),
+        (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(hvdtune, words, message):
+    code, _, err = run(hvdtune, *words)
+    assert code == 2
+    assert err.startswith(f"hvdtune: error: {message}")
+
+
+def test_a_storage_needs_trials(hvdtune, script):
+    process = hvdtune("run", "--storage", "sqlite:///x.db", script(""))
+    assert process.communicate()[1] == "hvdtune: error: --storage needs --trials\n"
+    assert process.returncode == 2

@@ -1,0 +1,192 @@
+"""Several tuners on one study, in each kind of database that is installed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from simulated_job import DEFAULT, KNOBS
+
+from hvdtune.errors import StudyError
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import Pair
+from hvdtune.tuner.share import Share
+from hvdtune.tuner.space import make_space
+from hvdtune.tuner.store import Outcome, StudyStore, read_study
+
+OPTIONS = TuneOptions(trials=20, seed=3)
+ONE_KNOB = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))
+SLOWER = Outcome("pruned", -0.1, 0.01, 3, "slower than the default")
+
+Open = Callable[..., StudyStore]
+
+
+@pytest.fixture
+def open_store(tmp_path: Path, study_url: str, study_name: str) -> Open:
+    """Opens the store of the tuner of that name, with its own run folder."""
+
+    def opened(tuner: str, space=None, **share) -> StudyStore:
+        folder = tmp_path / tuner
+        folder.mkdir(exist_ok=True)
+        shared = Share(study_url, study_name, **{"fingerprint": {"world": 2}, **share})
+        return StudyStore(folder, space or make_space(KNOBS, DEFAULT), OPTIONS, share=shared)
+
+    return opened
+
+
+def test_tuners_are_asked_different_settings(open_store: Open) -> None:
+    with open_store("one") as one, open_store("two") as two:
+        asked = [store.ask()[1] for _ in range(6) for store in (one, two)]
+    assert asked[0] == DEFAULT
+    assert len({str(setting) for setting in asked}) == 12
+
+
+def test_what_another_has_measured_is_known(open_store: Open) -> None:
+    with open_store("one") as one, open_store("two") as two:
+        number, setting = one.ask()
+        one.tell(number, SLOWER)
+        assert two.is_known(setting)
+        assert two.measured_trials == 1
+        assert two.trials()[0].by.endswith(":one")
+
+
+def test_a_setting_that_another_is_measuring_is_set_aside(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hvdtune.tuner.store._BUSY_WAIT_S", 0.0)
+    with open_store("one", ONE_KNOB) as one, open_store("two", ONE_KNOB) as two:
+        two.tell(two.ask()[0], SLOWER)
+        _, measured_now = ask_new(one)
+        number, setting = two.ask()
+        while setting != measured_now:
+            two.tell_duplicate(number, setting)
+            number, setting = two.ask()
+        assert two.is_known(setting)
+        two.tell_duplicate(number, setting)
+        assert two.measured_trials == 1
+        assert two.trials()[-1].reason.endswith("of another tuner measures it")
+
+
+def test_a_tuner_waits_for_the_last_settings_of_others(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("one", ONE_KNOB) as one, open_store("two", ONE_KNOB) as two:
+        two.tell(two.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+        number, setting = ask_new(one)
+        monkeypatch.setattr("time.sleep", lambda _: one.tell(number, SLOWER))
+        while True:
+            again, same = two.ask()
+            if same == setting:
+                break
+            two.tell_duplicate(again, same)
+        assert two.is_known(setting)
+        two.tell_duplicate(again, same)
+        assert two.trials()[-1].reason == f"the same setting as trial {number}"
+
+
+def test_measurements_that_are_not_comparable_do_not_count(open_store: Open) -> None:
+    with open_store("one") as one, open_store("four", fingerprint={"world": 4}) as four:
+        number, setting = one.ask()
+        one.tell(number, SLOWER)
+        assert not four.is_known(setting)
+        assert four.measured_trials == 0
+
+
+def test_pairs_of_others_count_and_say_whose_they_are(open_store: Open, tmp_path: Path) -> None:
+    mine, theirs = _pair("search", 0.01), _pair("search", 0.02)
+    with (
+        open_store("one") as one,
+        open_store("two") as two,
+        one.open_pairs() as first,
+        two.open_pairs() as second,
+    ):
+        first.append(theirs)
+        second.append(mine)
+        first.append(_pair("verify", 0.03))
+        assert [pair.log_ratio for pair in second.of("search", DEFAULT)] == [0.01, 0.02]
+        assert second.of("search")[1].by.endswith(":one")
+        assert second.of("verify") == []
+    view = read_study(tmp_path / "two")
+    assert view.pairs[0] == mine
+    assert [pair.phase for pair in view.pairs[1:]] == ["search", "verify"]
+
+
+def test_pairs_that_did_not_reach_the_database_are_put_up_later(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("one") as one, one.open_pairs() as log:
+        log.append(_pair("search", 0.01))
+        with monkeypatch.context() as patch:
+            patch.setattr("hvdtune.tuner.board.Board.publish", _out_of_reach)
+            with pytest.raises(StudyError):
+                log.append(_pair("search", 0.02))
+    with open_store("two") as two, two.open_pairs() as others:
+        assert len(others.of("search")) == 1
+        with open_store("one") as one, one.open_pairs():
+            assert len(others.of("search")) == 2
+
+
+def test_what_a_silent_tuner_was_measuring_goes_to_another(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("one", beat_s=3600.0) as one:
+        _, setting = one.ask()
+        # As seen from another host, where only its silence tells.
+        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        with open_store("two", dead_after_s=0.0) as two:
+            assert any(two.ask()[1] == setting for _ in range(3))
+
+
+def test_a_tuner_that_was_taken_for_dead_goes_on(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("one", beat_s=3600.0) as one:
+        number, setting = one.ask()
+        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        with open_store("two", dead_after_s=0.0) as two:
+            ask_new(two)
+            one.tell(number, SLOWER)
+            assert not two.is_known(setting)
+        assert one.ask()[0] > number
+
+
+def test_a_tuner_that_is_alive_keeps_what_it_measures(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("one", beat_s=0.01, dead_after_s=60.0) as one:
+        _, setting = one.ask()
+        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        with open_store("two") as two:
+            assert setting not in [two.ask()[1] for _ in range(3)]
+
+
+def test_a_study_of_other_knobs_is_refused(open_store: Open) -> None:
+    with open_store("one"), pytest.raises(StudyError, match="choose another --study-name"):
+        open_store("two", ONE_KNOB)
+
+
+def test_a_folder_keeps_to_its_study(open_store: Open, tmp_path: Path, study_url: str) -> None:
+    with open_store("one"):
+        pass
+    with pytest.raises(StudyError, match=r"belongs to study study-\d+ in .*; give --storage"):
+        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS)
+    other = Share(study_url, "another")
+    with pytest.raises(StudyError, match="belongs to study"):
+        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, share=other)
+
+
+def ask_new(store: StudyStore) -> tuple[int, dict[str, object]]:
+    number, setting = store.ask()
+    while store.is_known(setting):
+        store.tell_duplicate(number, setting)
+        number, setting = store.ask()
+    return number, setting
+
+
+def _pair(phase: str, log_ratio: float) -> Pair:
+    return Pair(0, phase, 0, DEFAULT, DEFAULT, log_ratio, 10.0, 10.0, 96, "ABBA", 1.5)
+
+
+def _out_of_reach(*_: object) -> None:
+    import sqlalchemy
+
+    raise sqlalchemy.exc.OperationalError("INSERT", {}, OSError("server closed the connection"))

@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from hvdtune.errors import StudyError, UsageError
+from hvdtune.tuner.reading import read_study
+from hvdtune.tuner.tables import pair_table, trial_table, write_tables
+from hvdtune.tuner.trials import StudyView
+
+
+def test_trials_are_rows_with_their_knobs(finished_run: Path) -> None:
+    view = read_study(finished_run)
+    table = trial_table(view.trials)
+    assert len(table) == len(view.trials)
+    assert table["knob.cycle_time_ms"].tolist() == [t.setting["cycle_time_ms"] for t in view.trials]
+    assert table["began"].dt.tz is not None
+
+
+def test_pairs_are_rows_with_both_settings(finished_run: Path) -> None:
+    view = read_study(finished_run)
+    table = pair_table(view.pairs)
+    assert table["phase"].tolist() == [pair.phase for pair in view.pairs]
+    assert set(table["reference.cycle_time_ms"]) == {1.0}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_come_back_from_files(finished_run: Path, tmp_path: Path, kind: str) -> None:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+    view = read_study(finished_run)
+    trials, pairs = write_tables(view, {}, tmp_path / "out" / "x", kind)
+    assert [trials.name, pairs.name] == [f"x-trials.{kind}", f"x-pairs.{kind}"]
+    read = getattr(pd, f"read_{kind}")
+    assert read(pairs)["log_ratio"].tolist() == [pair.log_ratio for pair in view.pairs]
+    assert len(read(trials)) == len(view.trials)
+
+
+def test_json_is_one_document_with_the_pairs(finished_run: Path, tmp_path: Path) -> None:
+    view = read_study(finished_run)
+    (path,) = write_tables(view, {"v": 1}, tmp_path / "x", "json")
+    document = json.loads(path.read_text())
+    assert document["v"] == 1
+    assert [pair["log_ratio"] for pair in document["pairs"]] == [p.log_ratio for p in view.pairs]
+
+
+def test_a_study_without_trials_has_tables_without_rows() -> None:
+    assert len(trial_table(())) == len(pair_table(())) == 0
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    empty = StudyView((), (), None, None, None)
+    with pytest.raises(StudyError, match="cannot write"):
+        write_tables(empty, {}, tmp_path / "file" / "x", "csv")
+
+
+def test_parquet_without_its_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hvdtune.tuner.tables.find_spec", lambda name: None)
+    empty = StudyView((), (), None, None, None)
+    with pytest.raises(UsageError, match=r"pip install 'hvdtune\[parquet\]'"):
+        write_tables(empty, {}, tmp_path / "x", "parquet")

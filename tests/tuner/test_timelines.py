@@ -1,0 +1,67 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from traced_study import TracedStudy
+
+from hvdtune.timeline import read
+from hvdtune.tuner.store import Outcome
+from hvdtune.tuner.timelines import latest_rank_files
+
+
+@pytest.fixture
+def bed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TracedStudy]:
+    bed = TracedStudy(tmp_path, getattr(request, "param", 2))
+    with bed.store:
+        yield bed
+
+
+def test_a_timeline_holds_the_last_pair_of_its_trial_on_every_rank(bed: TracedStudy) -> None:
+    for _ in range(3):
+        last = bed.run_trial()
+    (artifact,) = bed.artifacts()[last]
+    trace = read(bed.run_dir / "artifacts" / artifact)
+    kinds = trace.events.groupby("rank")["kind"].value_counts()
+    assert [kinds[rank]["STEP"] for rank in (0, 1)] == [20, 20]
+    adopted = trace.events[trace.events["kind"] == "KNOB_ADOPTED"]
+    assert sorted(adopted["arg"].unique()) == [9, 10, 11, 12]
+    assert trace.warnings == []
+
+
+def test_those_of_the_last_trials_and_of_the_best_are_kept(bed: TracedStudy) -> None:
+    trials = [bed.run_trial(gain) for gain in (0.0, 0.05, 0.01, 0.02, 0.0)]
+    kept = bed.artifacts()
+    assert sorted(kept) == [trials[1], trials[3], trials[4]]
+    files = {path.name for path in (bed.run_dir / "artifacts").iterdir()}
+    assert files == {artifact for each in kept.values() for artifact in each}
+
+
+@pytest.mark.parametrize("bed", [0], indirect=True)
+def test_none_is_kept_where_none_is_wanted(bed: TracedStudy) -> None:
+    bed.run_trial()
+    assert not (bed.run_dir / "artifacts").exists()
+
+
+def test_a_trace_without_the_setting_is_not_taken_for_it(bed: TracedStudy) -> None:
+    first = bed.run_trial()
+    number, _ = bed.store.ask()
+    bed.store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+    assert sorted(bed.artifacts()) == [first]
+
+
+def test_a_trace_that_cannot_be_read_costs_no_trial(bed: TracedStudy) -> None:
+    bed.launch.joinpath("rank-0.hvt").write_bytes(b"nonsense")
+    for _ in range(2):
+        number, _ = bed.store.ask()
+        bed.store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+    assert bed.store.measured_trials == 2
+    assert len(bed.said) == 1
+    assert bed.said[0].startswith("timelines of trials are not kept: ")
+
+
+def test_the_traces_of_the_latest_launch_and_job_are_taken(tmp_path: Path) -> None:
+    for name in ("launch-2/rank-0.hvt", "launch-10/rank-0.hvt", "launch-10/rank-0-job1.hvt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert latest_rank_files(tmp_path) == [tmp_path / "launch-10" / "rank-0-job1.hvt"]
+    assert latest_rank_files(tmp_path / "nothing") == []
