@@ -19,10 +19,11 @@ from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
-from hvdtune.launch.run import ExitReport, JobOptions, JobPlan
+from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
-from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost
+from hvdtune.tuner.live import ExitReport
 from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import make_space
@@ -93,13 +94,16 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
 def _run(
     launches: Launches, study: Study, folder: Path, options: TuneOptions, log: _Log
 ) -> ExitReport:
-    try:
-        result = run_study(study, folder, options, log.show)
-        tell(f"autotune: {result.verdict.text}")
-    except StudyError as error:
-        if launches.job is None:
-            raise
-        warn(f"autotune: nothing was tuned: {error}")
+    with Hire(study, folder, options, log.show) as hire:
+        try:
+            outcome = hire.tune()
+            tell(f"autotune: {outcome.verdict.text}")
+            if outcome.goes_on:
+                return hire.follow()
+        except StudyError as error:
+            if launches.job is None:
+                raise
+            warn(f"autotune: nothing was tuned: {error}")
     assert launches.job is not None
     return launches.job.wait()
 

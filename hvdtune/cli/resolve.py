@@ -17,11 +17,11 @@ from hvdtune.core.knobs import Value, parse_assignments, validate
 from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import (
     Host,
-    address_towards,
+    address_for,
     far_hosts,
+    login_words,
     parse_hosts,
     read_hostfile,
-    ssh_words,
 )
 from hvdtune.launch.plan import Slot, build_command, plan_slots
 from hvdtune.launch.run import JobOptions, JobPlan
@@ -146,12 +146,13 @@ def plan_job(options: RunOptions) -> JobPlan:
     """The command and the places of its ranks. Raises UsageError."""
     hosts = chosen_hosts(options)
     slots = place_ranks(options, hosts)
+    far = far_hosts(slot.host for slot in slots)
     return JobPlan(
         command=build_command(options.command),
         slots=slots,
         title=options.command[0],
-        far=far_hosts(slot.host for slot in slots),
-        ssh=ssh_words(options.ssh_port, options.ssh_identity_file),
+        far=far,
+        ssh=login_words(far, options.ssh_port, options.ssh_identity_file),
     )
 
 
@@ -242,13 +243,14 @@ def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
         if config.controller == "mpi":
             variables["HVDTUNE_CONTROLLER"] = "hvdtune"
     far = far_hosts(slot.host for slot in slots)
-    if far and not config.address:
-        variables["HVDTUNE_ADDRESS"] = address_towards(far[0])
+    address = address_for(far, config.address) if far else config.address
+    if address != config.address:
+        variables["HVDTUNE_ADDRESS"] = address
     return JobOptions(
         start_timeout_s=config.start_timeout_s,
         heartbeat_timeout_s=config.heartbeat_timeout_s,
         transport=config.transport,
-        address=config.address or variables.get("HVDTUNE_ADDRESS", JobOptions.address),
+        address=address or JobOptions.address,
         timeline_max_mb=options.timeline_max_mb or 0.0,
         environ=variables,
     )

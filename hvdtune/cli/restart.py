@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,14 @@ from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.plan import starts_its_own_ranks
 from hvdtune.launch.run import JobPlan
-from hvdtune.tuner.adapters import Target, narrowed, target_of, with_native, with_variables
+from hvdtune.tuner.adapters import (
+    Target,
+    narrowed,
+    target_of,
+    with_native,
+    with_variables,
+    with_varied,
+)
 from hvdtune.tuner.profile import read_profile, read_setting_file
 
 _TIME_BUDGET_S: Final = 1800.0
@@ -29,12 +36,17 @@ _TIME_BUDGET_S: Final = 1800.0
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that launches need; `reference` is what other settings are compared with."""
+    """Everything that launches need.
+
+    `reference` is what other settings are compared with, `usual` what the runtime would have where
+    neither script nor environment say anything.
+    """
 
     plan: JobPlan
     target: Target
     launches: JobLaunches | CommandLaunches
     reference: dict[str, Value]
+    usual: Mapping[str, Value]
 
 
 def run_by_restarting(options: RunOptions) -> int:
@@ -75,7 +87,8 @@ def prepare(options: RunOptions, *, tunes: bool = True, settings: Sequence[Path]
     if tunes and isinstance(launches, CommandLaunches) and options.adapter == "ddp":
         target = with_native(target, launches.ddp_arguments(budget_s(options)))
         launches = launches_of(options, plan, target)
-    return Prepared(plan, target, launches, _reference(options, target))
+    reference = _reference(options, target)
+    return Prepared(plan, target, launches, reference, _table(options, plan, {}).native)
 
 
 def _check(options: RunOptions) -> None:
@@ -103,15 +116,7 @@ def _check(options: RunOptions) -> None:
 
 def _target(options: RunOptions, plan: JobPlan, settings: Sequence[Path]) -> Target:
     environ = own_environ() | rank_variables(options)
-    target = target_of(
-        options.adapter or "hvdtune",
-        environ,
-        cores=sorted(os.sched_getaffinity(0)),
-        local_size=max(slot.local_size for slot in plan.slots),
-        hosts=len({slot.host for slot in plan.slots}),
-        vary=options.vary or (),
-        core_knobs=load_knobs(),
-    )
+    target = with_varied(_table(options, plan, environ), options.vary or (), environ)
     if options.adapter in (None, "hvdtune"):
         target = with_native(target, read_setting())
     named = [*(options.knobs or "").split(","), *parse_assignments(options.fix or (), target.knobs)]
@@ -121,6 +126,17 @@ def _target(options: RunOptions, plan: JobPlan, settings: Sequence[Path]) -> Tar
     for path in settings:
         named += read_setting_file(path, target.knobs)
     return narrowed(target, [name for name in named if name])
+
+
+def _table(options: RunOptions, plan: JobPlan, environ: Mapping[str, str]) -> Target:
+    return target_of(
+        options.adapter or "hvdtune",
+        environ,
+        cores=sorted(os.sched_getaffinity(0)),
+        local_size=max(slot.local_size for slot in plan.slots),
+        hosts=len({slot.host for slot in plan.slots}),
+        core_knobs=load_knobs(),
+    )
 
 
 def _profile(options: RunOptions) -> dict[str, Value]:

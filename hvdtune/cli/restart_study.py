@@ -83,6 +83,7 @@ def opened(
             prepared.reference,
             len(names),
             _fingerprint(options, prepared),
+            first_settings=[prepared.usual],
             share=share,
             host=LocalHost(),
         )

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
@@ -27,14 +26,13 @@ from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
-from hvdtune.tuner.controller import tune as run_study
+from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import PAIRS_FILE
+from hvdtune.tuner.traces import RawTraces
 
 # Per rank; the merged trace is about four times as large.
 DEFAULT_TIMELINE_MB: Final = 16.0
@@ -44,7 +42,7 @@ _LAST_LINES: Final = 8
 class Launches:
     """Starts the script again and again; each launch has its own log and, to `record`, raw traces.
 
-    Leaving it leaves no process. Launches are numbered as the tuner numbers them.
+    Leaving it leaves no process.
     """
 
     def __init__(
@@ -59,15 +57,14 @@ class Launches:
     ) -> None:
         self._plan, self._setting, self._options = plan, setting, options
         self._folder, self._writers, self._record = folder, writers, record
-        pairs = read_pairs(folder.path / PAIRS_FILE)
-        self.number = max((pair.launch for pair in pairs), default=-1)
+        self.number = -1
         self.job: Job | None = None
         self._log: IO[bytes] | None = None
 
-    def start(self) -> Job:
-        """The next launch. The one before must have ended."""
+    def start(self, number: int) -> Job:
+        """The launch of this number. The one before must have ended."""
         self.close()
-        self.number += 1
+        self.number = number
         raw = str(self._folder.ranks(self.number) / "rank-%r.hvt") if self._record else ""
         self._log = self._folder.log(self.number).open("ab", buffering=0)
         self.job = Job.start(
@@ -78,12 +75,10 @@ class Launches:
         )
         return self.job
 
-    def traces(self, launch: int) -> list[Path]:
-        """The raw traces of a launch, by rank; none unless they are recorded."""
-        if not self._record:
-            return []
-        folder = self._folder.ranks(launch)
-        return [folder / f"rank-{rank}.hvt" for rank in range(len(self._plan.slots))]
+    @property
+    def traces(self) -> RawTraces | None:
+        """Where the raw traces of a launch lie, if they are recorded."""
+        return RawTraces(self._folder.path, len(self._plan.slots)) if self._record else None
 
     def close(self) -> None:
         """Ends the launch that runs, if any."""
@@ -172,10 +167,11 @@ def _study(
                 traces=launches.traces,
                 share=share,
             )
-            result = run_study(study, folder.path, tune_options, display.show)
-            screen.close()
-            code = _follow(launches) if result.job is not None else 0
-    verdict = result.verdict
+            with Hire(study, folder.path, tune_options, display.show) as hire:
+                outcome = hire.tune()
+                screen.close()
+                code = _follow(hire, launches) if outcome.goes_on else 0
+    verdict = outcome.verdict
     document = {**verdict_document(verdict), "script_exit_code": code}
     conclude(options, folder, launches, verdict.text, document)
     # A script that fails is what its owner has to know first.
@@ -201,11 +197,10 @@ def study_writers(
     return writers
 
 
-def _follow(launches: Launches) -> int:
-    assert launches.job is not None
+def _follow(hire: Hire, launches: Launches) -> int:
     try:
         tell("the script goes on with this setting to its end")
-        report = launches.job.wait()
+        report = hire.follow()
     except Stopped as stop:
         launches.close()
         complain(str(stop))

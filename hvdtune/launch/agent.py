@@ -25,7 +25,7 @@ from hvdtune import __version__
 from hvdtune.core.config import worker_environ
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launch import frames
-from hvdtune.launch.frames import FarJob, Frames, frame
+from hvdtune.launch.frames import FarJob, Frames, frame, write_all
 from hvdtune.launch.hosts import address_towards
 from hvdtune.launch.spawn import ProcessGroup
 
@@ -49,9 +49,8 @@ def main() -> int:
             try:
                 os.chdir(job.folder)
             except OSError as error:
-                raise LaunchError(
-                    f"{error.strerror}: {job.folder}, the launcher's folder"
-                ) from None
+                folder = os.fsdecode(job.folder)
+                raise LaunchError(f"{error.strerror}: {folder}, the launcher's folder") from None
             _run(job, environ, reader)
     except HvdtuneError as error:
         _send(frame(frames.REFUSED, str(error).encode()))
@@ -77,7 +76,9 @@ def _run(job: FarJob, environ: dict[str, str], reader: Frames) -> None:
     _adopt(job.files)
     group = ProcessGroup()
     try:
-        child = group.start(job.command, environ, tuple(job.files))
+        command = [os.fsdecode(word) for word in job.command]
+        child = group.start(command, environ, tuple(job.files))
+        _send(frame(frames.STARTED, b""))
         served = _serve(child, reader)
     finally:
         group.kill()
@@ -153,7 +154,8 @@ def _obey(child: subprocess.Popen[bytes], reader: Frames, data: bytes) -> None:
 @contextlib.contextmanager
 def _traces_here(job: FarJob) -> Iterator[dict[str, str]]:
     """The rank's environment: its traces and its address are this host's."""
-    environ = worker_environ(job.environ)
+    told = {os.fsdecode(name): os.fsdecode(value) for name, value in job.environ.items()}
+    environ = worker_environ(told | {"PWD": os.fsdecode(job.folder)})
     if not environ.get("HVDTUNE_INTERFACE") and not environ.get("HOROVOD_GLOO_IFACE"):
         launcher, _, _ = environ["HVDTUNE_RENDEZVOUS"].rpartition(":")
         environ["HVDTUNE_ADDRESS"] = address_towards(launcher)
@@ -177,9 +179,7 @@ def _send_traces(environ: dict[str, str]) -> None:
 
 
 def _send(data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(1, rest) :]
+    write_all(1, data)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ A frame is a kind (one byte), a length (four bytes, big-endian) and that many by
 writes MAGIC and its version; what a login shell prints before that is skipped.
 
 to the agent    JOB    msgpack of `FarJob`, once
-                SIGNAL one byte, the number of a signal for the rank
+                SIGNAL  one byte, the number of a signal for the rank
 from the agent  HELLO  the agent's version, behind MAGIC
-                OUT, ERR  what the rank wrote
+                STARTED   nothing; the rank runs
+                OUT, ERR  what it wrote
                 REFUSED   why the rank could not be started, as text
                 FILE   four bytes, the number of a descriptor, then its content
                 TRACE  msgpack of (name of a raw trace, a piece of it)
@@ -15,6 +16,8 @@ from the agent  HELLO  the agent's version, behind MAGIC
 
 from __future__ import annotations
 
+import os
+import select
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -25,18 +28,22 @@ from hvdtune.errors import LaunchError
 
 MAGIC: Final = b"\0hvdtune-agent\n"
 JOB, SIGNAL = b"J", b"S"
-HELLO, OUT, ERR, REFUSED, FILE, TRACE, EXIT = b"H", b"O", b"E", b"R", b"F", b"T", b"X"
+HELLO, STARTED, OUT, ERR, REFUSED = b"H", b"B", b"O", b"E", b"R"
+FILE, TRACE, EXIT = b"F", b"T", b"X"
 # A function's arguments and results are a frame each.
 _MAX_BYTES: Final = 1 << 30
 _HEAD: Final = struct.Struct(">cI")
 
 
 class FarJob(msgspec.Struct, frozen=True):
-    """What a rank on another host needs: `files` are its inherited descriptors with content."""
+    """What a rank on another host needs: `files` are its inherited descriptors with content.
 
-    command: list[str]
-    folder: str
-    environ: dict[str, str]
+    Words, paths and variables are bytes, as the kernel has them.
+    """
+
+    command: list[bytes]
+    folder: bytes
+    environ: dict[bytes, bytes]
     files: dict[int, bytes]
 
 
@@ -45,6 +52,16 @@ def frame(kind: bytes, payload: bytes) -> bytes:
     if len(payload) > _MAX_BYTES:
         raise LaunchError(f"{len(payload)} bytes are too many to travel over ssh at once")
     return _HEAD.pack(kind, len(payload)) + payload
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes it whole, even where somebody who shares the descriptor has made it non-blocking."""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
 
 
 class Frames:

@@ -16,11 +16,11 @@ from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launch.call import read_outcome, write_call
 from hvdtune.launch.hosts import (
     Host,
-    address_towards,
+    address_for,
     far_hosts,
+    login_words,
     parse_hosts,
     read_hostfile,
-    ssh_words,
 )
 from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import Slot, plan_slots
@@ -117,7 +117,7 @@ def run(
             title,
             descriptors,
             far,
-            ssh_words(ssh_port, None if ssh_identity_file is None else str(ssh_identity_file)),
+            login_words(far, ssh_port, ssh_identity_file),
         )
         writers: list[Writer] = [_write_here]
         if output_filename is not None:
@@ -186,12 +186,13 @@ def _options(
         if asked.get(name):
             raise UsageError(f"{name} is set, which a function's job does not heed: {instead}")
     defaults = launch_defaults(environ)
-    here = {} if defaults.address or not far else {"HVDTUNE_ADDRESS": address_towards(far[0])}
+    address = address_for(far, defaults.address) if far else defaults.address
+    here = {} if address == defaults.address else {"HVDTUNE_ADDRESS": address}
     return JobOptions(
         start_timeout_s=start_timeout or defaults.start_timeout_s,
         heartbeat_timeout_s=defaults.heartbeat_timeout_s,
         transport=defaults.transport,
-        address=defaults.address or here.get("HVDTUNE_ADDRESS", JobOptions.address),
+        address=address or JobOptions.address,
         environ={**here, **variables},
     )
 

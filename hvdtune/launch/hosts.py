@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,10 +73,30 @@ def ssh_words(port: int | None, identity_file: str | None) -> tuple[str, ...]:
     return words if identity_file is None else (*words, "-i", identity_file)
 
 
+def login_words(far: Sequence[str], port: int | None, identity_file: str | None) -> tuple[str, ...]:
+    """`ssh_words` for other hosts, if any. Raises UsageError when there is no such file."""
+    if far and identity_file is not None and not Path(identity_file).is_file():
+        raise UsageError(f"--ssh-identity-file: there is no file {identity_file}")
+    return ssh_words(port, identity_file) if far else ()
+
+
 def _own_addresses() -> set[str]:
     import psutil
 
     return {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+
+
+def address_for(far: Sequence[str], address: str) -> str:
+    """Where a launcher with ranks on these other hosts listens; `address` is what was asked for.
+
+    Raises UsageError when those hosts cannot reach that, LaunchError when no way leads to them.
+    """
+    if address and ipaddress.ip_address(address).is_loopback:
+        raise UsageError(
+            f"{address} is this host's loopback, which {far[0]} cannot reach: give the interface "
+            "that leads there, or leave --network-interfaces out"
+        )
+    return address or address_towards(far[0])
 
 
 def address_towards(host: str) -> str:
@@ -100,7 +120,8 @@ def address_towards(host: str) -> str:
 def _entry(form: re.Pattern[str], text: str, where: str) -> Host:
     match = form.fullmatch(text)
     if match is None:
-        raise UsageError(f"{where}: '{text}' is not a host with its slots, as in node1:4")
+        user = "; ssh takes the user from ~/.ssh/config" if "@" in text else ""
+        raise UsageError(f"{where}: '{text}' is not a host with its slots, as in node1:4{user}")
     slots = int(match["slots"] or 1)
     if slots == 0:
         raise UsageError(f"{where}: host {match['name']} has no slots")

@@ -106,13 +106,12 @@ def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
 
 def exportable(names: Sequence[str]) -> tuple[str, ...]:
     """Of the names of variables, those that make sense on another host."""
-    return tuple(
-        name
-        for name in sorted(names)
-        if _NAME.fullmatch(name)
-        and name not in _NOT_EXPORTED
-        and not name.startswith(_NOT_EXPORTED_KINDS)
-    )
+    return tuple(name for name in sorted(names) if _NAME.fullmatch(name) and not is_own(name))
+
+
+def is_own(name: str) -> bool:
+    """Whether a variable belongs to this host or this login, and makes no sense elsewhere."""
+    return name in _NOT_EXPORTED or name.startswith(_NOT_EXPORTED_KINDS)
 
 
 def _openmpi(job: MpiJob) -> list[str]:

@@ -7,13 +7,16 @@ or by its signal, and leaves its traces where the launcher wants them. At the ot
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import select
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -23,55 +26,50 @@ from hvdtune import __version__
 from hvdtune.core.config import own_environ
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launch import frames
-from hvdtune.launch.frames import FarJob, Frames, frame
-from hvdtune.launch.mpirun import exportable
+from hvdtune.launch.frames import FarJob, Frames, frame, write_all
+from hvdtune.launch.mpirun import is_own
 
 _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
 
 
 def relay_command(
-    host: str, ssh: Sequence[str], descriptors: Sequence[int], command: Sequence[str]
+    host: str,
+    ssh: Sequence[str],
+    answer_s: float,
+    descriptors: Sequence[int],
+    command: Sequence[str],
 ) -> tuple[str, ...]:
-    """The argument vector of the relay of a rank on `host`; `ssh` are further words for ssh."""
+    """The argument vector of the relay of a rank on `host`.
+
+    `ssh` are further words for ssh; the host has `answer_s` until the agent answers.
+    """
     numbers = ",".join(map(str, descriptors))
-    return (sys.executable, "-m", "hvdtune.launch.relay", host, shlex.join(ssh), numbers, *command)
+    own = (host, shlex.join(ssh), f"{answer_s:g}", numbers)
+    return (sys.executable, "-m", "hvdtune.launch.relay", *own, *command)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the rank; returns its exit code, or does not return where a signal ended it."""
-    host, ssh, numbers, *command = arguments
+    host, ssh, answer_s, numbers, *command = arguments
     descriptors = [int(number) for number in numbers.split(",") if number]
+    environ = own_environ()
+    environ = {name: environ[name] for name in environ if not is_own(name)}
+    job = FarJob(
+        [os.fsencode(word) for word in command],
+        os.fsencode(Path.cwd()),
+        {os.fsencode(name): os.fsencode(value) for name, value in environ.items()},
+        {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors},
+    )
     try:
-        return _relay(host, shlex.split(ssh), descriptors, command)
+        code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
     except HvdtuneError as error:
         print(f"hvdtune: {host}: {error}", file=sys.stderr)
         return 1
-
-
-def _relay(host: str, ssh: Sequence[str], descriptors: Sequence[int], command: list[str]) -> int:
-    environ = own_environ()
-    environ = {name: environ[name] for name in exportable([*environ])}
-    files = {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors}
-    job = FarJob(command, str(Path.cwd()), environ, files)
-    try:
-        connection = subprocess.Popen(
-            ssh_command(host, ssh, environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-    except OSError as error:
-        raise LaunchError(f"cannot start ssh: {error.strerror}") from None
-    with connection:
-        try:
-            code = _converse(connection, frame(frames.JOB, msgspec.msgpack.encode(job)))
-        finally:
-            assert connection.stdin is not None
-            connection.stdin.close()
-        if code is None:
-            raise LaunchError(_why_it_ended(connection.wait()))
     return code if code >= 0 else _end_by(-code)
 
 
-def ssh_command(host: str, words: Sequence[str], environ: dict[str, str]) -> list[str]:
+def ssh_command(host: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """What starts the agent; nothing secret is in it.
 
     ssh never asks: there is one terminal, and many ranks.
@@ -82,61 +80,104 @@ def ssh_command(host: str, words: Sequence[str], environ: dict[str, str]) -> lis
     return ["ssh", *options, *words, "--", host, f"exec {agent}"]
 
 
-def _converse(connection: subprocess.Popen[bytes], job: bytes) -> int | None:
-    """The rank's return code, None when ssh ended without one."""
-    assert connection.stdin is not None and connection.stdout is not None
-    stdin, stdout = connection.stdin.fileno(), connection.stdout.fileno()
-    incoming = _frames(stdout)
-    version = next(incoming, (b"", b""))[1].decode(errors="replace")
-    if not version:
-        return None
-    if version != __version__:
-        raise LaunchError(
-            f"it has hvdtune {version}, this host has {__version__}: install the same"
-        )
+def _relay(command: Sequence[str], job: FarJob, answer_s: float) -> int:
     try:
-        rest = memoryview(job)
-        while rest:
-            rest = rest[os.write(stdin, rest) :]
-        signal.signal(signal.SIGTERM, lambda number, _: _pass_on(stdin, number))
-    except BrokenPipeError:
+        ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise LaunchError(f"cannot start ssh: {error.strerror}") from None
+    assert ssh.stdin is not None and ssh.stdout is not None
+    conversation = _Conversation(ssh.stdin.fileno(), ssh.stdout.fileno())
+    with ssh:
+        try:
+            code = conversation.hold(job, answer_s)
+        except BaseException:
+            ssh.kill()
+            raise
+        finally:
+            ssh.stdin.close()
+        if code is None:
+            raise LaunchError(conversation.why_it_ended(ssh.wait()))
+        return code
+
+
+class _Conversation:
+    """With the agent, through ssh's two pipes. Used from one thread, and by SIGTERM's handler."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._stdin, self._stdout = stdin, stdout
+        self._reader = Frames()
+        self._started = False
+
+    def hold(self, job: FarJob, answer_s: float) -> int | None:
+        """The rank's return code, None when ssh ended before it was told."""
+        rest = self._await_greeting(answer_s)
+        if rest is None:
+            return None
+        incoming = self._frames(rest)
+        kind, version = next(incoming, (b"", b""))
+        if kind != frames.HELLO:
+            return None
+        if version.decode(errors="replace") != __version__:
+            raise LaunchError(
+                f"it has hvdtune {version.decode(errors='replace')}, this host has {__version__}: "
+                "install the same"
+            )
+        try:
+            write_all(self._stdin, frame(frames.JOB, msgspec.msgpack.encode(job)))
+        except BrokenPipeError:
+            return None
+        signal.signal(signal.SIGTERM, self._pass_on)
+        for kind, payload in incoming:
+            if kind == frames.EXIT:
+                return int.from_bytes(payload, "big", signed=True)
+            if kind == frames.STARTED:
+                self._started = True
+            else:
+                _take(kind, payload)
         return None
-    for kind, payload in incoming:
-        if kind == frames.EXIT:
-            return int.from_bytes(payload, "big", signed=True)
-        _take(kind, payload)
-    return None
 
+    def why_it_ended(self, code: int) -> str:
+        """In words, after ssh's own, which are on stderr."""
+        if self._started:
+            return "the connection broke, or the agent there was ended"
+        if code == 127:
+            return (
+                f"there is no {sys.executable}: every host needs the same Python at the same path"
+            )
+        if code == 255:
+            return "ssh cannot log in without asking (its own words are above)"
+        return "the rank was not started: is hvdtune installed in the same place there?"
 
-def _pass_on(stdin: int, number: int) -> None:
-    try:
-        os.write(stdin, frame(frames.SIGNAL, bytes([number])))
-    except BrokenPipeError:
-        return  # the rank has ended
+    def _await_greeting(self, answer_s: float) -> bytes | None:
+        """What follows MAGIC; a login shell may print something before it."""
+        greeting = b""
+        deadline_s = time.monotonic() + answer_s
+        while frames.MAGIC not in greeting:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            if not select.select([self._stdout], [], [], left_s)[0]:
+                raise LaunchError(f"no answer through ssh within {answer_s:g} s (--start-timeout)")
+            data = os.read(self._stdout, _READ_BYTES)
+            if not data or len(greeting) > _GREETING_BYTES:
+                return None
+            greeting += data
+        return greeting.partition(frames.MAGIC)[2]
 
+    def _frames(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._reader.feed(data)
+        while data := os.read(self._stdout, _READ_BYTES):
+            yield from self._reader.feed(data)
 
-def _frames(stdout: int) -> Iterator[tuple[bytes, bytes]]:
-    """All frames, without what a login shell prints before the agent speaks."""
-    greeting = b""
-    while frames.MAGIC not in greeting:
-        data = os.read(stdout, _READ_BYTES)
-        if not data or len(greeting) > _GREETING_BYTES:
-            return
-        greeting += data
-    reader = Frames()
-    data = greeting.partition(frames.MAGIC)[2] or os.read(stdout, _READ_BYTES)
-    while data:
-        yield from reader.feed(data)
-        data = os.read(stdout, _READ_BYTES)
+    def _pass_on(self, number: int, _: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the rank has ended
+            os.write(self._stdin, frame(frames.SIGNAL, bytes([number])))
 
 
 def _take(kind: bytes, payload: bytes) -> None:
     if kind == frames.REFUSED:
         raise LaunchError(payload.decode(errors="replace"))
     if kind in (frames.OUT, frames.ERR):
-        rest = memoryview(payload)
-        while rest:
-            rest = rest[os.write(1 if kind == frames.OUT else 2, rest) :]
+        # ssh shares stderr, and makes it non-blocking.
+        write_all(1 if kind == frames.OUT else 2, payload)
     elif kind == frames.FILE:
         number = int.from_bytes(payload[:4], "big")
         with open(f"/proc/self/fd/{number}", "r+b") as file:
@@ -154,14 +195,6 @@ def _keep_trace(payload: bytes) -> None:
             file.write(piece)
     except OSError as error:
         raise LaunchError(f"cannot keep its trace in {folder}: {error.strerror}") from None
-
-
-def _why_it_ended(code: int) -> str:
-    if code == 127:
-        return f"there is no {sys.executable}: every host needs the same Python at the same path"
-    if code == 255:
-        return "ssh cannot log in without asking, or the connection broke (its own words are above)"
-    return "the rank was not started: is hvdtune installed in the same place there?"
 
 
 def _end_by(number: int) -> NoReturn:

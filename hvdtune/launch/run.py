@@ -274,7 +274,8 @@ class Job:
                 inherited = (key_fd, *self._plan.descriptors)
                 command = self._plan.command
                 if slot.host in self._plan.far:
-                    command = relay_command(slot.host, self._plan.ssh, inherited, command)
+                    wait_s = self._options.start_timeout_s
+                    command = relay_command(slot.host, self._plan.ssh, wait_s, inherited, command)
                 child = self._group.start(command, environ, inherited)
                 self._children.append(child)
                 self._output.watch(slot.rank, child)

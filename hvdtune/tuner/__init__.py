@@ -9,6 +9,8 @@ contamination  blocks in which something else happened, pure;  host: what happen
 statistics  pairs -> estimates and decisions, pure
 plan        time -> how many pairs where, pure
 live        drives the running job: launches, settings, blocks
+restart     the same for a command that is started anew for every block
+adapters    what can be tuned so: knobs of other runtimes, pure
 bench       one measured and recorded pair
 calibrate, search, race, verify    the phases, in this order
 pairs       RUN/pairs.jsonl, the truth; trials: what a trial is

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from hvdtune.core.knobs import Knob, Setting, Value, parse_assignments
 from hvdtune.errors import UsageError
@@ -17,7 +17,7 @@ from hvdtune.errors import UsageError
 Adapter = Literal["hvdtune", "horovod", "ddp", "command"]
 
 _MIB: Final = 2**20
-_UNSET: Final = "unset"
+UNSET: Final = "unset"
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
 
@@ -77,15 +77,15 @@ _HOROVOD: Final = (
 )  # fmt: skip
 
 _NCCL: Final = (
-    ("NCCL_ALGO", _choice("nccl_algo", (_UNSET, "Ring", "Tree"), "Algorithm of NCCL.")),
+    ("NCCL_ALGO", _choice("nccl_algo", (UNSET, "Ring", "Tree"), "Algorithm of NCCL.")),
     ("NCCL_PROTO", _choice(
-        "nccl_proto", (_UNSET, "LL", "LL128", "Simple"), "Protocol of NCCL.")),
+        "nccl_proto", (UNSET, "LL", "LL128", "Simple"), "Protocol of NCCL.")),
     ("NCCL_BUFFSIZE", _int(
         "nccl_buffsize", "bytes", 2**18, 2**26, 2**22, "Buffer between two GPUs.")),
     ("NCCL_NTHREADS", _choice(
-        "nccl_nthreads", (_UNSET, "64", "128", "256", "512"), "Threads of a block.")),
+        "nccl_nthreads", (UNSET, "64", "128", "256", "512"), "Threads of a block.")),
     ("NCCL_MIN_NCHANNELS", _choice(
-        "nccl_min_nchannels", (_UNSET, "2", "4", "8", "16"), "Least number of channels.")),
+        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Least number of channels.")),
 )  # fmt: skip
 
 # MiB, as DistributedDataParallel counts; applied by the hook in the ranks, not by variables.
@@ -109,7 +109,7 @@ def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob
         ("OMP_NUM_THREADS", replace(threads, doc="Threads of a rank's arithmetic.")),
         ("HVDTUNE_TRANSPORT", _choice("transport", ("auto", "tcp"), "How ranks of a host talk.")),
         ("HVDTUNE_THREAD_AFFINITY", _choice(
-            "thread_affinity", tuple(dict.fromkeys([_UNSET, *places])),
+            "thread_affinity", tuple(dict.fromkeys([UNSET, *places])),
             "Which core the core's threads keep to, by local rank.")),
         ("HVDTUNE_ZERO_COPY", _bool(
             "zero_copy", "Gradients that are kept live in shared memory.", default=True)),
@@ -122,7 +122,6 @@ def target_of(
     cores: Sequence[int] = (0,),
     local_size: int = 1,
     hosts: int = 1,
-    vary: Sequence[str] = (),
     core_knobs: Sequence[Knob] = (),
 ) -> Target:
     """The knobs of a runtime, with what `environ` says of them as their native values.
@@ -130,10 +129,9 @@ def target_of(
     Args:
         cores: the processors that ranks may use.
         local_size: how many ranks a host has, of `hosts`.
-        vary: further variables, `NAME=A,B,C` or `NAME=LOW..HIGH`.
         core_knobs: hvdtune's knob table; its variables are the job's affair, not the target's.
 
-    Raises UsageError for a variable that cannot be varied like this.
+    Raises UsageError for a variable whose value cannot be.
     """
     rows: list[tuple[str, Knob]] = []
     bare: tuple[Knob, ...] = ()
@@ -154,18 +152,33 @@ def target_of(
         rows, bare = [*_NCCL], DDP_KNOBS
         searched = tuple(knob.name for knob in bare)
     rows = [(variable, _with_native(knob, variable, environ)) for variable, knob in rows]
-    varied = [varied_knob(text, environ) for text in vary]
-    knobs = (*bare, *(knob for _, knob in rows), *varied)
-    variables = {knob.name: variable for variable, knob in rows}
-    variables |= {knob.name: knob.name for knob in varied}
-    if len({variables.get(k.name, k.name) for k in knobs}) < len(knobs):
-        raise UsageError("--vary names a variable twice, or one that has a knob of its own")
+    knobs = (*bare, *(knob for _, knob in rows))
     return Target(
         knobs=knobs,
         native=MappingProxyType({knob.name: knob.default for knob in knobs}),
-        variables=MappingProxyType(variables),
-        searched=(*searched, *(knob.name for knob in varied)),
+        variables=MappingProxyType({knob.name: variable for variable, knob in rows}),
+        searched=searched,
     )
+
+
+def with_varied(target: Target, vary: Sequence[str], environ: Mapping[str, str]) -> Target:
+    """With further variables to search, each `NAME=A,B,C` or `NAME=LOW..HIGH`.
+
+    Raises UsageError for a variable that cannot be varied like this.
+    """
+    varied = [varied_knob(text, environ) for text in vary]
+    names = [knob.name for knob in varied]
+    if len({*names, *target.native, *target.variables.values()}) < len(
+        [*names, *target.native, *target.variables]
+    ):
+        raise UsageError("--vary names a variable twice, or one that has a knob of its own")
+    wide = replace(
+        target,
+        knobs=(*target.knobs, *varied),
+        variables=MappingProxyType({**target.variables, **{name: name for name in names}}),
+        searched=(*target.searched, *names),
+    )
+    return with_native(wide, {})
 
 
 def with_native(target: Target, values: Mapping[str, Value]) -> Target:
@@ -180,7 +193,7 @@ def with_native(target: Target, values: Mapping[str, Value]) -> Target:
 def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
     """With the names that the target lacks as variables of the command, unset by themselves."""
     lacking = {name: value for name, value in setting.items() if name not in target.native}
-    knobs = tuple(_choice(name, (_UNSET, str(value)), "") for name, value in lacking.items())
+    knobs = tuple(_choice(name, (UNSET, str(value)), "") for name, value in lacking.items())
     wide = replace(
         target,
         knobs=(*target.knobs, *knobs),
@@ -201,6 +214,14 @@ def narrowed(target: Target, names: Collection[str]) -> Target:
     kept = {*names, *target.searched, *(name for name in table if name not in target.variables)}
     knobs = tuple(knob for knob in target.knobs if knob.name in kept)
     return with_native(replace(target, knobs=knobs), {})
+
+
+def variable_of(adapter: str, name: str) -> str:
+    """The environment variable of a knob in a profile of this adapter's, "" for none."""
+    known = target_of(cast(Adapter, adapter), {}).variables
+    if name in known or name.startswith("ddp_"):
+        return known.get(name, "")
+    return f"HVDTUNE_{name.upper()}" if adapter == "hvdtune" and name.islower() else name
 
 
 def knobs_of_profile(
@@ -239,7 +260,7 @@ def varied_knob(text: str, environ: Mapping[str, str]) -> Knob:
     own = environ.get(name, "")
     if match := _RANGE.fullmatch(values):
         return _varied_range(text, name, own, *match.groups())
-    choices = list(dict.fromkeys([own or _UNSET, *values.split(",")]))
+    choices = list(dict.fromkeys([own or UNSET, *values.split(",")]))
     if "" in choices or len(choices) < 2:
         raise UsageError(f"--vary {text}: there is nothing to choose from")
     return _choice(name, choices, f"The variable {name}.")

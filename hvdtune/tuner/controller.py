@@ -15,8 +15,8 @@ from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, curren
 from hvdtune.tuner.fingerprint import complete_fingerprint
 from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
+from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
-from hvdtune.tuner.live import RunOver, StartJob, TrialFailed
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.plan import plan_verify
@@ -28,7 +28,7 @@ from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
 from hvdtune.tuner.search_report import render_search
 from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import ALL_SCOPES, describe, make_space
+from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import StudyStore
 from hvdtune.tuner.timelines import TrialTimelines
@@ -49,6 +49,7 @@ class Study:
     hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
     the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
     ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
+    `attached` is the number of the launch that `start_job` returns first, where that runs already.
     With `share` other tuners take part.
     """
 
@@ -60,7 +61,22 @@ class Study:
     first_settings: Sequence[Setting] = ()
     host: Host | None = None
     traces: Traces | None = None
+    attached: int | None = None
     share: Share | None = None
+
+
+@dataclass(frozen=True)
+class AfterVerdict:
+    """The training that goes on with a verdict, and the study that may be opened again."""
+
+    job: RunningJob
+    verdict: Verdict
+    calibration: Calibration
+    bench: Bench
+    live: LiveRun
+    space: Space
+    options: TuneOptions
+    run_dir: Path
 
 
 @dataclass(frozen=True)
@@ -77,11 +93,13 @@ def tune(
     options: TuneOptions | None = None,
     progress: Callable[[Progress], None] | None = None,
     clock: Clock | None = None,
+    after: Callable[[AfterVerdict], None] | None = None,
 ) -> TuneResult:
     """Tune the script and prove the result; continues the study that `run_dir` holds, if any.
 
     Writes study.db, pairs.jsonl, profile.yaml, verdict.json and report.md there. When the tuner
     itself fails, the training goes on with the default to its end before the error is raised.
+    `after` is called when the training goes on under the verdict's setting.
 
     Raises:
         UsageError: nothing can be tuned with these options.
@@ -103,12 +121,26 @@ def tune(
     reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
     timelines = TrialTimelines(run_dir, options.keep_timelines, reporter.notice)
     with (
-        StudyStore(run_dir, space, options, first, study.share, timelines) as store,
+        StudyStore(
+            run_dir,
+            space,
+            options,
+            first_settings=first,
+            share=study.share,
+            timelines=timelines,
+        ) as store,
         store.open_pairs() as log,
     ):
         first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
         live = make_run(
-            study.start_job, space.default, options, clock, reporter, first_launch, study.host
+            study.start_job,
+            space.default,
+            options,
+            clock,
+            reporter,
+            first_launch if study.attached is None else study.attached,
+            study.host,
+            attached=study.attached is not None,
         )
         bench = Bench(
             live,
@@ -121,7 +153,7 @@ def tune(
             steps=options.step_budget,
         )
         try:
-            verdict = _run(bench, store, options, study, run_dir)
+            calibration, verdict = _run(bench, store, options, study, run_dir)
         except Exception as error:
             # The one place where any failure of the tuner ends: the training must not feel it.
             job = live.leave_with(space.default)
@@ -136,6 +168,8 @@ def tune(
             raise
         job = live.leave_with(verdict.setting)
         reporter.phase("done", verdict.text)
+        if after is not None and job is not None and isinstance(live, LiveRun):
+            after(AfterVerdict(job, verdict, calibration, bench, live, space, options, run_dir))
     return TuneResult(verdict, job)
 
 
@@ -152,7 +186,7 @@ def _scopes(study: Study) -> tuple[str, ...]:
 
 def _run(
     bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
-) -> Verdict:
+) -> tuple[Calibration, Verdict]:
     bench.reporter.phase("start", "starting the script")
     calibration = calibrate(bench, _shape(bench, store, options), options)
     store.set("noise_floor", to_percent(calibration.floor))
@@ -163,7 +197,7 @@ def _run(
         verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
     _write_results(bench, store, calibration, verdict, study, run_dir)
-    return verdict
+    return calibration, verdict
 
 
 def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:

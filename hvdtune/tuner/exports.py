@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core.knobs import Setting, Value
+from hvdtune.tuner.adapters import UNSET, variable_of
 from hvdtune.tuner.profile import Profile
 
 Target = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
@@ -34,31 +35,39 @@ Rule = Callable[[Setting], Words]
 
 def export_profile(profile: Profile, target: Target) -> str:
     """The profile's setting for `target`, with comments; ends in a newline."""
-    return "\n".join([*_head(profile, target), *_body(profile.setting, target)]) + "\n"
+    return "\n".join([*_head(profile, target), *_body(profile, target)]) + "\n"
 
 
 def _head(profile: Profile, target: Target) -> Iterator[str]:
     yield f"# hvdtune: {' '.join(profile.verdict.text.split())}"
     if profile.is_unverified:
         yield "# Nothing proves this setting better than the default."
-    elif target != "env":
+    elif target != "env" and profile.adapter == "hvdtune":
         yield "# Measured under hvdtune, which is another program: measure it there, too."
 
 
-def _body(setting: Setting, target: Target) -> Iterator[str]:
+def _body(profile: Profile, target: Target) -> Iterator[str]:
+    setting = profile.setting
     if target == "horovod-yaml":
         yield "params:"
     indent = "  " if target == "horovod-yaml" else ""
     for knob, value in setting.items():
         rule = _RULES[target].get(knob)
         if rule is None and target == "env":
-            yield f"HVDTUNE_{knob.upper()}={_plain(value)}"
+            yield _variable(profile.adapter, knob, value)
             continue
         words = Missing(f"the words of {target}") if rule is None else rule(setting)
         if isinstance(words, Missing):
             yield f"# {knob}={_plain(value)}: no counterpart in {words.where}"
         else:
             yield from (f"{indent}{line}" for line in words)
+
+
+def _variable(adapter: str, knob: str, value: Value) -> str:
+    name = variable_of(adapter, knob)
+    if not name:
+        return f"# {knob}={_plain(value)}: an argument, not a variable; see --to ddp"
+    return f"# {name} stays unset" if value == UNSET else f"{name}={_plain(value)}"
 
 
 def _is(name: str, knob: str) -> Rule:
@@ -135,6 +144,14 @@ def _ddp_bucket(setting: Setting) -> Words:
     )
 
 
+def _ddp_first(setting: Setting) -> Words:
+    size = round(float(setting["ddp_first_bucket_mb"]) * _MIB)
+    return (
+        f"# The first bucket, {size} bytes, is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES. That",
+        "# counts only where bucket_cap_mb is not given: hvdtune run --profile does it.",
+    )
+
+
 _HOROVOD: Final[Mapping[str, Rule]] = {
     "cache_enabled": _cache_is_in("the cache's capacity"),
     "chunk_bytes": _no(_NO_SPLIT),
@@ -170,6 +187,11 @@ _RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
     },
     "ddp": {
         "fusion_threshold_bytes": _ddp_bucket,
+        "ddp_bucket_cap_mb": lambda setting: (f"bucket_cap_mb={setting['ddp_bucket_cap_mb']:g}",),
+        "ddp_first_bucket_mb": _ddp_first,
+        "ddp_gradient_as_bucket_view": lambda setting: (
+            f"gradient_as_bucket_view={bool(setting['ddp_gradient_as_bucket_view'])}",
+        ),
         "cycle_time_ms": _no(_DDP_BUCKETS),
         "cache_enabled": _no(_DDP_BUCKETS),
         "cache_capacity": _no(_DDP_BUCKETS),

@@ -44,7 +44,8 @@ class RunningJob(Protocol):
     def terminate(self) -> None: ...
 
 
-StartJob = Callable[[], RunningJob]
+# Starts the script as the launch of this number.
+StartJob = Callable[[int], RunningJob]
 
 
 class TrialFailed(Exception):
@@ -66,7 +67,7 @@ class ScriptEnded(Exception):
 class ScriptFailed(StudyError):
     """The script failed and that ended the study; `exit_code` is the script's own."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
@@ -99,6 +100,7 @@ class LiveRun:
         start_job: starts the script with the default setting.
         default: the reference of every pair.
         first_launch: number of the first launch; a resumed study goes on counting.
+        attached: the first launch runs already.
         host: tells what else happens while blocks are taken.
     """
 
@@ -111,8 +113,11 @@ class LiveRun:
         reporter: Reporter,
         first_launch: int = 0,
         host: Host | None = None,
+        *,
+        attached: bool = False,
     ) -> None:
         self._start_job = start_job
+        self._is_warm = attached
         self._default = default
         self._options = options
         self._clock = clock
@@ -189,6 +194,23 @@ class LiveRun:
             return job
         return None
 
+    def take_over(self, job: RunningJob) -> None:
+        """Measure on the job that goes on; when it ends, that is the end."""
+        self.job = job
+        self.may_launch = False
+
+    def go_on(self, setting: Setting, seconds: float) -> None:
+        """Let the script take steps under a setting for so long, which tells their time.
+
+        Raises RunOver when it ends.
+        """
+        try:
+            self._propose(setting)
+            if seconds > 0:
+                self.step_s = statistics.median(self._take_steps(at_least=10, for_s=seconds))
+        except ScriptEnded:
+            raise RunOver("the script has ended") from None
+
     def _launch(self) -> None:
         if not self.may_launch:
             raise RunOver("the script has ended")
@@ -200,7 +222,7 @@ class LiveRun:
         self.launch_steps = 0
         self._reporter.launched(self.launch)
         began = self._clock.now()
-        self.job = self._start_job()
+        self.job = self._start_job(self.launch)
         self._await_formed()
         self.step_s = self._warm_up()
         self.launch_s = self._clock.now() - began
@@ -229,7 +251,9 @@ class LiveRun:
                 f"the ranks formed a job but took no optimizer step within {limit_s:g} s; "
                 "is the optimizer an hvd.DistributedOptimizer?"
             )
-        self._take_steps(at_least=10, for_s=1.0)
+        if not self._is_warm:
+            self._take_steps(at_least=10, for_s=1.0)
+        self._is_warm = False
         return statistics.median(self._take_steps(at_least=10, for_s=0.5))
 
     def _take_steps(self, at_least: int, for_s: float) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.statistics import Estimate
 
-Phase = Literal["start", "calibrate", "search", "race", "verify", "done"]
+Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift"]
 
 
 @dataclass(frozen=True)

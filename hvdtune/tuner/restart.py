@@ -291,11 +291,13 @@ def make_run(
     reporter: Reporter,
     first_launch: int = 0,
     host: Host | None = None,
+    *,
+    attached: bool = False,
 ) -> LiveRun | RestartRun:
     """The run of a study, by how its script is started."""
     if isinstance(start, ByRestarting):
         return RestartRun(start, default, options, clock, reporter, first_launch, host)
-    return LiveRun(start, default, options, clock, reporter, first_launch, host)
+    return LiveRun(start, default, options, clock, reporter, first_launch, host, attached=attached)
 
 
 class _Probe:

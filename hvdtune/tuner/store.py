@@ -82,6 +82,7 @@ class StudyStore:
         run_dir: Path,
         space: Space,
         options: TuneOptions,
+        *,
         first_settings: Sequence[Setting] = (),
         share: Share | None = None,
         timelines: KeepsTimelines | None = None,

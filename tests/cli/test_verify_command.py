@@ -37,8 +37,7 @@ def test_a_verification_leaves_its_verdict_as_json_and_in_its_folder(hvdtune, sc
 def test_an_interrupted_verification_is_continued_by_the_same_command(hvdtune, script, tmp_path):
     script(_STEPS.format(steps=10**6))
     write_b(tmp_path)
-    words = ("verify", "--b", "b.yaml", "--pairs", "6", "train.py")
-    run = hvdtune(*words)
+    run = hvdtune("verify", "--b", "b.yaml", "--pairs", "500", "train.py")
     assert any("verify" in line for line in iter(run.stderr.readline, ""))
     run.send_signal(signal.SIGINT)
     _, err = run.communicate()
@@ -46,7 +45,7 @@ def test_an_interrupted_verification_is_continued_by_the_same_command(hvdtune, s
     assert "the same command continues this in runs/train-" in err
     (pairs,) = tmp_path.glob("runs/*/pairs.jsonl")
     before = pairs.read_text()
-    again = hvdtune(*words)
+    again = hvdtune("verify", "--b", "b.yaml", "--pairs", "6", "train.py")
     _, err = again.communicate()
     assert again.returncode in _CODES.values(), err
     assert pairs.read_text().startswith(before)
@@ -65,14 +64,14 @@ def test_a_script_against_itself_has_a_floor(hvdtune, script, tmp_path):
     assert floor["text"] in (tmp_path / floor["run"] / "report.md").read_text()
 
 
-def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path):
+@pytest.mark.parametrize("words", [("verify", "--b", "b.yaml"), ("aa",), ("run", "--trials", "2")])
+def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words):
     script("init(); step(); sys.exit(7)")
     write_b(tmp_path)
-    for words in (("verify", "--b", "b.yaml"), ("aa",), ("run", "--trials", "2")):
-        run = hvdtune(*words, "train.py")
-        _, err = run.communicate()
-        assert run.returncode == 7, err
-        assert err.splitlines()[-1].startswith("hvdtune: error: rank 0 exited with code 7")
+    run = hvdtune(*words, "train.py")
+    _, err = run.communicate()
+    assert run.returncode == 7, err
+    assert err.splitlines()[-1].startswith("hvdtune: error: rank 0 exited with code 7")
 
 
 def test_a_script_without_steps_is_one_line(hvdtune, script, tmp_path):

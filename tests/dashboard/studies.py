@@ -7,7 +7,7 @@ from pathlib import Path
 from hvdtune.core.knobs import Knob
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import Pair, PairLog
-from hvdtune.tuner.space import Space
+from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import Outcome, StudyStore
 
 DEFAULT = {"cycle_time_ms": 1.0}
@@ -47,7 +47,7 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
         Outcome("pruned", math.log1p(-0.03), 0.006, 3, reason),
         Outcome("failed", None, None, 0, "rank 1 was lost"),
     ]
-    with StudyStore(folder, Space((knob,), DEFAULT), options) as store:
+    with StudyStore(folder, make_space((knob,), DEFAULT), options) as store:
         for outcome in outcomes:
             number, _ = store.ask()
             store.tell(number, outcome)

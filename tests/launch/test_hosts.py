@@ -6,6 +6,7 @@ import pytest
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launch.hosts import (
     Host,
+    address_for,
     address_towards,
     far_hosts,
     parse_hosts,
@@ -96,3 +97,11 @@ def test_other_machines_are_far(name):
 def test_no_way_to_a_host_is_a_sentence():
     with pytest.raises(LaunchError, match=r"no way to host nowhere\.invalid: .*; --network-interf"):
         address_towards("nowhere.invalid")
+
+
+def test_loopback_is_no_address_for_other_hosts():
+    with pytest.raises(
+        UsageError, match=r"127\.0\.0\.1 is this host's loopback, which b cannot reach"
+    ):
+        address_for(["b"], "127.0.0.1")
+    assert address_for(["b"], "10.0.0.1") == "10.0.0.1"

@@ -19,7 +19,9 @@ SSH = '#!/bin/sh\nfor last; do :; done\n{before}\nexec sh -c "$last"\n'
 def relay(tmp_path):
     """Runs a relay of a Python rank with this ssh; returns its process when it has ended."""
 
-    def run(body, ssh=SSH, before="", folder=tmp_path, environ=None, descriptors=(), command=None):
+    def run(
+        body, ssh=SSH, before="", folder=tmp_path, environ=None, descriptors=(), command=None, **how
+    ):
         program = tmp_path / "bin" / "ssh"
         program.parent.mkdir(exist_ok=True)
         program.write_text(ssh.replace("{before}", before))
@@ -31,14 +33,14 @@ def relay(tmp_path):
             "HVDTUNE_RENDEZVOUS": "127.0.0.1:1",
         }
         return subprocess.run(
-            relay_command("far", (), descriptors, command),
+            relay_command("far", (), how.pop("answer_s", 60.0), descriptors, command),
             cwd=folder,
             env=variables | (environ or {}),
             pass_fds=descriptors,
             capture_output=True,
-            text=True,
             timeout=60,
             check=False,
+            **({"text": True} | how),
         )
 
     return run
@@ -109,3 +111,39 @@ def test_a_program_that_is_not_there_is_named(relay):
         1,
         "hvdtune: far: cannot start no-such-program: No such file or directory\n",
     )
+
+
+def test_bytes_that_are_no_text_go_along(relay):
+    body = "import os, sys; os.write(1, os.environb[b'ODD'] + os.fsencode(sys.argv[1]))"
+    command = (sys.executable, "-c", body, os.fsdecode(b"\xff"))
+    done = relay("", command=command, environ={"ODD": os.fsdecode(b"\xfe\n")}, text=False)
+    assert (done.returncode, done.stdout) == (0, b"\xfe\n\xff")
+
+
+def test_a_slow_reader_gets_all_of_stderr(relay):
+    body = "import os; os.write(2, b'e' * 3_000_000)"
+    # As ssh does to the stderr that it shares.
+    before = "python3 -c 'import os; os.set_blocking(2, False)'"
+    done = relay(body, before=before)
+    assert (done.returncode, len(done.stderr)) == (0, 3_000_000)
+
+
+def test_the_folder_is_in_pwd_there_too(relay, tmp_path):
+    assert relay("import os; print(os.environ['PWD'])").stdout == f"{tmp_path}\n"
+
+
+def test_a_login_that_says_nothing_is_given_up(relay):
+    done = relay("", ssh="#!/bin/sh\nexec sleep 100\n", answer_s=1.0)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "hvdtune: far: no answer through ssh within 1 s (--start-timeout)\n",
+    )
+
+
+def test_a_connection_that_breaks_is_said_to(relay):
+    # Only this shell is its child: the rank ends what carries it.
+    ssh = SSH.replace("exec sh -c", "sh -c")
+    body = "import os, psutil; psutil.Process(os.getppid()).kill(); input()"
+    done = relay(body, ssh=ssh)
+    said = "hvdtune: far: the connection broke, or the agent there was ended"
+    assert done.stderr.splitlines()[-1] == said

@@ -42,7 +42,7 @@ init()
 def hosts(tmp_path_factory):
     """The launcher's host and another one, which has a login at port 2222."""
     folder = tmp_path_factory.mktemp("ssh")
-    for key in ("host", "user"):
+    for key in ("host", "user", "other"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True
         )
@@ -84,7 +84,15 @@ def launch(hosts, tmp_path):
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         with here.entered():
             process = subprocess.Popen(
-                [*program, *(str(word).replace("KEY", str(folder / key)) for word in words)],
+                [
+                    *program,
+                    *(
+                        str(word)
+                        .replace("KEY", str(folder / key))
+                        .replace("OTHER", str(folder / "other"))
+                        for word in words
+                    ),
+                ],
                 cwd=tmp_path,
                 env=environ,
                 stdout=subprocess.PIPE,
@@ -215,7 +223,7 @@ def test_the_trace_has_the_ranks_of_all_hosts(hosts, launch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-p", 2222, "-i", "/nowhere"), "Permission denied"),
+        (("-p", 2222, "-i", "OTHER"), "Permission denied"),
         (("-p", 2223, "-i", "KEY"), "Connection refused"),
     ],
 )

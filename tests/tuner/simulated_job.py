@@ -124,7 +124,8 @@ class SimulatedCluster:
     def __post_init__(self) -> None:
         self.random = random.Random(self.script.seed)
 
-    def start(self) -> "SimulatedJob":
+    def start(self, launch: int = 0) -> "SimulatedJob":
+        del launch
         job = SimulatedJob(self, random.Random(f"{self.script.seed}:launch:{len(self.jobs)}"))
         self.jobs.append(job)
         return job
@@ -229,6 +230,11 @@ class SimulatedJob:
                 else 0.0
             )
         return self._launch_gains[key]
+
+    def change(self, script: Script) -> None:
+        """From the next step on the training is another."""
+        self._cluster.script = script
+        self._launch_gains.clear()
 
     def _end(self, report: Report) -> None:
         self._exit = report

@@ -3,7 +3,7 @@ from simulated_job import KNOBS
 
 from hvdtune.core.knobs import default_setting
 from hvdtune.errors import UsageError
-from hvdtune.tuner.adapters import narrowed, target_of, varied_knob, with_native
+from hvdtune.tuner.adapters import narrowed, target_of, varied_knob, with_native, with_varied
 
 
 def test_a_knob_at_its_native_value_leaves_the_variable_alone():
@@ -68,7 +68,7 @@ def test_a_variable_is_varied_by_its_values_and_unset_is_one():
     knob = varied_knob("NCCL_ALGO=Ring,Tree", {})
     assert (knob.default, knob.choices) == ("unset", ("unset", "Ring", "Tree"))
     assert varied_knob("A=x,y", {"A": "y"}).choices == ("y", "x")
-    target = target_of("command", {}, vary=["NCCL_ALGO=Ring,Tree"])
+    target = with_varied(target_of("command", {}), ["NCCL_ALGO=Ring,Tree"], {})
     assert target.environ({"NCCL_ALGO": "Tree"}) == {"NCCL_ALGO": "Tree"}
     assert target.searched == ("NCCL_ALGO",)
 
@@ -100,4 +100,4 @@ def test_what_cannot_be_varied_is_refused_in_a_sentence(text, why):
 
 def test_a_variable_that_has_a_knob_is_not_varied_beside_it():
     with pytest.raises(UsageError, match="has a knob of its own"):
-        target_of("horovod", {}, vary=["HOROVOD_CYCLE_TIME=1,2"])
+        with_varied(target_of("horovod", {}), ["HOROVOD_CYCLE_TIME=1,2"], {})

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
+from test_traces import steps, trace
 from verdict_rates import bimodal
 
 from hvdtune.core.job import Closed
@@ -31,6 +32,7 @@ class Bed:
         self.cluster = SimulatedCluster(script)
         self.said: list[Progress] = []
         self.first_settings: list[Setting] = []
+        self.traces: list[Path] = []
 
     def tune(self, **options: Any) -> TuneResult:
         study = Study(
@@ -40,6 +42,7 @@ class Bed:
             fingerprint={"hvdtune": "0"},
             first_settings=self.first_settings,
             host=self.cluster,
+            traces=lambda launch: self.traces,
         )
         chosen = TuneOptions(**{"trials": 12, **options})
         return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
@@ -102,7 +105,7 @@ def test_no_gain_keeps_the_default(tmp_path: Path) -> None:
 
 def test_a_machine_that_hides_a_gain_worth_having_is_too_noisy(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1))
-    verdict = bed.tune().verdict
+    verdict = bed.tune(trials=6).verdict
 
     assert (verdict.kind, verdict.exit_code) == ("noisy", 4)
     assert bed.job.proposed[-1] == DEFAULT
@@ -173,6 +176,18 @@ def test_equal_settings_are_measured_once(tmp_path: Path) -> None:
 
     measured = [t for t in read_study(tmp_path).trials if not t.is_duplicate]
     assert len(measured) == 2
+
+
+def test_settings_of_one_fusion_plan_are_measured_once(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script())
+    # All it sends in a step are 4,800 bytes in two tensors.
+    bed.traces = [trace(tmp_path / "rank-0.hvt", 0, steps(3, 2))]
+    bed.tune(trials=30, tunable=("fusion_threshold_bytes",))
+
+    trials = read_study(tmp_path).trials
+    measured = {t.setting["fusion_threshold_bytes"] for t in trials if not t.is_duplicate}
+    assert len([size for size in measured if float(size) > 4800]) == 1
+    assert "the same fusion plan as trial 0" in {trial.reason for trial in trials}
 
 
 def test_training_goes_on_with_the_default_when_the_tuner_fails(tmp_path: Path) -> None:

@@ -112,3 +112,31 @@ def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: Target) ->
 def test_what_nothing_proves_says_so() -> None:
     assert "Nothing proves" in export_profile(profile(improved=False), "env")
     assert "Nothing proves" not in export_profile(profile(), "env")
+
+
+def of_adapter(adapter: str, setting: dict[str, Value]) -> Profile:
+    evidence = Evidence(True, 7.0, (6.0, 8.0), 12, 12, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
+    measured = {"mode": "restart", "adapter": adapter}
+    return Profile(1, setting, setting, evidence, measured, "2026-01-02T03:04:05+00:00")
+
+
+def test_ddps_own_setting_goes_to_its_arguments() -> None:
+    setting: dict[str, Value] = {
+        "ddp_bucket_cap_mb": 50.0,
+        "ddp_first_bucket_mb": 2.0,
+        "ddp_gradient_as_bucket_view": True,
+        "NCCL_PROTO": "LL",
+    }
+    text = export_profile(of_adapter("ddp", setting), "ddp")
+
+    assert assignments(text) == {"bucket_cap_mb": "50", "gradient_as_bucket_view": "True"}
+    assert "2097152 bytes" in text
+    assert "under hvdtune" not in text
+    assert assignments(export_profile(of_adapter("ddp", setting), "env")) == {"NCCL_PROTO": "LL"}
+
+
+def test_variables_of_another_runtime_are_its_own() -> None:
+    setting: dict[str, Value] = {"cycle_time_ms": 2.5, "num_nccl_streams": 2, "nccl_algo": "unset"}
+    text = export_profile(of_adapter("horovod", setting), "env")
+
+    assert assignments(text) == {"HOROVOD_CYCLE_TIME": "2.5", "HOROVOD_NUM_NCCL_STREAMS": "2"}

@@ -1,0 +1,200 @@
+"""The tuner as a process of its own; the job is simulated, and takes its time."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
+
+from hvdtune.core.job import JobEvent
+from hvdtune.core.knobs import Setting
+from hvdtune.errors import StudyError
+from hvdtune.tuner import hire as hire_module
+from hvdtune.tuner.controller import Study
+from hvdtune.tuner.hire import Hire
+from hvdtune.tuner.options import TuneOptions, one_run
+from hvdtune.tuner.pairs import read_pairs
+from hvdtune.tuner.progress import Progress
+
+
+def short_cycles_win(setting: Setting) -> float:
+    return 0.3 if float(setting["cycle_time_ms"]) < 0.9 else 0.0
+
+
+class Unhurried(SimulatedCluster):
+    """Its steps take real time, too, so that they do not pile up at the tuner."""
+
+    def start(self, launch: int = 0) -> SimulatedJob:
+        job = super().start(launch)
+        take = job.next_event
+
+        def next_event(timeout_s: float) -> JobEvent | None:
+            time.sleep(0.0005)
+            return take(timeout_s)
+
+        job.next_event = next_event  # type: ignore[method-assign]
+        return job
+
+
+class Bed:
+    def __init__(self, run_dir: Path, script: Script | None = None) -> None:
+        self.run_dir = run_dir
+        self.cluster = Unhurried(script or Script(gain=short_cycles_win, step_noise=0.02, drift=0))
+        self.said: list[Progress] = []
+        self.on_news: Callable[[Progress], None] = lambda progress: None
+        study = Study(self.cluster.start, KNOBS, DEFAULT)
+        options = TuneOptions(
+            trials=3,
+            time_budget_s=600.0,
+            calibrate_pairs=4,
+            race_pairs=2,
+            min_verify_pairs=9,
+            max_verify_pairs=9,
+            max_verify_launches=3,
+            block_s=0.05,
+            min_block_steps=4,
+        )
+        self.hire = Hire(study, run_dir, options, self.take)
+
+    def take(self, progress: Progress) -> None:
+        self.said.append(progress)
+        self.on_news(progress)
+
+    def strike(self, number: int, at_pairs: int) -> None:
+        """Sends the tuner a signal once, when so many pairs are on disk."""
+
+        def look(progress: Progress) -> None:
+            if len(read_pairs(self.run_dir / "pairs.jsonl")) >= at_pairs:
+                self.on_news = lambda progress: None
+                assert self.hire.pid is not None
+                os.kill(self.hire.pid, number)
+
+        self.on_news = look
+
+    @property
+    def messages(self) -> str:
+        return "\n".join(progress.message for progress in self.said)
+
+
+def test_a_tuner_of_its_own_comes_to_a_verdict_and_watches_on(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    with bed.hire as hire:
+        outcome = hire.tune()
+        assert hire.pid is not None and psutil.Process(hire.pid).is_running()
+        assert outcome.goes_on and outcome.verdict.improved
+        job = bed.cluster.jobs[-1]
+        assert job.proposed[-1] == outcome.verdict.setting
+        bed.cluster.script.steps_per_launch = job._steps + 100
+        assert hire.follow().returncode == 0
+
+
+@pytest.mark.parametrize("at_pairs", [2, 8, 14])
+def test_a_killed_tuner_is_followed_by_another_on_the_same_launch(
+    tmp_path: Path, at_pairs: int
+) -> None:
+    bed = Bed(tmp_path)
+    bed.strike(signal.SIGKILL, at_pairs)
+    with bed.hire as hire:
+        outcome = hire.tune()
+    assert "the tuner has died; training goes on as by default" in bed.messages
+    assert outcome.verdict.improved
+    pairs = read_pairs(tmp_path / "pairs.jsonl")
+    launches = [pair.launch for pair in pairs]
+    assert launches == sorted(launches)
+    # The death itself started no launch: each but the last was ended by the study.
+    assert len(bed.cluster.jobs) == len(set(launches))
+
+
+def test_after_the_tuners_death_the_training_has_the_default(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.strike(signal.SIGKILL, 8)
+    proposed_at_death: list[Setting] = []
+    engage = bed.hire._engage
+
+    def look() -> None:
+        if bed.cluster.jobs:
+            proposed_at_death.append(bed.cluster.jobs[-1].proposed[-1])
+        engage()
+
+    bed.hire._engage = look  # type: ignore[method-assign]
+    with bed.hire as hire:
+        hire.tune()
+    assert proposed_at_death == [DEFAULT]
+
+
+def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path)
+    with bed.hire as hire:
+        outcome = hire.tune()
+        job = bed.cluster.jobs[-1]
+        bed.cluster.script.steps_per_launch = job._steps + 500
+        assert hire.pid is not None
+        os.kill(hire.pid, signal.SIGKILL)
+        assert hire.follow().returncode == 0
+        assert job.proposed[-1] == outcome.verdict.setting
+        assert not job.terminated
+
+
+def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hire_module, "_FROZEN_S", 3.0)
+    bed = Bed(tmp_path)
+    bed.strike(signal.SIGSTOP, 5)
+    with bed.hire as hire:
+        assert hire.tune().verdict.improved
+    assert "the tuner has died" in bed.messages
+
+
+def test_a_tuner_that_always_dies_leaves_the_training_to_its_end(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(steps_per_launch=20_000))
+
+    def kill(progress: Progress) -> None:
+        if progress.pairs == 0 and bed.cluster.jobs:
+            assert bed.hire.pid is not None
+            psutil.Process(bed.hire.pid).kill()
+
+    bed.on_news = lambda progress: kill(progress) if bed.hire.pid else None
+    with bed.hire as hire, pytest.raises(StudyError, match="the tuner died 3 times in a row"):
+        hire.tune()
+    assert bed.cluster.jobs[-1].poll() is not None
+    assert not bed.cluster.jobs[-1].terminated
+
+
+def test_what_stops_a_study_is_raised_here(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(crashes_at_start=True))
+    with bed.hire as hire, pytest.raises(StudyError, match="ImportError: no x") as raised:
+        hire.tune()
+    assert raised.value.exit_code == 1
+
+
+def test_a_study_that_goes_along_with_one_run_ends_with_it(tmp_path: Path) -> None:
+    cluster = Unhurried(Script(steps_per_launch=1500))
+    study = Study(cluster.start, KNOBS, DEFAULT)
+    with Hire(study, tmp_path, one_run(20, time_budget_s=600.0), lambda progress: None) as hire:
+        outcome = hire.tune()
+    assert not outcome.goes_on and "the script ended after" in outcome.verdict.text
+    assert len(cluster.jobs) == 1
+
+
+def test_leaving_it_leaves_no_tuner(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    pids: list[int] = []
+
+    class Enough(Exception):
+        pass
+
+    def leave(progress: Progress) -> None:
+        if progress.pairs:
+            assert bed.hire.pid is not None
+            pids.append(bed.hire.pid)
+            raise Enough
+
+    bed.on_news = leave
+    with pytest.raises(Enough), bed.hire as hire:
+        hire.tune()
+    assert not psutil.pid_exists(pids[0])
