@@ -23,7 +23,7 @@ _OWN: Final = (
     (".", r"pairs\.jsonl(\.damaged)?|tuner\.lock"),
     (".", r"(run|storage|verdict)\.json(\.part)?"),
     (".", r"trace(-job\d+)?\.json(\.partial)?"),
-    (".", r"(profile\.yaml|report\.md)(\.part)?"),
+    (".", r"(profile\.yaml|report\.md)(\.part)?|drift\.jsonl"),
     ("output", r"launch-\d+\.log"),
     ("ranks/launch-*", r"rank-\d+(-job\d+)?\.hvt(\.1)?"),
     ("artifacts", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
