@@ -48,7 +48,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         # As with Horovod, who names a knob's value has fixed it.
         fixed=tuple(named),
     )
-    tune_options = replace(tune_options, **search)
+    tune_options = replace(tune_options, **search, watch_drift=not options.no_drift)
     default = default_setting() | named
     hosts = tuple(slot.host for slot in plan.slots)
     tunable, fixed = tune_options.tunable, tune_options.fixed

@@ -265,6 +265,14 @@ class RunOptions(HorovodOptions):
             help="Timelines kept: of so many last trials, and of the best; 0: none. [default: 3]",
         ),
     ] = None
+    no_drift: Annotated[
+        bool,
+        typer.Option(
+            "--no-drift",
+            rich_help_panel=_TUNING,
+            help="After the verdict leave the setting alone, even if the training changes its pace.",
+        ),
+    ] = False
 
 
 class RunCommand(TyperCommand):
@@ -293,7 +301,7 @@ _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) 
     "seed", "verbose", "output_dir", "profile", "help", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
-    "storage", "study_name", "keep_timelines",
+    "storage", "study_name", "keep_timelines", "no_drift",
 }  # fmt: skip
 
 

@@ -115,6 +115,7 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
         tunable=None if tunable is None else tuple(tunable),
         fixed=fixed,
         form_timeout_s=form_timeout_s(job_options),
+        watch_drift=not options.no_drift,
         keep_timelines=(
             TuneOptions.keep_timelines if options.keep_timelines is None else options.keep_timelines
         ),

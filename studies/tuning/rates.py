@@ -1,0 +1,179 @@
+"""How often a verification is right: identical settings, and slowdowns that were put in.
+
+    python -m studies.tuning.rates                         # in virtual time, on all recorded noise
+    python -m studies.tuning.rates few-huge --studies 400
+    python -m studies.tuning.rates many-small --live 30    # real jobs, the default against itself
+
+Every verification calibrates, plans, measures fresh pairs in fresh launches and judges, with the
+tuner's own code. A difference is claimed when the 95 % interval excludes zero; a gain is claimed
+when the verdict is "improved".
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import functools
+import math
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hvdtune.core.knobs import Setting
+from hvdtune.tuner.bench import Bench
+from hvdtune.tuner.calibrate import calibrate, choose_shape, current_cost
+from hvdtune.tuner.live import LiveRun, StartJob
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import PairLog
+from hvdtune.tuner.plan import plan_verify
+from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.verdict import Verdict, judge
+from hvdtune.tuner.verify import verify
+from studies.tuning.grid import Grid
+from studies.tuning.jobs import starter
+from studies.tuning.offline import grid_of
+from studies.tuning.record import DATA
+from studies.tuning.replay import Cluster
+from studies.tuning.scenarios import SCENARIOS
+
+_INJECTED = (("5 % slower", 5.0), ("2 % slower", 2.0))
+_VERIFY_S = 100.0  # left for the verification when it is planned
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("scenarios", nargs="*")
+    parser.add_argument("--studies", type=int, default=200)
+    parser.add_argument("--live", type=int, default=0, metavar="N", help="N real verifications")
+    parser.add_argument("--folder", type=Path, default=DATA)
+    arguments = parser.parse_args()
+    names = arguments.scenarios or [
+        name for name in SCENARIOS if (arguments.folder / f"{name}.csv").exists()
+    ]
+    print(HEAD)
+    for name in names:
+        if arguments.live:
+            print(live(name, arguments.live).row(f"{name}, live", "identical"), flush=True)
+            continue
+        for label, percent, effects in CASES:
+            grid = injected(grid_of(name, arguments.folder), percent, effects=effects)
+            found = Rates(percent)
+            for seed in range(arguments.studies):
+                found.add(replayed_verdict(grid, seed))
+            print(found.row(name, label), flush=True)
+
+
+CASES = (
+    ("identical", 0.0, False),
+    ("equal but for launches", 0.0, True),
+    *((label, percent, True) for label, percent in _INJECTED),
+)
+HEAD = (
+    "| noise of | settings | verifications | claim a difference | claim a gain | interval holds "
+    "the truth | half width % median | verdicts |\n|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclasses.dataclass
+class Rates:
+    """Of verifications whose candidate is truly so many percent slower."""
+
+    slower_percent: float
+    claims: int = 0
+    gains: int = 0
+    covered: int = 0
+    kinds: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    half_widths: list[float] = dataclasses.field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        assert verdict.ci_percent is not None
+        low, high = verdict.ci_percent
+        truth = 100 * math.expm1(true_gain(self.slower_percent))
+        self.claims += not low <= 0 <= high
+        self.gains += verdict.kind == "improved"
+        self.covered += low <= truth <= high
+        self.kinds[verdict.kind] += 1
+        self.half_widths.append((high - low) / 2)
+
+    def row(self, name: str, label: str) -> str:
+        count = len(self.half_widths)
+        kinds = ", ".join(f"{n} {kind}" for kind, n in self.kinds.most_common())
+        return (
+            f"| {name} | {label} | {count} | {self._share(self.claims)} | "
+            f"{self._share(self.gains)} | {self._share(self.covered)} | "
+            f"{np.median(self.half_widths):.2f} | {kinds} |"
+        )
+
+    def _share(self, number: int) -> str:
+        return f"{100 * number / len(self.half_widths):.1f} %"
+
+
+def true_gain(slower_percent: float) -> float:
+    """The log ratio of a setting whose steps take so many percent longer."""
+    return -math.log1p(slower_percent / 100)
+
+
+def injected(grid: Grid, slower_percent: float, *, effects: bool) -> Grid:
+    """The same noise around one other setting that is so much slower."""
+    noise = grid.noise
+    if not effects:
+        noise = dataclasses.replace(noise, launch_effects=np.zeros(1))
+    return dataclasses.replace(
+        grid,
+        axes={"cycle_time_ms": (1.0, 5.0)},
+        gains=np.array([0.0, true_gain(slower_percent)]),
+        noise=noise,
+        known={},
+    )
+
+
+def replayed_verdict(grid: Grid, seed: int) -> Verdict:
+    """On one setting against the default, in virtual time."""
+    cluster = Cluster(grid, seed)
+    candidate = {**grid.default, "cycle_time_ms": 5.0}
+    return one_verdict(cluster.start, cluster.clock, grid.default, candidate, seed)
+
+
+def live(name: str, count: int) -> Rates:
+    """Real verifications of the default against itself."""
+    found = Rates(0.0)
+    with starter(name) as jobs:
+        for seed in range(count):
+            start = functools.partial(jobs.start, jobs.default)
+            found.add(one_verdict(start, WallClock(), jobs.default, jobs.default, seed))
+            print(f"{time.strftime('%H:%M:%S')} {found.row(name, 'identical')}", flush=True)
+    return found
+
+
+def one_verdict(
+    start: StartJob, clock: Clock, default: Setting, candidate: Setting, seed: int
+) -> Verdict:
+    """Calibrates, plans, verifies and judges, as a study does at its end."""
+    options = TuneOptions(seed=seed)
+    reporter = Reporter(_ignore, clock, options.trials, options.time_budget_s)
+    run = LiveRun(start, default, options, clock, reporter)
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        PairLog(Path(folder) / "pairs.jsonl") as log,
+    ):
+        bench = Bench(run, log, reporter, default, seed=options.seed)
+        try:
+            found = calibrate(bench, choose_shape(bench, options), options)
+            cost = current_cost(bench, found)
+            plan = plan_verify(options, found.noise, cost, _VERIFY_S, 0.0)
+            launches: Iterable[list[float]] = verify(bench, candidate, found.shape, plan)
+        finally:
+            run.stop()
+    return judge(candidate, default, list(launches), found.floor)
+
+
+def _ignore(progress: Progress) -> None:
+    del progress
+
+
+if __name__ == "__main__":
+    main()
