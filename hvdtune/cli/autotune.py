@@ -18,6 +18,7 @@ from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
+from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.controller import Study
@@ -70,7 +71,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             default,
             len({*hosts}),
             fingerprint(plan, job_options, probe=False),
-            host=LocalHost(),
+            host=LocalHost(has_all_ranks=not far_hosts(slot.host for slot in plan.slots)),
             traces=launches.traces,
         )
         try:

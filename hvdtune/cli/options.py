@@ -270,7 +270,7 @@ class RunOptions(HorovodOptions):
         typer.Option(
             "--no-drift",
             rich_help_panel=_TUNING,
-            help="After the verdict leave the setting alone, even if the training changes its pace.",
+            help="Leave the setting alone after the verdict, even if the training changes its pace.",
         ),
     ] = False
 

@@ -21,6 +21,7 @@ from hvdtune.cli.trace import write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.errors import HvdtuneError
+from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
@@ -164,7 +165,7 @@ def _study(
                 fingerprint=known,
                 # What a run without this user's settings has, and what won before.
                 first_settings=[default_setting(), *past_winner(known)],
-                host=LocalHost(),
+                host=LocalHost(has_all_ranks=not far_hosts(slot.host for slot in plan.slots)),
                 traces=launches.traces,
                 share=share,
             )

@@ -61,8 +61,8 @@ class Study:
     first_settings: Sequence[Setting] = ()
     host: Host | None = None
     traces: Traces | None = None
-    share: Share | None = None
     attached: int | None = None
+    share: Share | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 from hvdtune.errors import StudyError
 
 _CPUCLOCK_SCHED = 2
+_NOT_HERE = "CPU time can be measured only while every rank runs on the launcher's host"
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,15 @@ class UnwatchedHost:
 
 
 class LocalHost:
-    """The one this process runs on; `proc` is for tests."""
+    """The one this process runs on.
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    Args:
+        has_all_ranks: a process number of another host's rank would name a stranger here.
+        proc: for tests.
+    """
+
+    def __init__(self, *, has_all_ranks: bool = True, proc: Path = Path("/proc")) -> None:
+        self._has_all_ranks = has_all_ranks
         self._proc = proc
 
     def counters(self) -> HostCounters:
@@ -63,14 +70,14 @@ class LocalHost:
 
         Raises StudyError when one of them is not a process of this host.
         """
+        if not self._has_all_ranks:
+            raise StudyError(_NOT_HERE)
         try:
             # The clock of another process, as clock_getcpuclockid(3) numbers it; /proc/PID/stat
             # counts in hundredths of a second, which is too coarse for a block.
             return sum(time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED) for pid in pids)
         except OSError as error:
-            raise StudyError(
-                "CPU time can be measured only while every rank runs on the launcher's host"
-            ) from error
+            raise StudyError(_NOT_HERE) from error
 
     def _text(self, name: str) -> str:
         try:

@@ -154,7 +154,7 @@ def live(folder: Path) -> None:
     # Short: what is tried is that it can be killed anywhere.
     options = TuneOptions(
         trials=TRIALS,
-        time_budget_s=120.0,
+        time_budget_s=900.0,
         seed=1,
         tunable=("fusion_threshold_bytes",),
         calibrate_pairs=5,

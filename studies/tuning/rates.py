@@ -157,7 +157,7 @@ def one_verdict(
     reporter = Reporter(_ignore, clock, options.trials, options.time_budget_s)
     run = LiveRun(start, default, options, clock, reporter)
     with (
-        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+        tempfile.TemporaryDirectory() as folder,
         PairLog(Path(folder) / "pairs.jsonl") as log,
     ):
         bench = Bench(run, log, reporter, default, seed=options.seed)

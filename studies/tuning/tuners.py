@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 import statistics
 import tempfile
 import warnings
@@ -72,7 +71,7 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
         seen["trials"] = max(seen["trials"], progress.trial)
 
     study = Study(cluster.start, load_knobs(), grid.default, hosts=grid.hosts)
-    with _folder() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         verdict = tune(study, Path(folder), options, watch, cluster.clock).verdict
     shipped = dict(verdict.setting)
     return Outcome(
@@ -161,11 +160,6 @@ def _horovod(grid: Grid, seed: int, switches: tuple[str, ...]) -> Outcome:
 def _take(cluster: Cluster, setting: Setting, steps: int) -> Sequence[float]:
     gain = cluster.gain(setting)
     return [cluster.step(gain, since_change) for since_change in range(steps)]
-
-
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    # In memory: a study syncs every pair to disk, and this one is thrown away.
-    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 
 TUNERS: Final[dict[str, Tuner]] = {

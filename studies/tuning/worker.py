@@ -36,11 +36,13 @@ def main() -> None:
         place = Host(**places[config.host])
         place.enter()
         config = dataclasses.replace(config, address=place.address)
-    # Each rank keeps to a core, or where the scheduler puts it would be most of the noise.
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[config.rank % len(cores)]})
+    checked = "--check" in sys.argv[3:]
+    if not checked:
+        # Each rank keeps to a core, or where the scheduler puts it would be most of the noise.
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[config.rank % len(cores)]})
     runtime.init(config=config)
-    step = CheckedStep(scenario) if "--check" in sys.argv[3:] else Step(scenario)
+    step = CheckedStep(scenario) if checked else Step(scenario)
     while True:
         step.run()
         runtime.mark_step()

@@ -6,7 +6,7 @@ import os
 import pytest
 import yaml
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # dozens of launches each
 
 # What a command of another runtime does with a variable: half of them make it slower.
 _STAND_IN = """
@@ -20,7 +20,7 @@ _RESTART = ("run", "--mode", "restart", "--launch-time", "0.05s", "--time-budget
 
 
 def finished(process):
-    out, err = process.communicate(timeout=110)
+    out, err = process.communicate(timeout=280)
     return process.returncode, out, err
 
 

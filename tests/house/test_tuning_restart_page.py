@@ -21,6 +21,7 @@ for step in range(30):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # dozens of launches
 @pytest.mark.parametrize("command", COMMANDS.splitlines())
 def test_a_command_of_the_page_works(command, tmp_path):
     (tmp_path / "standin.py").write_text(_STAND_IN)

@@ -16,6 +16,7 @@ def block(name):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("command", block("commands").splitlines())
 def test_a_command_of_the_page_works(command, tmp_path):
     (tmp_path / "train.py").write_text(block("script"))

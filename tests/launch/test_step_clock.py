@@ -10,6 +10,8 @@ from hvdtune.core.config import own_environ
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.step_clock import StepClock
 
+pytestmark = pytest.mark.timeout(300)  # imports of torch beside whatever else runs
+
 TRAIN = """
 import torch
 import torch.distributed as dist

@@ -32,12 +32,12 @@ def proc(folder: Path) -> Path:
 
 
 def test_counters_are_read_from_proc(tmp_path: Path) -> None:
-    counters = LocalHost(proc(tmp_path)).counters()
+    counters = LocalHost(proc=proc(tmp_path)).counters()
     assert counters == HostCounters(steal_s=3.2, pressure_s=2.5, retransmits=17)
 
 
 def test_what_a_kernel_does_not_tell_stays_zero(tmp_path: Path) -> None:
-    assert LocalHost(tmp_path).counters() == HostCounters()
+    assert LocalHost(proc=tmp_path).counters() == HostCounters()
 
 
 def test_this_machine_has_counters() -> None:
@@ -60,5 +60,7 @@ def test_the_time_of_processes_is_that_of_all_their_threads() -> None:
 def test_a_process_that_is_not_here_has_no_time() -> None:
     with pytest.raises(StudyError, match="only while every rank runs on the launcher's host"):
         LocalHost().cpu_s([2**22 + 1])
+    with pytest.raises(StudyError, match="only while every rank runs on the launcher's host"):
+        LocalHost(has_all_ranks=False).cpu_s([os.getpid()])
     with pytest.raises(StudyError, match="cannot be measured here"):
         UnwatchedHost().cpu_s([1])
