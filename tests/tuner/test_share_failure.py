@@ -48,7 +48,7 @@ def test_training_goes_on_when_the_server_is_gone_and_the_study_when_it_is_back(
         assert not cluster.jobs[-1].terminated
         before = (tmp_path / "pairs.jsonl").read_text()
         server.start()
-        assert tune(study, tmp_path, OPTIONS, clock=cluster.clock).verdict.kind == "default"
+        assert not tune(study, tmp_path, OPTIONS, clock=cluster.clock).verdict.improved
         assert (tmp_path / "pairs.jsonl").read_text().startswith(before)
         assert len(read_study(tmp_path).pairs) > before.count("\n")
 
