@@ -45,7 +45,7 @@ def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> di
     }
     if probe and len(plan.slots) > 1:
         try:
-            known["link"] = probe_link(plan.slots, options)
+            known["link"] = probe_link(plan, options)
         except HvdtuneError as error:
             warn(f"the link between the ranks was not measured: {error}")
     return known

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from hvdtune.core.knobs import default_setting
+from hvdtune.core.own_module import module_command
 from hvdtune.errors import LaunchError
-from hvdtune.launch.plan import Slot
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 
 _SMALL_ELEMENTS: Final = 1
@@ -19,15 +18,15 @@ _LARGE_ELEMENTS: Final = 1 << 20
 _FLOAT_BYTES: Final = 4
 
 
-def probe_link(slots: Sequence[Slot], options: JobOptions) -> dict[str, float]:
-    """`latency_us` of an allreduce of 4 bytes among all ranks, `mb_per_s` of one of 4 MiB.
+def probe_link(plan: JobPlan, options: JobOptions) -> dict[str, float]:
+    """`latency_us` of an allreduce of 4 bytes among the plan's ranks, `mb_per_s` of one of 4 MiB.
 
     Takes about a second, most of it for starting. All knobs are at their defaults. The best of
     several is taken: what disturbs only slows. Raises LaunchError when the job fails.
     """
-    command = (sys.executable, "-m", "hvdtune.launch.link_probe")
-    plan = JobPlan(command, tuple(slots), "the link probe")
-    with Job.start(plan, default_setting(), replace(options, timeline="")) as job:
+    command = module_command("hvdtune.launch.link_probe")
+    probe = replace(plan, command=command, title="the link probe", descriptors=())
+    with Job.start(probe, default_setting(), replace(options, timeline="")) as job:
         report = job.wait()
     answers = [line for line in job.tail(0) if line.startswith("{")]
     if report.returncode or not answers:

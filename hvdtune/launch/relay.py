@@ -24,6 +24,7 @@ import msgspec
 
 from hvdtune import __version__
 from hvdtune.core.config import own_environ
+from hvdtune.core.own_module import module_command
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launch import frames
 from hvdtune.launch.frames import FarJob, Frames, frame, write_all
@@ -46,7 +47,7 @@ def relay_command(
     """
     numbers = ",".join(map(str, descriptors))
     own = (host, shlex.join(ssh), f"{answer_s:g}", numbers)
-    return (sys.executable, "-m", "hvdtune.launch.relay", *own, *command)
+    return (*module_command("hvdtune.launch.relay"), *own, *command)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,7 +76,7 @@ def ssh_command(host: str, words: Sequence[str], environ: Mapping[str, str]) -> 
     ssh never asks: there is one terminal, and many ranks.
     """
     path = environ.get("PYTHONPATH", "")
-    agent = shlex.join(["env", f"PYTHONPATH={path}", sys.executable, "-m", "hvdtune.launch.agent"])
+    agent = shlex.join(["env", f"PYTHONPATH={path}", *module_command("hvdtune.launch.agent")])
     options = ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
     return ["ssh", *options, *words, "--", host, f"exec {agent}"]
 

@@ -12,7 +12,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from typing import Any, Final, Self
 
 from hvdtune.core.job import Formed
 from hvdtune.core.knobs import Setting
+from hvdtune.core.own_module import module_command
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.tuner.apart import (
     Begin,
@@ -246,13 +246,18 @@ class _Tuner:
     def __init__(self, begin: Begin) -> None:
         here, there = socket.socketpair()
         with there:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hvdtune.tuner.process", str(there.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(there.fileno(),),
-                # Ctrl-C is for the launcher, which then sees to everybody.
-                process_group=0,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*module_command("hvdtune.tuner.process"), str(there.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what it says is no part of the launcher's result
+                    pass_fds=(there.fileno(),),
+                    # Ctrl-C is for the launcher, which then sees to everybody.
+                    process_group=0,
+                )
+            except OSError as error:
+                here.close()
+                raise StudyError(f"cannot start the tuner: {error.strerror}") from None
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._waiting_since_s = time.monotonic()  # the queue was last seen empty

@@ -147,3 +147,9 @@ def test_a_connection_that_breaks_is_said_to(relay):
     done = relay(body, ssh=ssh)
     said = "hvdtune: far: the connection broke, or the agent there was ended"
     assert done.stderr.splitlines()[-1] == said
+
+
+def test_a_users_modules_are_not_taken_for_the_standard_librarys(relay, tmp_path):
+    for name in ("select", "queue", "selectors"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    assert relay("print('right')").stdout == "right\n"

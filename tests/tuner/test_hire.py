@@ -198,3 +198,12 @@ def test_leaving_it_leaves_no_tuner(tmp_path: Path) -> None:
     with pytest.raises(Enough), bed.hire as hire:
         hire.tune()
     assert not psutil.pid_exists(pids[0])
+
+
+def test_a_users_modules_are_not_taken_for_the_standard_librarys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('the wrong one')")
+    monkeypatch.chdir(tmp_path)
+    with Bed(tmp_path / "run").hire as hire:
+        assert hire.tune().verdict.improved
