@@ -55,10 +55,12 @@ def test_a_command_killed_by_a_signal_is_named_with_it():
 
 def test_terminate_leaves_no_process_even_of_those_that_ignore_it():
     body = "import signal, time; signal.signal(15, 1); print('up', flush=True); time.sleep(600)"
+    others = set(psutil.Process().children(recursive=True))
     command = start(body)
     while not command.tail():
         command.wait(0.05)
-    ours = psutil.Process().children(recursive=True)
+    ours = set(psutil.Process().children(recursive=True)) - others
+    assert ours
     command.terminate(grace_s=0.3)
     assert not any(process.is_running() for process in ours)
     assert command.poll().returncode == 143
