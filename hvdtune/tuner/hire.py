@@ -8,8 +8,8 @@ which goes on with the study on the job that runs.
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
-import signal
 import socket
 import subprocess
 import threading
@@ -299,12 +299,16 @@ class _Tuner:
 
     def end(self) -> None:
         """Leaves no process and no thread."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(_GOODBYE_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        # The tuner sees that nobody is there any more, closes its database and ends.
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as wire,
+        ):
+            wire.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
         self._process.wait()
         self._outbox.put(None)
         self._sender.join()
