@@ -96,7 +96,9 @@ class RunFolder:
 
     def ranks(self, launch: int) -> Path:
         """The folder of one launch's raw traces, made if need be."""
-        folder = self.path / "ranks" / f"launch-{launch}"
+        from hvdtune.tuner.traces import launch_folder
+
+        folder = launch_folder(self.path, launch)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

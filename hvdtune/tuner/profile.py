@@ -1,5 +1,6 @@
 """profile.yaml: a chosen setting with the evidence for it."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,13 +126,11 @@ def nearest_profile(
     """
     near: list[NearProfile] = []
     for path in sorted(folder.glob("*/profile.yaml")):
-        try:
+        with contextlib.suppress(UsageError):
             profile = read_profile(path, knobs)
             if profile.verdict.improved and profile.adapter == "hvdtune":
                 away = distance(parse_fingerprint(profile.fingerprint), here)
                 near.append(NearProfile(path, profile, away))
-        except UsageError:
-            continue
     return min(near, key=lambda each: each.distance, default=None)
 
 
