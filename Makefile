@@ -51,11 +51,16 @@ sanitize-%: $(VENV)/.test
 # Each target for ten minutes; make fuzz FUZZ_SECONDS=20 for a short look
 fuzz: $(VENV)/.test
 	studies/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+	python -m studies.fuzz.readers --seconds $(FUZZ_SECONDS)
+	python -m studies.fuzz.guided --seconds $(FUZZ_SECONDS)
 
-# 100 kills at random instants instead of the test suite's dozen, and 1,000 runs through failpoints
+# What the test suite has a short form of: 100 kills at random instants, 1,000 runs through
+# failpoints, 2,000 random programs, traces cut at every byte of their last 48 kB
 soak: $(VENV)/.test
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
+	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
+	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/test_damage.py -m slow
 
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
@@ -65,6 +70,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.two_hosts
 	hvdtune run -np 2 studies/bench/timeline_cost.py
 	python studies/bench/idle.py
+	python -m studies.bench.trace_readers
 
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so
@@ -79,9 +85,10 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell fin
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart]"
 	touch $@
 
-$(VENV)/.test: $(VENV)/.demo
+# All that the demo needs comes with it: not two builds, one for each.
+$(VENV)/.test: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test]"
-	touch $@
+	touch $(VENV)/.demo $@
 
 # An environment for each MPI, under build/.
 $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt

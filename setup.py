@@ -9,12 +9,18 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+_CORE = "hvdtune.core._native"
 
 
 class CMakeBuild(build_ext):
-    """Configures and builds CMakeLists.txt, then installs `_native` where setuptools wants it."""
+    """Configures and builds CMakeLists.txt, then installs `_native` where setuptools wants it.
+
+    `_scan` comes with it, to its own place; it is named below so that setuptools knows of it.
+    """
 
     def build_extension(self, ext: Extension) -> None:
+        if ext.name != _CORE:
+            return
         target = Path(self.get_ext_fullpath(ext.name)).resolve().parent
         build = Path(self.build_temp).resolve()
         configure = [
@@ -32,6 +38,6 @@ class CMakeBuild(build_ext):
 
 
 setup(
-    ext_modules=[Extension("hvdtune.core._native", sources=[])],
+    ext_modules=[Extension(name, sources=[]) for name in (_CORE, "hvdtune.timeline._scan")],
     cmdclass={"build_ext": CMakeBuild},
 )

@@ -1,4 +1,5 @@
-"""Timelines that a script itself starts and stops: `hvd.start_timeline()`, `hvd.stop_timeline()`.
+"""Timelines that the ranks themselves make: `hvd.start_timeline()`, `hvd.stop_timeline()`, and
+HOROVOD_TIMELINE where no launcher writes the trace.
 
 Every rank records into a file of its own in a hidden folder beside the trace. The file is called
 `rank-N.part` while it grows and `rank-N.hvt` when it is whole, so that rank 0, which makes the
@@ -28,6 +29,8 @@ class _Recording:
     target: Path
     rank: int
     generation: int  # of the runtime that records
+    horovod: bool = False  # in its format
+    cycles: bool = False
 
     @property
     def folder(self) -> Path:
@@ -57,8 +60,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         UsageError: `init` has not been called, a timeline was started and not stopped, or there
             can be no file at `file_path`.
     """
-    global _current
-    native = runtime.native()
+    runtime.native()
     if _current is not None and _current.generation == runtime.generation():
         raise UsageError(f"the timeline {_current.target} is being recorded; stop it first")
     target = Path(file_path).absolute()
@@ -67,18 +69,37 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     if runtime.is_recorded():
         warnings.warn(
             f"start_timeline({str(file_path)!r}) has no effect: this job's timeline is being "
-            "recorded already, as `hvdtune run` was told",
+            "recorded already, as `hvdtune run` or HOROVOD_TIMELINE was told",
             stacklevel=2,
         )
         return
     recording = _Recording(target, runtime.rank(), runtime.generation())
+    _begin(recording, f"start_timeline({str(file_path)!r})")
+
+
+def _begin(recording: _Recording, asked_by: str) -> None:
+    global _current
     try:
         recording.folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise UsageError(f"start_timeline({str(file_path)!r}): {error.strerror}") from None
-    native.start_timeline(str(recording.part), 0)
+        raise UsageError(f"{asked_by}: {error.strerror}") from None
+    runtime.native().start_timeline(str(recording.part), 0)
     _current = recording
     runtime.call_after_shutdown(_finish)
+
+
+def _obey_horovods_variable() -> None:
+    path, cycles = runtime.horovod_timeline()
+    if not path:
+        return
+    target = Path(path).absolute()
+    if runtime.generation() > 1:
+        target = target.with_stem(f"{target.stem}-job{runtime.generation() - 1}")
+    place = runtime.rank(), runtime.generation()
+    _begin(_Recording(target, *place, horovod=True, cycles=cycles), f"HOROVOD_TIMELINE={path}")
+
+
+runtime.call_after_init(_obey_horovods_variable)
 
 
 def stop_timeline() -> None:
@@ -117,13 +138,17 @@ def _await_others(folder: Path) -> None:
 
 def _write(recording: _Recording) -> None:
     from hvdtune.timeline.export import write_chrome
+    from hvdtune.timeline.export_horovod import write_horovod
     from hvdtune.timeline.merge import merge
 
     trace = merge(sorted(recording.folder.glob("rank-*.*")))
     for text in trace.warnings:
         warnings.warn(text, stacklevel=3)
     try:
-        write_chrome(trace, recording.target)
+        if recording.horovod:
+            write_horovod(trace, recording.target, mark_cycles=recording.cycles)
+        else:
+            write_chrome(trace, recording.target)
     except OSError as error:
         raise HvdtuneError(
             f"cannot write the trace {recording.target}: {error.strerror}; the ranks' files are "

@@ -1,10 +1,20 @@
 import contextlib
 import os
+import shutil
 import threading
 import time
 
 import psutil
 import pytest
+
+# Ranks that share two processors are slower with two threads each, and the tests' own arithmetic
+# is small. Read when numpy and torch are first imported, here and in what tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+BROWSER_ARGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 # Started once and kept for the whole run; the browser starts and ends helpers as it likes.
 SERVERS = (
@@ -26,6 +36,20 @@ def leftovers():
     # Folders there are some other program's: a segment is a file.
     segments = {entry.name for entry in os.scandir("/dev/shm") if entry.is_file()}
     return {"threads": threads, "children": children, "shm": segments}
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One for all tests: Playwright's loop lives as long as it does, and allows no second one."""
+    from playwright.sync_api import sync_playwright
+
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=BROWSER_ARGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ namespace {
 class Unobserved final : public Observer {
  public:
   bool enabled() const override { return false; }
-  void phase(Phase, uint64_t, uint64_t, size_t) override {}
+  void phase(Phase, uint64_t, uint64_t, size_t, int) override {}
 };
 
 std::vector<int> all_ranks(const Mesh& mesh) {

@@ -91,6 +91,10 @@ void propose(JobServer& server, uint32_t version, const py::dict& values) {
   server.propose({version, to_setting(values)});
 }
 
+void order(JobServer& server, const std::string& path, uint64_t max_bytes) {
+  server.order({!path.empty(), path, max_bytes});
+}
+
 }  // namespace
 
 void register_job_server(py::module_& module) {
@@ -101,6 +105,7 @@ void register_job_server(py::module_& module) {
       .def_property_readonly("port", &JobServer::port)
       .def("next_event", &next_event, py::arg("timeout_s"))
       .def("propose", &propose, py::arg("version"), py::arg("setting"))
+      .def("record", &order, py::arg("path"), py::arg("max_bytes"))
       .def("abort", &JobServer::abort, py::arg("why"), NoGil())
       .def("close", &JobServer::close, NoGil());
 }

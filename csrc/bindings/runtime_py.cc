@@ -16,6 +16,28 @@ namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
+TimelineOptions to_timeline_options(const py::dict& given) {
+  TimelineOptions options;
+  options.path = take<std::string>(given, "timeline_path", "");
+  options.max_bytes = take<uint64_t>(given, "timeline_max_bytes", 0);
+  options.when_full = take(given, "timeline_stops", false) ? WhenFull::kStop : WhenFull::kRing;
+  const StepWindow all;
+  options.steps.first = take<uint64_t>(given, "timeline_first_step", all.first);
+  options.steps.end = take<uint64_t>(given, "timeline_end_step", all.end);
+  options.steps.every = take<uint64_t>(given, "timeline_every_step", all.every);
+  if (options.steps.every == 0) throw Error(ErrorCode::kUsage, "every 0th step is none");
+  return options;
+}
+
+// Without what only jobs that are recorded from the start have.
+void start_timeline(Runtime& runtime, const std::string& path, uint64_t max_bytes) {
+  TimelineOptions options;
+  options.path = path;
+  options.max_bytes = max_bytes;
+  const py::gil_scoped_release release;
+  runtime.start_timeline(options);
+}
+
 RuntimeOptions to_options(const py::dict& given) {
   RuntimeOptions options;
   options.mesh = to_mesh_options(given);
@@ -28,8 +50,7 @@ RuntimeOptions to_options(const py::dict& given) {
   const auto failpoint = take<std::string>(given, "failpoint", "");
   if (!failpoint.empty()) arm_failpoint(failpoint);
   options.log_level = static_cast<LogLevel>(take(given, "log_level", 2));
-  options.timeline_path = take<std::string>(given, "timeline_path", "");
-  options.timeline_max_bytes = take<uint64_t>(given, "timeline_max_bytes", 0);
+  options.timeline = to_timeline_options(given);
   options.version = take<std::string>(given, "version", "");
   options.launched = take(given, "launched", true);
   options.mpi = take<std::shared_ptr<MpiCommunicator>>(given, "mpi", nullptr);
@@ -182,6 +203,7 @@ void register_runtime(py::module_& module) {
       .def("wait_all", &wait_all, NoGil())
       .def("release", &Runtime::release)
       .def("mark_step", &Runtime::mark_step)
+      .def("mark_span", &Runtime::mark_span)
       .def("propose", [](Runtime& runtime,
                          const py::dict& values) { return runtime.propose(to_setting(values)); })
       .def("setting", [](Runtime& runtime) { return to_dict(runtime.setting()); })
@@ -189,7 +211,7 @@ void register_runtime(py::module_& module) {
       .def("counts", &counts)
       .def("process_sets", &process_sets)
       .def("allocate_shared", &Runtime::allocate_shared, NoGil())
-      .def("start_timeline", &Runtime::start_timeline, NoGil())
+      .def("start_timeline", &start_timeline)
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
       .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
       .def("shutdown", &Runtime::shutdown, NoGil());

@@ -1,5 +1,7 @@
 #include "collective/flow.h"
 
+#include <algorithm>
+
 #include "base/status.h"
 #include "transport/pause.h"
 
@@ -36,15 +38,15 @@ void Flow::recv(int rank, uint8_t* data, size_t bytes, Batch& batch) {
 }
 
 void Flow::await_sent(const Batch& batch) {
-  wait_until([&] { return batch.sends == 0; });
+  wait_until([&] { return batch.sends == 0; }, &Lane::out, &batch.sends);
 }
 
 void Flow::await_received(const Batch& batch) {
-  wait_until([&] { return batch.receives == 0; });
+  wait_until([&] { return batch.receives == 0; }, &Lane::in, &batch.receives);
 }
 
 void Flow::finish() {
-  wait_until([&] { return queued_ == 0; });
+  wait_until([&] { return queued_ == 0; }, &Lane::in, nullptr);
 }
 
 // Takes what is done out of the lane's queues and puts the next pieces into its transfer.
@@ -76,14 +78,59 @@ Pass Flow::pass() {
   return result;
 }
 
+// The only peer with pieces that `counter` counts (null: any) still to come, -1 if it is not one.
+int Flow::only_lacking(Queue Lane::* queue, const size_t* counter) const {
+  int only = -1;
+  for (const Lane& lane : lanes_) {
+    const auto& [pieces, next] = lane.*queue;
+    const bool lacks = std::any_of(
+        pieces.begin() + static_cast<ptrdiff_t>(next), pieces.end(),
+        [&](const Piece& piece) { return counter == nullptr || piece.counter == counter; });
+    if (!lacks) continue;
+    if (only >= 0) return -1;
+    only = lane.rank;
+  }
+  return only;
+}
+
+// Who alone keeps this rank waiting, and since when.
+class Flow::Lateness {
+ public:
+  explicit Lateness(Group& group) : group_(group) {}
+  ~Lateness() { note(-1); }
+  Lateness(const Lateness&) = delete;
+  Lateness& operator=(const Lateness&) = delete;
+
+  void note(int peer) {
+    if (peer == peer_) return;
+    if (peer_ >= 0 && now_ns() - since_ns_ >= kShortestNs) {
+      group_.observed(Phase::kPeer, since_ns_, 0, peer_);
+    }
+    peer_ = peer;
+    since_ns_ = peer >= 0 ? now_ns() : 0;
+  }
+
+ private:
+  static constexpr uint64_t kShortestNs = 20'000;
+
+  Group& group_;
+  int peer_ = -1;
+  uint64_t since_ns_ = 0;
+};
+
 template <typename Done>
-void Flow::wait_until(Done done) {
+void Flow::wait_until(Done done, Queue Lane::* queue, const size_t* counter) {
   if (queued_ == 0) return;
   const uint64_t begin = now_ns();
+  // With one peer there is nobody it could be later than.
+  const bool compares = lanes_.size() > 1 && group_.observed();
+  Lateness lateness(group_);
   int idle = 0;
   moved_bytes_ = 0;
   for (bool first = true; first || !done(); first = false) {
-    if (pass() != Pass::kIdle) {
+    const Pass passed = pass();
+    if (compares) lateness.note(only_lacking(queue, counter));
+    if (passed != Pass::kIdle) {
       idle = 0;
       continue;
     }

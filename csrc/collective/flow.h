@@ -55,12 +55,14 @@ class Flow {
     Queue out;
     Queue in;
   };
+  class Lateness;
 
   size_t lane_of(int rank);
   Pass pass();
   void advance(size_t lane);
+  int only_lacking(Queue Lane::* queue, const size_t* counter) const;
   template <typename Done>
-  void wait_until(Done done);
+  void wait_until(Done done, Queue Lane::* queue, const size_t* counter);
 
   Group& group_;
   std::vector<Lane> lanes_;

@@ -16,7 +16,8 @@
 
 namespace hvdtune {
 
-enum class Phase : uint8_t { kPack, kReduce, kExchange, kUnpack, kWait };
+// kPeer lies within kExchange.
+enum class Phase : uint8_t { kPack, kReduce, kExchange, kUnpack, kWait, kPeer };
 
 // Told of every piece of work, so that the runtime can record it.
 class Observer {
@@ -24,7 +25,8 @@ class Observer {
   virtual ~Observer() = default;
   // While false no phase is told, and no clock is read.
   virtual bool enabled() const { return true; }
-  virtual void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes) = 0;
+  // `peer` is the world rank that was waited for, -1 where there is none.
+  virtual void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes, int peer) = 0;
 };
 
 // Memory that is kept between operations: touching fresh pages is slower than any copy.
@@ -120,9 +122,12 @@ class Group {
 
   void exchange(std::span<Transfer> transfers);
 
-  // Tells the observer of work since begin_ns.
-  void observed(Phase phase, uint64_t begin_ns, size_t bytes) {
-    if (observer_.enabled()) observer_.phase(phase, begin_ns, now_ns(), bytes);
+  bool observed() const { return observer_.enabled(); }
+  // Tells the observer of work since begin_ns, and for whom of the set it waited.
+  void observed(Phase phase, uint64_t begin_ns, size_t bytes, int peer = -1) {
+    if (!observer_.enabled()) return;
+    const int world_rank = peer < 0 ? -1 : world_ranks_[static_cast<size_t>(peer)];
+    observer_.phase(phase, begin_ns, now_ns(), bytes, world_rank);
   }
   // Runs `work` and tells the observer.
   template <typename Work>

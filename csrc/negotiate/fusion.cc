@@ -25,9 +25,20 @@ bool same_kind(const Request& a, const Request& b) {
          a.reduce_op == b.reduce_op && a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
+// Two that would fit together are apart for their kinds only.
+void name_kinds(std::vector<OpenBucket>& buckets, const std::vector<size_t>& open,
+                size_t threshold) {
+  for (const size_t one : open) {
+    const bool fits = std::ranges::any_of(open, [&](size_t other) {
+      return other != one && buckets[one].bytes + buckets[other].bytes <= threshold;
+    });
+    if (fits) buckets[one].reason = CutReason::kKind;
+  }
+}
+
 }  // namespace
 
-FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes) {
+FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes, CutReason at_end) {
   const auto threshold = static_cast<size_t>(threshold_bytes);
   std::vector<OpenBucket> buckets;
   std::vector<size_t> open;  // indexes of buckets that may still grow, one per kind of tensor
@@ -51,8 +62,9 @@ FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes) {
       open.erase(kin);
     }
     open.push_back(buckets.size());
-    buckets.push_back({{i}, bytes, CutReason::kAllReady});
+    buckets.push_back({{i}, bytes, at_end});
   }
+  name_kinds(buckets, open, threshold);
 
   FusionPlan plan;
   plan.responses.reserve(ready.size());

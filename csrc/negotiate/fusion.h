@@ -15,7 +15,9 @@ struct FusionPlan {
 
 // Allreduces of one process set, dtype, operation and scaling share a bucket while its bytes stay
 // within threshold_bytes; 0 gives every tensor a bucket of its own. Buckets come in the order in
-// which their first tensor became ready, tensors within one in theirs.
-FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes);
+// which their first tensor became ready, tensors within one in theirs. `at_end`: why nothing more
+// is added to buckets that have room left.
+FusionPlan plan_fusion(std::vector<Response> ready, int64_t threshold_bytes,
+                       CutReason at_end = CutReason::kAllReady);
 
 }  // namespace hvdtune

@@ -58,11 +58,17 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
 
 CycleThread::~CycleThread() { leave(); }
 
-void CycleThread::mark_step() {
+void CycleThread::mark_step(ProcessorUse use) {
   const uint64_t now = now_ns();
   const std::lock_guard lock(mutex_);
-  if (last_mark_ns_ != 0) marks_.push_back({next_step_++, last_mark_ns_, now});
+  if (last_mark_ns_ != 0) {
+    // A step that recording began or ended in is no whole one.
+    const bool sampled = step_sampled_ && recorder_.enabled();
+    marks_.push_back({next_step_++, last_mark_ns_, now, sampled, use});
+  }
   last_mark_ns_ = now;
+  recorder_.begin_step(next_step_);
+  step_sampled_ = recorder_.enabled();
 }
 
 uint32_t CycleThread::propose(const Setting& setting) {
@@ -122,7 +128,7 @@ void CycleThread::turn() {
   receive();
   announce();
   if (is_root()) {
-    take_proposals();
+    take_orders();
     emit();
   }
 }
@@ -206,8 +212,12 @@ void CycleThread::take_marks(Announce& own) {
     marks.swap(marks_);
   }
   for (const Marked& mark : marks) {
-    lane_.record(EventKind::kStep, mark.begin_ns, mark.end_ns, 0, static_cast<uint32_t>(mark.step),
-                 0, 0);
+    // The step after it, under way by now, may not be sampled.
+    if (mark.sampled) {
+      lane_.keep({mark.begin_ns, pack_duration(EventKind::kStep, mark.begin_ns, mark.end_ns), 0,
+                  static_cast<uint32_t>(mark.step), saturated(mark.use.waited_ns / 1000),
+                  saturated(mark.use.ran_ns / 1000)});
+    }
     if (is_root()) {
       ledger_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns), mark.end_ns);
     }
@@ -256,18 +266,22 @@ void CycleThread::tell_job(FrameKind kind, Bytes payload) {
   if (job_) job_->queue(kind, payload);
 }
 
-void CycleThread::take_proposals() {
+void CycleThread::take_orders() {
   if (job_) {
     try {
       job_->flush();
       while (const auto frame = job_->receive()) {
         if (frame->kind == FrameKind::kPropose) board_.stage(decode_proposal(frame->payload));
+        if (frame->kind == FrameKind::kTimeline) {
+          timeline_.push_back(decode_timeline_order(frame->payload));
+        }
       }
     } catch (const Error& error) {
       // Training outlives the tuner: the setting in force stays.
       log(LogLevel::kWarning, options_.log_level, rank_,
           std::string("the launcher is gone; training goes on: ") + error.what());
       job_.reset();
+      timeline_.push_back({});  // nobody is left to end what was asked for
     }
   }
   const std::lock_guard lock(mutex_);
@@ -283,7 +297,8 @@ void CycleThread::emit() {
   if (!can_emit()) return;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
-  if (due_ns(cycle_batch(), now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) {
+  if (timeline_.empty() &&
+      due_ns(cycle_batch(), now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) {
     return;
   }
   Cycle cycle = compose_cycle(now);
@@ -293,9 +308,22 @@ void CycleThread::emit() {
   apply(std::move(cycle));
 }
 
+// Why no more is added to what is ready.
+CutReason CycleThread::reason_to_emit() const {
+  const int64_t threshold = board_.setting().fusion_threshold_bytes;
+  if (negotiator_->everybody_waits()) return CutReason::kAllReady;
+  const bool enough = threshold > 0 && negotiator_->ready_bytes() >= static_cast<size_t>(threshold);
+  return enough ? CutReason::kEnough : CutReason::kCycleTime;
+}
+
 Cycle CycleThread::compose_cycle(uint64_t now) {
   last_emit_ns_ = now;
+  const CutReason reason = reason_to_emit();
   Cycle cycle;
+  if (!timeline_.empty()) {
+    cycle.timeline = std::move(timeline_.front());
+    timeline_.pop_front();
+  }
   cycle.number = cycles_applied_ + 1;
   cycle.setting_version = board_.version();
   Setting setting = board_.setting();
@@ -308,7 +336,7 @@ Cycle CycleThread::compose_cycle(uint64_t now) {
   }
   Ready ready = negotiator_->take_ready(setting.cache_enabled, cycle.number);
   cycle.evicted = std::move(ready.evicted);
-  FusionPlan plan = plan_fusion(std::move(ready.responses), setting.fusion_threshold_bytes);
+  FusionPlan plan = plan_fusion(std::move(ready.responses), setting.fusion_threshold_bytes, reason);
   cycle.responses = std::move(plan.responses);
   cycle.buckets = std::move(plan.buckets);
   return cycle;
@@ -321,9 +349,10 @@ void CycleThread::apply(Cycle cycle) {
   has_served_ = rank_waits();
   if (cycle.setting) {
     board_.adopt(cycle.setting_version, *cycle.setting, now);
-    lane_.record(EventKind::kKnobAdopted, now, now, recorder_.intern(to_json(*cycle.setting)), 0, 0,
-                 cycle.setting_version);
+    lane_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
+                recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
   }
+  if (cycle.timeline) obey(*cycle.timeline);
   for (Response& response : cycle.responses) {
     if (response.compact) cache_.complete(response);
   }
@@ -340,6 +369,12 @@ void CycleThread::apply(Cycle cycle) {
   executor_.execute(cycle, board_.setting(), now);
   FAILPOINT("cycle/applied");
   for (const int32_t rank : cycle.departed) depart(rank);
+}
+
+void CycleThread::obey(const TimelineOrder& order) {
+  if (!options_.timeline) return;
+  const std::string why = options_.timeline(order);
+  if (!why.empty()) log(LogLevel::kWarning, options_.log_level, rank_, why);
 }
 
 // What a response changes besides tensors.

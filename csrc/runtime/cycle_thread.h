@@ -15,6 +15,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,7 @@
 #include "runtime/health.h"
 #include "runtime/knob_board.h"
 #include "runtime/operation.h"
+#include "runtime/processor_meter.h"
 #include "runtime/progress.h"
 #include "runtime/step_ledger.h"
 #include "runtime/tree_channels.h"
@@ -43,6 +45,8 @@ struct CycleOptions {
   Setting setting;
   LogLevel log_level = LogLevel::kWarning;
   BackendSource* backends = nullptr;  // of collectives in place of ours; outlives the thread
+  // Does what the launcher asks of the timeline, without waiting; says why it cannot, "" if it can.
+  std::function<std::string(const TimelineOrder&)> timeline = {};
 };
 
 // Counters since start; plain numbers for a person or a test.
@@ -67,7 +71,8 @@ class CycleThread {
   // A caller waits for an operation, so collecting more would only delay it. Returns when it has
   // ended, or when waiting for it is all that is left to do.
   void caller_waits(const std::function<bool()>& has_ended, Deadline deadline);
-  void mark_step();
+  // `use` is what the calling thread had of processors in the step, outside of its waits.
+  void mark_step(ProcessorUse use);
   // Rank 0 only. Returns the version under which it will be adopted.
   uint32_t propose(const Setting& setting);
   Setting setting() const;
@@ -84,6 +89,8 @@ class CycleThread {
     uint64_t step;
     uint64_t begin_ns;
     uint64_t end_ns;
+    bool sampled;
+    ProcessorUse use;
   };
   enum class Interest : int { kNone, kNewWork, kWaiting };
   struct Wake {
@@ -103,16 +110,20 @@ class CycleThread {
   void receive();
   void take_announce(size_t branch, const Announce& announce);
   void take_step(const StepMark& mark);
-  void take_proposals();
+  void take_orders();
   void emit();
   Cycle compose_cycle(uint64_t now);
+  CutReason reason_to_emit() const;
+  void obey(const TimelineOrder& order);
   void apply(Cycle cycle);
   void change(const Response& response);
   void depart(int rank);
   void depart_all(const std::vector<int32_t>& ranks);
   void farewell();
   bool has_departed(int rank) const;
-  bool can_emit() const { return is_root() && departed_.empty() && negotiator_->has_ready(); }
+  bool can_emit() const {
+    return is_root() && departed_.empty() && (negotiator_->has_ready() || !timeline_.empty());
+  }
   Batch cycle_batch() const;
   void tell_job(FrameKind kind, Bytes payload);
   void hang_up();
@@ -159,10 +170,11 @@ class CycleThread {
   uint64_t last_emit_ns_ = 0;
   uint64_t cycles_applied_ = 0;
   std::vector<int32_t> departed_;
-  bool has_served_ = false;      // callers waited for what the thread has just completed
-  bool resting_ = false;         // the thread rests; a turn of its own will follow
-  bool ended_ = false;           // nobody takes turns any more
-  std::vector<pollfd> watched_;  // what the thread sleeps with
+  std::deque<TimelineOrder> timeline_;  // the root's: to be passed on
+  bool has_served_ = false;             // callers waited for what the thread has just completed
+  bool resting_ = false;                // the thread rests; a turn of its own will follow
+  bool ended_ = false;                  // nobody takes turns any more
+  std::vector<pollfd> watched_;         // what the thread sleeps with
 
   // Shared.
   WakeSignal wake_;
@@ -173,6 +185,7 @@ class CycleThread {
   std::vector<Marked> marks_;
   uint64_t next_step_ = 0;
   uint64_t last_mark_ns_ = 0;
+  bool step_sampled_ = false;  // from its begin
   std::vector<Proposal> proposals_;
   uint32_t next_version_ = 1;
   Setting shown_setting_;

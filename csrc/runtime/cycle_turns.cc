@@ -138,6 +138,7 @@ CycleThread::Wake CycleThread::next_wake() const {
                         setting.fusion_threshold_bytes);
   }
   if (can_emit()) {
+    if (!timeline_.empty()) wake.at_ns = now;
     wake.at_ns = std::min(wake.at_ns, due_ns(cycle_batch(), now, setting.cycle_time_ms,
                                              setting.fusion_threshold_bytes));
   }

@@ -51,8 +51,24 @@ EventKind event_of(Phase phase) {
       return EventKind::kUnpack;
     case Phase::kWait:
       return EventKind::kWait;
+    case Phase::kPeer:
+      return EventKind::kPeer;
   }
   return EventKind::kWait;
+}
+
+// As in "float32[64,3]", for a group one after another.
+std::string describe(const Request& request) {
+  std::string text;
+  for (const TensorSpec& tensor : request.tensors) {
+    if (!text.empty()) text += ' ';
+    text.append(name_of(tensor.dtype)).append("[");
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      text.append(i == 0 ? "" : ",").append(std::to_string(tensor.shape[i]));
+    }
+    text += ']';
+  }
+  return text;
 }
 
 // What one row of a tensor, seen along its first dimension, has.
@@ -90,7 +106,6 @@ Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
       lane_(lane) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
-  cycle_ = cycle.number;
   for (const uint32_t id : cycle.evicted) cache_.forget(id, cycle.number);
   size_t bytes = 0;
   for (const Response& response : cycle.responses) bytes += bytes_of(response.request);
@@ -99,6 +114,7 @@ void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t rece
   fail_refused(cycle.responses);
   std::span<const Response> rest(cycle.responses);
   for (const BucketCut& cut : cycle.buckets) {
+    ++bucket_;
     bucket(rest.first(cut.tensors), setting, cut.reason, received_ns);
     rest = rest.subspan(cut.tensors);
   }
@@ -106,16 +122,16 @@ void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t rece
 
 void Executor::bucket(std::span<const Response> responses, const Setting& setting, CutReason reason,
                       uint64_t received_ns) {
+  const bool recorded = recorder_.enabled();
   std::vector<Member> members;
   for (const Response& response : responses) {
     if (!take(response, members)) continue;
-    members.back().name = name_id(response.request.name);
+    if (recorded) members.back().name = name_id(response.request);
     members.back().seq = next_seq_[response.request.process_set]++;
   }
   if (members.empty()) return;
-  ++bucket_;
   const uint64_t begin = now_ns();
-  if (recorder_.enabled()) {
+  if (recorded) {
     for (const Member& member : members) record_negotiation(member, received_ns);
   }
   progress_.begin(members[0].response->request.process_set);
@@ -124,7 +140,7 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   progress_.moved();
   FAILPOINT("executor/done");
   // Recorded before completion: a script that ends with its last tensor still has its record.
-  if (recorder_.enabled()) record_execution(members, reason, received_ns, begin);
+  if (recorded) record_execution(members, reason, received_ns, begin);
   std::vector<std::shared_ptr<Operation>> done;
   for (Member& member : members) {
     if (member.operation) done.push_back(std::move(member.operation));
@@ -339,11 +355,17 @@ void Executor::run_reducescatter(Group& group, const Member& member, const Setti
   }
 }
 
-uint32_t Executor::name_id(const std::string& name) {
-  if (!recorder_.enabled()) return 0;
-  const auto known = name_ids_.find(name);
+uint32_t Executor::name_id(const Request& request) {
+  const auto known = name_ids_.find(request.name);
   if (known != name_ids_.end()) return known->second;
-  return name_ids_.emplace(name, recorder_.intern(name)).first->second;
+  const uint32_t id = recorder_.intern(request.name, describe(request));
+  return name_ids_.emplace(request.name, id).first->second;
+}
+
+uint32_t Executor::reason_id(CutReason reason) {
+  uint32_t& id = reason_ids_[static_cast<size_t>(reason)];
+  if (id == 0) id = recorder_.intern(name_of(reason));
+  return id;
 }
 
 void Executor::record_negotiation(const Member& member, uint64_t received_ns) {
@@ -361,16 +383,18 @@ void Executor::record_execution(std::span<const Member> members, CutReason reaso
     const Request& request = member.response->request;
     const size_t bytes = bytes_of(request);
     total += bytes;
-    lane_.record(EventKind::kQueue, received_ns, begin_ns, member.name, member.seq, bucket_, 0);
+    lane_.record(EventKind::kQueue, received_ns, begin_ns, member.name, member.seq, bucket_,
+                 request.process_set);
     lane_.record(event_of(request.op), begin_ns, end, member.name, member.seq, bucket_,
                  saturated(bytes));
   }
-  lane_.record(EventKind::kBucket, begin_ns, end, name_id(std::string(name_of(reason))),
+  lane_.record(EventKind::kBucket, begin_ns, end, reason_id(reason),
                static_cast<uint32_t>(members.size()), bucket_, saturated(total));
 }
 
-void Executor::phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes) {
-  lane_.record(event_of(phase), begin_ns, end_ns, 0, 0, bucket_, saturated(bytes));
+void Executor::phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes, int peer) {
+  lane_.record(event_of(phase), begin_ns, end_ns, 0, static_cast<uint32_t>(peer + 1), bucket_,
+               saturated(bytes));
 }
 
 }  // namespace hvdtune

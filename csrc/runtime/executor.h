@@ -1,6 +1,7 @@
 // Carries out what a cycle says, and records it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -65,13 +66,14 @@ class Executor : private Observer {
   void record_negotiation(const Member& member, uint64_t received_ns);
   void record_execution(std::span<const Member> members, CutReason reason, uint64_t received_ns,
                         uint64_t begin_ns);
-  uint32_t name_id(const std::string& name);
+  uint32_t name_id(const Request& request);
+  uint32_t reason_id(CutReason reason);
   // Asked at every piece of work, recorded or not.
   bool enabled() const override {
     progress_.moved();
     return recorder_.enabled();
   }
-  void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes) override;
+  void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes, int peer) override;
 
   Mesh& mesh_;
   BackendSource* backends_;
@@ -89,8 +91,8 @@ class Executor : private Observer {
   std::map<uint32_t, std::unique_ptr<Backend>> offered_;
   std::map<uint32_t, uint32_t> next_seq_;
   std::unordered_map<std::string, uint32_t> name_ids_;
-  uint64_t cycle_ = 0;
-  uint32_t bucket_ = 0;
+  std::array<uint32_t, kCutReasonCount> reason_ids_{};
+  uint32_t bucket_ = 0;  // counts those of all process sets, so that every rank means the same
 };
 
 }  // namespace hvdtune

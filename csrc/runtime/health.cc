@@ -237,7 +237,7 @@ void Health::take_pong(const Frame& frame) {
   const uint64_t theirs = in.get<uint64_t>();
   const uint64_t round_trip = now_ns() - sent;
   const uint64_t middle = sent + round_trip / 2;
-  lane_.record(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
+  lane_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
 }
 
 void Health::take_news(Error error, int accuser) {

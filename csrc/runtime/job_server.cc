@@ -36,6 +36,14 @@ void JobServer::propose(const Proposal& proposal) {
   wake_.notify();
 }
 
+void JobServer::order(const TimelineOrder& order) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(order);
+  }
+  wake_.notify();
+}
+
 void JobServer::close() {
   stop_.raise();
   if (thread_.joinable()) thread_.join();
@@ -59,6 +67,11 @@ void JobServer::publish(JobEvent event) {
 std::vector<Proposal> JobServer::take_proposals() {
   const std::lock_guard lock(mutex_);
   return std::exchange(proposals_, {});
+}
+
+std::vector<TimelineOrder> JobServer::take_orders() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(orders_, {});
 }
 
 void JobServer::run() {
@@ -92,6 +105,9 @@ void JobServer::serve(Channel rank_0) {
   while (!stop_.raised()) {
     for (const Proposal& proposal : take_proposals()) {
       channel.queue(FrameKind::kPropose, encode(proposal));
+    }
+    for (const TimelineOrder& order : take_orders()) {
+      channel.queue(FrameKind::kTimeline, encode(order));
     }
     channel.flush();
     while (const auto frame = channel.receive()) {

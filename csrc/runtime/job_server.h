@@ -60,6 +60,7 @@ class JobServer {
   std::optional<JobEvent> next_event(std::chrono::nanoseconds time);
   // Reaches rank 0 as soon as there is a job.
   void propose(const Proposal& proposal);
+  void order(const TimelineOrder& order);
   void close();
   // As close(); ranks that still wait for each other fail at once with this text. For a launcher
   // that sees a rank end before it has joined, which no connection can tell.
@@ -71,6 +72,7 @@ class JobServer {
   void serve(Channel rank_0);
   void publish(JobEvent event);
   std::vector<Proposal> take_proposals();
+  std::vector<TimelineOrder> take_orders();
 
   const JobServerOptions options_;
   Listener listener_;  // the thread's
@@ -78,10 +80,11 @@ class JobServer {
   StopSignal stop_;
   FailedStart failed_start_;  // its text is guarded by mutex_ until raised
   WakeSignal wake_;
-  std::mutex mutex_;  // guards events_ and proposals_
+  std::mutex mutex_;  // guards events_, proposals_ and orders_
   std::condition_variable arrived_;
   std::deque<JobEvent> events_;
   std::vector<Proposal> proposals_;
+  std::vector<TimelineOrder> orders_;
   std::thread thread_;
 };
 

@@ -1,9 +1,11 @@
 #include "runtime/runtime.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <sstream>
 
 #include "negotiate/validate.h"
@@ -20,6 +22,20 @@ std::string quoted(const std::string& text) {
     if (static_cast<unsigned char>(c) >= 0x20) out += c;
   }
   return out + "\"";
+}
+
+// Of two host names with one id, the clock is the same.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+// That this process may run on, 0 if unknown.
+int processors() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
 }
 
 MeshOptions mesh_options(const RuntimeOptions& options) {
@@ -49,10 +65,9 @@ Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),
       mesh_(connect_mesh(mesh_options(options), stop_)),
       cycle_lane_(recorder_.add_lane()),
-      health_lane_(recorder_.add_lane()) {
-  if (!options.timeline_path.empty()) {
-    start_timeline(options.timeline_path, options.timeline_max_bytes);
-  }
+      health_lane_(recorder_.add_lane()),
+      script_(recorder_) {
+  if (!options.timeline.path.empty()) start_timeline(options.timeline);
   if (!options.launched) mesh_.job.reset();
   if (options.mpi) backends_ = std::make_unique<MpiBackendSource>(options.mpi, stop_);
   const Topology& place = mesh_.topology;
@@ -60,7 +75,8 @@ Runtime::Runtime(const RuntimeOptions& options)
                                            [this] { return cycle_->process_sets()->all(); });
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
   health_ = std::make_unique<Health>(mesh_, health, stop_, health_lane_, *explainer_);
-  const CycleOptions cycle{options.setting, options.log_level, backends_.get()};
+  const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
+                           [this](const TimelineOrder& order) { return obey(order); }};
   cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, progress_,
                                          recorder_, cycle_lane_);
   health_->start();
@@ -107,39 +123,73 @@ std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
 
 bool Runtime::wait(Handle handle, std::chrono::nanoseconds time) {
   const Deadline deadline = Deadline::in(time);
-  return table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
+  const uint64_t begin = script_.enabled() ? now_ns() : 0;
+  if (begin != 0) script_.begin_wait(begin);
+  const bool done = table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
     cycle_->caller_waits(has_ended, deadline);
   });
+  if (begin != 0) script_.end_wait(begin, now_ns());
+  return done;
 }
 
-std::string Runtime::metadata() const {
+std::string Runtime::metadata(const TimelineOptions& options) const {
   using std::chrono::duration_cast;
   using std::chrono::nanoseconds;
   const auto unix_ns =
       duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const Topology& place = mesh_.topology;
   std::ostringstream text;
-  text << "{\"rank\": " << mesh_.topology.rank << ", \"size\": " << mesh_.topology.size
-       << ", \"host\": " << quoted(options_.mesh.host) << ", \"pid\": " << getpid()
-       << ", \"version\": " << quoted(options_.version) << ", \"monotonic_ns\": " << now_ns()
-       << ", \"unix_ns\": " << unix_ns << ", \"start_setting\": " << to_json(options_.setting)
-       << "}";
+  text << "{\"rank\": " << place.rank << ", \"size\": " << place.size
+       << ", \"local_rank\": " << place.local_rank << ", \"cross_rank\": " << place.cross_rank
+       << ", \"host\": " << quoted(options_.mesh.host) << ", \"boot_id\": " << quoted(boot_id())
+       << ", \"processors\": " << processors() << ", \"pid\": " << getpid()
+       << ", \"version\": " << quoted(options_.version) << ", \"clock\": \"CLOCK_MONOTONIC\""
+       << ", \"monotonic_ns\": " << now_ns() << ", \"unix_ns\": " << unix_ns
+       << ", \"max_bytes\": " << options.max_bytes;
+  if (!options.steps.has_all()) {
+    text << ", \"first_step\": " << options.steps.first << ", \"every\": " << options.steps.every;
+    if (options.steps.end != StepWindow{}.end) text << ", \"end_step\": " << options.steps.end;
+  }
+  text << ", \"start_setting\": " << to_json(options_.setting) << "}";
   return text.str();
 }
 
-void Runtime::start_timeline(const std::string& path, uint64_t max_bytes) {
-  RecorderOptions options;
-  options.path = path;
-  options.max_bytes = max_bytes;
-  options.metadata = metadata();
-  recorder_.start(options);
+RecorderOptions Runtime::recording(const TimelineOptions& options) const {
+  RecorderOptions made;
+  made.path = options.path;
+  made.max_bytes = options.max_bytes;
+  made.when_full = options.when_full;
+  made.steps = options.steps;
+  made.metadata = metadata(options);
+  return made;
 }
 
-void Runtime::stop_timeline() { recorder_.stop(); }
+void Runtime::start_timeline(const TimelineOptions& options) {
+  recorder_.start(recording(options));
+}
+
+void Runtime::stop_timeline() {
+  const std::string error = recorder_.stop();
+  if (!error.empty()) log(LogLevel::kWarning, options_.log_level, topology().rank, error);
+}
+
+std::string Runtime::obey(const TimelineOrder& order) {
+  if (!order.record) {
+    recorder_.cancel();
+    return {};
+  }
+  TimelineOptions options;
+  options.path = order.path;
+  options.max_bytes = order.max_bytes;
+  const size_t at = options.path.find("%r");
+  if (at != std::string::npos) options.path.replace(at, 2, std::to_string(topology().rank));
+  return recorder_.request(recording(options));
+}
 
 void Runtime::shutdown() {
   if (cycle_) cycle_->leave();
   if (health_) health_->leave();
-  recorder_.stop();
+  stop_timeline();
 }
 
 }  // namespace hvdtune

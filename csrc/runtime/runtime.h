@@ -15,10 +15,18 @@
 #include "runtime/health.h"
 #include "runtime/operation.h"
 #include "runtime/progress.h"
+#include "runtime/script_log.h"
 #include "timeline/recorder.h"
 #include "transport/mesh.h"
 
 namespace hvdtune {
+
+struct TimelineOptions {
+  std::string path;        // empty: not recorded from the start
+  uint64_t max_bytes = 0;  // 0: no cap
+  WhenFull when_full = WhenFull::kRing;
+  StepWindow steps;
+};
 
 struct RuntimeOptions {
   MeshOptions mesh;
@@ -26,8 +34,7 @@ struct RuntimeOptions {
   std::chrono::nanoseconds heartbeat_timeout = HealthOptions{}.timeout;
   HangOptions hang;
   LogLevel log_level = LogLevel::kWarning;
-  std::string timeline_path;  // empty: not recorded from the start
-  uint64_t timeline_max_bytes = 0;
+  TimelineOptions timeline;
   std::string version;   // of the package, for the timeline's metadata
   bool launched = true;  // the rendezvous server stays, to steer the job and hear of it
   std::shared_ptr<MpiCommunicator> mpi;  // carries out the collectives if given
@@ -59,14 +66,22 @@ class Runtime {
   bool wait(Handle handle, std::chrono::nanoseconds time);
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
 
-  void mark_step() { cycle_->mark_step(); }
+  void mark_step() {
+    cycle_->mark_step(script_.end_step());
+    script_.begin_step();
+  }
+  // For the timeline: the script did `name` from begin_ns to end_ns, by CLOCK_MONOTONIC.
+  void mark_span(const std::string& name, uint64_t begin_ns, uint64_t end_ns) {
+    script_.span(name, begin_ns, end_ns);
+  }
   uint32_t propose(const Setting& setting) { return cycle_->propose(setting); }
   Setting setting() const { return cycle_->setting(); }
   uint32_t version() const { return cycle_->version(); }
   CycleCounts counts() const { return cycle_->counts(); }
   std::shared_ptr<const ProcessSets> process_sets() const { return cycle_->process_sets(); }
 
-  void start_timeline(const std::string& path, uint64_t max_bytes);
+  // Throw what Recorder::start throws. stop_timeline() logs what the file has not taken.
+  void start_timeline(const TimelineOptions& options);
   void stop_timeline();
   // The job has ended, or is ending, because a rank was lost.
   bool has_lost_a_rank() const { return health_->loss().has_value(); }
@@ -77,7 +92,9 @@ class Runtime {
 
  private:
   void check(const Submission& submission, const ProcessSets& sets) const;
-  std::string metadata() const;
+  std::string obey(const TimelineOrder& order);
+  RecorderOptions recording(const TimelineOptions& options) const;
+  std::string metadata(const TimelineOptions& options) const;
 
   const RuntimeOptions options_;
   StopSignal stop_;
@@ -86,6 +103,7 @@ class Runtime {
   Recorder recorder_;
   Recorder::Lane& cycle_lane_;
   Recorder::Lane& health_lane_;
+  ScriptLog script_;
   OperationTable table_;
   Progress progress_;
   std::unique_ptr<Explainer> explainer_;

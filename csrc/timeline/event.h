@@ -11,18 +11,22 @@ namespace hvdtune {
 
 // Spans last from begin_ns to end_ns. Fields not named for a kind are 0.
 enum class EventKind : uint16_t {
-  kStep = 1,       // span; seq = step index from 0
+  kStep = 1,       // span; seq = step index from 0; outside of the waits of the thread that marks
+                   // steps: arg = us it had a processor (0: unknown), bucket = us it could run and
+                   // had none
   kNegotiate = 2,  // span, announced to response received; name, seq = sequence number within its
                    // process set (same on every rank), bucket, arg = see negotiate_arg
-  kLate = 3,   // in files of version 0.1 only: who was late follows from kNegotiate of all ranks.
-               // Instant at begin_ns; duration = how late the last rank's announcement was
-               // behind the first's; name, seq, arg = last rank
-  kQueue = 4,  // span, response received to its bucket's start; name, seq, bucket
+  kLate = 3,  // in files of version 0.1 only: who was late follows from kNegotiate of all ranks.
+              // Instant at begin_ns; duration = how late the last rank's announcement was
+              // behind the first's; name, seq, arg = last rank
+  kQueue =
+      4,  // span, response received to its bucket's start; name, seq, bucket, arg = process set
   kAllreduce = 5,  // span, bucket start to done, one per tensor; name, seq, bucket, arg = bytes
   kBroadcast = 6,  // as kAllreduce
   kAllgather = 7,  // as kAllreduce
   kBarrier = 8,    // as kAllreduce
-  kBucket = 9,     // span; bucket, seq = number of tensors, arg = bytes, name = why it was closed
+  kBucket = 9,     // span; bucket = its number, the same on every rank, seq = number of tensors,
+                   // arg = bytes, name = why it was closed
   kPack = 10,      // span inside a bucket, as the next four; bucket, arg = bytes
   kReduce = 11,
   kExchange = 12,
@@ -34,6 +38,10 @@ enum class EventKind : uint16_t {
   kAlltoall = 18,       // as kAllreduce
   kReducescatter = 19,  // as kAllreduce
   kJoin = 20,           // as kAllreduce
+  kSpan = 21,           // span; name = what the script did, see Runtime::mark_span
+  kBlocked = 22,        // span; a caller waited for operations to end
+  kPeer = 23,           // span inside an exchange; all that was lacking was one peer's part;
+                        // seq = 1 + its world rank, bucket
 };
 
 // Fields are little endian in files. Times are this rank's CLOCK_MONOTONIC.

@@ -18,6 +18,7 @@ constexpr std::string_view kMagic = "HVDTRACE";
 constexpr std::string_view kSync = "HVDB";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kCarriedClocks = 64;
+constexpr uint64_t kFooterBytes = 256;  // more than drops, full and end need together
 
 template <typename T>
 std::string_view bytes_of(const T& value) {
@@ -31,6 +32,13 @@ std::string_view bytes_of(std::span<const Record> records) {
 template <typename T>
 void put(std::string& out, T value) {
   out.append(bytes_of(value));
+}
+
+void put_text(std::string& out, uint32_t id, std::string_view text) {
+  const std::string_view cut = text.substr(0, TraceFile::kMaxNameBytes);
+  put(out, id);
+  put(out, static_cast<uint32_t>(cut.size()));
+  out += cut;
 }
 
 std::string segment_header(uint32_t segment, uint64_t recording) {
@@ -82,8 +90,7 @@ bool TraceFile::write_preamble() {
   std::vector<Record> carried(carried_clocks_.begin(), carried_clocks_.end());
   if (carried_setting_) carried.push_back(*carried_setting_);
   if (carried.empty()) return true;
-  const std::string names = unseen_names(carried);
-  if (!names.empty() && !write_block(BlockType::kNames, names)) return false;
+  if (!write_texts(unseen_texts(carried))) return false;
   mark_seen(carried);
   return write_block(BlockType::kCarried, bytes_of(std::span<const Record>(carried)));
 }
@@ -100,16 +107,16 @@ size_t TraceFile::append(std::span<const Record> records) {
 }
 
 bool TraceFile::append_block(std::span<const Record> records) {
+  if (full_) return false;
   // A full disk may have kept a new segment from getting its preamble.
   if (!segment_begun_ && !open_segment(segment_)) return false;
-  std::string names = unseen_names(records);
-  const uint64_t needed = names.size() + records.size_bytes();
-  if (options_.max_bytes > 0 && segment_has_records_ &&
-      segment_bytes_ + needed > options_.max_bytes / 2) {
-    if (!open_segment(segment_ + 1)) return false;
-    names = unseen_names(records);
+  Texts texts = unseen_texts(records);
+  if (would_overflow(texts.size() + records.size_bytes())) {
+    full_ = options_.when_full == WhenFull::kStop;
+    if (full_ || !open_segment(segment_ + 1)) return false;
+    texts = unseen_texts(records);
   }
-  if (!names.empty() && !write_block(BlockType::kNames, names)) return false;
+  if (!write_texts(texts)) return false;
   mark_seen(records);
   if (!write_block(BlockType::kRecords, bytes_of(records))) return false;
   segment_has_records_ = true;
@@ -117,32 +124,45 @@ bool TraceFile::append_block(std::span<const Record> records) {
   return true;
 }
 
+bool TraceFile::would_overflow(uint64_t more) const {
+  if (options_.max_bytes == 0) return false;
+  if (options_.when_full == WhenFull::kStop) {
+    return segment_bytes_ + more + kFooterBytes > options_.max_bytes;
+  }
+  return segment_has_records_ && segment_bytes_ + more > options_.max_bytes / 2;
+}
+
 void TraceFile::note_drops(uint64_t dropped) {
-  if (segment_begun_) write_block(BlockType::kDrops, bytes_of(dropped));
+  if (segment_begun_ && !full_) write_block(BlockType::kDrops, bytes_of(dropped));
 }
 
 void TraceFile::finish(uint64_t dropped) {
   if (!segment_begun_) return;
+  if (full_) write_block(BlockType::kFull, bytes_of(options_.max_bytes));
   std::string counts;
   put(counts, dropped);
   put(counts, records_written_);
   write_block(BlockType::kEnd, counts);
 }
 
-std::string TraceFile::unseen_names(std::span<const Record> records) const {
-  std::string payload;
+TraceFile::Texts TraceFile::unseen_texts(std::span<const Record> records) const {
+  Texts texts;
   std::vector<bool> added;
   for (const Record& record : records) {
     const uint32_t id = record.name;
     if (id == 0 || (id < seen_.size() && seen_[id]) || (id < added.size() && added[id])) continue;
     if (id >= added.size()) added.resize(id + 1);
     added[id] = true;
-    const std::string text = options_.name_of(id).substr(0, kMaxNameBytes);
-    put(payload, id);
-    put(payload, static_cast<uint32_t>(text.size()));
-    payload += text;
+    put_text(texts.names, id, options_.name_of(id));
+    const std::string detail = options_.detail_of ? options_.detail_of(id) : std::string();
+    if (!detail.empty()) put_text(texts.details, id, detail);
   }
-  return payload;
+  return texts;
+}
+
+bool TraceFile::write_texts(const Texts& texts) {
+  if (!texts.names.empty() && !write_block(BlockType::kNames, texts.names)) return false;
+  return texts.details.empty() || write_block(BlockType::kDetails, texts.details);
 }
 
 void TraceFile::mark_seen(std::span<const Record> records) {

@@ -12,15 +12,20 @@
 //              | carried (4)   Record*, repeated from segments that are gone or about to go
 //              | drops (5)     u64 records dropped so far
 //              | end (6)       u64 records dropped | u64 records written; the last block
+//              | details (7)   as names: what a name stands for, for a tensor its dtype and shape,
+//                              as in "float32[64,3,7,7]", for a group those of all
+//              | full (8)      u64 max bytes; recording stopped there
+//
+// A reader passes over types that it does not know.
 //
 // crc is CRC-32 as in zlib. A block goes out in one system call and nothing in it is changed
 // later, so whenever the process is killed, the file is readable up to its last whole block.
 // A reader skips a block with a wrong crc by looking for the next "HVDB".
 //
-// With a cap on size, segments alternate between PATH (even ones) and PATH.1 (odd ones), each
-// holding at most half of the cap; the recording number tells which files belong together. Every
-// segment stands alone: it has the metadata, every name its records use, and as carried records
-// the newest setting adopted and the newest clock measurements.
+// With a cap on size, recording stops there, or segments alternate between PATH (even ones) and
+// PATH.1 (odd ones), each holding at most half of the cap; the recording number tells which files
+// belong together. Every segment stands alone: it has the metadata, every name its records use, and
+// as carried records the newest setting adopted and the newest clock measurements.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +43,19 @@
 
 namespace hvdtune {
 
+enum class WhenFull : uint8_t {
+  kRing,  // the oldest records go
+  kStop,  // the newest are not taken
+};
+
 struct TraceFileOptions {
   std::string path = {};
   uint64_t max_bytes = 0;  // 0 = no cap
+  WhenFull when_full = WhenFull::kRing;
   std::string metadata = {};
   uint64_t recording = 0;  // differs from that of any file this one might be taken for
-  std::function<std::string(uint32_t)> name_of;  // text of a name id
+  std::function<std::string(uint32_t)> name_of;         // text of a name id
+  std::function<std::string(uint32_t)> detail_of = {};  // what it stands for, "" if unknown
 };
 
 // Thread rule: one thread at a time.
@@ -62,6 +74,8 @@ class TraceFile {
   size_t append(std::span<const Record> records);
   void note_drops(uint64_t dropped);
   void finish(uint64_t dropped);
+  // With kStop: the cap is reached, nothing more is written but the end.
+  bool is_full() const { return full_; }
 
   // The first failure, "" if there was none.
   const std::string& error() const { return error_; }
@@ -73,7 +87,15 @@ class TraceFile {
     kRecords = 3,
     kCarried = 4,
     kDrops = 5,
-    kEnd = 6
+    kEnd = 6,
+    kDetails = 7,
+    kFull = 8
+  };
+  // Of names that this segment does not have yet.
+  struct Texts {
+    std::string names;
+    std::string details;
+    size_t size() const { return names.size() + details.size(); }
   };
 
   bool append_block(std::span<const Record> records);
@@ -81,7 +103,9 @@ class TraceFile {
   bool write_preamble();
   bool write_block(BlockType type, std::string_view payload);
   bool write_all(std::initializer_list<std::string_view> parts);
-  std::string unseen_names(std::span<const Record> records) const;
+  bool would_overflow(uint64_t more) const;
+  Texts unseen_texts(std::span<const Record> records) const;
+  bool write_texts(const Texts& texts);
   void mark_seen(std::span<const Record> records);
   void carry(std::span<const Record> records);
   bool fail(const std::string& what, int error_number);
@@ -92,6 +116,7 @@ class TraceFile {
   uint64_t segment_bytes_ = 0;  // whole blocks only
   bool segment_begun_ = false;  // has header, metadata and carried records
   bool segment_has_records_ = false;
+  bool full_ = false;
   std::vector<bool> seen_;  // by name id: this segment has it
   uint64_t records_written_ = 0;
   std::optional<Record> carried_setting_;

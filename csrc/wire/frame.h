@@ -35,8 +35,9 @@ enum class FrameKind : uint8_t {
   kReport,
   kPage,
   kGiveUp,
+  kTimeline,
 };
-inline constexpr int kFrameKindCount = 17;
+inline constexpr int kFrameKindCount = 18;
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kFrameMacBytes = 16;

@@ -113,6 +113,20 @@ Setting get_setting(Reader& in) {
   return setting;
 }
 
+void put(Writer& out, const TimelineOrder& order) {
+  out.put(static_cast<uint8_t>(order.record));
+  out.put(std::string_view(order.path));
+  out.put(order.max_bytes);
+}
+
+TimelineOrder get_timeline_order(Reader& in) {
+  TimelineOrder order;
+  order.record = in.get<uint8_t>() != 0;
+  order.path = in.get_string();
+  order.max_bytes = in.get<uint64_t>();
+  return order;
+}
+
 void put(Writer& out, const Response& response) {
   put(out, response.request);
   out.put(response.first_dims);
@@ -179,7 +193,8 @@ std::string_view name_of(OpType op) {
 
 std::string_view name_of(CutReason reason) {
   constexpr std::array<std::string_view, kCutReasonCount> kNames = {
-      "nothing else was ready", "fusion threshold", "operation never fuses", "fusion is off"};
+      "nothing else was ready",     "fusion threshold",    "operation never fuses", "fusion is off",
+      "others are of another kind", "cycle time was over", "enough was ready"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -298,6 +313,8 @@ std::vector<uint8_t> encode(const Cycle& cycle) {
   }
   out.put(cycle.evicted);
   out.put(cycle.departed);
+  out.put(static_cast<uint8_t>(cycle.timeline.has_value()));
+  if (cycle.timeline) put(out, *cycle.timeline);
   return out.take();
 }
 
@@ -318,6 +335,7 @@ Cycle decode_cycle(Bytes bytes) {
   if (tensors != cycle.responses.size()) in.malformed("buckets do not cover the responses");
   cycle.evicted = in.get_list<uint32_t>();
   cycle.departed = in.get_list<int32_t>();
+  if (in.get<uint8_t>() != 0) cycle.timeline = get_timeline_order(in);
   in.finish();
   return cycle;
 }
@@ -372,6 +390,19 @@ Proposal decode_proposal(Bytes bytes) {
   proposal.setting = get_setting(in);
   in.finish();
   return proposal;
+}
+
+std::vector<uint8_t> encode(const TimelineOrder& order) {
+  Writer out;
+  put(out, order);
+  return out.take();
+}
+
+TimelineOrder decode_timeline_order(Bytes bytes) {
+  Reader in(bytes);
+  TimelineOrder order = get_timeline_order(in);
+  in.finish();
+  return order;
 }
 
 }  // namespace hvdtune

@@ -12,11 +12,12 @@
 //   StepMark  = i32 rank, u64 step, u64 duration_ns
 //   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, u32 responses,
 //               runs of responses until there are so many, [BucketCut], [u32 evicted],
-//               [i32 departed]
+//               [i32 departed], u8 has_timeline, TimelineOrder if so
 //   run       = u8 0, Response | u8 1, Ids (of compact responses)
 //   Setting   = f64 for each knob, in table order
 //   Response  = Request, [i64 first_dims], str error, u32 cache_id
 //   BucketCut = u32 tensors, u8 reason
+//   TimelineOrder = u8 record, str path, u64 max_bytes
 //   Ids       = u8 0, [u32] | u8 1, u32 first, [u64]: bit i of word w says first + 64 w + i
 #pragma once
 
@@ -33,7 +34,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 2;
+inline constexpr uint8_t kWireVersion = 3;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 enum class OpType : uint8_t {
@@ -131,14 +132,33 @@ struct Response {
   bool compact = false;            // travels as its cache_id only
 };
 
-enum class CutReason : uint8_t { kAllReady, kThreshold, kAlone, kFusionOff };
-inline constexpr int kCutReasonCount = 4;
+// The first and the last two: there was room left. Everybody waited, so that nothing could come; or
+// a cycle time had passed; or enough was ready for a bucket in all.
+enum class CutReason : uint8_t {
+  kAllReady,
+  kThreshold,  // the next one would not have fitted
+  kAlone,
+  kFusionOff,
+  kKind,  // what was ready besides is of another dtype, operation, scaling or process set
+  kCycleTime,
+  kEnough,
+};
+inline constexpr int kCutReasonCount = 7;
 std::string_view name_of(CutReason reason);
 
 // How many consecutive responses of a cycle form a bucket, and why it was closed.
 struct BucketCut {
   uint32_t tensors = 0;
   CutReason reason = CutReason::kAllReady;
+};
+
+// Launcher -> rank 0, and from there with a cycle to every rank: record from here on, or no longer.
+struct TimelineOrder {
+  bool record = false;
+  std::string path;        // of each rank's file, %r for the rank
+  uint64_t max_bytes = 0;  // of that; the oldest records go; 0 = no cap
+
+  bool operator==(const TimelineOrder&) const = default;
 };
 
 // Coordinator -> every rank: what to execute next, in order. All ranks apply the same cycles.
@@ -150,6 +170,7 @@ struct Cycle {
   std::vector<BucketCut> buckets;
   std::vector<uint32_t> evicted;  // cache ids to forget
   std::vector<int32_t> departed;  // ranks that have shut down
+  std::optional<TimelineOrder> timeline;
 };
 
 // `announce.cached` is in ascending order.
@@ -179,8 +200,10 @@ struct Proposal {
 std::vector<uint8_t> encode(const StepReport& report);
 std::vector<uint8_t> encode(const Notice& notice);
 std::vector<uint8_t> encode(const Proposal& proposal);
+std::vector<uint8_t> encode(const TimelineOrder& order);
 StepReport decode_step_report(Bytes bytes);
 Notice decode_notice(Bytes bytes);
 Proposal decode_proposal(Bytes bytes);
+TimelineOrder decode_timeline_order(Bytes bytes);
 
 }  // namespace hvdtune

@@ -11,6 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import hvdtune
+from hvdtune.cli import traces, why
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunCommand, RunOptions
 from hvdtune.cli.study import app as study
@@ -29,6 +30,9 @@ _PLAIN: Final[dict[str, Any]] = {
 
 app = typer.Typer(name="hvdtune", add_completion=False, **_PLAIN)
 timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
+timeline.callback()(traces.shown)
+traces.register(timeline)
+why.register(timeline)
 app.add_typer(timeline, name="timeline")
 build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
 app.add_typer(build, name="build")
@@ -166,3 +170,24 @@ def view(
         ) from None
     serve(paths, host=host, port=port, open_browser=browser)
     return 0
+
+
+@timeline.command()
+def record(
+    job: Annotated[
+        str, typer.Argument(metavar="PID|RUN", help="A process of the job, or its run folder.")
+    ],
+    *,
+    steps: Annotated[int | None, typer.Option(min=1, help="Whole steps to record.")] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Time to record.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The trace. [default: trace-PID.json]")
+    ] = None,
+    max_mb: Annotated[
+        float, typer.Option(min=1, help="Kept per rank meanwhile, the oldest goes first.")
+    ] = 256,
+) -> int:
+    """Record a job that runs now; until Ctrl-C unless --steps or --seconds says how long."""
+    from hvdtune.cli.record import Wish, record
+
+    return record(job, output, Wish(steps, seconds, max_mb))

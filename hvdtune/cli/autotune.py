@@ -12,8 +12,8 @@ from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
-from hvdtune.cli.search_options import search_options
-from hvdtune.cli.trace import write_traces
+from hvdtune.cli.search_options import search_options, searched
+from hvdtune.cli.trace import Form, write_traces
 from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
@@ -45,7 +45,6 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         options.autotune_bayes_opt_max_samples or _TRIALS,
         time_budget_s=options.time_budget or _TIME_BUDGET_S,
         seed=options.seed,
-        tunable=tuple(options.knobs.split(",")) if options.knobs else None,
         # As with Horovod, who names a knob's value has fixed it.
         fixed=tuple(named),
     )
@@ -58,7 +57,7 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
         writers = output_writers(options, len(plan.slots), stack)
-        identity = RunIdentity(tuple(options.command), hosts, {"default": dict(default)})
+        identity = RunIdentity(tuple(options.command), hosts, searched(options, default))
         folder = stack.enter_context(RunFolder(path, identity))
         log = _Log(options.autotune_log_file, folder.path)
         tell(f"autotune: run folder {folder.path}")
@@ -87,7 +86,8 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
             warn(launches.job.write_error)
         if record:
             target = options.timeline_filename or folder.trace
-            for trace in write_traces(folder.ranks(launches.number), target):
+            raw = folder.ranks(launches.number)
+            for trace in write_traces(raw, target, Form.of(options)):
                 tell(f"trace: {trace}")
     return code
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hvdtune.cli.duration import format_duration
 from hvdtune.launch.output import Writer, terminal_writer
+from hvdtune.tuner.progress import NO_LIMIT_S
 from hvdtune.tuner.space import describe
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
     from hvdtune.core.knobs import Setting
     from hvdtune.tuner.progress import Progress
-
-
-# More than a month is no limit that anybody set.
-_NO_LIMIT_S: Final = 2.7e6
 
 
 class Display(Protocol):
@@ -36,7 +33,7 @@ def headline(progress: Progress) -> str:
     if progress.phase in ("search", "race", "verify") and progress.trials:
         parts.append(f"trial {progress.trial}/{progress.trials}")
     parts.append(f"launch {progress.launch}")
-    if progress.seconds_left < _NO_LIMIT_S:
+    if progress.seconds_left < NO_LIMIT_S:
         parts.append(f"{format_duration(progress.seconds_left)} left")
     return ", ".join(parts)
 
@@ -64,19 +61,19 @@ class PlainDisplay:
     def __init__(self, default: Setting) -> None:
         self._default = default
         self._trial = 0
-        self._pending = ""
         self.write: Writer = terminal_writer()
 
     def show(self, progress: Progress) -> None:
         """Called from the tuner's thread only."""
         if progress.trial != self._trial:
             self._trial = progress.trial
-            self._print(progress, self._pending)
+            # Nothing is said of the default, which was measured before the search.
+            if said := "  ".join(reading(progress, self._default)):
+                self._print(progress, said)
         if progress.message:
             self._print(progress, progress.message)
             for line in progress.lines[-5:]:
                 print(f"    {line}", file=sys.stderr)
-        self._pending = "  ".join(reading(progress, self._default))
 
     def _print(self, progress: Progress, text: str) -> None:
         print(f"hvdtune: {headline(progress)}: {text}", file=sys.stderr, flush=True)

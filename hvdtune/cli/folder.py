@@ -15,15 +15,16 @@ from typing import Any, Final, Self
 from hvdtune.errors import HvdtuneError, UsageError
 
 RUNS: Final = Path("runs")
+# Where a shared study is; its own pointer keeps a run folder to it.
+_PLACE: Final = ("storage", "name")
 
 
 @dataclass(frozen=True)
 class RunIdentity:
     """What a run runs.
 
-    Runs of one folder have the same command and the same host for each rank, and what they
-    compare, `study["compare"]`, is the same. A study is continued without being named only when
-    what it searches, all of `study`, is the same too; None: no study.
+    Runs of one folder have the same command and the same host for each rank, and studies of one
+    folder the same `study`: what is searched, what is compared, how it is measured. None: no study.
     """
 
     command: tuple[str, ...]
@@ -71,13 +72,15 @@ class RunFolder:
         except BlockingIOError:
             raise HvdtuneError(f"another hvdtune is running in {self.path}") from None
         there = os.pread(self._lock, 1 << 20, 0)
-        if not there:
-            os.pwrite(self._lock, json.dumps(identity.to_json()).encode() + b"\n", 0)
-        elif not _same_job(_parse(there), identity):
+        stored = _parse(there)
+        first_study = identity.study is not None and stored.get("study") is None
+        if there and not _same_job(stored, identity):
             raise UsageError(
                 f"{self.path} holds the run of another command or of other settings: choose "
                 "another with -o"
             )
+        if not there or first_study:
+            os.pwrite(self._lock, json.dumps(identity.to_json()).encode() + b"\n", 0)
 
     def __enter__(self) -> Self:
         return self
@@ -171,13 +174,23 @@ def _locked(file: Path) -> bool:
 
 def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
     wanted = identity.to_json()
-    same = all(stored.get(name) == wanted[name] for name in ("command", "hosts"))
-    return same and _compared(stored) == _compared(wanted)
+    if any(stored.get(name) != wanted[name] for name in ("command", "hosts")):
+        return False
+    one, other = _measured(stored), _measured(wanted)
+    # A run without a study leaves no pairs, but a comparison is in a folder of its own.
+    if stored.get("study") is None or identity.study is None:
+        return one.get("compare") == other.get("compare")
+    return one == other
 
 
-def _compared(run: dict[str, Any]) -> Any:
-    # Pairs of a search, or of other settings, are no fresh ones of a verification.
-    return (run.get("study") or {}).get("compare")
+def _measured(run: dict[str, Any]) -> dict[str, Any]:
+    """What pairs depend on, without what is as usual; older runs do not tell all of it."""
+    study = {"objectives": ["step_time"], **(run.get("study") or {})}
+    return {
+        name: value
+        for name, value in study.items()
+        if value not in (None, [], ["step_time"]) and name not in _PLACE
+    }
 
 
 def _parse(text: bytes) -> dict[str, Any]:

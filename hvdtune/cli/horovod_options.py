@@ -208,8 +208,10 @@ class HorovodOptions:
 
     timeline_mark_cycles: Annotated[
         bool | None,
-        _silent("--timeline-mark-cycles/--no-timeline-mark-cycles"),
-        Idle("the timeline always shows the cycles"),
+        _row(
+            "--timeline-mark-cycles/--no-timeline-mark-cycles",
+            help="In a trace of Horovod's format; others always show the cycles.",
+        ),
     ] = None
 
     stall_check: Annotated[

@@ -62,9 +62,10 @@ class Launches:
         """The next launch. The one before must have ended."""
         self._current.close()
         assert self._folder is not None
-        log = self._folder.log(number).open("ab", buffering=0)
+        path = self._folder.log(number)
+        log = path.open("ab", buffering=0)
         self._current.enter_context(log)
-        lines = None if self._metric is None else MetricLines(self._metric)
+        lines = None if self._metric is None else MetricLines(self._metric, path)
         writers = [*self._writers, file_writer(log), *([lines.write] if lines else [])]
         return self._launch(setting, writers, lines)
 

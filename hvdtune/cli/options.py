@@ -142,6 +142,30 @@ class RunOptions(HorovodOptions):
             help="Raw trace kept per rank, the oldest goes first. [default: all; 16 with --trials]",
         ),
     ] = None
+    timeline_when_full: Annotated[
+        Literal["ring", "stop"] | None,
+        typer.Option(
+            rich_help_panel=_TIMELINE,
+            help="At --timeline-max-mb. ring: the oldest records go; stop: no more are taken. "
+            "[default: ring]",
+        ),
+    ] = None
+    timeline_steps: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TIMELINE,
+            metavar="FIRST:END",
+            help="Record these steps only, as in 100:120; ::50 is every 50th. [default: all]",
+        ),
+    ] = None
+    timeline_format: Annotated[
+        Literal["chrome", "horovod"] | None,
+        typer.Option(
+            rich_help_panel=_TIMELINE,
+            help="Of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; horovod: "
+            "as Horovod writes it. [default: chrome; horovod where HOROVOD_TIMELINE names it]",
+        ),
+    ] = None
 
     trials: Annotated[
         int | None, typer.Option(rich_help_panel=_TUNING, min=1, help="Settings to try.")
@@ -185,7 +209,10 @@ class RunOptions(HorovodOptions):
     ] = None
     sampler: Annotated[
         Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"] | None,
-        typer.Option(rich_help_panel=_TUNING, help="Who proposes settings. [default: tpe]"),
+        typer.Option(
+            rich_help_panel=_TUNING,
+            help="Who proposes settings. [default: noisy_gp; tpe with several objectives]",
+        ),
     ] = None
     step_budget: Annotated[
         int | None,

@@ -29,6 +29,7 @@ def import_autotune(path: Path, output: Path | None) -> int:
         output = Path(path.stem + ".yaml")
         if output.exists():
             raise UsageError(f"{output} is already there: choose a file with -o")
+    _check_output(path, output)
     found = assess(read_autotune_log(path), default_setting())
     setting, changes = fitted(found.chosen, load_knobs())
     said = [*found.sentences(), *changes]
@@ -44,6 +45,25 @@ def import_autotune(path: Path, output: Path | None) -> int:
     if profile.is_unverified:
         tell(f"to verify it: hvdtune verify --b {output} -np N train.py")
     return 0
+
+
+def _check_output(path: Path, output: Path) -> None:
+    """Raises UsageError where something else than a profile would be lost."""
+    if not output.exists():
+        return
+    if path.exists() and output.samefile(path):
+        raise UsageError(f"{output} is the log itself: choose another file with -o")
+    if not _is_profile(output):
+        raise UsageError(
+            f"{output} is already there and is no profile: choose another file with -o"
+        )
+
+
+def _is_profile(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(read_profile(path))
+    except UsageError:
+        return False
 
 
 def _imported(setting: Setting, found: Assessment, text: str) -> Profile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ OF_THE_LAUNCHER: Final = MappingProxyType(
         "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "autotune_bayes_opt_max_samples",
         "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "autotune_gaussian_process_noise",
         "HOROVOD_TIMELINE": "timeline_filename",
+        "HOROVOD_TIMELINE_MARK_CYCLES": "timeline_mark_cycles",
     }
 )
 _OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
@@ -62,12 +63,24 @@ def settle(options: Options) -> Options:
     Raises UsageError for what cannot be, options that contradict each other included.
     """
     variables = launcher_values()
+    if controller(options, launch_defaults()) == "mpi":
+        # Its launcher merges no traces: the ranks do what the variables ask for.
+        variables = {name: variables[name] for name in variables if "TIMELINE" not in name}
     named: dict[str, Any] = {OF_THE_LAUNCHER[name]: value for name, value in variables.items()}
     unsaid = {name: value for name, value in named.items() if getattr(options, name) is None}
     for name in ("timeline_filename", "autotune_log_file"):
         if name in unsaid:
             unsaid[name] = Path(unsaid[name])
+    if "timeline_filename" in unsaid and options.timeline_format is None:
+        unsaid["timeline_format"] = "horovod"
     options = replace(options, **unsaid)
+    _check_modes(options)
+    _check_needs(options)
+    return options
+
+
+def _check_modes(options: Options) -> None:
+    """Raises UsageError for ways to run that exclude each other."""
     for option, effect, _ in _given(options):
         if isinstance(effect, Refused):
             raise UsageError(effect.sentence(option))
@@ -75,13 +88,16 @@ def settle(options: Options) -> Options:
         raise UsageError("give --gloo or --mpi, not both")
     if options.autotune and options.trials is not None:
         raise UsageError("give --autotune, which tunes one run, or --trials, not both")
-    restarts = options.mode == "restart" or options.adapter is not None
-    if restarts and (options.mode == "live" or options.autotune):
+    if _restarts(options) and (options.mode == "live" or options.autotune):
         other = "--autotune" if options.autotune else "--mode live"
         raise UsageError(
             f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
         )
-    if not restarts:
+
+
+def _check_needs(options: Options) -> None:
+    """Raises UsageError for options that mean nothing without others, or beside them."""
+    if not _restarts(options):
         for option, given in (
             ("--vary", options.vary),
             ("--metric-regex", options.metric_regex),
@@ -90,34 +106,60 @@ def settle(options: Options) -> Options:
             if given:
                 raise UsageError(f"{option} needs --mode restart")
     if options.trials is None and not options.autotune and options.mode != "restart":
-        for name, value in (
-            ("--time-budget", options.time_budget),
-            ("--knobs", options.knobs),
-            ("--space", options.space),
-            ("--objective", options.objective or None),
-            ("--sampler", options.sampler),
-            ("--step-budget", options.step_budget),
-            ("--train-steps", options.train_steps),
-        ):
-            if value is not None:
-                raise UsageError(f"{name} needs --trials or --autotune")
+        _refuse(
+            "needs --trials or --autotune",
+            {
+                "--time-budget": options.time_budget,
+                "--knobs": options.knobs,
+                "--space": options.space,
+                "--objective": options.objective or None,
+                "--sampler": options.sampler,
+                "--step-budget": options.step_budget,
+                "--train-steps": options.train_steps,
+            },
+        )
+    if options.timeline_steps == "":
+        raise UsageError("--timeline-steps is empty: say which, as in 100:120 or ::50")
+    if tunes(options):
+        _refuse(
+            "goes with no tuning, which looks at all steps",
+            {
+                "--timeline-steps": options.timeline_steps,
+                "--timeline-when-full stop": options.timeline_when_full == "stop" or None,
+            },
+        )
     if options.trials is None:
-        for name, value in (
-            ("--storage", options.storage),
-            ("--study-name", options.study_name),
-            ("--keep-timelines", options.keep_timelines),
-        ):
-            if value is not None:
-                raise UsageError(f"{name} needs --trials")
-    return options
+        _refuse(
+            "needs --trials",
+            {
+                "--storage": options.storage,
+                "--study-name": options.study_name,
+                "--keep-timelines": options.keep_timelines,
+            },
+        )
+
+
+def _refuse(why: str, values: Mapping[str, Any]) -> None:
+    for option, value in values.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}")
+
+
+def _restarts(options: Options) -> bool:
+    return options.mode == "restart" or options.adapter is not None
+
+
+def tunes(options: RunOptions) -> bool:
+    """Whether a study is asked for, not one plain launch."""
+    return options.trials is not None or options.autotune or options.mode == "restart"
 
 
 def remarks(options: RunOptions) -> Iterator[str]:
     """What the user should know of options that do nothing here."""
     by_mpi = controller(options, launch_defaults()) == "mpi"
     for option, effect, name in _given(options):
-        tunes = name.startswith("autotune_")
-        if isinstance(effect, Idle) and effect.said and (options.autotune or not tunes):
+        of_autotune = name.startswith("autotune_")
+        if isinstance(effect, Idle) and effect.said and (options.autotune or not of_autotune):
             yield f"{option} has nothing to do: {effect.why}"
         elif name in _OF_MPI and not by_mpi:
             yield f"{option} has nothing to do without --mpi"
@@ -194,6 +236,24 @@ def chosen_setting(options: RunOptions) -> dict[str, Value]:
     return validate(setting) if setting else setting
 
 
+def named_knobs(options: RunOptions) -> tuple[str, ...] | None:
+    """The knobs of --knobs, None where all are meant. Raises UsageError."""
+    if options.knobs is None:
+        return None
+    names = [name.strip() for name in options.knobs.split(",")]
+    if not all(names):
+        wrong = "has a comma too many" if any(names) else "names no knob"
+        raise UsageError(f"--knobs '{options.knobs}' {wrong}; it takes names as in A,B")
+    return tuple(dict.fromkeys(names))
+
+
+def check_space(options: RunOptions, ranges: Iterable[str], tunable: Iterable[str]) -> None:
+    """Raises UsageError for a knob of --space that --knobs leaves out."""
+    left_out = sorted({*ranges} - {*tunable})
+    if options.knobs is not None and left_out:
+        raise UsageError(f"--space {options.space} names {left_out[0]}, which --knobs leaves out")
+
+
 def _whole(value: float) -> float:
     return round(value) if math.isfinite(value) else value  # which validate() refuses
 
@@ -210,6 +270,7 @@ def rank_variables(options: RunOptions) -> dict[str, str]:
         ("HVDTUNE_HEARTBEAT_TIMEOUT_S", options.heartbeat_timeout),
         ("HVDTUNE_TRANSPORT", options.transport),
         ("HVDTUNE_INTERFACE", _interface(options)),
+        ("HVDTUNE_TIMELINE_STEPS", options.timeline_steps),
     ):
         if value is not None:
             variables[variable] = _text(value)
@@ -252,5 +313,7 @@ def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
         transport=config.transport,
         address=address or JobOptions.address,
         timeline_max_mb=options.timeline_max_mb or 0.0,
+        timeline_when_full=options.timeline_when_full or "",
+        timeline_steps=options.timeline_steps or "",
         environ=variables,
     )

@@ -13,7 +13,13 @@ from hvdtune.cli.launches import CommandLaunches, JobLaunches, launches_of
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
-from hvdtune.cli.resolve import chosen_setting, controller, plan_job, rank_variables
+from hvdtune.cli.resolve import (
+    chosen_setting,
+    controller,
+    named_knobs,
+    plan_job,
+    rank_variables,
+)
 from hvdtune.core.config import launch_defaults, own_environ, read_setting
 from hvdtune.core.knobs import Value, load_knobs, parse_assignments, validate
 from hvdtune.errors import UsageError
@@ -119,13 +125,13 @@ def _target(options: RunOptions, plan: JobPlan, settings: Sequence[Path]) -> Tar
     target = with_varied(_table(options, plan, environ), options.vary or (), environ)
     if options.adapter in (None, "hvdtune"):
         target = with_native(target, read_setting())
-    named = [*(options.knobs or "").split(","), *parse_assignments(options.fix or (), target.knobs)]
+    named = [*(named_knobs(options) or ()), *parse_assignments(options.fix or (), target.knobs)]
     profile = _profile(options)
     target = with_variables(target, profile)
     named += [*profile, *chosen_setting(_own_options(options))]
     for path in settings:
         named += read_setting_file(path, target.knobs)
-    return narrowed(target, [name for name in named if name])
+    return narrowed(target, named)
 
 
 def _table(options: RunOptions, plan: JobPlan, environ: Mapping[str, str]) -> Target:

@@ -15,7 +15,7 @@ from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import job_options
+from hvdtune.cli.resolve import check_space, job_options, named_knobs
 from hvdtune.cli.restart import Prepared, budget_s
 from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.tune import open_folder, study_writers
@@ -33,7 +33,7 @@ from hvdtune.tuner.options import TuneOptions, by_restarting
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.restart import ByRestarting
-from hvdtune.tuner.samplers import check_sampler
+from hvdtune.tuner.samplers import check_sampler, default_sampler
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, make_space
 from hvdtune.tuner.space_file import read_space
@@ -95,7 +95,7 @@ def opened(
 
 
 def _tune_options(options: RunOptions, target: Target) -> TuneOptions:
-    named = options.knobs.split(",") if options.knobs else None
+    named = named_knobs(options)
     varied = [name for name in target.variables if target.variables[name] == name]
     fixed = parse_assignments(options.fix or (), target.knobs)
     if not {*(options.objective or ())} <= {"step_time", "samples_per_s"} or options.train_steps:
@@ -111,9 +111,10 @@ def _tune_options(options: RunOptions, target: Target) -> TuneOptions:
         tunable=target.searched if named is None else tuple(dict.fromkeys([*named, *varied])),
         fixed=tuple(fixed),
     )
-    sampler = options.sampler or "tpe"
+    sampler = options.sampler or default_sampler(1)
     check_sampler(sampler, 1)
     ranges = {} if options.space is None else read_space(options.space, target.knobs)
+    check_space(options, ranges, chosen.tunable or ())
     return replace(chosen, sampler=sampler, ranges=ranges, step_budget=options.step_budget)
 
 

@@ -11,7 +11,7 @@ from hvdtune.cli.messages import complain, tell
 from hvdtune.cli.resolve import settle
 from hvdtune.cli.restart import prepare
 from hvdtune.cli.restart_study import launch_s, opened, say
-from hvdtune.cli.verify_options import CompareOptions
+from hvdtune.cli.verify_options import AaOptions, CompareOptions
 from hvdtune.core.knobs import Value
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.tuner.compare import compare, measure_floor
@@ -78,7 +78,11 @@ def _tune_options(options: CompareOptions) -> TuneOptions:
         seed=options.seed,
     )
     pairs = options.pairs or chosen.min_verify_pairs
-    most = options.pairs or chosen.max_verify_pairs
+    # What a floor is measured with is no limit of the verification that it tells of.
+    most = None if isinstance(options, AaOptions) else options.pairs
     return replace(
-        chosen, min_verify_pairs=pairs, max_verify_pairs=most, verify_launches=pairs // 2
+        chosen,
+        min_verify_pairs=pairs,
+        max_verify_pairs=most or chosen.max_verify_pairs,
+        verify_launches=pairs // 2,
     )

@@ -13,7 +13,7 @@ from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
-from hvdtune.cli.trace import write_traces
+from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config import launch_defaults
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import UsageError
@@ -36,6 +36,14 @@ def run(options: RunOptions) -> int:
     setting = chosen_setting(options)
     if options.timeline_filename is not None and options.timeline_filename.is_dir():
         raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")
+    if options.timeline_filename is None and options.output_dir is None:
+        for option, value in (
+            ("--timeline-steps", options.timeline_steps),
+            ("--timeline-when-full", options.timeline_when_full),
+            ("--timeline-format", options.timeline_format),
+        ):
+            if value is not None:
+                raise UsageError(f"{option} needs --timeline-filename or -o: nothing is recorded")
     for remark in remarks(options):
         tell(remark)
     if controller(options, launch_defaults()) == "mpi":
@@ -100,7 +108,7 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
         if reason:
             (complain if code else warn)(reason)
         if raw and target:
-            for trace in write_traces(raw, target):
+            for trace in write_traces(raw, target, Form.of(options)):
                 tell(f"trace: {trace}")
         if raw and options.output_dir is None:
             shutil.rmtree(raw)

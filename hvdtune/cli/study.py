@@ -46,10 +46,10 @@ app = typer.Typer(
 def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False) -> int:
     """The studies in run folders or in a database."""
     from hvdtune.cli.study_tables import print_list
-    from hvdtune.tuner.studies import open_study, run_places, stored_places
+    from hvdtune.tuner.studies import open_study
 
     url = _url(storage)
-    places = run_places(runs) if url is None else stored_places(url)
+    places = _places(runs, url)
     found: list[OpenStudy] = []
     damaged: list[tuple[StudyPlace, str]] = []
     for place in places:
@@ -173,13 +173,11 @@ def fsck(
 
     Ends with 1 if a fault is left.
     """
-    from hvdtune.tuner.studies import find_place, run_places, stored_places
+    from hvdtune.tuner.studies import find_place
 
     url = _url(storage)
-    if studies:
-        places = [find_place(name, runs, url) for name in studies]
-    else:
-        places = run_places(runs) if url is None else stored_places(url)
+    named = [find_place(name, runs, url) for name in studies or ()]
+    places = named or _places(runs, url)
     if not places:
         tell(f"no studies in {runs if url is None else storage}")
     left = [_check(place, repair=repair) for place in places]
@@ -208,6 +206,17 @@ def _check(place: StudyPlace, *, repair: bool) -> bool:
     if not faults and not mended:
         print(f"{place}: no fault")
     return bool(faults)
+
+
+def _places(runs: Path, url: sqlalchemy.URL | None) -> list[StudyPlace]:
+    """All studies; before the first run there is no folder that a user has not named."""
+    from hvdtune.tuner.studies import run_places, stored_places
+
+    if url is not None:
+        return stored_places(url)
+    if not runs.is_dir() and (runs.exists() or runs != _RUNS):
+        raise UsageError(f"--runs {runs} is {'no folder' if runs.exists() else 'not there'}")
+    return run_places(runs)
 
 
 def _url(storage: str | None) -> sqlalchemy.URL | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hvdtune.tuner.pairs import by_launch, verified
 from hvdtune.tuner.space import describe
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.studies import OpenStudy, StudyPlace
@@ -59,11 +59,14 @@ def print_study(study: OpenStudy) -> None:
 
 def _trials(study: OpenStudy) -> Table:
     shared = any(trial.by for trial in study.view.trials)
-    columns = ("trial", "state", "gain", "+-", "pairs", "setting", "why")
-    table = _table(*columns, *(["by"] if shared else []), numbers=(0, 2, 3, 4))
+    further = list(dict.fromkeys(name for each in study.view.trials for name in each.further))
+    columns = ("trial", "state", "gain", "+-", *further, "pairs", "setting", "why")
+    numbers = (0, *range(2, 5 + len(further)))
+    table = _table(*columns, *(["by"] if shared else []), numbers=numbers)
     for trial in study.view.trials:
-        row = [str(trial.number), trial.state, *_gain(trial), str(trial.pairs)]
-        row += [describe(trial.setting, study.view.default or {}), trial.reason]
+        row = [str(trial.number), trial.state, *_gain(trial)]
+        row += [_further(trial, name) for name in further]
+        row += [str(trial.pairs), describe(trial.setting, study.view.default or {}), trial.reason]
         table.add_row(*_texts(*row, *([trial.by] if shared else [])))
     return table
 
@@ -74,13 +77,17 @@ def _gain(trial: TrialView) -> tuple[str, str]:
     return f"{trial.gain_percent:+.1f} %", f"{2 * trial.stderr_percent:.1f}"
 
 
+def _further(trial: TrialView, objective: str) -> str:
+    found = trial.further.get(objective)
+    return "" if found is None else f"{to_percent(found.log_ratio):+.1f} %"
+
+
 def _verification(study: OpenStudy) -> Table | None:
-    pairs = [pair for pair in study.view.pairs if pair.phase == "verify" and not pair.by]
-    if not pairs:
+    launches = by_launch(verified(study.view.pairs))
+    if not launches:
         return None
     table = _table("verified in launch", "pairs", "mean gain", numbers=(0, 1, 2))
-    for launch, group in groupby(pairs, key=lambda pair: pair.launch):
-        values = [pair.log_ratio for pair in group]
+    for launch, values in launches.items():
         mean = to_percent(sum(values) / len(values))
         table.add_row(*_texts(str(launch), str(len(values)), f"{mean:+.1f} %"))
     return table

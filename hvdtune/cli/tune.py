@@ -15,9 +15,9 @@ from hvdtune.cli.fingerprint import fingerprint, past_winner
 from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.search_options import search_options
+from hvdtune.cli.search_options import search_options, searched
 from hvdtune.cli.share import chosen_share, told
-from hvdtune.cli.trace import write_traces
+from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config import read_setting
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.errors import HvdtuneError
@@ -103,17 +103,15 @@ class Launches:
 def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: Setting) -> int:
     """Runs the study and lets the script go on with its verdict; returns the exit code."""
     default = default_setting() | read_setting() | dict(setting)
-    tunable = options.knobs.split(",") if options.knobs else None
     fixed = tuple(parse_assignments(options.fix or ()))
     hosts = {slot.host for slot in plan.slots}
     search = search_options(options)
-    make_space(load_knobs(), default, len(hosts), tunable, fixed, search["ranges"])
+    make_space(load_knobs(), default, len(hosts), search["tunable"], fixed, search["ranges"])
     tune_options = TuneOptions(
         **search,
         trials=options.trials or 0,
         time_budget_s=options.time_budget or TuneOptions.time_budget_s,
         seed=options.seed,
-        tunable=None if tunable is None else tuple(tunable),
         fixed=fixed,
         form_timeout_s=form_timeout_s(job_options),
         watch_drift=not options.no_drift,
@@ -126,13 +124,7 @@ def tune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: S
     )
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        study: dict[str, Any] = {
-            "default": dict(default),
-            "knobs": options.knobs,
-            "fix": sorted(options.fix or ()),
-            "space": None if options.space is None else options.space.read_text(encoding="utf-8"),
-            "objectives": options.objective or ["step_time"],
-        }
+        study = searched(options, default)
         share = chosen_share(options, plan, job_options, study)
         folder = stack.enter_context(open_folder(options, plan, study | told(share)))
         try:
@@ -230,7 +222,8 @@ def conclude(
         warn(launches.job.write_error)
     target = options.timeline_filename or folder.trace
     try:
-        write_traces(folder.ranks(launches.number), target, ended=ended)
+        raw = folder.ranks(launches.number)
+        write_traces(raw, target, Form.of(options), ended=ended)
     except HvdtuneError as error:
         warn(f"no merged trace: {error}")
     page = sys.stderr if options.as_json else sys.stdout

@@ -132,12 +132,14 @@ def _study(plan: JobPlan, options: JobOptions, launches: Launches, default: Sett
 
 
 def _tune_options(options: CompareOptions) -> TuneOptions:
+    # What a floor is measured with is no limit of the verification that it tells of.
+    most = None if isinstance(options, AaOptions) else options.pairs
     return TuneOptions(
         trials=0,
         time_budget_s=options.time_budget or _NO_LIMIT_S,
         seed=options.seed,
         min_verify_pairs=options.pairs or TuneOptions.min_verify_pairs,
-        max_verify_pairs=options.pairs or TuneOptions.max_verify_pairs,
+        max_verify_pairs=most or TuneOptions.max_verify_pairs,
     )
 
 

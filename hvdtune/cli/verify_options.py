@@ -10,7 +10,12 @@ from hvdtune.cli.options import RunCommand, RunOptions
 
 _COMPARISON: Final = "Comparison"
 # Of run's, what only a search has, and --profile, which is --a here.
-_OF_A_SEARCH: Final = frozenset({"trials", "knobs", "profile", "check_build"})
+_OF_A_SEARCH: Final = frozenset(
+    {
+        "trials", "knobs", "profile", "check_build", "space", "objective", "sampler", "step_budget",
+        "train_steps", "storage", "study_name", "keep_timelines", "no_drift",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +28,7 @@ class CompareOptions(RunOptions):
             "--pairs",
             rich_help_panel=_COMPARISON,
             min=6,
-            help="Pairs to measure. [default: as many as a gain of 1 % takes, 20 to 48; aa: 20]",
+            help="Pairs to measure. [default: as many as a gain of 1 % takes, 20 to 120; aa: 20]",
         ),
     ] = None
 

@@ -21,6 +21,7 @@ TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
+WHEN_FULL: Final = ("ring", "stop")
 # What a launcher tells each of its ranks.
 _PLACE: Final = horovod_variables.PLACE | {
     f"HVDTUNE_{name}"
@@ -55,7 +56,11 @@ class Config:
 
     `rendezvous_port` 0 means that no launcher started it: rank 0 of 1, no sockets. `setting`
     holds only the knobs the environment names; the others keep their defaults. `timeline` is the
-    raw trace file with `%r` for the rank, "" for none. `address` is the one that this process
+    raw trace file with `%r` for the rank, "" for none; when it has `timeline_max_bytes` (0: no
+    cap) the oldest records go ("ring") or no more come ("stop"); it has `timeline_steps` only.
+    `horovod_timeline` is the trace in Horovod's format that rank 0 writes where there is no
+    launcher to do it, "" for none, `horovod_cycles` whether it shows the cycles.
+    `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
     count. `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
@@ -77,6 +82,10 @@ class Config:
     setting: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     timeline: str = ""
     timeline_max_bytes: int = 0
+    timeline_when_full: str = "ring"
+    timeline_steps: parse.StepWindow = parse.ALL_STEPS
+    horovod_timeline: str = ""
+    horovod_cycles: bool = False
     heartbeat_timeout_s: float = 2.0
     hang_warning_s: float = 5.0
     hang_abort_s: float = 600.0
@@ -112,6 +121,12 @@ class Config:
         if config.rendezvous_port == 0:
             under_mpi = config.mpi_launcher is not None
             horovod_variables.check_alone(env, under_mpi=under_mpi)
+            asked = launcher_values(env)
+            config = dataclasses.replace(
+                config,
+                horovod_timeline=str(asked.get("HOROVOD_TIMELINE", "")),
+                horovod_cycles=bool(asked.get("HOROVOD_TIMELINE_MARK_CYCLES")),
+            )
         return config
 
     @classmethod
@@ -141,6 +156,8 @@ class Config:
             timeline_max_bytes=int(
                 _read(env, "HVDTUNE_TIMELINE_MAX_MB", parse.amount, 0.0) * 2**20
             ),
+            timeline_when_full=_choice(env, "HVDTUNE_TIMELINE_WHEN_FULL", WHEN_FULL),
+            timeline_steps=_read(env, "HVDTUNE_TIMELINE_STEPS", parse.step_window, parse.ALL_STEPS),
             heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", parse.positive, 2.0),
             hang_warning_s=_read(env, "HVDTUNE_HANG_WARNING_S", parse.amount, 5.0),
             hang_abort_s=_read(env, "HVDTUNE_HANG_ABORT_S", parse.amount, 600.0),

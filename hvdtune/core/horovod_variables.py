@@ -126,10 +126,10 @@ RUN_TIME: Final = (
     _Row(
         "HOROVOD_TIMELINE",
         _trace_path,
-        launcher="`--timeline-filename`; `DYNAMIC` asks for nothing",
-        alone="the trace is written by `hvdtune run`; without it, call hvd.start_timeline()",
+        launcher="`--timeline-filename` with `--timeline-format horovod`; `DYNAMIC` asks for "
+        "nothing",
     ),
-    _Row("HOROVOD_TIMELINE_MARK_CYCLES", parse.switch, idle="the timeline always shows the cycles"),
+    _Row("HOROVOD_TIMELINE_MARK_CYCLES", parse.switch, launcher="`--timeline-mark-cycles`"),
     _Row("HOROVOD_DISABLE_NVTX_RANGES", parse.switch, idle="hvdtune makes no NVTX ranges"),
     _Row("HOROVOD_STALL_CHECK_DISABLE", _no_warning, sets="HVDTUNE_HANG_WARNING_S"),
     _Row("HOROVOD_STALL_CHECK_TIME_SECONDS", parse.amount, sets="HVDTUNE_HANG_WARNING_S"),

@@ -119,6 +119,17 @@ class JobChannel:
             self._server.propose(self._version, dict(setting))
             return self._version
 
+    def record(self, path: str, max_bytes: int = 0) -> None:
+        """Ask all ranks to record from their next cycle on; returns at once.
+
+        A rank that records already keeps to its file, with all steps, until the end is asked for.
+
+        Args:
+            path: of each rank's file, `%r` for the rank; "" ends what was asked for before.
+            max_bytes: of each rank's files together, the oldest records go; 0: no cap.
+        """
+        self._server.record(path, max_bytes)
+
     def next_event(self, timeout_s: float) -> JobEvent | None:
         """The oldest event not yet taken, None when none comes within the timeout."""
         event = self._server.next_event(timeout_s)

@@ -80,6 +80,8 @@ def parse_assignments(
         if not equals:
             raise UsageError(f"{assignment!r} is not of the form knob=value")
         knob = _find(table, name.strip())
+        if knob.name in values:
+            raise UsageError(f"{knob.name} is given two values: leave one out")
         values[knob.name] = _checked(knob, _parsed(knob, text.strip()))
     return values
 
@@ -100,7 +102,8 @@ def _parsed(knob: Knob, text: str) -> Value:
     try:
         return int(text) if knob.kind == "int" else float(text)
     except ValueError:
-        raise UsageError(f"{knob.name} = {text!r} is not a number of kind {knob.kind}") from None
+        kind = "a whole number" if knob.kind == "int" else "a number"
+        raise UsageError(f"{knob.name} = {text!r} is not {kind}") from None
 
 
 def _checked(knob: Knob, value: Value) -> Value:

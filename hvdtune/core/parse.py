@@ -5,12 +5,29 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # Horovod reads every word but a positive number as false, "true" included.
 SWITCHES = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
+
+
+# As large as the core counts.
+_LAST_STEP = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class StepWindow:
+    """Every `every`-th of the steps `first` to `end` - 1, counted from 0 as in traces."""
+
+    first: int = 0
+    end: int = _LAST_STEP
+    every: int = 1
+
+
+ALL_STEPS = StepWindow()
 
 
 def integer(text: str) -> int:
@@ -80,6 +97,21 @@ def one_of(choices: Sequence[str], text: str) -> str:
 def wholes(text: str) -> tuple[int, ...]:
     """As in `0,2,4`."""
     return tuple(whole(part.strip()) for part in text.split(","))
+
+
+def step_window(text: str) -> StepWindow:
+    """As in `100:120`, `100:`, `:20` or, for every 50th, `::50`."""
+    parts = [part.strip() for part in text.split(":")]
+    if not 2 <= len(parts) <= 3:
+        raise ValueError("is not of the form FIRST:END or FIRST:END:EVERY, as in 100:120 or ::50")
+    first, end = (
+        whole(part) if part else default
+        for part, default in zip(parts, (0, _LAST_STEP), strict=False)
+    )
+    every = count(parts[2]) if len(parts) == 3 and parts[2] else 1
+    if not first < end <= _LAST_STEP:
+        raise ValueError("has no steps: it ends where it begins, or before")
+    return StepWindow(first, end, every)
 
 
 def endpoint(text: str) -> tuple[str, int]:

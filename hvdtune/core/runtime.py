@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core import mpi
+from hvdtune.core import mpi, spans
 from hvdtune.core.affinity import threads_on
 from hvdtune.core.config import LOG_LEVELS, Config
 from hvdtune.core.knobs import Setting, Value, validate
@@ -32,6 +32,7 @@ _place: dict[str, Any] = {}
 _stacks: StackSource | None = None  # the runtime's, while it lives
 _jobs_joined = 0  # of those that the launcher has formed; they are told apart by number
 _generation = 0  # counts calls of init
+_greetings: list[Callable[[], None]] = []  # see call_after_init
 _farewells: list[Callable[[], None]] = []  # see call_after_shutdown
 _forked = False  # from a process that was in a job
 
@@ -59,7 +60,9 @@ def init(
     """
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise UsageError(f"process_sets={process_sets!r} is no list of hvd.ProcessSet")
-    _form(config, comm)
+    if _form(config, comm):
+        for greeting in _greetings:
+            greeting()
     if process_sets and not isinstance(process_sets, str):
         from hvdtune.core.process_sets import add_process_set
 
@@ -68,11 +71,12 @@ def init(
                 add_process_set(process_set)
 
 
-def _form(config: Config | None, comm: object) -> None:
+def _form(config: Config | None, comm: object) -> bool:
+    """False where there is a job already."""
     global _runtime, _place, _stacks, _generation, _jobs_joined
     with _lock:
         if _runtime is not None:
-            return
+            return False
         config = config or Config.from_environ()
         if _forked:
             raise UsageError(_OF_THE_PARENT)
@@ -88,11 +92,15 @@ def _form(config: Config | None, comm: object) -> None:
         _place = runtime.topology() | {
             "mpi": by_mpi,
             "zero_copy": _can_share(config),
-            "recorded": bool(config.timeline),
+            "recorded": bool(config.timeline or config.horovod_timeline),
+            "horovod_timeline": config.horovod_timeline,
+            "horovod_cycles": config.horovod_cycles,
         }
         _generation += 1
         _runtime = runtime
+        spans.begin(runtime)
     atexit.register(shutdown)
+    return True
 
 
 def _can_share(config: Config) -> bool:
@@ -129,6 +137,10 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         "log_level": LOG_LEVELS.index(config.log_level),
         "timeline_path": config.timeline_path,
         "timeline_max_bytes": config.timeline_max_bytes,
+        "timeline_stops": config.timeline_when_full == "stop",
+        "timeline_first_step": config.timeline_steps.first,
+        "timeline_end_step": config.timeline_steps.end,
+        "timeline_every_step": config.timeline_steps.every,
         "version": __version__,
     }
     if stacks is not None:
@@ -148,6 +160,7 @@ def shutdown() -> None:
     with _lock:
         runtime, _runtime, _place = _runtime, None, {}
         stacks, _stacks = _stacks, None
+    spans.end()
     if runtime is not None:
         runtime.shutdown()
         mpi.note_end(failed=runtime.has_lost_a_rank())
@@ -180,6 +193,11 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+def call_after_init(greeting: Callable[[], None]) -> None:
+    """Has it called by every `init` that makes this process part of a job."""
+    _greetings.append(greeting)
+
+
 def call_after_shutdown(farewell: Callable[[], None]) -> None:
     """Has it called once, by the next `shutdown`, when this process has left the job."""
     if farewell not in _farewells:
@@ -190,6 +208,12 @@ def is_recorded() -> bool:
     """Whether this job's timeline was asked for from outside, as `hvdtune run` does."""
     native()
     return bool(_place["recorded"])
+
+
+def horovod_timeline() -> tuple[str, bool]:
+    """The trace that HOROVOD_TIMELINE asks the ranks for, "" for none, and whether with cycles."""
+    native()
+    return str(_place["horovod_timeline"]), bool(_place["horovod_cycles"])
 
 
 def is_initialized() -> bool:

@@ -1,7 +1,7 @@
 """What the page knows about one run: its trace cut into windows, and its study."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ import pandas as pd
 
 from hvdtune.dashboard.study import Study, open_study
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, merge, read, step_table, summary
+from hvdtune.timeline import Trace, merge, read, step_table, summary, trace_of
+from hvdtune.timeline.folders import find
+from hvdtune.timeline.load import load_found
 from hvdtune.timeline.schema import COLLECTIVES
 
 SPANS_PER_WINDOW = 400
@@ -94,10 +96,11 @@ def hosts_of(trace: Trace) -> list[str]:
 
 
 def _read_directory(folder: Path) -> Trace:
-    for name in ("trace.json", "trace.json.gz"):
-        if (folder / name).is_file():
-            return read(folder / name)
-    raw: Sequence[Path] = sorted([*folder.glob("ranks/*.hvt"), *folder.glob("*.hvt")])
-    if not raw:
-        raise UsageError(f"{folder}: holds no trace.json, trace.json.gz or ranks/*.hvt")
-    return merge(raw)
+    found = find([folder])
+    if len(found.files) == 1 and not found.guesses:
+        trace = read(found.files[0])
+    elif all(file.suffix == ".hvt" for file in found.files):
+        trace = merge(found.files)
+    else:
+        return trace_of(load_found(found))
+    return replace(trace, warnings=[*found.notes, *trace.warnings])

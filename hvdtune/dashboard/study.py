@@ -125,7 +125,8 @@ def describe_study(view: "StudyView") -> Study:
 
 
 def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
-    own = [pair for pair in pairs if pair.phase == "verify" and not pair.by]
+    from hvdtune.tuner.pairs import verified
+
     rows = [
         {
             "pair": number,
@@ -136,7 +137,7 @@ def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
             "steps": pair.steps,
             "order": pair.order,
         }
-        for number, pair in enumerate(own, 1)
+        for number, pair in enumerate(verified(pairs), 1)
     ]
     return pd.DataFrame(rows, columns=_PAIR_COLUMNS)
 

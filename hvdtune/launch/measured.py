@@ -6,6 +6,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from hvdtune.core.job import Formed, StepDone
@@ -58,8 +59,9 @@ class Metric:
 class MetricLines:
     """Takes a launch's output as a writer does, and keeps the step times in it. Any thread."""
 
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
+    def __init__(self, metric: Metric, log: Path) -> None:
+        """`log` is the file of the output, for who looks for such lines in it."""
+        self._metric, self._log = metric, log
         self._rank: bytes | None = None
         self._steps: deque[tuple[int, ...]] = deque()
 
@@ -67,6 +69,14 @@ class MetricLines:
     def measured_by(self) -> str:
         """Where the times come from."""
         return f"the lines that match {self._metric.pattern}"
+
+    @property
+    def none_found(self) -> str:
+        """What is wrong where there are no steps."""
+        return (
+            f"no line of the output matched --metric-regex {self._metric.pattern} with a number "
+            f"above 0 in its group; the output is in {self._log}"
+        )
 
     def write(self, stream: str, text: bytes) -> None:
         """A writer of `hvdtune.launch.output`."""
@@ -99,6 +109,11 @@ class MeasuredJob:
     def measured_by(self) -> str:
         """Where the step times come from."""
         return self._lines.measured_by if self._lines else "the optimizer steps of the ranks"
+
+    @property
+    def without_steps(self) -> str:
+        """What is wrong where no step came; "" where the wall time will do."""
+        return self._lines.none_found if self._lines else ""
 
     @property
     def wall_s(self) -> float:
@@ -145,6 +160,11 @@ class MeasuredCommand:
     def measured_by(self) -> str:
         """Where the step times come from."""
         return self._lines.measured_by if self._lines else "the steps of torch's optimizer"
+
+    @property
+    def without_steps(self) -> str:
+        """What is wrong where no step came; "" where the wall time will do."""
+        return self._lines.none_found if self._lines else ""
 
     @property
     def wall_s(self) -> float:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from hvdtune.core.config import KEY_BYTES, worker_environ
+from hvdtune.launch.control import Control, JobState, open_control
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
 from hvdtune.launch.relay import relay_command
@@ -34,6 +35,7 @@ class Channel(Protocol):
     @property
     def address(self) -> str: ...
     def propose(self, setting: Setting) -> int: ...
+    def record(self, path: str, max_bytes: int = 0) -> None: ...
     def next_event(self, timeout_s: float) -> JobEvent | None: ...
     def abort(self, why: str) -> None: ...
     def close(self) -> None: ...
@@ -64,7 +66,9 @@ class JobOptions:
     """How a job is run.
 
     The ranks find the launcher at `address`. `timeline` is the path of the raw trace files with
-    `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap. Once a rank has failed the
+    `%r` for the rank, "" for none; `timeline_max_mb` 0 means no cap, `timeline_when_full` what
+    happens there ("ring", "stop"), `timeline_steps` which steps are recorded (as
+    core.parse.step_window reads them); "": as the environment says. Once a rank has failed the
     others have `report_grace_s` to report and exit, then `terminate_grace_s` to end after SIGTERM.
     `environ` goes to the ranks on top of the launcher's own environment.
     """
@@ -75,6 +79,8 @@ class JobOptions:
     address: str = "127.0.0.1"
     timeline: str = ""
     timeline_max_mb: float = 0.0
+    timeline_when_full: str = ""
+    timeline_steps: str = ""
     report_grace_s: float = 5.0
     terminate_grace_s: float = 3.0
     tail_lines: int = 40
@@ -168,6 +174,8 @@ class Job:
         self._failed_at_s: float | None = None
         self._signalled: frozenset[int] = frozenset()
         self._report: ExitReport | None = None
+        self._control: Control | None = None
+        self._steps = 0
 
     @classmethod
     def start(
@@ -209,6 +217,17 @@ class Job:
     def write_error(self) -> str:
         """Why the ranks' output could not be passed on, "" when it was."""
         return self._output.write_error
+
+    @property
+    def state(self) -> JobState:
+        """What others may know of the job; may be asked from any thread."""
+        return JobState(
+            title=self._plan.title,
+            ranks=len(self._plan.slots),
+            far=sum(slot.host in self._plan.far for slot in self._plan.slots),
+            timeline=os.path.abspath(self._options.timeline) if self._options.timeline else "",
+            steps=self._steps,
+        )
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -280,6 +299,7 @@ class Job:
                 self._children.append(child)
                 self._output.watch(slot.rank, child)
         self._output.start()
+        self._control = open_control(self)
 
     def _shared_environ(self, setting: Setting) -> dict[str, str]:
         options = self._options
@@ -293,15 +313,24 @@ class Job:
         if options.timeline:
             variables["HVDTUNE_TIMELINE"] = options.timeline
             variables["HVDTUNE_TIMELINE_MAX_MB"] = f"{options.timeline_max_mb:g}"
+            for name, value in (
+                ("HVDTUNE_TIMELINE_WHEN_FULL", options.timeline_when_full),
+                ("HVDTUNE_TIMELINE_STEPS", options.timeline_steps),
+            ):
+                if value:
+                    variables[name] = value
         return dict(options.environ) | variables | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
-        from hvdtune.core.job import Closed, Formed, Left, Lost
+        from hvdtune.core.job import Closed, Formed, Left, Lost, StepDone
 
         event = self.channel.next_event(timeout_s)
         match event:
+            case StepDone(step=step):
+                self._steps = step + 1
             case Formed():
                 self._formed, self._gathering = True, False
+                self._steps = 0
             case Closed():
                 self._gathering = True
             case Lost(message=message) if self._gathering:
@@ -360,6 +389,8 @@ class Job:
         if self._report is not None:
             return
         self._signalled |= frozenset(self._running())
+        if self._control is not None:
+            self._control.close()
         self._group.kill()
         self._output.close(_LAST_OUTPUT_S)
         self._drain(0.0 if self._formed or self._stopped else _LAST_EVENTS_S)

@@ -1,26 +1,35 @@
 """Traces of distributed training: read, merge, measure, export. Needs no extension module.
 
-`read` opens a trace, `merge` joins the files of all ranks, `write_chrome` exports for
-chrome://tracing and Perfetto; `tensor_table`, `phase_table`, `step_table` and `summary` measure,
-`lateness` says who announced last.
+`load` opens traces of any format as one table of slices, whose columns `model` names, and
+`write_slices` exports it. `read` opens what of a trace hvdtune records itself, `merge` joins the
+files of all ranks, `write_chrome` exports for chrome://tracing and Perfetto; `tensor_table`,
+`phase_table`, `step_table` and `summary` measure, `lateness` says who announced last.
 """
 
+from hvdtune.timeline.as_trace import trace_of
 from hvdtune.timeline.export import write_chrome
 from hvdtune.timeline.lateness import lateness
+from hvdtune.timeline.load import load
 from hvdtune.timeline.merge import merge
+from hvdtune.timeline.model import Model
 from hvdtune.timeline.phases import phase_table, step_table, summary, tensor_table
 from hvdtune.timeline.read import read
 from hvdtune.timeline.schema import KINDS, Trace
+from hvdtune.timeline.write_slices import write_slices
 
 __all__ = [
     "KINDS",
+    "Model",
     "Trace",
     "lateness",
+    "load",
     "merge",
     "phase_table",
     "read",
     "step_table",
     "summary",
     "tensor_table",
+    "trace_of",
     "write_chrome",
+    "write_slices",
 ]

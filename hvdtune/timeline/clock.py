@@ -1,8 +1,14 @@
-"""Puts the clocks of all ranks on rank 0's, from the round trips they measured."""
+"""Puts the clocks of all ranks on rank 0's, from the round trips they measured.
 
+`causality` then moves them so that no effect comes before its cause.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.schema import Ints
@@ -22,6 +28,9 @@ class ClockFit:
         residual_us: weighted root mean square distance of the measurements from the line.
         round_trip_us: the shortest one; the offset can be wrong by half of it at most.
         samples: measurements used. 0: the clocks were not measured.
+        spread_ns: how far in time they are apart (weighted root mean square).
+        is_exact: it is rank 0's own clock.
+        violation_us: by how much some effect still comes before its cause, see `causality.align`.
     """
 
     offset_ns: int = 0
@@ -30,6 +39,9 @@ class ClockFit:
     residual_us: float = 0.0
     round_trip_us: float = 0.0
     samples: int = 0
+    spread_ns: float = 0.0
+    is_exact: bool = False
+    violation_us: float = 0.0
 
     def to_rank_0(self, at_ns: Ints) -> Ints:
         """Times on rank 0's clock, from times on this rank's."""
@@ -71,6 +83,7 @@ def fit_clock(at_ns: Ints, offset_ns: Ints, round_trip_ns: Ints) -> ClockFit:
         residual_us=float(np.sqrt(weight @ residual**2)) / 1000,
         round_trip_us=shortest / 1000,
         samples=len(at_ns),
+        spread_ns=float(np.sqrt(weight @ (x - center) ** 2)),
     )
 
 
@@ -80,3 +93,22 @@ def _slope(x: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.fl
     spread = float(weight @ x**2)
     slope = float(weight @ (x * y)) / spread if spread > 0 else 0.0
     return slope if abs(slope) <= MAX_DRIFT else 0.0
+
+
+def clock_table(clocks: Mapping[int, Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per rank.
+
+    Args:
+        clocks: "clock" of `schema.Trace`'s meta.
+
+    Returns:
+        Columns rank, offset_ms, drift_ppm, residual_us, round_trip_us, samples, violation_us; see
+        `ClockFit`.
+    """
+    shown = ("drift_ppm", "residual_us", "round_trip_us", "samples", "violation_us")
+    rows = [
+        {"rank": rank, "offset_ms": fit.get("offset_ns", 0) / 1e6}
+        | {key: fit.get(key, 0) for key in shown}
+        for rank, fit in sorted(clocks.items())
+    ]
+    return pd.DataFrame(rows, columns=["rank", "offset_ms", *shown])

@@ -4,9 +4,10 @@ The file is one JSON object. Everything but the events comes first, then one eve
 that a file cut short still says what it is and shows all its whole lines.
 """
 
+import contextlib
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -38,15 +39,21 @@ def write_chrome(trace: Trace, path: Path | str) -> None:
     One process per rank; thread 1 is steps, 2 communication, 3 clock measurements, from 16 on one
     per tensor. Times are in microseconds with three decimals, which is exact.
     """
-    path = Path(path)
+    with replacing(Path(path)) as file:
+        _write(trace, file)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is whole; packed if that ends in ".gz"."""
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
             if path.suffix == ".gz":
                 with gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as packed:
-                    _write(trace, cast("IO[bytes]", packed))
+                    yield cast("IO[bytes]", packed)
             else:
-                _write(trace, file)
+                yield file
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -54,18 +61,12 @@ def write_chrome(trace: Trace, path: Path | str) -> None:
 
 def _write(trace: Trace, file: IO[bytes]) -> None:
     rows = assign_rows(trace)
-    other = {
-        "hvdtune": FORMAT,
-        "events": len(trace.events),
-        "meta": trace.meta,
-        "warnings": trace.warnings,
-        "tensors": rows.tensors,
-    }
-    file.write(f'{{"displayTimeUnit":"ms","otherData":{_json(other)},\n'.encode())
+    head = _json(head_of(trace, rows))
+    file.write(f'{{"displayTimeUnit":"ms","otherData":{head},\n'.encode())
     file.write(b'"traceEvents":[\n')
     file.write(",\n".join(_titles(trace, rows)).encode())
-    columns = _columns(trace, rows)
-    texts = np.array([_json(text) for text in trace.events["name"].cat.categories], dtype=object)
+    columns = event_columns(trace, rows)
+    texts = {"name": json_names(trace), "title": _json_texts(span_titles(trace))}
     for begin in range(0, len(trace.events), EVENTS_PER_CHUNK):
         chunk = {key: values[begin : begin + EVENTS_PER_CHUNK] for key, values in columns.items()}
         lines = np.empty(len(chunk["kind"]), dtype=object)
@@ -73,6 +74,17 @@ def _write(trace: Trace, file: IO[bytes]) -> None:
             lines[where] = text
         file.write((",\n" + ",\n".join(lines)).encode())
     file.write(b"\n]}\n")
+
+
+def head_of(trace: Trace, rows: Rows) -> dict[str, Any]:
+    """What an export says of a trace beside its events."""
+    return {
+        "hvdtune": FORMAT,
+        "events": len(trace.events),
+        "meta": trace.meta,
+        "warnings": trace.warnings,
+        "tensors": rows.tensors,
+    }
 
 
 def _json(value: object) -> str:
@@ -86,23 +98,43 @@ def _titles(trace: Trace, rows: Rows) -> Iterator[str]:
     known = trace.meta.get("ranks", {})
     for rank in sorted({int(rank) for rank in np.unique(ranks)} | set(known)):
         host = known.get(rank, {}).get("host")
-        title = f"rank {rank} ({host})" if host else f"rank {rank}"
-        yield _title("process_name", rank, 0, {"name": title})
+        yield _title("process_name", rank, 0, {"name": rank_title(rank, host)})
         yield _title("process_sort_index", rank, 0, {"sort_index": rank})
         for row in np.unique(rows.row[ranks == rank]).tolist():
             yield _title("thread_name", rank, row, {"name": rows.titles[row]})
             yield _title("thread_sort_index", rank, row, {"sort_index": row})
 
 
+def rank_title(rank: int, host: str | None) -> str:
+    """What the process of a rank is called."""
+    return f"rank {rank} ({host})" if host else f"rank {rank}"
+
+
 def _title(what: str, rank: int, row: int, args: dict[str, Any]) -> str:
     return _json({"ph": "M", "name": what, "pid": rank, "tid": row, "args": args})
 
 
-def _columns(trace: Trace, rows: Rows) -> Columns:
+def json_names(trace: Trace) -> NDArray[Any]:
+    """JSON text of each category of the events' names."""
+    return _json_texts(trace.events["name"].cat.categories)
+
+
+def span_titles(trace: Trace) -> list[str]:
+    """What a SPAN of each category of the events' names is called: what it is, if that is clear."""
+    names = trace.events["name"].cat.categories
+    return ["SPAN" if text == "" or text in KINDS else text for text in names]
+
+
+def _json_texts(texts: Iterable[str]) -> NDArray[Any]:
+    return np.array([_json(text) for text in texts], dtype=object)
+
+
+def event_columns(trace: Trace, rows: Rows) -> Columns:
+    """What an event's line is made of, a column each; names and kinds as numbers."""
     events = trace.events
     columns: Columns = {key: events[key].to_numpy() for key in ("rank", "seq", "bucket", "arg")}
     columns["kind"] = events["kind"].cat.codes.to_numpy()
-    columns["name"] = events["name"].cat.codes.to_numpy()
+    columns["name"] = columns["title"] = events["name"].cat.codes.to_numpy()
     columns["row"] = rows.row
     columns["us"], columns["us_decimals"] = np.divmod(events["begin_ns"].to_numpy(), 1000)
     duration = events["end_ns"].to_numpy() - events["begin_ns"].to_numpy()
@@ -160,7 +192,9 @@ def _same_collective(
     return np.where(key[order[at]] == key[rows], order[at], -1)
 
 
-def _lines(chunk: Columns, texts: NDArray[Any]) -> Iterator[tuple[NDArray[np.intp], list[str]]]:
+def _lines(
+    chunk: Columns, texts: Mapping[str, NDArray[Any]]
+) -> Iterator[tuple[NDArray[np.intp], list[str]]]:
     for code in np.unique(chunk["kind"]).tolist():
         kind = KINDS[KIND_NAMES[code]]
         where = np.flatnonzero(chunk["kind"] == code)
@@ -168,7 +202,7 @@ def _lines(chunk: Columns, texts: NDArray[Any]) -> Iterator[tuple[NDArray[np.int
         values: list[list[Any]] = []
         for key in keys:
             column = chunk[key][where]
-            values.append((texts[column] if key == "name" else column).tolist())
+            values.append((texts[key][column] if key in texts else column).tolist())
         yield where, [template % row for row in zip(*values, strict=True)]
 
 
@@ -176,28 +210,40 @@ _PLACE = '"pid":%d,"tid":%d,"ts":%d.%03d'
 _PLACE_KEYS = ("rank", "row", "us", "us_decimals")
 
 
-def _template(kind: Kind) -> tuple[str, tuple[str, ...]]:
-    """A %-format for events of a kind, and the columns that fill it in."""
+def args_template(kind: Kind) -> tuple[str, tuple[str, ...]]:
+    """A %-format for the "args" of events of a kind, and the columns that fill it in."""
     fields = {column: label for column, label in kind.fields.items() if label != "cycle"}
     args = ",".join(f'"{label}":{_FORMATS.get(column, "%d")}' for column, label in fields.items())
     keys: tuple[str, ...] = tuple(fields)
     if kind.duration:
         args += f',"{kind.duration}":%d.%03d'
         keys += ("dur", "dur_decimals")
+    if kind.name == "NEGOTIATE":
+        args += "%s%s"
+        keys += ("process_set", "late")
+    return f"{{{args}}}", keys
+
+
+def _template(kind: Kind) -> tuple[str, tuple[str, ...]]:
+    """A %-format for events of a kind, and the columns that fill it in."""
+    args, keys = args_template(kind)
     if kind.name == "CYCLE":
         # Viewers draw every number in a counter's args, and its own number is no counter.
         head = f'{{"ph":"C","name":"cycle",{_PLACE},"cycle":%d'
-        return f'{head},"args":{{{args}}}}}', (*_PLACE_KEYS, "seq", *keys)
+        return f'{head},"args":{args}}}', (*_PLACE_KEYS, "seq", *keys)
     if kind.name == "NEGOTIATE":
         head = f'{{"ph":"X","cat":"tensor","name":"%s",{_PLACE},"dur":%d.%03d'
-        keys = ("announced", *_PLACE_KEYS, "dur", "dur_decimals", *keys, "process_set", "late")
-        return f'{head},"args":{{{args}%s%s}}}}', keys
+        keys = ("announced", *_PLACE_KEYS, "dur", "dur_decimals", *keys)
+        return f'{head},"args":{args}}}', keys
+    if kind.name == "SPAN":
+        head = f'{{"ph":"X","cat":"script","name":%s,{_PLACE},"dur":%d.%03d'
+        return f'{head},"args":{args}}}', ("title", *_PLACE_KEYS, "dur", "dur_decimals", *keys)
     start = f'"cat":"{kind.row}","name":"{kind.name}",{_PLACE}'
     if kind.span:
         head = f'{{"ph":"X",{start},"dur":%d.%03d'
-        return f'{head},"args":{{{args}}}}}', (*_PLACE_KEYS, "dur", "dur_decimals", *keys)
+        return f'{head},"args":{args}}}', (*_PLACE_KEYS, "dur", "dur_decimals", *keys)
     scope = "p" if kind.row == "process" else "t"
-    return f'{{"ph":"i","s":"{scope}",{start},"args":{{{args}}}}}', (*_PLACE_KEYS, *keys)
+    return f'{{"ph":"i","s":"{scope}",{start},"args":{args}}}', (*_PLACE_KEYS, *keys)
 
 
 _FORMATS = {"name": "%s"}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.causality import align
 from hvdtune.timeline.clock import ClockFit, fit_clock
 from hvdtune.timeline.readers.hvt import RankFile, read_rank_file
 from hvdtune.timeline.schema import COLUMNS, KIND_NAMES, KINDS, Column, Ints, Trace, make_events
@@ -59,12 +60,22 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
     files = dict(sorted(read.items()))
     names: dict[str, int] = {"": 0}
     clocks = {}
+    own: dict[int, Columns] = {}
     parts = []
     for rank, file in files.items():
         warnings += file.warnings
         columns = _decode(file, names, warnings)
         clocks[rank] = _clock_of(file, columns, files.get(0), warnings)
-        columns = _without_carried_clocks(columns)
+        own[rank] = _without_carried_clocks(columns)
+    clocks = align(clocks, own)
+    warnings += [
+        f"rank {rank}: its clock jumps, or drifts unevenly: some of its times are wrong by "
+        f"{fit.violation_us / 1000:.3g} ms or more"
+        for rank, fit in clocks.items()
+        if fit.violation_us > 0
+    ]
+    for rank, file in files.items():
+        columns = own[rank]
         begin = clocks[rank].to_rank_0(columns["begin_ns"])
         columns["end_ns"] = begin + (columns["end_ns"] - columns["begin_ns"])
         columns["begin_ns"] = begin
@@ -84,10 +95,21 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
         "clock": {rank: asdict(fit) for rank, fit in clocks.items()},
         "origin_ns": origin,
     }
+    if shapes := _shapes(files.values()):
+        meta["shapes"] = shapes
     wall = _wall_offset(files.get(0))
     if wall is not None:
         meta["origin_unix_ns"] = origin + wall
     return Trace(make_events(columns, list(names)), meta, warnings)
+
+
+def _shapes(files: Iterable[RankFile]) -> dict[str, str]:
+    return {
+        file.names[name]: text
+        for file in files
+        for name, text in file.details.items()
+        if name in file.names
+    }
 
 
 def _size(file: RankFile) -> int:
@@ -120,6 +142,7 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
     }
     _decode_offsets(columns)
     _clear_unused(columns)
+    columns["seq"][kind == KIND_NAMES.index("PEER")] -= 1  # a rank; -1: unknown
     # A carried setting is in force where the kept records begin; it was adopted earlier.
     late = columns["carried"] & (kind == KIND_NAMES.index("KNOB_ADOPTED"))
     columns["begin_ns"][late] = np.maximum(columns["begin_ns"][late], own_from)
@@ -173,7 +196,7 @@ def _clock_of(
     warnings: list[str],
 ) -> ClockFit:
     if file.rank == 0:
-        return ClockFit()
+        return ClockFit(is_exact=True)
     sample = columns["kind"] == KIND_NAMES.index("CLOCK")
     sample &= np.abs(columns["seq"]) < MAX_TIME_NS
     begin, end = columns["begin_ns"][sample], columns["end_ns"][sample]
@@ -191,12 +214,12 @@ def _same_clock(fit: ClockFit, file: RankFile, rank_0: RankFile | None) -> Clock
         return None
     if abs(fit.offset_ns) > 500 * fit.round_trip_us:
         return None
-    return ClockFit(round_trip_us=fit.round_trip_us, samples=fit.samples)
+    return ClockFit(round_trip_us=fit.round_trip_us, samples=fit.samples, is_exact=True)
 
 
 def _wall_clock_fit(file: RankFile, rank_0: RankFile | None, warnings: list[str]) -> ClockFit:
     if rank_0 is not None and file.metadata.get("host") == rank_0.metadata.get("host"):
-        return ClockFit()
+        return ClockFit(is_exact=True)
     own, other = _wall_offset(file), _wall_offset(rank_0)
     if own is None or other is None or abs(own - other) >= MAX_TIME_NS:
         warnings.append(f"rank {file.rank}: clock not measured, its times may be shifted")

@@ -3,14 +3,17 @@
 from pathlib import Path
 
 from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.as_trace import trace_of
+from hvdtune.timeline.load import load
 from hvdtune.timeline.merge import merge
 from hvdtune.timeline.readers import hvt
 from hvdtune.timeline.readers.chrome import read_chrome
+from hvdtune.timeline.readers.source import opened
 from hvdtune.timeline.schema import Trace
 
 
 def read(path: Path | str) -> Trace:
-    """Read a merged trace (JSON, compressed or not) or the timeline of one rank.
+    """Read a trace of hvdtune's, or what of another's is of kinds that hvdtune records, too.
 
     Raises:
         TraceFormatError: it cannot be read; the message is one line and names the path.
@@ -20,12 +23,12 @@ def read(path: Path | str) -> Trace:
         >>> trace.events.query("kind == 'STEP'")  # doctest: +SKIP
     """
     path = Path(path)
-    try:
-        with open(path, "rb") as file:
-            start = file.read(len(hvt.MAGIC))
-    except OSError as error:
-        raise TraceFormatError(f"cannot read {path}: {error.strerror}", str(path)) from error
+    with opened(path) as file:
+        start = file.read(len(hvt.MAGIC))
     # A rank killed as it began a new segment leaves PATH empty and PATH.1 whole.
     if start == hvt.MAGIC or hvt.MAGIC.startswith(start):
         return merge([path])
-    return read_chrome(path)
+    try:
+        return read_chrome(path)
+    except TraceFormatError:
+        return trace_of(load(path))

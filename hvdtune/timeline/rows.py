@@ -9,8 +9,14 @@ from numpy.typing import NDArray
 from hvdtune.timeline.schema import KIND_NAMES, KINDS, Ints, Trace
 
 # Not 0: Perfetto takes thread 0 of process 1 for thread 1.
-STEPS, COMMUNICATION, CLOCK, FIRST_TENSOR = 1, 2, 3, 16
-_FIXED = {"steps": STEPS, "communication": COMMUNICATION, "clock": CLOCK, "process": STEPS}
+STEPS, COMMUNICATION, CLOCK, SCRIPT, FIRST_TENSOR = 1, 2, 3, 4, 16
+_FIXED = {
+    "steps": STEPS,
+    "script": SCRIPT,
+    "communication": COMMUNICATION,
+    "clock": CLOCK,
+    "process": STEPS,
+}
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,12 @@ def assign_rows(trace: Trace) -> Rows:
     row[on_tensor] += np.searchsorted(used, name[on_tensor])
     texts = events["name"].cat.categories
     tensors = {FIRST_TENSOR + k: str(texts[code]) for k, code in enumerate(used)}
-    titles = {STEPS: "steps", COMMUNICATION: "communication", CLOCK: "clock"}
+    titles = {STEPS: "steps", COMMUNICATION: "communication", CLOCK: "clock", SCRIPT: "script"}
     titles |= {number: text or "(no name)" for number, text in tensors.items()}
 
     spans = np.flatnonzero(is_span[kind]) if len(kind) else np.empty(0, np.intp)
-    overflow = _overflow(
-        events["rank"].to_numpy()[spans],
-        row[spans],
+    overflow = lanes_of(
+        events["rank"].to_numpy()[spans].astype(np.int64) << 32 | row[spans],
         events["begin_ns"].to_numpy()[spans],
         events["end_ns"].to_numpy()[spans],
     )
@@ -67,18 +72,17 @@ def assign_rows(trace: Trace) -> Rows:
     return Rows(row, titles, tensors)
 
 
-def _overflow(rank: NDArray[np.int32], row: Ints, begin: Ints, end: Ints) -> Ints:
-    """0 for a span that nests with the earlier ones of its row, else the further row it needs."""
-    overflow = np.zeros(len(row), np.int64)
-    order = np.lexsort((-end, begin, row, rank))
-    group = rank[order].astype(np.int64) << 32 | row[order]
-    for first, last in _groups(group):
+def lanes_of(track: Ints, begin: Ints, end: Ints) -> Ints:
+    """0 for a span that nests with the earlier ones of its track, else the further row it needs."""
+    lane = np.zeros(len(track), np.int64)
+    order = np.lexsort((-end, begin, track))
+    for first, last in _groups(track[order]):
         members = order[first:last]
         ends = np.maximum.accumulate(end[members])
         if (begin[members][1:] >= ends[:-1]).all():
             continue  # one after the other
-        overflow[members] = _place(begin[members].tolist(), end[members].tolist())
-    return overflow
+        lane[members] = _place(begin[members].tolist(), end[members].tolist())
+    return lane
 
 
 def _groups(group: Ints) -> list[tuple[int, int]]:

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Column = Literal["name", "seq", "bucket", "arg"]
-Row = Literal["steps", "communication", "clock", "tensor", "process"]
+# What a script may say it does (SPAN), and what hvdtune.torch says for it.
+INPUT, GARBAGE, CHECKPOINT = "input", "gc", "checkpoint"
+Row = Literal["steps", "script", "communication", "clock", "tensor", "process"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ _INSIDE_BUCKET: Mapping[Column, str] = {"bucket": "bucket", "arg": "bytes"}
 _COLLECTIVE: Mapping[Column, str] = {"seq": "seq", "bucket": "bucket", "arg": "bytes"}
 
 _TABLE = (
-    Kind(1, "STEP", "steps", {"seq": "step"}),
+    Kind(1, "STEP", "steps", {"seq": "step", "bucket": "waited_us", "arg": "ran_us"}),
     Kind(2, "NEGOTIATE", "tensor", {"seq": "seq", "bucket": "bucket", "arg": "cached"}),
     Kind(3, "LATE", "tensor", {"seq": "seq", "arg": "last_rank"}, span=False, duration="late_us"),
-    Kind(4, "QUEUE", "tensor", {"seq": "seq", "bucket": "bucket"}),
+    Kind(4, "QUEUE", "tensor", {"seq": "seq", "bucket": "bucket", "arg": "process_set"}),
     Kind(5, "ALLREDUCE", "tensor", _COLLECTIVE),
     Kind(6, "BROADCAST", "tensor", _COLLECTIVE),
     Kind(7, "ALLGATHER", "tensor", _COLLECTIVE),
@@ -61,6 +63,9 @@ _TABLE = (
     Kind(18, "ALLTOALL", "tensor", _COLLECTIVE),
     Kind(19, "REDUCESCATTER", "tensor", _COLLECTIVE),
     Kind(20, "JOIN", "tensor", _COLLECTIVE),
+    Kind(21, "SPAN", "script", {"name": "what"}),
+    Kind(22, "BLOCKED", "script", {}),
+    Kind(23, "PEER", "communication", {"bucket": "bucket", "seq": "peer"}),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
@@ -104,7 +109,8 @@ class Trace:
             end - begin is how late the last rank was; for CLOCK, the round trip; seq of CLOCK is
             the measured offset in ns.
         meta: "ranks": {rank: metadata its file carries}; "dropped": {rank: records lost};
-            "clock": {rank: see `clock.ClockFit`}; "origin_ns" and, where known, "origin_unix_ns":
+            "clock": {rank: see `clock.ClockFit`}; "shapes": {tensor: dtype and shape, as in
+            "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
             time 0 on rank 0's monotonic clock and in ns since 1970.
         warnings: what could not be read or is not known, one sentence each.
     """

@@ -76,6 +76,7 @@ from hvdtune.torch.differentiable import (
 )
 from hvdtune.torch.objects import allgather_object, broadcast_object
 from hvdtune.torch.optimizer import DistributedOptimizer
+from hvdtune.torch.spans import span
 from hvdtune.torch.sparse import sparse_allreduce_async
 from hvdtune.torch.sync_batch_norm import SyncBatchNorm
 
@@ -147,6 +148,7 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "span",
     "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",

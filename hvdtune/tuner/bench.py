@@ -1,5 +1,6 @@
 """One pair, measured and on disk."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from hvdtune.tuner.traces import exposed_s
 # Raw traces of the ranks of a launch, rank 0's first.
 Traces = Callable[[int], Sequence[Path]]
 
+# Of a setting that is so much slower half a pair says enough.
+_HOPELESS = -0.35
 _MOST_REPEATS = 2
 _SPARE_REPEATS = 5
 # Ranks write what they have recorded about twenty times a second.
@@ -65,6 +68,10 @@ class Bench:
         self._norms = Norms()
 
     @property
+    def _reads_steps(self) -> bool:
+        return self.objectives[0] in ("step_time", "samples_per_s")
+
+    @property
     def set_aside(self) -> int:
         """Pairs that were measured again."""
         return sum(bool(pair.set_aside) for pair in self.log.pairs)
@@ -90,8 +97,12 @@ class Bench:
         return self._traces(self.live.launch) if self._traces else ()
 
     def log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
-        """Of the pairs of this setting measured in this phase so far."""
+        """Of the pairs of this setting measured in this phase so far, by all steps."""
         return [pair.log_ratio for pair in self.log.of(phase, setting)]
+
+    def glances(self, phase: Phase, setting: Setting) -> list[float]:
+        """The same by typical steps, for the search."""
+        return [pair.glance for pair in self.log.of(phase, setting)]
 
     def pair(
         self, phase: Phase, setting: Setting, shape: BlockShape, trial: int | None = None
@@ -110,7 +121,8 @@ class Bench:
                 break
             repeats += 1
             self.reporter.notice(f"a pair is measured again: {pair.set_aside}")
-        so_far = estimate(self.log_ratios(phase, setting))
+        of_phase = self.glances if phase in ("search", "race") else self.log_ratios
+        so_far = estimate(of_phase(phase, setting))
         self.reporter.measured(setting, so_far, 1e3 / pair.setting_step_ms)
         return pair
 
@@ -129,7 +141,9 @@ class Bench:
         while times is None:
             self.live.require()
             try:
-                times = self.live.measure(setting, order, shape)
+                times = self.live.measure(
+                    setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
+                )
             except ScriptEnded:
                 if self.live.may_launch:
                     self.reporter.notice("the script has ended and is started again")
@@ -152,6 +166,7 @@ class Bench:
             further=dict(zip(self.objectives[1:], others, strict=True)),
             set_aside=fault.reason if fault is not None and again else "",
             at_fault="" if fault is None else fault.letters,
+            typical_log_ratio=times.typical_log_ratio if self._reads_steps else None,
         )
         return pair, again
 
@@ -193,11 +208,3 @@ class Bench:
                 problem = error
                 self.live.pause(_TRACE_WAIT_S)
         raise StudyError(f"exposed communication cannot be measured: {problem}") from problem
-
-
-def by_launch(pairs: Sequence[Pair]) -> list[list[float]]:
-    """The log ratios, one list per launch, launches in order."""
-    launches: dict[int, list[float]] = {}
-    for pair in pairs:
-        launches.setdefault(pair.launch, []).append(pair.log_ratio)
-    return [launches[launch] for launch in sorted(launches)]

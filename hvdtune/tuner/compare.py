@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench, by_launch
+from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.controller import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 from hvdtune.tuner.fingerprint import complete_fingerprint
@@ -28,8 +28,8 @@ from hvdtune.tuner.report import (
 )
 from hvdtune.tuner.restart import make_run
 from hvdtune.tuner.store import PAIRS_FILE
-from hvdtune.tuner.verdict import A_AND_B, Verdict, judge
-from hvdtune.tuner.verify import verify
+from hvdtune.tuner.verdict import A_AND_B, Verdict
+from hvdtune.tuner.verify import prove, verify
 
 Tell = Callable[[Progress], None]
 
@@ -57,9 +57,8 @@ def compare(
         left_s = bench.reporter.seconds_left
         cost = current_cost(bench, calibration)
         plan = plan_verify(options, calibration.noise, cost, left_s, gain=0.0)
-        launches = _verify(bench, setting, calibration.shape, plan, "B")
-        floor, resolution = calibration.floor, options.resolution_percent
-        verdict = judge(setting, study.default, launches, floor, resolution, A_AND_B)
+        with _naming("B"):
+            verdict = prove(bench, setting, calibration, plan, options, A_AND_B)
         _write_comparison(bench, study, calibration, verdict, run_dir)
         bench.reporter.phase("done", verdict.text)
     return verdict
@@ -80,8 +79,9 @@ def measure_floor(
     with _open_bench(study, run_dir, options, progress, clock) as bench:
         shape = _shape(bench, options)
         pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
-        plan = VerifyPlan(pairs, options.verify_launches, restart=False)
-        launches = _verify(bench, study.default, shape, plan, "the script")
+        plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
+        with _naming("the script"):
+            launches = verify(bench, study.default, shape, plan)
         floor = judge_floor(launches, options.resolution_percent, options.max_verify_pairs)
         report = render_floor(floor, shape, bench.log.pairs)
         with _as_study_error():
@@ -121,14 +121,10 @@ def _shape(bench: Bench, options: TuneOptions) -> BlockShape:
     return dataclasses.replace(fresh, steps=steps, settle_steps=settle_steps)
 
 
-def _verify(
-    bench: Bench, setting: Setting, shape: BlockShape, plan: VerifyPlan, name: str
-) -> list[list[float]]:
-    done = len(bench.log.of("verify", setting))
-    if done >= plan.pairs:
-        return by_launch(bench.log.of("verify", setting))
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
     try:
-        return verify(bench, setting, shape, plan)
+        yield
     except JobCrashed as crash:
         raise ScriptFailed(f"{name} cannot be measured: {crash}", crash.exit_code) from crash
     except TrialFailed as failure:

@@ -22,7 +22,7 @@ from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.plan import plan_verify
 from hvdtune.tuner.profile import make_profile, replace_file, write_profile
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
-from hvdtune.tuner.race import entrants, race, standing
+from hvdtune.tuner.race import race
 from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
@@ -30,15 +30,19 @@ from hvdtune.tuner.search_report import render_search
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
 from hvdtune.tuner.statistics import to_percent
+from hvdtune.tuner.stopping import Stop
 from hvdtune.tuner.store import StudyStore
 from hvdtune.tuner.timelines import TrialTimelines
-from hvdtune.tuner.verdict import Verdict, judge, keep_default
-from hvdtune.tuner.verify import verify
+from hvdtune.tuner.verdict import Verdict, keep_default
+from hvdtune.tuner.verify import prove
 
 PROFILE_FILE = "profile.yaml"
 VERDICT_FILE = "verdict.json"
 REPORT_FILE = "report.md"
 _FOLLOW_POLL_S = 0.5
+# Where no candidate is found though A/A differs by more than so many times what is to be resolved,
+# that is no answer.
+_NOISY = 2.0
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,7 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = make_space(
-        study.knobs,
-        study.default,
-        study.hosts,
-        options.tunable,
-        options.fixed,
-        options.ranges,
-        scopes=_scopes(study),
-    )
+    space = _space(study, options)
     first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
@@ -152,20 +148,7 @@ def tune(
             traces=study.traces,
             steps=options.step_budget,
         )
-        try:
-            calibration, verdict = _run(bench, store, options, study, run_dir)
-        except Exception as error:
-            # The one place where any failure of the tuner ends: the training must not feel it.
-            job = live.leave_with(space.default)
-            if job is not None:
-                try:
-                    reporter.notice(f"the study stopped: {error}; training goes on as by default")
-                finally:
-                    follow(job)
-            raise
-        except BaseException:
-            live.stop()
-            raise
+        calibration, verdict = _run_or_leave(bench, store, options, study, run_dir)
         job = live.leave_with(verdict.setting)
         reporter.phase("done", verdict.text)
         if after is not None and job is not None and isinstance(live, LiveRun):
@@ -180,8 +163,39 @@ def follow(job: RunningJob) -> ExitReport:
     return report
 
 
-def _scopes(study: Study) -> tuple[str, ...]:
-    return ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",)
+def _space(study: Study, options: TuneOptions) -> Space:
+    return make_space(
+        study.knobs,
+        study.default,
+        study.hosts,
+        options.tunable,
+        options.fixed,
+        options.ranges,
+        scopes=ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",),
+    )
+
+
+def _run_or_leave(
+    bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
+) -> tuple[Calibration, Verdict]:
+    """As `_run`; where that fails the training goes on with the default before the error is raised.
+
+    Stopped from outside, the tuner stops the run.
+    """
+    try:
+        return _run(bench, store, options, study, run_dir)
+    except Exception as error:
+        # The one place where any failure of the tuner ends: the training must not feel it.
+        job = bench.live.leave_with(bench.default)
+        if job is not None:
+            try:
+                bench.reporter.notice(f"the study stopped: {error}; training goes on as by default")
+            finally:
+                follow(job)
+        raise
+    except BaseException:
+        bench.live.stop()
+        raise
 
 
 def _run(
@@ -189,12 +203,14 @@ def _run(
 ) -> tuple[Calibration, Verdict]:
     bench.reporter.phase("start", "starting the script")
     calibration = calibrate(bench, _shape(bench, store, options), options)
-    store.set("noise_floor", to_percent(calibration.floor))
+    floor = calibration.floor(options.min_verify_pairs)
+    store.set("noise_floor", to_percent(floor))
     try:
-        store.set("stop", search(bench, store, calibration, options).text)
-        verdict = _decide(bench, store, calibration, options)
+        stop = search(bench, store, calibration, options)
+        store.set("stop", stop.text)
+        verdict = _decide(bench, store, calibration, options, stop)
     except RunOver:
-        verdict = keep_default(bench.default, calibration.floor, _cut_short(store))
+        verdict = keep_default(bench.default, floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
     _write_results(bench, store, calibration, verdict, study, run_dir)
     return calibration, verdict
@@ -213,35 +229,57 @@ def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
 
 
 def _decide(
-    bench: Bench, store: StudyStore, calibration: Calibration, options: TuneOptions
+    bench: Bench,
+    store: StudyStore,
+    calibration: Calibration,
+    options: TuneOptions,
+    stop: Stop,
 ) -> Verdict:
-    trials = store.trials()
-    runners = entrants(trials, bench.default, calibration.noise, options.race_entrants)
-    ranked = race(bench, runners, calibration, options)
-    for trial in ranked:
+    ranked = race(bench, store, calibration, options)
+    for trial, gain in ((runner.trial, runner.standing.mean) for runner in ranked):
         plan = plan_verify(
             options,
             calibration.noise,
             current_cost(bench, calibration),
             bench.seconds_left,
-            standing(bench, trial, calibration.noise).mean,
+            gain,
         )
         try:
-            launches = verify(bench, trial.setting, calibration.shape, plan, trial.number)
+            return prove(bench, trial.setting, calibration, plan, options, trial=trial.number)
         except TrialFailed as failure:
             setting = describe(trial.setting, bench.default)
             bench.reporter.notice(f"{setting} failed its verification: {failure}")
-        else:
-            floor, resolution = calibration.floor, options.resolution_percent
-            return judge(trial.setting, bench.default, launches, floor, resolution)
-    tried = sum(trial.pairs > 0 and trial.setting != bench.default for trial in trials)
+    tried = sum(
+        trial.pairs > 0 and not trial.is_duplicate and trial.setting != bench.default
+        for trial in store.trials()
+    )
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
     elif tried == 0:
-        reason = "the default is kept: no other setting was measured"
+        reason = f"the default is kept: {_none_measured(stop)}"
     else:
-        reason = f"no setting beats the default: {tried} tried, none faster"
-    return keep_default(bench.default, calibration.floor, reason)
+        reason = f"no setting beats the default: {tried} tried, none " + (
+            f"likely to be {options.resolution_percent:g} % faster"
+            if len(options.objectives) == 1
+            else f"better in {options.objectives[0]}"
+        )
+        longest = calibration.floor(options.max_verify_pairs)
+        if to_percent(longest) > _NOISY * options.resolution_percent:
+            reason = (
+                f"too noisy to tell: {tried} tried, none stands out; over "
+                f"{options.max_verify_pairs} pairs the default differs from itself by up to "
+                f"{to_percent(longest):.1f} %; quieten the machine"
+            )
+            return keep_default(bench.default, longest, reason, "noisy")
+    return keep_default(bench.default, calibration.floor(options.min_verify_pairs), reason)
+
+
+def _none_measured(stop: Stop) -> str:
+    if stop.kind in ("time", "steps"):
+        return (
+            f"the {stop.kind.removesuffix('s')} budget was too short to measure any other setting"
+        )
+    return "no other setting was measured"
 
 
 def _cut_short(store: StudyStore) -> str:
@@ -261,7 +299,7 @@ def _write_results(
     fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
-    report += "\n" + render_search(store, bench)
+    report += "\n" + render_search(store, bench, verdict.candidate)
     try:
         profile = make_profile(verdict, bench.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

@@ -128,8 +128,14 @@ def as_study_error(where: str | Path) -> Iterator[None]:
 def _engine_options(url: sqlalchemy.URL) -> dict[str, object]:
     if url.get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
-    # A connection that the server has closed meanwhile is replaced and not an error.
-    return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT_TIMEOUT_S}}
+    return {
+        # A connection that the server has closed meanwhile is replaced and not an error.
+        "pool_pre_ping": True,
+        # PostgreSQL's own. MySQL's and MariaDB's repeatable read ends a transaction in an error
+        # (1020, "record has changed since last read") where another tuner was quicker.
+        "isolation_level": "READ COMMITTED",
+        "connect_args": {"connect_timeout": _CONNECT_TIMEOUT_S},
+    }
 
 
 def _make_wal(path: Path) -> None:

@@ -59,7 +59,7 @@ def judge_floor(
     noise = noise_of(values)
     found = estimate_over_launches(launches)
     needed = pairs_needed(noise, from_percent(resolution_percent))
-    floor_percent = to_percent(noise_floor(noise))
+    floor_percent = to_percent(noise_floor(noise, len(values)))
     p_value = signed_rank_p(values)
     differs = p_value < _ALPHA and not found.low <= 0 <= found.high
     text = (

@@ -16,11 +16,16 @@ from scipy import linalg, optimize, stats
 Floats = NDArray[np.float64]
 
 _SMALLEST_STDERR = 1e-4
-# Losses beyond this are pressed together: how bad a bad setting is tells nothing about good ones.
+# By so much a launch may like a setting more or less than those beside it.
+_OWN = 0.01
+_JITTER = 1e-10
+# Losses beyond this against the best are pressed together: how bad a bad setting is tells nothing
+# about good ones.
 _FAR_LOSS = 0.1
-_LENGTH_PRIOR = (math.log(0.5), 0.8)
+_LENGTH_PRIOR = (math.log(1.0), 1.2)
 _SCALE_PRIOR = (math.log(0.05), 1.0)
 _STARTS = (0.25, 0.8)
+_LENGTH_DOUBT = (-0.5, 0.7)
 
 
 @dataclass(frozen=True)
@@ -34,15 +39,24 @@ class Observation:
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The process given the observations; `best` is its mean where that is largest among them."""
+    """The process given the observations; `best` is its mean where that is largest among them.
+
+    What is far below the best is less far below it here.
+    """
 
     points: Floats
+    values: Floats
+    noise: Floats
     lengths: Floats
     scale: float
     mean: float
     weights: Floats
     factor: Floats
     best: float
+
+    def along(self, lengths: Floats) -> "Surrogate":
+        """The process given the same observations, with other lengths."""
+        return _given(self.points, self.values, self.noise, lengths, self.scale)
 
     def predict(self, points: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the true value at points (n, d)."""
@@ -56,28 +70,39 @@ class Surrogate:
 def fit(observations: Sequence[Observation]) -> Surrogate:
     """The process given at least two observations."""
     points = np.array([each.point for each in observations], dtype=float)
-    values = np.array([_pressed(each.value) for each in observations])
-    noise = np.array([max(each.stderr, _SMALLEST_STDERR) for each in observations]) ** 2
+    best = max(each.value - 2 * each.stderr for each in observations)
+    values = np.array([best + _pressed(each.value - best) for each in observations])
+    noise = np.array([_noise(each) for each in observations]) ** 2
     dimensions = points.shape[1]
 
-    def loss(logs: Floats) -> float:
-        return _minus_log_posterior(logs, points, values, noise)
+    apart = (points[:, None, :] - points[None, :, :]) ** 2
+
+    def loss(logs: Floats) -> tuple[float, Floats]:
+        return _minus_log_posterior(logs, apart, values, noise)
 
     tries = [
         optimize.minimize(
             loss,
             np.array([math.log(length)] * dimensions + [math.log(max(float(values.std()), 0.01))]),
+            jac=True,
             method="L-BFGS-B",
-            bounds=[(math.log(0.05), math.log(10.0))] * dimensions + [(math.log(1e-3), 1.0)],
+            bounds=[(math.log(0.05), math.log(100.0))] * dimensions + [(math.log(1e-3), 1.0)],
             options={"maxiter": 40},
         )
         for length in _STARTS
     ]
     found = min(tries, key=lambda each: float(each.fun)).x
     lengths, scale = np.exp(found[:-1]), float(np.exp(found[-1]))
+    return _given(points, values, noise, lengths, scale)
+
+
+def _given(
+    points: Floats, values: Floats, noise: Floats, lengths: Floats, scale: float
+) -> Surrogate:
     mean, weights, factor = _solve(points, values, noise, lengths, scale)
     at_points = mean + _kernel(points, points, lengths, scale) @ weights
-    return Surrogate(points, lengths, scale, mean, weights, factor, float(at_points.max()))
+    best = float(at_points.max())
+    return Surrogate(points, values, noise, lengths, scale, mean, weights, factor, best)
 
 
 def expected_improvement(surrogate: Surrogate, points: Floats) -> Floats:
@@ -93,9 +118,24 @@ def chance_to_beat(surrogate: Surrogate, points: Floats, margin: float) -> Float
     return np.asarray(stats.norm.sf((surrogate.best + margin - mean) / sd), dtype=float)
 
 
-def suggest(observations: Sequence[Observation], candidates: Floats) -> int:
-    """Which of the candidates (n, d) to observe next: that of the largest expected improvement."""
-    return int(np.argmax(expected_improvement(fit(observations), candidates)))
+def suggest(
+    observations: Sequence[Observation], candidates: Floats, generator: np.random.Generator
+) -> list[int]:
+    """The candidates (n, d) by what is expected of them, the one to observe next first.
+
+    How smooth the truth is, few observations do not tell: each time the most probable lengths are
+    taken times a factor that is drawn, or the search would trust one guess and stay in a corner.
+    """
+    surrogate = fit(observations)
+    factors = np.exp(generator.normal(_LENGTH_DOUBT[0], _LENGTH_DOUBT[1], surrogate.lengths.shape))
+    doubted = surrogate.along(surrogate.lengths * factors)
+    return [int(at) for at in np.argsort(-expected_improvement(doubted, candidates))]
+
+
+def _noise(observation: Observation) -> float:
+    if observation.stderr == 0.0:
+        return _SMALLEST_STDERR
+    return math.hypot(observation.stderr, _OWN)
 
 
 def _pressed(value: float) -> float:
@@ -113,19 +153,36 @@ def _kernel(one: Floats, other: Floats, lengths: Floats, scale: float) -> Floats
 def _solve(
     points: Floats, values: Floats, noise: Floats, lengths: Floats, scale: float
 ) -> tuple[float, Floats, Floats]:
-    covariance = _kernel(points, points, lengths, scale) + np.diag(noise + 1e-10)
+    covariance = _kernel(points, points, lengths, scale) + np.diag(noise + _JITTER)
     factor = linalg.cholesky(covariance, lower=True)
+    mean, weights = _mean_and_weights(factor, values)
+    return mean, weights, factor
+
+
+def _mean_and_weights(factor: Floats, values: Floats) -> tuple[float, Floats]:
     ones = linalg.cho_solve((factor, True), np.ones(len(values)))
     mean = float(ones @ values / ones.sum())
-    return mean, linalg.cho_solve((factor, True), values - mean), factor
+    return mean, linalg.cho_solve((factor, True), values - mean)
 
 
-def _minus_log_posterior(logs: Floats, points: Floats, values: Floats, noise: Floats) -> float:
-    lengths, scale = np.exp(logs[:-1]), float(np.exp(logs[-1]))
-    mean, weights, factor = _solve(points, values, noise, lengths, scale)
+def _minus_log_posterior(
+    logs: Floats, apart: Floats, values: Floats, noise: Floats
+) -> tuple[float, Floats]:
+    """With its gradient (Rasmussen and Williams, 2006, equation 5.9). `apart` (n, n, d) are the
+    squared differences of the points along each dimension."""
+    scale = float(np.exp(logs[-1]))
+    along = apart * np.exp(-2 * logs[:-1])
+    distance = math.sqrt(5) * np.sqrt(np.sum(along, axis=2))
+    decay = scale**2 * np.exp(-distance)
+    kernel = decay * (1 + distance + distance**2 / 3)
+    factor = linalg.cholesky(kernel + np.diag(noise + _JITTER), lower=True)
+    mean, weights = _mean_and_weights(factor, values)
+    inverse = linalg.cho_solve((factor, True), np.eye(len(values)))
+    steep = np.outer(weights, weights) - inverse
+    by_lengths = 0.5 * np.einsum("ij,ijd->d", steep * decay * (1 + distance) * (5 / 3), along)
     likelihood = -0.5 * float((values - mean) @ weights) - float(np.log(np.diag(factor)).sum())
-    middle, spread = _LENGTH_PRIOR
-    prior = -0.5 * float(np.sum(((logs[:-1] - middle) / spread) ** 2))
-    middle, spread = _SCALE_PRIOR
-    prior -= 0.5 * ((float(logs[-1]) - middle) / spread) ** 2
-    return -(likelihood + prior)
+    gradient = np.append(by_lengths, float(np.sum(steep * kernel)))
+    middles = np.array([_LENGTH_PRIOR[0]] * (len(logs) - 1) + [_SCALE_PRIOR[0]])
+    spreads = np.array([_LENGTH_PRIOR[1]] * (len(logs) - 1) + [_SCALE_PRIOR[1]])
+    away = (logs - middles) / spreads
+    return -(likelihood - 0.5 * float(away @ away)), -(gradient - away / spreads)

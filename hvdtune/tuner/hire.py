@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from hvdtune.core.config import own_environ
 from hvdtune.core.job import Formed
 from hvdtune.core.knobs import Setting
 from hvdtune.core.own_module import module_command
@@ -51,6 +52,8 @@ _LOOK_S: Final = 0.02
 _FROZEN_S: Final = 120.0
 _FIRST_WORD_S: Final = 120.0
 _GOODBYE_S: Final = 2.0
+# Threads of linear algebra would take processors from the ranks, and its matrices are small.
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # So many in a row without a pair between them, and there is no other.
 _MAX_DEATHS: Final = 3
 
@@ -254,6 +257,7 @@ class _Tuner:
                     pass_fds=(there.fileno(),),
                     # Ctrl-C is for the launcher, which then sees to everybody.
                     process_group=0,
+                    env=own_environ() | _ONE_THREAD,
                 )
             except OSError as error:
                 here.close()

@@ -5,6 +5,7 @@ once; whatever ends the script, the next measurement starts it anew.
 """
 
 import contextlib
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,12 @@ from hvdtune.tuner.progress import Clock, Reporter
 _POLL_S = 0.2
 _BARREN_LAUNCHES = 3
 _RECENT_PAIRS = 9
+# Steps are warm when so many take about as long as those before, or after so many seconds.
+_WARM_STEPS = 10
+_WARM_RATIO = 1.1
+_WARM_MOST_S = 1.5
+# Of slow steps fewer say how long they take.
+_WINDOW_MOST_S = 5.0
 
 
 class ExitReport(Protocol):
@@ -168,18 +175,31 @@ class LiveRun:
         if job is not None:
             job.terminate()
 
-    def measure(self, setting: Setting, order: Order, shape: BlockShape) -> PairTimes:
-        """One pair in the running launch.
+    def measure(
+        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+    ) -> PairTimes:
+        """One pair in the running launch; its first half where typical steps of that have a log
+        ratio below `hopeless`.
 
         Raises ScriptEnded (measure again), TrialFailed (give this setting up) or StudyError.
         """
         began = self._clock.now()
-        blocks = []
-        for letter in order:
-            blocks.append(self._block(self._default if letter == "A" else setting, shape))
+        pair = self._extended(PairTimes(order, ()), setting, shape, 2)
+        if pair.first_half.typical_log_ratio < hopeless:
+            pair = pair.first_half
+        else:
+            pair = self._extended(pair, setting, shape, len(order))
         self._crashes = self._barren = 0
         self._recent_pairs_s.append(self._clock.now() - began)
-        return PairTimes(order, tuple(blocks))
+        return pair
+
+    def _extended(
+        self, pair: PairTimes, setting: Setting, shape: BlockShape, blocks: int
+    ) -> PairTimes:
+        own = list(pair.blocks)
+        for letter in pair.order[len(own) : blocks]:
+            own.append(self._block(self._default if letter == "A" else setting, shape))
+        return PairTimes(pair.order, tuple(own))
 
     def pause(self, seconds: float) -> None:
         """Let the script run on without measuring it."""
@@ -251,15 +271,19 @@ class LiveRun:
                 f"the ranks formed a job but took no optimizer step within {limit_s:g} s; "
                 "is the optimizer an hvd.DistributedOptimizer?"
             )
-        if not self._is_warm:
-            self._take_steps(at_least=10, for_s=1.0)
+        latest = statistics.median(self._take_steps(_WARM_STEPS))
+        before, spent_s = math.inf, 0.0
+        while not self._is_warm and before / latest > _WARM_RATIO and spent_s < _WARM_MOST_S:
+            spent_s += _WARM_STEPS * latest
+            before, latest = latest, statistics.median(self._take_steps(_WARM_STEPS))
         self._is_warm = False
-        return statistics.median(self._take_steps(at_least=10, for_s=0.5))
+        return latest
 
-    def _take_steps(self, at_least: int, for_s: float) -> list[float]:
+    def _take_steps(self, at_least: int, for_s: float = 0.0) -> list[float]:
         times: list[float] = []
+        at_most_s = max(10 * for_s, _WINDOW_MOST_S)
         while (len(times) < at_least or sum(times) < for_s) and (
-            len(times) < 3 or sum(times) < 10 * for_s
+            len(times) < 3 or sum(times) < at_most_s
         ):
             times.append(max(self._step().durations_ns) / 1e9)
         return times

@@ -2,7 +2,8 @@
 
 A block is a run of consecutive steps under one setting. A pair is four blocks, two of the
 reference (A) and two of the setting (B), as ABBA or BAAB: a drift that is linear over the four
-cancels. (Where each block is a launch a pair is two, AB or BA.) A pair yields one log ratio.
+cancels. (Where each block is a launch a pair is two, AB or BA, and so it is where its first half
+says that the setting is hopeless.) A pair yields one log ratio.
 """
 
 import math
@@ -16,8 +17,9 @@ from hvdtune.core.job import StepDone
 
 Order = Literal["ABBA", "BAAB", "AB", "BA"]
 
-_CUT_SHORT_AFTER = 4.0
+_CUT_SHORT_AFTER = 2.0
 _MAX_BLOCK_STEPS = 512
+_SHORTER = 0.75
 
 
 @dataclass(frozen=True)
@@ -56,18 +58,29 @@ class Reading:
 @dataclass(frozen=True)
 class Block:
     """`total_s` is the slowest rank's sum over the block's steps, `cpu_s` what all ranks' processes
-    used meanwhile (0 where nobody asks), `numbers` are the steps' own."""
+    used meanwhile (0 where nobody asks), `numbers` are the steps' own. `shorter_s` is the mean of
+    the steps without the longest quarter, None where single steps are not known."""
 
     steps: int
     total_s: float
     reading: Reading = Reading()
     cpu_s: float = 0.0
     numbers: tuple[int, ...] = ()
+    shorter_s: float | None = None
 
     @property
     def step_s(self) -> float:
         """Mean step time."""
         return self.total_s / self.steps
+
+    @property
+    def typical_step_s(self) -> float:
+        """Mean step time without the longest quarter of the steps, as far as it is known.
+
+        On a shared machine most of the noise is in a few long steps: by typical steps half as many
+        pairs tell settings apart. What is proved is proved by all steps.
+        """
+        return self.step_s if self.shorter_s is None else self.shorter_s
 
 
 @dataclass(frozen=True)
@@ -97,6 +110,17 @@ class PairTimes:
         """ln(reference / setting): positive when the setting is faster."""
         return log_ratio(self.order, [block.step_s for block in self.blocks])
 
+    @property
+    def typical_log_ratio(self) -> float:
+        """The same of typical steps."""
+        return log_ratio(self.order, [block.typical_step_s for block in self.blocks])
+
+    @property
+    def first_half(self) -> "PairTimes":
+        """One block of each."""
+        order: Order = "AB" if self.order[0] == "A" else "BA"
+        return PairTimes(order, self.blocks[:2])
+
     def _step_s(self, which: str) -> float:
         times = zip(self.order, self.blocks, strict=True)
         return statistics.geometric_mean(block.step_s for each, block in times if each == which)
@@ -105,7 +129,7 @@ class PairTimes:
 def shape_for(step_s: float, block_s: float, min_steps: int) -> BlockShape:
     """Blocks of about `block_s` for steps of `step_s`, at least `min_steps` long."""
     steps = min(max(min_steps, math.ceil(block_s / step_s)), max(min_steps, _MAX_BLOCK_STEPS))
-    return BlockShape(steps, settle_steps=max(2, math.ceil(steps / 5)), step_s=step_s)
+    return BlockShape(steps, settle_steps=math.ceil(steps / 5), step_s=step_s)
 
 
 def orders(seed: str) -> tuple[Order, Order]:
@@ -170,7 +194,9 @@ class BlockMeter:
         """The finished block; `reading` and `cpu_s` are of its time."""
         reading = reading or Reading(longest_step=self.longest_step)
         numbers = tuple(self._numbers)
-        return Block(len(numbers), self._total_s(), reading, cpu_s, numbers)
+        kept_ns = sorted(self._longest_ns)[: max(1, int(_SHORTER * len(numbers)))]
+        shorter_s = statistics.fmean(kept_ns) / 1e9
+        return Block(len(numbers), self._total_s(), reading, cpu_s, numbers, shorter_s)
 
     def _total_s(self) -> float:
         return max(self._rank_totals_ns) / 1e9

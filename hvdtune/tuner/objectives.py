@@ -6,13 +6,14 @@ is the same under every setting: its ratio is that of the step time.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 from hvdtune.errors import UsageError
 
 Objective = Literal["step_time", "samples_per_s", "exposed_communication", "cpu_time"]
 OBJECTIVES: Final[tuple[Objective, ...]] = get_args(Objective)
+_DEFAULT: Final = -1  # the number of no trial
 _ONE_AND_THE_SAME: Final = {"step_time", "samples_per_s"}
 
 
@@ -60,6 +61,23 @@ def recommended(points: Mapping[int, Sequence[float]]) -> int | None:
     if harmless:
         return max(harmless, key=lambda number: math.fsum(points[number]))
     return max(front, key=lambda number: min(points[number]))
+
+
+def by_merit(points: Mapping[int, Sequence[float]], hopeful: Container[int]) -> list[int]:
+    """The numbers of `hopeful` in the order in which they are to be verified: the recommended
+    point, then that of those left, and so on; none that the default beats in everything."""
+    left = dict(points)
+    ordered: list[int] = []
+    while left:
+        numbers = [*left, _DEFAULT]
+        found = pareto_set([*left.values(), [0.0] * len(next(iter(left.values())))])
+        front = [numbers[index] for index in found]
+        best = recommended({n: left[n] for n in front if n in left and n in hopeful})
+        if best is None:
+            break
+        ordered.append(best)
+        del left[best]
+    return ordered
 
 
 def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:

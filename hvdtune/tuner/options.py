@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from hvdtune.tuner.objectives import Objective
 from hvdtune.tuner.space import Range
 
 SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]
+DEFAULT_SAMPLER: Final[SamplerName] = "noisy_gp"
 
 
 @dataclass(frozen=True)
@@ -35,24 +36,24 @@ class TuneOptions:
     restarts: bool = True
     ranges: Mapping[str, Range] = field(default_factory=dict)
     objectives: tuple[Objective, ...] = ("step_time",)
-    sampler: SamplerName = "tpe"
+    sampler: SamplerName = DEFAULT_SAMPLER
     step_budget: int | None = None
     train_steps: int | None = None
     watch_drift: bool = True
 
-    calibrate_pairs: int = 8
-    min_pairs_per_trial: int = 3
+    calibrate_pairs: int = 5
+    min_pairs_per_trial: int = 1
     max_pairs_per_trial: int = 10
     resolution_percent: float = 1.0
-    race_entrants: int = 3
-    race_pairs: int = 6
+    race_entrants: int = 5
+    race_pairs: int = 4
     min_verify_pairs: int = 20
-    max_verify_pairs: int = 48
+    max_verify_pairs: int = 120
     verify_launches: int = 3
     max_verify_launches: int = 5
 
-    block_s: float = 0.25
-    min_block_steps: int = 8
+    block_s: float = 0.02
+    min_block_steps: int = 4
 
     max_crashes: int = 3
     form_timeout_s: float = 120.0

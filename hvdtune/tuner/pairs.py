@@ -27,6 +27,8 @@ class Pair:
     `further` has those of the others. `at_fault` names the blocks in which something else
     happened ("A", "B" or "AB"), `set_aside` is why the pair was measured again, "" if it was not.
     `by` names the tuner that measured it where several share a study, "" in a tuner's own log.
+    `typical_log_ratio` is that of the step time without each block's longest steps, None where
+    another objective is studied or single steps are not known.
     """
 
     launch: int
@@ -44,6 +46,12 @@ class Pair:
     set_aside: str = ""
     at_fault: str = ""
     by: str = ""
+    typical_log_ratio: float | None = None
+
+    @property
+    def glance(self) -> float:
+        """The log ratio by which settings are searched: of typical steps where they are known."""
+        return self.log_ratio if self.typical_log_ratio is None else self.typical_log_ratio
 
 
 class PairLog:
@@ -103,6 +111,21 @@ def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) 
         return [pair for pair in pairs if pair.phase == phase and not pair.set_aside]
     history = [pair for pair in pairs if pair.setting == setting]
     return counted([pair for pair in history if pair.phase == phase], history)
+
+
+def verified(pairs: Sequence[Pair]) -> list[Pair]:
+    """Those that count of a tuner's own verification: of the setting that it verified last."""
+    own = [pair for pair in pairs if not pair.by]
+    settings = [pair.setting for pair in own if pair.phase == "verify"]
+    return pairs_of(own, "verify", dict(settings[-1])) if settings else []
+
+
+def by_launch(pairs: Sequence[Pair]) -> dict[int, list[float]]:
+    """The log ratios of each launch by its number, launches in order."""
+    launches: dict[int, list[float]] = {}
+    for pair in pairs:
+        launches.setdefault(pair.launch, []).append(pair.log_ratio)
+    return {launch: launches[launch] for launch in sorted(launches)}
 
 
 def counted(pairs: Sequence[Pair], history: Sequence[Pair]) -> list[Pair]:

@@ -4,10 +4,13 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.statistics import Estimate
+
+# More than a month is no limit that anybody set.
+NO_LIMIT_S: Final = 2.7e6
 
 Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift"]
 
@@ -60,6 +63,7 @@ class Reporter:
         self._clock = clock
         self._end = clock.now() + time_budget_s
         self._latest = Progress("start", trials=trials)
+        self.has_limit = time_budget_s < NO_LIMIT_S
 
     @property
     def seconds_left(self) -> float:
@@ -68,19 +72,24 @@ class Reporter:
 
     def phase(self, phase: Phase, message: str) -> None:
         """A phase begins."""
-        cleared = dataclasses.replace(
-            self._latest, setting=None, gain_percent=None, plus_minus_percent=None, pairs=0
-        )
-        self._send(dataclasses.replace(cleared, phase=phase, message=message, lines=()))
+        self._clear()
+        self._send(dataclasses.replace(self._latest, phase=phase, message=message, lines=()))
 
     def notice(self, message: str, lines: tuple[str, ...] = ()) -> None:
         """Something the user should read."""
         self._send(dataclasses.replace(self._latest, message=message, lines=lines))
 
-    def trial_done(self, trial: int, best: Estimate | None) -> None:
-        """A trial has ended."""
+    def known(self, trial: int, best: Estimate | None) -> None:
+        """So many trials have been measured before."""
         gain = None if best is None else best.gain_percent
         self._latest = dataclasses.replace(self._latest, trial=trial, best_gain_percent=gain)
+
+    def trial_done(self, trial: int, setting: Setting, best: Estimate | None) -> None:
+        """A trial of this setting has ended."""
+        if setting != self._latest.setting:
+            # No pair of it was measured now: what is shown is another one's.
+            self._clear()
+        self.known(trial, best)
         self.notice("")
 
     def launched(self, launch: int) -> None:
@@ -100,6 +109,11 @@ class Reporter:
                 message="",
                 lines=(),
             )
+        )
+
+    def _clear(self) -> None:
+        self._latest = dataclasses.replace(
+            self._latest, setting=None, gain_percent=None, plus_minus_percent=None, pairs=0
         )
 
     def _send(self, progress: Progress) -> None:

@@ -30,6 +30,7 @@ from hvdtune.tuner.database import (
     parse_url,
     shown_url,
 )
+from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import Pair, pairs_of, parse_pair
 from hvdtune.tuner.profile import replace_file
 from hvdtune.tuner.reading import PAIRS_FILE, STUDY_FILE, STUDY_NAME, Contents, read_contents
@@ -250,9 +251,12 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
 
 def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, Any]:
     found: dict[str, Any] = {"default_setting": dict(space.default)}
+    if objectives := (read_run(folder).get("study") or {}).get("objectives"):
+        found["objective"] = objectives[0]
     own = pairs_of(pairs, "calibrate", space.default)
     if len(own) > 1:
-        floor = noise_floor(noise_of([pair.log_ratio for pair in own]))
+        noise = noise_of([pair.log_ratio for pair in own])
+        floor = noise_floor(noise, TuneOptions.min_verify_pairs)
         found["noise_floor"] = to_percent(floor)
     with contextlib.suppress(OSError):
         found["verdict"] = (folder / "verdict.json").read_text(encoding="utf-8")
@@ -305,7 +309,7 @@ def _ended(
 ) -> FrozenTrial:
     recorder = _Recorder(space.params_of(setting))
     space.suggest(recorder)
-    own = _estimate([pair.log_ratio for pair in pairs], [pair.log_ratio for pair in calibration])
+    own = _estimate([pair.glance for pair in pairs], [pair.glance for pair in calibration])
     others = {name: estimate([pair.further.get(name, 0.0) for pair in pairs]) for name in further}
     return create_trial(
         state=TrialState.COMPLETE,

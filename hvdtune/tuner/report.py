@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 
 from hvdtune.core.knobs import Setting
-from hvdtune.tuner.bench import by_launch
 from hvdtune.tuner.calibrate import Calibration
 from hvdtune.tuner.floor import Floor
 from hvdtune.tuner.measure import BlockShape
-from hvdtune.tuner.pairs import Pair
+from hvdtune.tuner.pairs import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.profile import replace_file
 from hvdtune.tuner.space import describe, shown
 from hvdtune.tuner.statistics import estimate, to_percent
@@ -78,7 +77,7 @@ def render_comparison(
 def render_floor(floor: Floor, shape: BlockShape, pairs: Sequence[Pair]) -> str:
     """The report on a setting against itself as Markdown."""
     low, high = floor.ci_percent
-    rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(pairs)]
+    rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(verified(pairs))]
     sections = [
         f"# A/A floor\n\n**{floor.text}**",
         f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together: "
@@ -102,7 +101,7 @@ def _settings(verdict: Verdict, default: Setting) -> str:
 def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
     if verdict.candidate is None:
         return ""
-    mine = [p for p in pairs if p.phase == "verify" and _same(p.setting, verdict.candidate)]
+    mine = pairs_of(pairs, "verify", verdict.candidate)
     rows = [
         "## Verification",
         "",
@@ -118,8 +117,8 @@ def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
 
 def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
     rows = []
-    for number, launch in enumerate(by_launch(pairs), 1):
-        own = estimate(launch)
+    for number, log_ratios in by_launch(pairs).items():
+        own = estimate(log_ratios)
         interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
         rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
     return rows
@@ -154,7 +153,7 @@ def _method(
         noise = calibration.noise
         floor = (
             f"The reference against itself: standard deviation {100 * noise.sd:.2f} % per pair "
-            f"over {noise.df} pairs, noise floor {to_percent(calibration.floor):.2f} %. "
+            f"over {noise.df} pairs. "
         )
     return (
         f"## Method\n\n{_blocks(shape)} {floor}{len(pairs)} pairs in all, every one in pairs.jsonl."
@@ -175,7 +174,3 @@ def _blocks(shape: BlockShape) -> str:
     if shape.settle_steps == 0 and shape.steps == 1:
         return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
     return f"{pair} A launch is measured by {shape.source}: {counted}."
-
-
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return dict(one) == dict(other)

@@ -39,6 +39,8 @@ _POLL_S = 0.1
 _WARM_UP_STEPS = 10
 _RECENT_PAIRS = 9
 _TOO_SLOW = 4.0
+# The first launch of a command reads from disk what later ones find in memory.
+_FIRST_IS_SLOWER = 2.0
 
 
 class RunningCommand(Protocol):
@@ -46,11 +48,14 @@ class RunningCommand(Protocol):
 
     `steps` has the steps not yet taken, each as nanoseconds by rank; `wall_s` is the time from
     the start to the end of the last process, so far while one runs; `wait` returns early when a
-    process ends. `measured_by` says in words where the steps come from.
+    process ends. `measured_by` says in words where the steps come from, `without_steps` what is
+    wrong where none came, "" where the wall time will do.
     """
 
     @property
     def measured_by(self) -> str: ...
+    @property
+    def without_steps(self) -> str: ...
     @property
     def wall_s(self) -> float: ...
     def steps(self) -> Sequence[tuple[int, ...]]: ...
@@ -111,13 +116,20 @@ class RestartRun:
         self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
         self.launch = first_launch - 1
         self.world = by.world
+        self.launch_wall_s = 0.0  # of the first, unmeasured one
         self.measured_by = ""
+        self._without_steps = ""
         self.steps_taken = 0
 
     @property
     def pair_s(self) -> float | None:
         """What a pair takes: the median of the latest, None before the first."""
         return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
+
+    @property
+    def least_pair_s(self) -> float:
+        """What a pair takes at least, as far as that is known. Only after `require`."""
+        return self.pair_s or 2 * self.launch_wall_s / _FIRST_IS_SLOWER
 
     @property
     def step_s(self) -> float:
@@ -143,7 +155,11 @@ class RestartRun:
                 self._count_failure(failure)
                 continue
             self._failures = 0
+            self.launch_wall_s = wall_s
             self._has_steps = probe.count > 0
+            if not self._has_steps and self._without_steps:
+                late = "" if ended else " (so far: the time budget is over)"
+                raise StudyError(self._without_steps + late)
             if not self._has_steps and not ended:
                 raise StudyError(
                     "one launch takes longer than the whole time budget; give it more with "
@@ -155,11 +171,17 @@ class RestartRun:
             else:
                 shape = probe.shape(ended=ended)
                 self._shape = dataclasses.replace(shape, source=self.measured_by)
-            left = int(self._reporter.seconds_left / max(2 * wall_s, 1e-9))
             self._reporter.notice(
                 f"measured by {self.measured_by}{_how_much(self._shape)}; a launch takes "
-                f"{wall_s:.3g} s, so that the time left is enough for {left} pairs of launches"
+                f"{wall_s:.3g} s{self._enough_for(2 * wall_s)}"
             )
+
+    def _enough_for(self, pair_s: float) -> str:
+        if not self._reporter.has_limit:
+            return ""
+        pairs = int(self._reporter.seconds_left / max(pair_s, 1e-9))
+        what = "1 pair" if pairs == 1 else f"{pairs} pairs"
+        return f", so that the time left is enough for {what} of launches"
 
     def restart(self) -> None:
         """Nothing to do: every block is a launch of its own."""
@@ -175,11 +197,14 @@ class RestartRun:
         del setting
         self.stop()
 
-    def measure(self, setting: Setting, order: Order, shape: BlockShape) -> PairTimes:
-        """One pair of launches; of the order its first half counts.
+    def measure(
+        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+    ) -> PairTimes:
+        """One pair of launches; of the order its first half counts, whatever is `hopeless`.
 
         Raises TrialFailed (give this setting up) or StudyError.
         """
+        del hopeless
         self.require()
         began = self._clock.now()
         order = "AB" if order[0] == "A" else "BA"
@@ -259,6 +284,7 @@ class RestartRun:
                 command.wait(_POLL_S)
         finally:
             self.measured_by = self.measured_by or command.measured_by
+            self._without_steps = command.without_steps
             self.stop()
 
     def _check(self, report: ExitReport) -> None:

@@ -32,6 +32,7 @@ def search(bench: Bench, store: StudyStore, calibration: Calibration, options: T
 
     Returns why it ended.
     """
+    bench.reporter.known(store.measured_trials, store.best())
     bench.reporter.phase("search", f"up to {options.trials} trials")
     traces = bench.traces
     if traces:
@@ -54,7 +55,7 @@ def search(bench: Bench, store: StudyStore, calibration: Calibration, options: T
         else:
             store.tell(trial, _run_trial(bench, store, calibration, options, setting, trial, limit))
         duplicates = 0
-        bench.reporter.trial_done(store.measured_trials, store.best())
+        bench.reporter.trial_done(store.measured_trials, setting, store.best())
 
 
 def _reason_to_stop(
@@ -73,7 +74,8 @@ def _reason_to_stop(
     if duplicates or len(options.objectives) > 1 or options.sampler == "grid":
         return None
     account = _account(bench, store, options)
-    return unlikely_or_unpaid(store.observations(), store.space, options.seed, account)
+    observed = list(store.observations().values())
+    return unlikely_or_unpaid(observed, store.space, options.seed, account)
 
 
 def _account(bench: Bench, store: StudyStore, options: TuneOptions) -> Account | None:
@@ -95,12 +97,12 @@ def _pairs_for_next(
     cost = current_cost(bench, calibration)
     search_s = left_s - reserve_s(options, calibration.noise, cost, left_s)
     trials_left = options.trials - store.measured_trials
-    return trial_pairs(options, calibration.noise, cost, search_s, trials_left)
+    return trial_pairs(options, calibration.glance, cost, search_s, trials_left)
 
 
 def _default_outcome(bench: Bench, options: TuneOptions) -> Outcome:
     pairs = bench.log.of("calibrate", bench.default)
-    own = estimate([pair.log_ratio for pair in pairs])
+    own = estimate([pair.glance for pair in pairs])
     further = _further(pairs, options)
     return Outcome("complete", own.mean, own.stderr, own.n, "the default against itself", further)
 
@@ -118,7 +120,7 @@ def _run_trial(
         return _measure(bench, store.best(), calibration, options, setting, trial, limit)
     except TrialFailed as failure:
         bench.reporter.notice(f"trial {trial} failed: {failure}")
-        pairs = len(bench.log_ratios("search", setting))
+        pairs = len(bench.glances("search", setting))
         return Outcome("failed", None, None, pairs, str(failure))
 
 
@@ -131,14 +133,14 @@ def _measure(
     trial: int,
     limit: int,
 ) -> Outcome:
-    values = bench.log_ratios("search", setting)
+    values = bench.glances("search", setting)
     reason = ""
     while len(values) < limit and not reason:
         bench.pair("search", setting, calibration.shape, trial)
-        values = bench.log_ratios("search", setting)
+        values = bench.glances("search", setting)
         if len(values) >= _PRUNE_AFTER or values[-1] < _FAR_SLOWER:
             reason = _prune_reason(bench, best, calibration, options, setting) or ""
-    own = pooled(values, calibration.noise, 0.95)
+    own = pooled(values, calibration.glance, 0.95)
     further = _further(bench.log.of("search", setting), options)
     if len(values) < limit:
         return Outcome("pruned", own.mean, own.stderr, own.n, reason, further)
@@ -153,13 +155,13 @@ def _prune_reason(
     setting: Setting,
 ) -> str | None:
     pairs = bench.log.of("search", setting)
-    reason = prune_reason([pair.log_ratio for pair in pairs], calibration.noise, best)
+    reason = prune_reason([pair.glance for pair in pairs], calibration.glance, best)
     if reason is None or len(options.objectives) == 1:
         return reason
     # Behind in the first objective it may be ahead in another: only worse in all is out.
     others = [[pair.further[name] for pair in pairs] for name in options.objectives[1:]]
     if len(pairs) > 2 and all(estimate(values).high < 0 for values in others):
-        return prune_reason([pair.log_ratio for pair in pairs], calibration.noise, None)
+        return prune_reason([pair.glance for pair in pairs], calibration.glance, None)
     return None
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from hvdtune.core.knobs import Setting
 from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.objectives import pareto_set, recommended
+from hvdtune.tuner.objectives import pareto_set
 from hvdtune.tuner.space import describe
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.store import StudyStore, TrialView
 
 
-def render_search(store: StudyStore, bench: Bench) -> str:
+def render_search(store: StudyStore, bench: Bench, candidate: Setting | None) -> str:
     """Why it ended, what was not measured twice, what was measured again, and the Pareto set."""
     trials = store.trials()
     stop = store.get("stop")
@@ -25,12 +25,17 @@ def render_search(store: StudyStore, bench: Bench) -> str:
         )
     sections = ["\n".join(lines)]
     if len(bench.objectives) > 1:
-        sections.append(render_pareto(trials, bench.default, bench.objectives))
+        sections.append(render_pareto(trials, bench.default, bench.objectives, candidate))
     return "\n\n".join(sections) + "\n"
 
 
-def render_pareto(trials: Sequence[TrialView], default: Setting, objectives: Sequence[str]) -> str:
-    """The trials that no other beats in everything, as Markdown."""
+def render_pareto(
+    trials: Sequence[TrialView],
+    default: Setting,
+    objectives: Sequence[str],
+    candidate: Setting | None,
+) -> str:
+    """The trials that no other beats in everything, as Markdown; `candidate` has been verified."""
     ended = [trial for trial in trials if trial.state == "complete" and not trial.is_duplicate]
     # The default is better than itself by nothing, whatever its A/A pairs say.
     points = {
@@ -38,18 +43,25 @@ def render_pareto(trials: Sequence[TrialView], default: Setting, objectives: Seq
         for trial in ended
     }
     front = [ended[index] for index in pareto_set(list(points.values()))]
-    best = recommended(points)
+    chosen = default if candidate is None else candidate
+    # One that took the place of another, which made the script fail, may be beaten by that.
+    front += [trial for trial in ended if trial.setting == chosen and trial not in front]
+    verified = (
+        "The default is recommended: nothing was verified."
+        if candidate is None
+        else "Only the recommended one is verified, in the first objective."
+    )
     rows = [
         "## Pareto set",
         "",
         "Settings that no other beats in everything: gains over the default in %, each from a few "
-        "pairs. Only the recommended one is verified, in the first objective.",
+        f"pairs. {verified}",
         "",
         f"| trial | {' | '.join(objectives)} | setting |",
         f"|---|{'---|' * len(objectives)}---|",
     ]
     for trial in sorted(front, key=lambda each: -points[each.number][0]):
         gains = " | ".join(f"{to_percent(value):+.1f}" for value in points[trial.number])
-        mark = " (recommended)" if trial.number == best else ""
+        mark = " (recommended)" if trial.setting == chosen else ""
         rows.append(f"| {trial.number}{mark} | {gains} | {describe(trial.setting, default)} |")
     return "\n".join(rows)

@@ -89,6 +89,10 @@ class Space:
             setting[axis.knob.name] = self._suggest(trial, axis)
         return setting
 
+    def setting_of(self, params: Mapping[str, Any]) -> dict[str, Value]:
+        """The setting that `suggest` returns for a trial with these parameters."""
+        return self.suggest(_Given(params))
+
     def holds(self, setting: Setting) -> bool:
         """Whether the search can arrive at this setting."""
         return all(_holds(axis, setting[axis.knob.name]) for axis in self.axes)
@@ -145,6 +149,24 @@ class Space:
         value = _rounded(axis, raw)
         default = _number(self.default[knob.name])
         return default if value == _rounded(axis, default) else value
+
+
+class _Given:
+    """Stands in for a trial."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        self._params = params
+
+    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float:
+        del log
+        return min(max(float(self._params[name]), low), high)
+
+    def suggest_int(self, name: str, low: int, high: int) -> int:
+        return min(max(int(self._params[name]), low), high)
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        del choices
+        return self._params[name]
 
 
 def make_space(

@@ -20,7 +20,7 @@ from hvdtune.tuner.statistics import from_percent
 
 # Fewer trials say too little about the space between them.
 _LEAST_TRIALS = 12
-_LEAST_PER_DIMENSION = 3
+_LEAST_PER_AXIS = 2
 _UNLIKELY = 0.03
 _WORTH_PERCENT = 1.0
 
@@ -65,8 +65,7 @@ def unlikely_or_unpaid(
     observed: Sequence[Observation], space: Space, seed: int, account: Account | None = None
 ) -> Stop | None:
     """A reason that the trials so far give, None to go on."""
-    dimensions = len(observed[0].point) if observed else 0
-    if len(observed) < max(_LEAST_TRIALS, _LEAST_PER_DIMENSION * dimensions):
+    if len(observed) < max(_LEAST_TRIALS, _LEAST_PER_AXIS * len(space.axes)):
         return None
     surrogate = fit(observed)
     generator = np.random.default_rng(seed)

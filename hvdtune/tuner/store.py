@@ -123,13 +123,14 @@ class StudyStore:
     def best(self) -> Estimate | None:
         """The completed trial with the largest mean: for pruning, never for a verdict.
 
-        Without the default, whose A/A mean is noise around a gain known to be zero.
+        Without the default, whose A/A mean is noise around a gain known to be zero, and without
+        duplicates, which may be its.
         """
         default = self.space.default
         complete = [
             trial
             for trial in self.trials()
-            if trial.state == "complete" and trial.setting != default
+            if trial.state == "complete" and not trial.is_duplicate and trial.setting != default
         ]
         if not complete:
             return None
@@ -145,8 +146,8 @@ class StudyStore:
         with as_study_error(self._where):
             return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
 
-    def observations(self) -> list[Observation]:
-        """What the ended trials say, as points of the unit cube."""
+    def observations(self) -> dict[int, Observation]:
+        """What the ended trials say, by number, as points of the unit cube."""
         with as_study_error(self._where):
             trials = self._study.get_trials(deepcopy=False)
             return observations([t for t in trials if self._is_comparable(t)], self.space)
@@ -270,11 +271,15 @@ class StudyStore:
             load_if_exists=True,
         )
         signature = " ".join([self.space.signature(), *options.objectives[1:]])
+        first = options.objectives[0]
         known = study.user_attrs.get("space")
-        if known is None:
+        # Studies of earlier versions do not name their first objective.
+        same_objective = study.user_attrs.get("objective", first) == first
+        if known is None and same_objective:
             study.set_user_attr("space", signature)
+            study.set_user_attr("objective", first)
             study.set_user_attr("default_setting", dict(self.space.default))
-        elif known != signature:
+        elif known != signature or not same_objective:
             another = "directory" if name == STUDY_NAME else "--study-name"
             raise StudyError(
                 f"{self._where} holds a study of other knobs, objectives or another default; "
@@ -305,6 +310,7 @@ class StudyStore:
             seed=options.seed + len(trials) + own,
             trials=options.trials,
             objectives=len(options.objectives),
+            key=lambda setting: self.plan_key(setting),
         )
         self._requeue_zombies()
 

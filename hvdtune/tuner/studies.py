@@ -62,7 +62,9 @@ class OpenStudy:
         complete = [
             trial
             for trial in self.view.trials
-            if trial.state == "complete" and trial.setting != self.view.default
+            if trial.state == "complete"
+            and not trial.is_duplicate
+            and trial.setting != self.view.default
         ]
         return max(complete, key=lambda trial: trial.log_ratio, default=None)
 

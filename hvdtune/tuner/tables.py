@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -11,7 +10,7 @@ import msgspec
 import pandas as pd
 
 from hvdtune.core.knobs import Value
-from hvdtune.errors import StudyError, UsageError
+from hvdtune.errors import StudyError
 from hvdtune.tuner.pairs import Pair
 from hvdtune.tuner.profile import replace_file
 from hvdtune.tuner.statistics import to_percent
@@ -84,11 +83,8 @@ def write_tables(
     """Write a study to files whose names begin with `target`; returns them.
 
     CSV and parquet are two files, TARGET-trials and TARGET-pairs; JSON is one, TARGET.json, which
-    holds `document` and the pairs. Raises StudyError when they cannot be written, UsageError when
-    a library is missing.
+    holds `document` and the pairs. Raises StudyError when they cannot be written.
     """
-    if kind == "parquet" and find_spec("pyarrow") is None:
-        raise UsageError("parquet needs pyarrow: pip install 'hvdtune[parquet]'")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if kind == "json":

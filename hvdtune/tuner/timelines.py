@@ -74,7 +74,7 @@ class TrialTimelines:
         best = [trial for trial in owners if trial.state == TrialState.COMPLETE]
         wanted = {trial.number for trial in owners[-self._count :] if self._count}
         if best:
-            wanted.add(max(best, key=lambda trial: trial.value or 0.0).number)
+            wanted.add(max(best, key=lambda trial: trial.values[0]).number)
         for trial in owners:
             for artifact in artifacts_of(trial):
                 if trial.number not in wanted and artifact not in self._dropped:

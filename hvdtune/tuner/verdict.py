@@ -7,6 +7,7 @@ from typing import Literal
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.statistics import (
+    CONFIDENCE,
     Estimate,
     LaunchEffect,
     estimate_over_launches,
@@ -20,7 +21,6 @@ Kind = Literal["improved", "default", "unstable", "noisy"]
 
 NO_IMPROVEMENT = 3
 TOO_NOISY = 4
-_ALPHA = 0.05
 _LAUNCHES_DIFFER_P = 0.01
 _ENOUGH_LAUNCHES = 3
 
@@ -35,6 +35,7 @@ class Wording:
     slower: str = ""
 
 
+A_GAIN = Wording()
 A_AND_B = Wording("B beats A by no more than", "A stays", "", "B is slower than A")
 
 
@@ -75,23 +76,25 @@ def judge(
     launches: Sequence[Sequence[float]],
     floor: float,
     resolution_percent: float = TuneOptions.resolution_percent,
-    wording: Wording = Wording(),
+    wording: Wording = A_GAIN,
+    confidence: float = CONFIDENCE,
 ) -> Verdict:
     """The verdict on a candidate from its verification log ratios by launch.
 
-    Improved: the 95 % interval lies above zero, Wilcoxon's p is below 0.05 and the gain above the
-    A/A floor. Unstable: some launch is faster with it and another slower, or launches differ so
+    `confidence` is above 95 % where this is one of several looks, so that all together have that.
+    Improved: the interval lies above zero, Wilcoxon's p is as small and the gain above the A/A
+    floor. Unstable: some launch is faster with it and another slower, or launches differ so
     much that their mean says nothing. Noisy: a gain of the resolution is not excluded (the
     interval reaches it) and could not have been shown (half the interval or the A/A floor is
     larger than the resolution). Otherwise the default stays.
     """
     values = [value for launch in launches for value in launch]
-    est = estimate_over_launches(launches)
+    est = estimate_over_launches(launches, confidence)
     p_value = signed_rank_p(values)
     kind: Kind = "default"
     if _is_unstable(launch_effect(launches), est.low, est.high):
         kind = "unstable"
-    elif est.low > 0 and p_value < _ALPHA and est.mean > floor:
+    elif est.low > 0 and p_value < 1 - confidence and est.mean > floor:
         kind = "improved"
     elif _is_noisy(est, floor, from_percent(resolution_percent)):
         kind = "noisy"
@@ -109,12 +112,14 @@ def judge(
     )
 
 
-def keep_default(default: Setting, floor: float, reason: str) -> Verdict:
+def keep_default(
+    default: Setting, floor: float, reason: str, kind: Literal["default", "noisy"] = "default"
+) -> Verdict:
     """The verdict when no candidate was left to verify. It claims nothing about other settings."""
     floor_percent = to_percent(floor)
     text = f"{reason} (A/A floor {floor_percent:.1f} %)"
     return Verdict(
-        kind="default",
+        kind=kind,
         setting=dict(default),
         candidate=None,
         gain_percent=None,
@@ -138,9 +143,10 @@ def _text(
     low, high = _interval(est)
     spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
     basis = f"{est.n} pairs, {_launches(len(launches))}, A/A floor {to_percent(floor):.1f} %"
+    if len(launches) < _ENOUGH_LAUNCHES:
+        basis += "; another launch may differ"
     if kind == "improved":
-        unsure = "; another launch may differ" if len(launches) < _ENOUGH_LAUNCHES else ""
-        return f"{spread}, {basis}{unsure}"
+        return f"{spread}, {basis}"
     if kind == "unstable":
         return f"unstable: {_swing(launches)}; {wording.kept} ({spread}, {basis})"
     if kind == "noisy":

@@ -6,6 +6,7 @@ at a time, with ten times as long under the good setting in between.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +28,9 @@ from hvdtune.tuner.statistics import estimate, signed_rank_p, to_percent
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
 _REST: Final = 10.0
-# About two seconds: what passes within a minute is no change of the training.
-_BLOCKS_PER_SAMPLE: Final = 8
+# What passes within a minute is no change of the training.
+_SAMPLE_S: Final = 2.0
+_LEAST_SAMPLE_STEPS: Final = 64
 _TRIALS: Final = 12
 _PAIRS_PER_TRIAL: Final = 4
 # Stricter than a verdict over several launches: this one has a single launch and looks twice.
@@ -51,7 +53,7 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
     """Watches to the end of the job. `changed` is told every setting that becomes the good one."""
     job = training.job
     watcher = _Watcher(training, changed)
-    drift = Drift(_BLOCKS_PER_SAMPLE * training.calibration.shape.steps)
+    drift = Drift(_sample_steps(training.calibration.shape))
     while True:
         event = job.next_event(_POLL_S)
         if event is None and job.poll() is not None:
@@ -61,7 +63,11 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
             if change is not None:
                 if not watcher.examine(change):
                     return
-                drift = Drift(_BLOCKS_PER_SAMPLE * training.calibration.shape.steps)
+                drift = Drift(_sample_steps(training.calibration.shape))
+
+
+def _sample_steps(shape: BlockShape) -> int:
+    return max(_LEAST_SAMPLE_STEPS, math.ceil(_SAMPLE_S / shape.step_s))
 
 
 class _Watcher:
@@ -144,7 +150,7 @@ class _Watcher:
         if values is None:
             return None
         own = estimate(values, _CONFIDENCE)
-        floor = self._training.calibration.floor
+        floor = self._training.calibration.floor(own.n)
         holds = own.low > 0 and own.mean > floor and signed_rank_p(values) < 1 - _CONFIDENCE
         return _Proof(own.gain_percent, (to_percent(own.low), to_percent(own.high)), own.n, holds)
 

@@ -23,8 +23,8 @@ cmake -S "$(dirname "$0")/../.." -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang
 cmake --build "$build"
 cd "$build"
 ./seeds inputs
-mkdir -p corpus/{frame,message,handshake}
-printf '%s\n' frame message handshake | xargs -P 2 -I NAME sh -c "
+mkdir -p corpus/{frame,message,handshake,scan}
+printf '%s\n' frame message handshake scan | xargs -P 2 -I NAME sh -c "
   ./NAME_fuzz -max_total_time=$seconds -max_len=4096 -timeout=60 -print_final_stats=0 -verbosity=0 \
     -artifact_prefix=NAME- corpus/NAME inputs/NAME 2> NAME.log || { tail -40 NAME.log; exit 255; }
   echo \"NAME: nothing found in $seconds s\""

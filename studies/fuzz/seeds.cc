@@ -61,6 +61,23 @@ Inputs handshakes() {
   return inputs;
 }
 
+// The first byte says where scan_fuzz.cc has the scanner begin.
+Inputs traces() {
+  Inputs inputs;
+  for (
+      const std::string& text : {
+          R"({"ph":"X","name":"a\u00e9\n","ts":1.5,"dur":2,"pid":0,"tid":"t","cat":"c"},)",
+          R"({"ph":"X","ts":-0.0005,"tdur":1,"args":{"seq":7,"bucket":1,"bytes":4096,"x":[1e3]}})",
+          R"({"ph":"b","id2":{"local":"0x1"},"cycle":4,"ts":12345678901234.5678}  , {"ph":"e"})",
+          R"({"ph":"M","name":"process_name","args":{"name":"rank 0","step":99999999999999999999}},)"
+          R"({"ph":"i","s":"t","ts":3,"args":null,"id":12,"pid":"p","tid":3})",
+      }) {
+    std::vector<uint8_t>& input = inputs.emplace_back(1, uint8_t{0});
+    input.insert(input.end(), text.begin(), text.end());
+  }
+  return inputs;
+}
+
 void write(const std::filesystem::path& folder, const Inputs& inputs) {
   std::filesystem::create_directories(folder);
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -78,4 +95,5 @@ int main(int argc, char** argv) {
   write(folder / "frame", frames());
   write(folder / "message", messages());
   write(folder / "handshake", handshakes());
+  write(folder / "scan", traces());
 }

@@ -2,6 +2,7 @@
 
     python -m studies.tuning.rates                         # in virtual time, on all recorded noise
     python -m studies.tuning.rates few-huge --studies 400
+    python -m studies.tuning.rates --pairs 60              # one look at so many pairs
     python -m studies.tuning.rates many-small --live 30    # real jobs, the default against itself
 
 Every verification calibrates, plans, measures fresh pairs in fresh launches and judges, with the
@@ -18,7 +19,7 @@ import functools
 import math
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,8 @@ from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.plan import plan_verify
 from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
-from hvdtune.tuner.verdict import Verdict, judge
-from hvdtune.tuner.verify import verify
+from hvdtune.tuner.verdict import Verdict
+from hvdtune.tuner.verify import prove
 from studies.tuning.grid import Grid
 from studies.tuning.jobs import starter
 from studies.tuning.offline import grid_of
@@ -49,21 +50,23 @@ def main() -> None:
     parser.add_argument("scenarios", nargs="*")
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--live", type=int, default=0, metavar="N", help="N real verifications")
+    parser.add_argument("--pairs", type=int, help="look once, at so many pairs")
     parser.add_argument("--folder", type=Path, default=DATA)
     arguments = parser.parse_args()
+    judged = functools.partial(options_of, arguments.pairs)
     names = arguments.scenarios or [
         name for name in SCENARIOS if (arguments.folder / f"{name}.csv").exists()
     ]
     print(HEAD)
     for name in names:
         if arguments.live:
-            print(live(name, arguments.live).row(f"{name}, live", "identical"), flush=True)
+            print(live(name, arguments.live, judged).row(f"{name}, live", "identical"), flush=True)
             continue
         for label, percent, effects in CASES:
             grid = injected(grid_of(name, arguments.folder), percent, effects=effects)
             found = Rates(percent)
             for seed in range(arguments.studies):
-                found.add(replayed_verdict(grid, seed))
+                found.add(replayed_verdict(grid, judged(seed)))
             print(found.row(name, label), flush=True)
 
 
@@ -131,29 +134,35 @@ def injected(grid: Grid, slower_percent: float, *, effects: bool) -> Grid:
     )
 
 
-def replayed_verdict(grid: Grid, seed: int) -> Verdict:
+def options_of(pairs: int | None, seed: int) -> TuneOptions:
+    """The tuner's own, or those of one look at a number of pairs."""
+    if pairs is None:
+        return TuneOptions(seed=seed)
+    return TuneOptions(seed=seed, min_verify_pairs=pairs, max_verify_pairs=pairs)
+
+
+def replayed_verdict(grid: Grid, options: TuneOptions) -> Verdict:
     """On one setting against the default, in virtual time."""
-    cluster = Cluster(grid, seed)
+    cluster = Cluster(grid, options.seed)
     candidate = {**grid.default, "cycle_time_ms": 5.0}
-    return one_verdict(cluster.start, cluster.clock, grid.default, candidate, seed)
+    return one_verdict(cluster.start, cluster.clock, grid.default, candidate, options)
 
 
-def live(name: str, count: int) -> Rates:
+def live(name: str, count: int, judged: Callable[[int], TuneOptions]) -> Rates:
     """Real verifications of the default against itself."""
     found = Rates(0.0)
     with starter(name) as jobs:
         for seed in range(count):
             start = functools.partial(jobs.start, jobs.default)
-            found.add(one_verdict(start, WallClock(), jobs.default, jobs.default, seed))
+            found.add(one_verdict(start, WallClock(), jobs.default, jobs.default, judged(seed)))
             print(f"{time.strftime('%H:%M:%S')} {found.row(name, 'identical')}", flush=True)
     return found
 
 
 def one_verdict(
-    start: StartJob, clock: Clock, default: Setting, candidate: Setting, seed: int
+    start: StartJob, clock: Clock, default: Setting, candidate: Setting, options: TuneOptions
 ) -> Verdict:
     """Calibrates, plans, verifies and judges, as a study does at its end."""
-    options = TuneOptions(seed=seed)
     reporter = Reporter(_ignore, clock, options.trials, options.time_budget_s)
     run = LiveRun(start, default, options, clock, reporter)
     with (
@@ -165,10 +174,9 @@ def one_verdict(
             found = calibrate(bench, choose_shape(bench, options), options)
             cost = current_cost(bench, found)
             plan = plan_verify(options, found.noise, cost, _VERIFY_S, 0.0)
-            launches: Iterable[list[float]] = verify(bench, candidate, found.shape, plan)
+            return prove(bench, candidate, found, plan, options)
         finally:
             run.stop()
-    return judge(candidate, default, list(launches), found.floor)
 
 
 def _ignore(progress: Progress) -> None:

@@ -53,11 +53,22 @@ def test_plain_lines_come_per_trial_and_per_message(capfd):
     display.show(Progress("search", trials=2, message="up to 2 trials"))
     for pairs in (1, 2, 3):
         display.show(Progress("search", trials=2, setting=_SLOW, gain_percent=1.0, pairs=pairs))
-    display.show(Progress("search", trial=1, trials=2))
+    ended = Progress("search", 1, 2, _SLOW, gain_percent=1.0, pairs=3, best_gain_percent=1.0)
+    display.show(ended)
     display.show(Progress("search", trial=1, trials=2, message="crashed", lines=("boom",)))
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 0/2, launch 0, 0s left: up to 2 trials",
-        "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)",
+        "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)  "
+        "best so far +1.0 %",
         "hvdtune: search, trial 1/2, launch 0, 0s left: crashed",
         "    boom",
+    ]
+
+
+def test_a_trial_of_which_nothing_was_measured_now_has_no_line(capfd):
+    display = PlainDisplay(_DEFAULT)
+    display.show(Progress("search", trial=3, trials=6, message="up to 6 trials"))
+    display.show(Progress("search", trial=4, trials=6, best_gain_percent=2.0))
+    assert capfd.readouterr().err.splitlines() == [
+        "hvdtune: search, trial 3/6, launch 0, 0s left: up to 6 trials"
     ]

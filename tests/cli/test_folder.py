@@ -8,6 +8,10 @@ from hvdtune.errors import HvdtuneError, UsageError
 _TRAIN = RunIdentity(("train.py", "--lr", "1"), ("localhost",), {"knobs": None})
 
 
+def _study(**study):
+    return RunIdentity(_TRAIN.command, _TRAIN.hosts, {"knobs": None, **study})
+
+
 def test_a_folder_tells_what_ran_in_it(tmp_path):
     with RunFolder(tmp_path / "run", _TRAIN):
         stored = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -25,6 +29,44 @@ def test_another_commands_folder_is_refused(tmp_path):
         pass
     with pytest.raises(UsageError, match="holds the run of another command"):
         RunFolder(tmp_path, RunIdentity(("other.py",), ("localhost",)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"objectives": ["cpu_time"]},
+        {"objectives": ["step_time", "cpu_time"]},
+        {"mode": "restart", "adapter": "hvdtune"},
+        {"metric": "loss ([0-9.]+)"},
+        {"launch_time": 0.1},
+        {"vary": ["OTHER=x"]},
+        {"knobs": "cycle_time_ms"},
+        {"default": {"cycle_time_ms": 2.0}},
+        {"compare": [{}]},
+    ],
+)
+def test_a_study_that_measures_something_else_is_refused(tmp_path, other):
+    with RunFolder(tmp_path, _TRAIN):
+        pass
+    with pytest.raises(UsageError, match="or of other settings: choose another with -o"):
+        RunFolder(tmp_path, _study(**other))
+
+
+def test_what_is_as_usual_need_not_be_said(tmp_path):
+    with RunFolder(tmp_path, _TRAIN):
+        pass
+    usual = {"objectives": ["step_time"], "fix": [], "space": None, "storage": "sqlite:///x"}
+    with RunFolder(tmp_path, _study(**usual)) as folder:
+        assert folder.path == tmp_path
+
+
+def test_the_first_study_in_the_folder_of_a_plain_run_decides(tmp_path):
+    plain = RunIdentity(_TRAIN.command, _TRAIN.hosts)
+    for identity in (plain, _study(objectives=["cpu_time"]), plain):
+        with RunFolder(tmp_path, identity):
+            pass
+    with pytest.raises(UsageError, match="other settings"):
+        RunFolder(tmp_path, _TRAIN)
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

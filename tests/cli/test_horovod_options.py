@@ -18,6 +18,7 @@ from hvdtune.cli.resolve import (
     remarks,
     settle,
 )
+from hvdtune.cli.trace import Form
 from hvdtune.core.config import Config
 from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import Host
@@ -179,6 +180,14 @@ def test_an_option_comes_before_the_environment(monkeypatch):
     assert settle(parse("--timeline-filename", "o.json")).timeline_filename == Path("o.json")
 
 
+def test_horovods_variable_asks_for_horovods_format(monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
+    monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
+    assert Form.of(settle(parse())) == Form(horovod=True, mark_cycles=True)
+    assert not Form.of(settle(parse("--timeline-filename", "o.json"))).horovod
+    assert not Form.of(settle(parse("--timeline-format", "chrome"))).horovod
+
+
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
     slots = place_ranks(parse(), (Host("localhost", 2),))
     with pytest.raises(UsageError, match="names 1 of the 2 cores"):
@@ -212,6 +221,8 @@ def test_where_silence_would_mislead_one_line_is_said(arguments, said):
         ("--gloo --mpi", "give --gloo or --mpi"),
         ("--autotune --trials 3", "not both"),
         ("--time-budget 8m", "--time-budget needs"),
+        ("--trials 3 --timeline-steps 1:2", "--timeline-steps goes with no tuning"),
+        ("--autotune --timeline-when-full stop", "stop goes with no tuning"),
         ("--knobs channels", "--knobs needs"),
     ],
 )
@@ -228,6 +239,11 @@ def test_options_that_contradict_each_other_are_refused(arguments, fault):
 def test_values_that_cannot_be_are_refused(arguments):
     with pytest.raises((TyperException, UsageError)):
         parse(*arguments.split())
+
+
+def test_under_mpi_the_ranks_do_what_horovods_variable_asks(monkeypatch):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
+    assert settle(parse("--mpi")).timeline_filename is None
 
 
 @pytest.mark.parametrize(

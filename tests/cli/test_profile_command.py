@@ -61,6 +61,35 @@ def test_an_import_does_not_write_over_a_file_unasked(imported, hvdtune, tmp_pat
     assert (tmp_path / "other.yaml").exists()
 
 
+def test_an_import_replaces_a_profile(imported, hvdtune, tmp_path):
+    before = (tmp_path / "autotune.yaml").stat().st_ino
+    again = hvdtune("profile", "import", "autotune.csv", "-o", "autotune.yaml")
+    assert again.wait() == 0
+    assert (tmp_path / "autotune.yaml").stat().st_ino != before
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ("autotune.csv", "is the log itself"),
+        ("link.csv", "is the log itself"),
+        ("notes.txt", "is already there and is no profile"),
+        ("kept", "is already there and is no profile"),
+    ],
+)
+def test_an_import_writes_over_nothing_but_profiles(imported, hvdtune, tmp_path, output, problem):
+    (tmp_path / "link.csv").symlink_to("autotune.csv")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "kept").mkdir()
+    run = hvdtune("profile", "import", "autotune.csv", "-o", output)
+    out, err = run.communicate()
+    assert (run.returncode, out) == (2, "")
+    assert err == f"hvdtune: error: {output} {problem}: choose another file with -o\n"
+    assert (tmp_path / "autotune.csv").read_text() == _LOG
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "link.csv").is_symlink()
+
+
 def test_an_exported_profile_runs_with_horovods_options(imported, hvdtune, script, tmp_path):
     run = hvdtune("profile", "export", "autotune.yaml", "--to", "horovod-yaml")
     out, err = run.communicate()

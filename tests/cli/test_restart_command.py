@@ -57,6 +57,37 @@ def test_any_command_is_tuned_by_its_wall_time(hvdtune, tmp_path):
     assert "is not started once more" in out
 
 
+def test_a_regex_that_matches_nothing_is_an_error_and_no_measurement(hvdtune, tmp_path):
+    command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
+    how = ("--adapter", "command", "--vary", "PACE=fast", "--metric-regex", r"speed: (\S+)")
+    code, out, err = finished(hvdtune(*_RESTART, *how, "-o", "study", *command))
+    assert (code, out) == (1, "")
+    assert err.splitlines()[-1] == (
+        r"hvdtune: error: no line of the output matched --metric-regex speed: (\S+) with a number "
+        "above 0 in its group; the output is in study/output/launch-0.log"
+    )
+
+
+_UNSTEADY = """
+import pathlib, random
+launches = pathlib.Path("launches")
+number = len(launches.read_text()) if launches.exists() else 0
+launches.write_text("." * (number + 1))
+for step in range(40):
+    print("step_time:", 0.005 * (1 + random.Random(number).choice((0.0, 0.015))), flush=True)
+"""
+
+
+def test_a_floor_of_few_pairs_is_judged_by_what_a_verification_may_take(hvdtune, tmp_path):
+    (tmp_path / "unsteady.py").write_text(_UNSTEADY)
+    regex = ("--adapter", "command", "--vary", "PACE=fast", "--metric-regex", "step_time: (.+)")
+    run = ("--mode", "restart", "--launch-time", "0.05s", "--pairs", "6", "--json", *regex)
+    code, out, err = finished(hvdtune("aa", *run, "--", "python", "unsteady.py"))
+    floor = json.loads(out)
+    assert 6 < floor["pairs_needed"] <= 32, floor
+    assert (code, floor["kind"]) == (0, "floor"), err
+
+
 def test_a_command_that_is_no_job_is_told_that_hvdtunes_knobs_are_nothing_to_it(hvdtune, tmp_path):
     command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
     code, _, err = finished(hvdtune(*_RESTART, *command))

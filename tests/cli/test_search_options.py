@@ -27,6 +27,21 @@ for _ in range({steps}):
             ],
             "the sampler noisy_gp knows one objective only",
         ),
+        (["--trials", "2", "--knobs", ""], "--knobs '' names no knob; it takes names as in A,B"),
+        (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
+        (
+            ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],
+            "--space space.yaml names cycle_time_ms, which --knobs leaves out",
+        ),
+        (
+            ["--mode", "restart", "--knobs", "chunk_bytes", "--space", "space.yaml"],
+            "--space space.yaml names cycle_time_ms, which --knobs leaves out",
+        ),
+        (["--autotune", "--knobs", ","], "--knobs ',' names no knob"),
+        (
+            ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],
+            "cycle_time_ms is given two values: leave one out",
+        ),
         (["--sampler", "random"], "--sampler needs --trials or --autotune"),
         (["--step-budget", "100"], "--step-budget needs --trials or --autotune"),
     ],
@@ -36,6 +51,7 @@ def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
 ):
     script("init()")
     (tmp_path / "bad.yaml").write_text("cycle_time_ms: [1, 2]\ncycle: [1]\n")
+    (tmp_path / "space.yaml").write_text("chunk_bytes: {low: 64 KiB}\ncycle_time_ms: {high: 5}\n")
     run = hvdtune("run", *words, "train.py")
     _, err = run.communicate()
     assert run.returncode == 2
@@ -45,11 +61,11 @@ def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
 
 @pytest.mark.slow
 def test_several_objectives_are_measured_on_real_ranks(hvdtune, script, tmp_path):
-    script(_STEPS.format(steps=15_000))
+    script(_STEPS.format(steps=9_000))
     (tmp_path / "space.yaml").write_text("cycle_time_ms: {high: 5}\ncache_enabled: [true]\n")
     objectives = ("exposed_communication", "cpu_time", "step_time")
     run = hvdtune(
-        "run", "-np", "2", "--trials", "3", "--time-budget", "15s", "--space", "space.yaml",
+        "run", "-np", "2", "--trials", "3", "--time-budget", "10s", "--space", "space.yaml",
         *(word for name in objectives for word in ("--objective", name)),
         "-o", "study", "train.py",
     )  # fmt: skip

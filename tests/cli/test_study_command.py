@@ -1,11 +1,16 @@
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from stored_study import VERDICT, make_study
 
+from hvdtune.core.knobs import default_setting, load_knobs
+from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.share import Share
-from hvdtune.tuner.store import lock_study
+from hvdtune.tuner.space import make_space
+from hvdtune.tuner.store import Further, Outcome, StudyStore, lock_study
 
 
 @pytest.fixture
@@ -47,6 +52,35 @@ def test_a_study_is_shown_with_its_trials(hvdtune, run_dir):
     assert "command: train.py --lr 1" in out
     assert f"verdict: {VERDICT['text']}" in out
     assert sum("complete" in line for line in out.splitlines()) == 2
+
+
+def test_each_further_objective_has_a_column(hvdtune, tmp_path):
+    folder = tmp_path / "runs" / "train-2"
+    folder.mkdir(parents=True)
+    space = make_space(load_knobs(), default_setting(), tunable=("cycle_time_ms",))
+    options = TuneOptions(trials=1, objectives=("step_time", "cpu_time"), sampler="tpe")
+    with StudyStore(folder, space, options) as store:
+        further = {"cpu_time": Further(0.02, 0.01)}
+        store.tell(store.ask()[0], Outcome("complete", 0.05, 0.01, 4, further=further))
+    code, out, _ = run(hvdtune, "show", "train-2")
+    lines = out.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
+    assert (code, lines[head].split()) == (0, ["trial", "state", "gain", "+-", "cpu_time", "pairs",
+                                               "setting", "why"])  # fmt: skip
+    assert lines[head + 1].split()[:7] == ["0", "complete", "+5.1", "%", "2.0", "+2.0", "%"]
+
+
+def test_the_verification_is_shown_without_pairs_that_were_set_aside(hvdtune, run_dir):
+    with PairLog(run_dir / "pairs.jsonl") as log:
+        pair = replace(log.pairs[-1], phase="verify", log_ratio=0.02)
+        for launch in (3, 5):
+            log.append(replace(pair, launch=launch))
+            aside = replace(pair, launch=launch, log_ratio=0.9, set_aside="the machine was busy")
+            log.append(replace(aside, at_fault="A" if launch == 3 else "B"))
+    code, out, _ = run(hvdtune, "show", "train-1")
+    rows = out[out.index("verified in launch") :].splitlines()[1:3]
+    assert code == 0
+    assert [row.split() for row in rows] == [["3", "1", "+2.0", "%"], ["5", "1", "+2.0", "%"]]
 
 
 def test_a_study_is_shown_to_programs(hvdtune, run_dir):
@@ -124,12 +158,17 @@ def test_a_database_of_studies_is_used_like_a_folder_of_runs(hvdtune, tmp_path):
     [
         (("show", "nothing"), "nothing is no folder with a study"),
         (("show",), "there is no study in runs"),
+        (("list", "--runs", "nowhere"), "--runs nowhere is not there"),
+        (("fsck", "--runs", "nowhere"), "--runs nowhere is not there"),
+        (("list", "--runs", "train.py"), "--runs train.py is no folder"),
+        (("fsck", "--runs", "train.py"), "--runs train.py is no folder"),
         (("list", "--storage", "studies.db"), "the storage is not a URL such as"),
         (("list", "--storage", "redis://host"), "a storage of kind redis is not known"),
         (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error(hvdtune, words, message):
+def test_what_cannot_be_is_a_usage_error(hvdtune, tmp_path, words, message):
+    (tmp_path / "train.py").touch()
     code, _, err = run(hvdtune, *words)
     assert code == 2
     assert err.startswith(f"hvdtune: error: {message}")

@@ -1,5 +1,6 @@
 import json
 import signal
+import sys
 
 import pytest
 
@@ -117,5 +118,37 @@ def test_a_folder_of_other_settings_is_refused(hvdtune, script, tmp_path):
         write_b(tmp_path, f"cycle_time_ms: {value}\n")
         run = hvdtune("verify", "--b", "b.yaml", "-o", "kept", "train.py")
         _, err = run.communicate()
+    assert run.returncode == 2
+    assert "kept holds the run of another command or of other settings" in err
+
+
+@pytest.mark.parametrize("command", ["verify", "aa"])
+def test_the_help_leaves_out_what_only_a_search_has(hvdtune, command):
+    out, _ = hvdtune(command, "--help").communicate()
+    assert "--pairs" in out
+    of_a_search = ("--sampler", "--space", "--step-budget", "--train-steps")
+    assert not [option for option in of_a_search if option in out]
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        ((), ("--objective", "cpu_time")),
+        ((), ("--mode", "restart", "--launch-time", "0.1s")),
+        (("--mode", "restart"), ("--launch-time", "0.1s")),
+        (("--mode", "restart"), ("--metric-regex", "loss ([0-9.]+)")),
+        (("--adapter", "command", "--vary", "PACE=fast"), ("--metric-regex", "([0-9.]+)")),
+        (("--adapter", "command", "--vary", "PACE=fast"), ("--vary", "OTHER=x")),
+    ],
+)
+def test_a_folder_of_a_study_that_measures_something_else_is_refused(
+    hvdtune, script, tmp_path, words, other
+):
+    script("sys.exit(7)")
+    tune = ("run", "--trials", "2", "-o", "kept", *words)
+    _, first = hvdtune(*tune, "--", sys.executable, "train.py").communicate()
+    run = hvdtune(*tune, *other, "--", sys.executable, "train.py")
+    _, err = run.communicate()
+    assert (tmp_path / "kept" / "run.json").exists(), first
     assert run.returncode == 2
     assert "kept holds the run of another command or of other settings" in err

@@ -44,6 +44,7 @@ _LAUNCHERS = [
     ("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "30", 30),
     ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.8", 0.8),
     ("HOROVOD_TIMELINE", "trace.json", "trace.json"),
+    ("HOROVOD_TIMELINE_MARK_CYCLES", "1", True),
 ]
 _IDLE = [row.name for row in RUN_TIME if row.idle]
 _SWITCHES = [row.name for row in RUN_TIME if row.parse.__name__ in ("switch", "_no_warning")]

@@ -1,20 +1,14 @@
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 from hvdtune.timeline import write_chrome
 
 from .studies import write_study
 from .synthetic import training_trace
 
-BROWSER_ARGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 SERVE = """
 import sys
 from pathlib import Path
@@ -42,17 +36,6 @@ class Dashboard:
     def close(self):
         self.process.kill()
         self.process.communicate()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("no chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=BROWSER_ARGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

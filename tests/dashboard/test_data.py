@@ -1,11 +1,18 @@
+import shutil
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from hvdtune.dashboard.data import describe_run, hosts_of, open_run, ranks_of, tensor_names
+from hvdtune.dashboard.window import View, draw_window
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
 
 from .synthetic import HOSTILE, Recording, training_trace
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "timeline"
+TRACES = Path(__file__).parents[1] / "timeline" / "data"
 
 
 def test_windows_follow_the_steps_and_cover_every_event():
@@ -57,8 +64,19 @@ def test_a_directory_opens_its_merged_trace(tmp_path, name):
     assert run.study is None
 
 
+def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    for launch in ("launch-0", "launch-1"):
+        shutil.copytree(
+            GOLDEN, tmp_path / "ranks" / launch, ignore=shutil.ignore_patterns("*.json")
+        )
+    run = open_run(tmp_path)
+    assert ranks_of(run.trace) == [0]
+    assert "this is the newest, launch-1" in run.trace.warnings[0]
+
+
 def test_a_directory_without_a_trace_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match=r"holds no trace\.json"):
+    with pytest.raises(UsageError, match=r"holds no trace"):
         open_run(tmp_path)
 
 
@@ -76,3 +94,11 @@ def test_a_file_that_is_no_trace_is_a_trace_format_error(tmp_path):
 def test_window_times_are_whole_nanoseconds():
     windows = describe_run("run", training_trace()).windows
     assert pd.api.types.is_integer_dtype(windows["begin_ns"])
+
+
+@pytest.mark.parametrize("name", ["kineto", "horovod/horovod_resnet50_np2_sigkill.json.gz"])
+def test_traces_of_other_programs_are_drawn(name):
+    run = open_run(TRACES / name)
+    drawing = draw_window(run, View(count=5))
+    assert len(drawing.bars) > 5
+    assert "slices are of no kind that hvdtune records" in run.trace.warnings[-1]

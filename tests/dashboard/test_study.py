@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from hvdtune.dashboard.study import knob_names, open_study
+from hvdtune.tuner.pairs import PairLog
 
-from .studies import VERDICT, write_study
+from .studies import VERDICT, verification_pair, write_study
 
 
 def test_a_folder_without_study_files_has_no_study(tmp_path):
@@ -26,6 +28,15 @@ def test_only_verification_pairs_are_plotted_and_they_keep_their_launch(tmp_path
     pairs = open_study(tmp_path).verification
     assert list(pairs["launch"]) == [2, 2, 3, 3]
     assert list(pairs["gain_percent"]) == pytest.approx([7.0, 7.6, 6.8, 8.0])
+
+
+def test_a_pair_that_was_set_aside_is_not_plotted(tmp_path):
+    write_study(tmp_path)
+    with PairLog(tmp_path / "pairs.jsonl") as log:
+        for letters in ("A", "B"):
+            pair = verification_pair(3, 90.0)
+            log.append(replace(pair, at_fault=letters, set_aside="the machine was busy"))
+    assert len(open_study(tmp_path).verification) == 4
 
 
 def test_the_verdict_and_what_it_rests_on_are_read(tmp_path):

@@ -12,6 +12,7 @@ FLOORS = {
     "base": set(),
     "wire": {"base"},
     "timeline": {"base"},
+    "scan": set(),
     "transport": {"base"},
     "negotiate": {"base", "wire"},
     "collective": {"base", "transport"},

@@ -7,6 +7,7 @@ import pytest
 from hvdtune.core.config import Config
 from hvdtune.core.handles import WAIT_SLICE_S
 from hvdtune.launch import run
+from hvdtune.tuner import hire
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deadlines.md").read_text()
@@ -38,6 +39,7 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
         ("runtime/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
         ("runtime/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
         ("runtime/explain.cc", "kLeastShare = 30", "a thirtieth of a processor"),
+        ("timeline/recording.h", "patience = std::chrono::seconds(5)", "| 5 s; then the writer"),
     ],
 )
 def test_the_fixed_times_are_those_of_the_core(source, constant, said):
@@ -50,6 +52,11 @@ def test_the_core_and_the_launcher_have_the_same_defaults():
     binding = "".join(path.read_text() for path in ROOT.glob("csrc/bindings/*.cc"))
     for name in ("start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s"):
         assert f'"{name}", {getattr(DEFAULTS, name):.1f}' in binding
+
+
+def test_the_launcher_waits_for_a_tuner_as_long_as_promised():
+    assert hire._FROZEN_S == 120
+    assert "| it goes on, or ends; then another one is started | 120 s |" in PAGE
 
 
 def test_callers_look_for_ctrl_c_as_often_as_promised():

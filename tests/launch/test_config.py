@@ -11,6 +11,7 @@ from hvdtune.core.config import (
     worker_environ,
 )
 from hvdtune.core.knobs import Knob
+from hvdtune.core.parse import ALL_STEPS, StepWindow
 from hvdtune.errors import UsageError
 
 _KNOBS = (
@@ -145,6 +146,37 @@ def test_the_rank_is_put_into_the_name_of_the_trace(key_fd):
     config = Config.from_environ(environ | {"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, ())
     assert config.timeline_path == "/run/rank-1.hvt"
     assert config.timeline_max_bytes == 3 << 19
+
+
+def test_horovods_timeline_is_the_ranks_own_where_there_is_no_launcher(key_fd):
+    asked = {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    alone = Config.from_environ(asked, ())
+    assert (alone.horovod_timeline, alone.horovod_cycles) == ("t.json", True)
+    launched = Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | asked, ())
+    assert (launched.horovod_timeline, launched.horovod_cycles) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("100:120", StepWindow(100, 120)),
+        (":20", StepWindow(0, 20)),
+        ("7:", StepWindow(first=7)),
+        ("::50", StepWindow(every=50)),
+        ("10:40:5", StepWindow(10, 40, 5)),
+        ("", ALL_STEPS),
+    ],
+)
+def test_steps_to_record_are_read_as_python_slices(text, window):
+    assert Config.from_environ({"HVDTUNE_TIMELINE_STEPS": text}, ()).timeline_steps == window
+
+
+@pytest.mark.parametrize(
+    "text", ["5", "9:9", "9:2", "-1:4", "a:b", "1:2:0", "1:2:3:4", f"0:{2**65}"]
+)
+def test_steps_that_cannot_be_are_refused(text):
+    with pytest.raises(UsageError, match=f"HVDTUNE_TIMELINE_STEPS={text} "):
+        Config.from_environ({"HVDTUNE_TIMELINE_STEPS": text}, ())
 
 
 def test_a_new_ranks_environment_has_no_key_of_an_outer_job():

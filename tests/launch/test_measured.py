@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from hvdtune.errors import UsageError
@@ -26,8 +28,16 @@ def test_a_pattern_that_cannot_be_is_refused(pattern):
 
 
 def test_lines_of_the_first_rank_to_write_one_count():
-    lines = MetricLines(Metric(r"t=(\S+)"))
+    lines = MetricLines(Metric(r"t=(\S+)"), Path("launch-0.log"))
     lines.write("stdout", b"[1]<stdout>:hello\n[1]<stdout>:t=0.5\n[0]<stdout>:t=9\n")
     lines.write("stderr", b"[1]<stderr>:t=0.25\n")
     assert lines.steps() == [(500_000_000,), (250_000_000,)]
     assert lines.steps() == []
+
+
+def test_where_no_line_matches_the_file_to_look_into_is_named():
+    lines = MetricLines(Metric(r"t=(\S+)"), Path("output/launch-0.log"))
+    lines.write("stdout", b"[0]<stdout>:hello\n")
+    assert lines.steps() == []
+    assert lines.none_found.startswith(r"no line of the output matched --metric-regex t=(\S+) ")
+    assert lines.none_found.endswith("; the output is in output/launch-0.log")

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
+from hvdtune.core.parse import StepWindow
 from hvdtune.errors import UsageError
-from hvdtune.timeline import read
+from hvdtune.timeline import merge, read
+from hvdtune.timeline.schema import COLLECTIVES, PROCESS_SET_UNIT
 from tests.parallel.ranks import run
 
 
@@ -81,6 +83,25 @@ def test_misuse_is_one_sentence(tmp_path):
     assert "is a directory" in said[0] and "No such file or directory" in said[1]
 
 
+def reduce_twice() -> None:
+    for _ in range(2):
+        hvd.allreduce(torch.ones(2, 3), name="gradient")
+
+
+def test_without_a_launcher_horovods_variable_has_the_ranks_write(tmp_path):
+    target = tmp_path / "timeline.json"
+    run(reduce_twice, 2, horovod_timeline=str(target), horovod_cycles=True)
+    events = json.loads(target.read_text())
+    ticks = [event["name"] for event in events if event["ph"] == "X"]
+    assert sorted(ticks) == ["0", "0", "1", "1"]
+    assert {"GLOO_ALLREDUCE", "CYCLE_START"} <= {event.get("name") for event in events}
+    (shape,) = {
+        event["args"]["shape"] for event in events if event["ph"] == "E" and "args" in event
+    }
+    assert shape == "[2, 3]"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def record_what_is_recorded(folder: Path) -> None:
     with pytest.warns(UserWarning, match="being recorded already"):
         hvd.start_timeline(folder / "trace.json")
@@ -90,3 +111,95 @@ def record_what_is_recorded(folder: Path) -> None:
 def test_a_job_that_is_recorded_from_outside_keeps_to_that(tmp_path):
     run(record_what_is_recorded, 1, tmp_path, timeline=str(tmp_path / "rank-%r.hvt"))
     assert not (tmp_path / "trace.json").exists()
+
+
+def train(steps: int, tensors: int) -> None:
+    for _ in range(steps):
+        hvd.mark_step()
+        handles = [hvd.allreduce_async(torch.ones(8), name=f"g{i}") for i in range(tensors)]
+        for handle in handles:
+            hvd.synchronize(handle)
+    hvd.mark_step()
+
+
+def recorded(folder: Path, body, *arguments, ranks: int = 2, **config):
+    run(body, ranks, *arguments, timeline=str(folder / "rank-%r.hvt"), **config)
+    trace = merge(sorted(folder.glob("rank-*.hvt")))
+    assert trace.warnings == []
+    return trace
+
+
+def test_every_rank_has_when_each_announced_what_cached_or_not(tmp_path):
+    events = recorded(tmp_path, train, 20, 10).events
+    announced = events[events["kind"] == "NEGOTIATE"]
+    of_ranks = announced.groupby(["name", "seq"], observed=True)["rank"].apply(sorted)
+    assert len(of_ranks) >= 200
+    assert all(ranks == [0, 1] for ranks in of_ranks)
+    assert (announced["arg"] % PROCESS_SET_UNIT).sum() >= 2 * 19 * 10
+    done = events[events["kind"].isin(COLLECTIVES)]
+    assert len(done) == len(announced)
+
+
+def of_one_rank_and_of_all() -> None:
+    alone = hvd.add_process_set([1])
+    for _ in range(3):
+        if hvd.rank() == 1:
+            hvd.allreduce(torch.ones(3), name="alone", process_set=alone)
+        hvd.allreduce(torch.ones(3), name="all")
+
+
+def test_what_happened_together_has_one_number_on_all_ranks(tmp_path):
+    events = recorded(tmp_path, of_one_rank_and_of_all).events
+    done = events[(events["kind"] == "ALLREDUCE") & (events["name"] == "allreduce.all")]
+    buckets = done.groupby("seq")["bucket"].apply(list)
+    assert len(buckets) == 3
+    assert all(len(pair) == 2 and len(set(pair)) == 1 for pair in buckets)
+    queued = events[events["kind"] == "QUEUE"].astype({"name": "str"})
+    assert set(queued.loc[queued["name"] == "allreduce.alone", "arg"]) == {1}
+    assert set(queued.loc[queued["name"] == "allreduce.all", "arg"]) == {0}
+
+
+def of_two_dtypes() -> None:
+    for _ in range(5):
+        wide = [torch.ones(1000) for _ in range(4)]
+        group = [*wide, *(tensor.to(torch.float64) for tensor in wide)]
+        handles = [hvd.allreduce_async(t, name=f"t{i}", op=hvd.Sum) for i, t in enumerate(group)]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ({"fusion_threshold_bytes": 8500, "cycle_time_ms": 20.0}, "fusion threshold"),
+        ({"fusion_threshold_bytes": 1 << 20, "cycle_time_ms": 20.0}, "others are of another kind"),
+        ({"fusion_threshold_bytes": 0}, "fusion is off"),
+    ],
+)
+def test_every_bucket_says_why_it_was_closed(tmp_path, setting, reason):
+    events = recorded(tmp_path, of_two_dtypes, setting=setting).events
+    reasons = set(events.loc[events["kind"] == "BUCKET", "name"].astype("str"))
+    assert reason in reasons and "" not in reasons
+
+
+def test_only_the_steps_asked_for_are_recorded(tmp_path):
+    window = StepWindow(first=3, end=9, every=2)
+    trace = recorded(tmp_path, train, 12, 2, timeline_steps=window)
+    steps = trace.events[trace.events["kind"] == "STEP"]
+    assert steps.groupby("rank")["seq"].apply(list).to_dict() == {0: [3, 5, 7], 1: [3, 5, 7]}
+    done = trace.events[trace.events["kind"] == "ALLREDUCE"]
+    assert done.groupby("rank").size().to_dict() == {0: 6, 1: 6}
+    assert (
+        trace.meta["ranks"][0] | {"first_step": 3, "end_step": 9, "every": 2}
+        == (trace.meta["ranks"][0])
+    )
+
+
+def test_a_file_says_whose_it_is_and_what_its_tensors_are(tmp_path):
+    meta = recorded(tmp_path, train, 1, 1).meta
+    for rank in (0, 1):
+        told = meta["ranks"][rank]
+        assert (told["rank"], told["local_rank"], told["size"]) == (rank, rank, 2)
+        assert told["clock"] == "CLOCK_MONOTONIC" and len(told["boot_id"]) == 36
+        assert told["processors"] >= 1 and told["version"] and told["host"]
+    assert meta["shapes"]["allreduce.g0"] == "float32[8]"

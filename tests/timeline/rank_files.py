@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "timeline"
-METADATA, NAMES, RECORDS, CARRIED, DROPS, END = 1, 2, 3, 4, 5, 6
+METADATA, NAMES, RECORDS, CARRIED, DROPS, END, DETAILS, FULL = range(1, 9)
 CODES = {
     name: code
     for code, name in enumerate(

@@ -7,9 +7,11 @@ from typing import Any
 import pandas as pd
 import pytest
 import rank_files as files
+from traces import rows
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline import Trace, merge, read, write_chrome
+from hvdtune.timeline import Trace, load, merge, read, write_chrome
+from hvdtune.timeline.write_slices import write_slices
 
 EVENT_COUNT = 23
 
@@ -140,6 +142,40 @@ def test_names_are_text_whatever_is_in_them(tmp_path: Path) -> None:
     assert_same(trace, read(tmp_path / "trace.json"))
 
 
+def test_spans_are_called_what_the_script_said_and_read_back_as_spans(tmp_path: Path) -> None:
+    said = ["input", "100 %s", '"\\', "cycle", "NEGOTIATE_ALLREDUCE", "process_name"]
+    hidden = ["STEP", "BLOCKED", "SPAN", ""]  # these names mean something else, or nothing
+    texts = [*said, *hidden[:-1]]
+    items = [files.record(21, 10 * k, 10 * k + 5, name=k) for k in range(len(texts) + 1)]
+    items += [files.record(22, 200, 205), files.record("STEP", 0, 300, seq=7)]
+    path = files.write(
+        tmp_path / "rank-0.hvt",
+        files.header(),
+        files.metadata(),
+        files.names(dict(enumerate(texts, start=1))),
+        files.records(items),
+        files.end(),
+    )
+    trace = merge([path])
+    events = exported(trace, tmp_path / "trace.json")["traceEvents"]
+    spans = [e for e in events if "what" in e.get("args", {})]
+    names = {e["args"]["what"]: e["name"] for e in spans}
+    assert names == dict(zip(said, said, strict=True)) | dict.fromkeys(hidden, "SPAN")
+    assert_same(trace, read(tmp_path / "trace.json"))
+    assert rows(load(path)) == rows(load(tmp_path / "trace.json"))
+    write_slices(load(path), tmp_path / "slices.json", "perfetto")
+    assert rows(load(path)) == rows(load(tmp_path / "slices.json"))
+
+
+def test_spans_of_older_exports_are_spans(trace: Trace, tmp_path: Path) -> None:
+    document = exported(trace, tmp_path / "trace.json")
+    old = {"ph": "X", "cat": "script", "name": "SPAN", "pid": 0, "tid": 4, "ts": 1.0, "dur": 1.0}
+    document["traceEvents"].append(old | {"args": {"what": "input"}})
+    (tmp_path / "old.json").write_text(json.dumps(document))
+    events = read(tmp_path / "old.json").events
+    assert events.loc[events["kind"] == "SPAN", "name"].tolist() == ["input"]
+
+
 def test_no_string_ends_in_a_backslash_which_perfetto_misreads(
     trace: Trace, tmp_path: Path
 ) -> None:
@@ -212,10 +248,7 @@ def test_a_compressed_export_cut_short_gives_what_is_there(tmp_path: Path) -> No
     "content",
     [
         b"{}",
-        b"[]",
-        b'{"traceEvents":[]}',
         b"\x1f\x8bnonsense",
-        b'{"displayTimeUnit":"ms","otherData":{},\n"traceEvents":[\n]}',
         b'{"displayTimeUnit":"ms"',
         gzip.compress(b"hello"),
         b"\x00" * 1000,
@@ -226,6 +259,18 @@ def test_other_files_are_one_line_of_error(tmp_path: Path, content: bytes) -> No
         read(files.write(tmp_path / "other.json", content))
     assert "other.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b'{"traceEvents":[]}',
+        b'{"displayTimeUnit":"ms","otherData":{},\n"traceEvents":[\n]}',
+    ],
+)
+def test_a_trace_without_events_is_one(tmp_path: Path, content: bytes) -> None:
+    assert read(files.write(tmp_path / "other.json", content)).events.empty
 
 
 @pytest.mark.parametrize("ts", ["1e300", "-1e300", '"1"', "null", "9" * 400])

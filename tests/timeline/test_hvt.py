@@ -1,12 +1,13 @@
 import random
+import struct
 from pathlib import Path
 
 import pytest
 import rank_files as files
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline import read
-from hvdtune.timeline.readers.hvt import read_rank_file
+from hvdtune.timeline import read, write_chrome
+from hvdtune.timeline.readers.hvt import is_closed, read_rank_file
 
 STEPS = [files.record("STEP", at, at + 5, seq=at) for at in range(10)]
 
@@ -88,7 +89,7 @@ def test_false_block_starts_do_not_make_reading_endless(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "not a timeline"),
+        (b"", "the file is empty"),
         (b"HVDTRACE", "cut off at byte 8"),
         (files.header()[:-1] + b"\0", "damaged at byte 0"),
         (files.header(version=9), "version 9"),
@@ -157,3 +158,41 @@ def test_a_carried_setting_starts_with_the_records_that_are_kept(tmp_path: Path)
     events = read(path).events
     assert events["kind"].tolist() == ["STEP", "KNOB_ADOPTED"]
     assert events["begin_ns"].tolist() == [0, 0]
+
+
+def detailed(texts: dict[int, str]) -> bytes:
+    rows = (struct.pack("<II", key, len(text)) + text.encode() for key, text in texts.items())
+    return files.block(files.DETAILS, b"".join(rows))
+
+
+def test_what_names_stand_for_is_read_and_kept_by_exports(tmp_path: Path) -> None:
+    parts = files.header(), files.metadata(), files.names({1: "w", 2: "b"})
+    path = files.write(
+        tmp_path / "rank-0.hvt", *parts, detailed({1: "float32[64,3]"}), files.records(STEPS)
+    )
+    trace = read(path)
+    assert trace.meta["shapes"] == {"w": "float32[64,3]"}
+    write_chrome(trace, tmp_path / "trace.json")
+    assert read(tmp_path / "trace.json").meta["shapes"] == trace.meta["shapes"]
+
+
+def test_a_recording_that_stopped_at_its_cap_says_so(tmp_path: Path) -> None:
+    full = files.block(files.FULL, struct.pack("<Q", 3 << 19))
+    parts = files.header(), files.metadata(), files.records(STEPS), full, files.end()
+    warnings = read(files.write(tmp_path / "rank-0.hvt", *parts)).warnings
+    assert len(warnings) == 1 and "stopped at the size cap of 1.5 MB" in warnings[0]
+
+
+def test_blocks_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    parts = files.header(), files.metadata(), files.block(99, b"news"), files.records(STEPS)
+    file = read_rank_file(files.write(tmp_path / "rank-0.hvt", *parts, files.end()))
+    assert len(file.records) == len(STEPS)
+    assert file.warnings == []
+
+
+def test_a_file_is_closed_when_its_last_part_is(tmp_path: Path) -> None:
+    path = files.write(tmp_path / "rank-0.hvt", files.header(), files.records(STEPS))
+    assert not is_closed(path)
+    files.write(tmp_path / "rank-0.hvt.1", files.header(segment=1), files.end())
+    assert is_closed(path)
+    assert not is_closed(tmp_path / "absent.hvt")

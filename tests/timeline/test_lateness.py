@@ -8,8 +8,8 @@ US = 1000
 
 
 def announce(begin_us: int, *, name: int = 1, seq: int = 0, process_set: int = 0) -> bytes:
-    begin = begin_us * US
-    return files.record("NEGOTIATE", begin, begin + US, name=name, seq=seq, arg=1 + 2 * process_set)
+    begin, arg = begin_us * US, 1 + 2 * process_set
+    return files.record("NEGOTIATE", begin, begin + 500 * US, name=name, seq=seq, arg=arg)
 
 
 def merged(folder: Path, *ranks: list[bytes]) -> Trace:

@@ -50,6 +50,7 @@ class SimulatedMachine:
 
 class SimulatedCommand:
     measured_by = "the simulated steps"
+    without_steps = ""
 
     def __init__(self, machine: SimulatedMachine, setting: Setting, number: int) -> None:
         self._machine, self.setting, self.number = machine, setting, number

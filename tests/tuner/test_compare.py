@@ -1,3 +1,4 @@
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -101,7 +102,7 @@ def test_levels_of_launches_do_not_pass_for_a_gain(tmp_path: Path) -> None:
 def test_an_interrupted_comparison_goes_on_with_its_pairs(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
     with pytest.raises(KeyboardInterrupt):
-        bed.compare(interrupt_after=7)
+        bed.compare(interrupt_after=4)
     before = read_pairs(tmp_path / "pairs.jsonl")
     assert bed.cluster.jobs[-1].terminated
 
@@ -111,7 +112,27 @@ def test_an_interrupted_comparison_goes_on_with_its_pairs(tmp_path: Path) -> Non
     assert verdict.improved
     assert after[: len(before)] == before
     assert {pair.steps for pair in after} == {before[0].steps}
-    assert len([pair for pair in after if pair.phase == "calibrate"]) == 8
+    assert len([pair for pair in after if pair.phase == "calibrate"]) == 5
+
+
+def test_only_pairs_that_are_still_to_be_measured_are_called_fresh(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def tell(progress: Progress) -> None:
+        if progress.phase == "verify" and progress.message:
+            said.append(progress.message)
+        if progress.phase == "verify" and progress.pairs == 4:
+            raise KeyboardInterrupt
+
+    bed = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
+    with pytest.raises(KeyboardInterrupt):
+        compare(bed.study, B, tmp_path, TuneOptions(time_budget_s=1e9), tell, bed.cluster.clock)
+    planned = int(said[0].removesuffix(" fresh pairs"))
+
+    again = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
+    with contextlib.suppress(KeyboardInterrupt):
+        compare(again.study, B, tmp_path, TuneOptions(time_budget_s=1e9), tell, again.cluster.clock)
+    assert said[1] == f"{planned - 4} fresh pairs, 4 are there"
 
 
 def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> None:

@@ -48,8 +48,9 @@ class Bed:
         self.on_news: Callable[[Progress], None] = lambda progress: None
         study = Study(self.cluster.start, KNOBS, DEFAULT)
         options = TuneOptions(
-            trials=3,
+            trials=5,
             time_budget_s=600.0,
+            tunable=("cycle_time_ms",),
             calibrate_pairs=4,
             race_pairs=2,
             min_verify_pairs=9,

@@ -40,11 +40,19 @@ def test_assignments_are_read_from_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["cycle_time_ms", "cycle_time_ms=fast", "chunk_bytes=1.5", "cache_enabled=maybe", "x=1"]
+    ("texts", "message"),
+    [
+        (["cycle_time_ms"], "'cycle_time_ms' is not of the form knob=value"),
+        (["cycle_time_ms=fast"], "cycle_time_ms = 'fast' is not a number$"),
+        (["chunk_bytes=1.5"], "chunk_bytes = '1.5' is not a whole number"),
+        (["cache_enabled=maybe"], "cache_enabled = 'maybe' is not true or false"),
+        (["x=1"], "unknown knob x"),
+        (["cycle_time_ms=1", "cycle_time_ms=2"], "cycle_time_ms is given two values"),
+    ],
 )
-def test_a_wrong_assignment_is_a_usage_error(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_assignments([text], KNOBS)
+def test_a_wrong_assignment_is_a_usage_error(texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        parse_assignments(texts, KNOBS)
 
 
 def test_the_default_setting_holds_every_knob() -> None:

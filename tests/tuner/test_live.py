@@ -47,7 +47,7 @@ def test_warm_up_steps_do_not_set_the_step_time() -> None:
 
 
 def test_the_natural_end_asks_for_the_pair_again_in_the_next_launch() -> None:
-    live, cluster, _ = make(Script(steps_per_launch=230))
+    live, cluster, _ = make(Script(steps_per_launch=100))
     live.require()
     live.measure(FAST, "ABBA", SHAPE)
     with pytest.raises(ScriptEnded):

@@ -34,7 +34,7 @@ def test_a_block_begins_after_adoption_and_settling() -> None:
 
     # A settle step of 9 s is as long as settling may take in all.
     assert run(meter, steps) == 3 + 4
-    assert meter.block() == Block(4, 0.04, numbers=(17,) * 4)
+    assert meter.block() == Block(4, 0.04, numbers=(17,) * 4, shorter_s=0.01)
 
 
 def test_settle_steps_are_discarded() -> None:
@@ -61,7 +61,7 @@ def test_steps_of_another_version_cut_nothing_in() -> None:
 def test_a_far_slower_settings_block_is_cut_short() -> None:
     meter = BlockMeter(1, BlockShape(steps=50, settle_steps=5, step_s=0.01))
 
-    assert run(meter, [step(1, 0.5)] * 60) == 4 + 5
+    assert run(meter, [step(1, 0.5)] * 60) == 2 + 3
     assert meter.block().step_s == pytest.approx(0.5)
 
 
@@ -100,4 +100,12 @@ def test_blocks_last_a_quarter_second_or_eight_steps(step_s: float, steps: int) 
     shape = shape_for(step_s, block_s=0.25, min_steps=8)
 
     assert shape.steps == steps
-    assert 2 <= shape.settle_steps <= math.ceil(steps / 5)
+    assert shape.settle_steps == math.ceil(steps / 5)
+
+
+def test_typical_steps_leave_the_longest_quarter_out() -> None:
+    meter = BlockMeter(1, BlockShape(4, 0, 0.01))
+    run(meter, [step(1, 0.01), step(1, 0.05), step(1, 0.01), step(1, 0.01)])
+
+    assert meter.block().typical_step_s == pytest.approx(0.01)
+    assert meter.block().step_s == pytest.approx(0.02)

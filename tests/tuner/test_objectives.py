@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.objectives import check_objectives, pareto_set, recommended
+from hvdtune.tuner.objectives import by_merit, check_objectives, pareto_set, recommended
 
 
 def test_objectives_keep_their_order() -> None:
@@ -39,3 +39,15 @@ def test_the_recommended_point_is_worse_than_the_default_in_nothing_where_one_is
 def test_else_its_worst_is_the_best() -> None:
     assert recommended({1: (0.5, -0.3), 2: (0.1, -0.02)}) == 2
     assert recommended({}) is None
+
+
+def test_what_the_default_beats_in_everything_is_never_verified() -> None:
+    points = {1: (0.02, -0.01), 2: (0.0, -0.3), 3: (-0.01, 0.2), 4: (0.01, -0.02)}
+    assert by_merit(points, hopeful={1, 2, 4}) == [1, 4]
+    assert by_merit({2: (0.0, -0.3)}, hopeful={2}) == []
+    assert by_merit({}, hopeful=()) == []
+
+
+def test_what_another_beats_comes_after_it() -> None:
+    points = {1: (0.1, 0.1), 2: (0.05, 0.05), 3: (0.3, -0.2)}
+    assert by_merit(points, hopeful={1, 2, 3}) == [1, 2, 3]

@@ -11,11 +11,17 @@ COST = Cost(pair_s=1.3, launch_s=8.0)
 
 
 def test_a_noisier_run_gets_more_pairs_per_trial() -> None:
-    wanted = [wanted_pairs(OPTIONS, Noise(sd, 8)) for sd in (0.001, 0.01, 0.02, 0.1)]
+    wanted = [wanted_pairs(OPTIONS, Noise(sd, 8)) for sd in (0.001, 0.01, 0.08, 0.2)]
 
     assert wanted == sorted(wanted)
     assert wanted[0] == OPTIONS.min_pairs_per_trial
     assert wanted[-1] == OPTIONS.max_pairs_per_trial
+
+
+def test_a_sampler_that_knows_no_noise_gets_less_of_it() -> None:
+    tpe = dataclasses.replace(OPTIONS, sampler="tpe")
+    assert wanted_pairs(tpe, Noise(0.001, 8)) == 3
+    assert wanted_pairs(tpe, Noise(0.02, 8)) > wanted_pairs(OPTIONS, Noise(0.02, 8))
 
 
 def test_verification_uses_fresh_launches_when_there_is_time() -> None:
@@ -50,12 +56,12 @@ def test_the_reserve_is_at_most_half_unless_the_least_needs_more() -> None:
 
 
 def test_trials_share_what_time_is_left() -> None:
-    noise = Noise(0.02, 8)
+    noise = Noise(0.2, 8)
 
     assert trial_pairs(OPTIONS, noise, COST, 400.0, 10) == OPTIONS.max_pairs_per_trial
     assert trial_pairs(OPTIONS, noise, COST, 130.0, 40) == 5
     assert trial_pairs(OPTIONS, noise, COST, 130.0, 400) == OPTIONS.min_pairs_per_trial
-    assert trial_pairs(OPTIONS, noise, COST, 3.0, 40) == 0
+    assert trial_pairs(OPTIONS, noise, COST, 1.0, 40) == 0
 
 
 def test_options_are_frozen() -> None:

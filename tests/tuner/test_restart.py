@@ -146,3 +146,50 @@ def test_progress_says_what_is_measured() -> None:
     RestartRun(ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter).require()
 
     assert said[-1].message.startswith("measured by the simulated steps: ")
+
+
+def timed(budget_s: float, run_dir: Path) -> tuple[str, SimulatedMachine]:
+    """What a study of a command of 8 s says that has so much time, and its machine."""
+    machine = SimulatedMachine(Script(steps=200, tells_steps=False))
+    by = ByRestarting(machine.start)
+    options = by_restarting(8, time_budget_s=budget_s, block_s=2.0, tunable=("as_view",))
+    try:
+        return tune(
+            Study(by, KNOBS, DEFAULT), run_dir, options, clock=machine.clock
+        ).verdict.text, machine
+    except StudyError as error:
+        return str(error), machine
+
+
+@pytest.mark.parametrize(("budget_s", "launches"), [(36.0, 1), (300.0, 3)])
+def test_a_budget_that_pays_for_no_answer_is_refused_when_that_is_known(
+    tmp_path: Path, budget_s: float, launches: int
+) -> None:
+    said, machine = timed(budget_s, tmp_path)
+
+    assert said.startswith("the time budget is too short: a pair of launches takes 1")
+    assert "20 pairs (6 of the default with itself, 2 of one other setting, 12 to" in said
+    assert len(machine.commands) == launches
+
+
+def test_the_budget_that_is_asked_for_is_enough(tmp_path: Path) -> None:
+    said, _ = timed(36.0, tmp_path / "short")
+    asked_s = int(said.rpartition("--time-budget ")[2].removesuffix("s or more"))
+    said, machine = timed(asked_s, tmp_path / "enough")
+
+    assert said.startswith("no setting beats the default by more than")
+    assert machine.clock.now() - SimulatedMachine(Script()).clock.now() <= asked_s
+
+
+@pytest.mark.parametrize(("budget_s", "said"), [(1e6, "pairs of launches"), (1e9, "s")])
+def test_how_many_pairs_there_is_time_for_is_said_where_time_has_a_limit(
+    budget_s: float, said: str
+) -> None:
+    told: list[Progress] = []
+    machine = SimulatedMachine(Script())
+    options = by_restarting(10, time_budget_s=budget_s, block_s=2.0)
+    reporter = Reporter(told.append, machine.clock, 10, budget_s)
+    RestartRun(ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter).require()
+
+    assert told[-1].message.endswith(said)
+    assert ("the time left" in told[-1].message) == (budget_s == 1e6)

@@ -13,7 +13,7 @@ from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import Outcome, StudyStore, read_study
 
-OPTIONS = TuneOptions(trials=20, seed=3)
+OPTIONS = TuneOptions(trials=20, seed=3, sampler="tpe")
 ONE_KNOB = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))
 SLOWER = Outcome("pruned", -0.1, 0.01, 3, "slower than the default")
 

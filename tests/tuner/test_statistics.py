@@ -128,10 +128,10 @@ def test_a_good_setting_is_rarely_pruned() -> None:
 
 
 def test_the_noise_floor_shrinks_with_the_pairs() -> None:
-    few, many = noise_of(normal(1, 0, 0.02, 6)), noise_of(normal(1, 0, 0.02, 60))
+    noise = noise_of(normal(1, 0, 0.02, 60))
 
-    assert noise_floor(many) < noise_floor(few)
-    assert noise_floor(many) == pytest.approx(2 * 0.02 / math.sqrt(60), rel=0.3)
+    assert noise_floor(noise, 80) == pytest.approx(noise_floor(noise, 20) / 2)
+    assert noise_floor(noise, 20) == pytest.approx(2 * 0.02 / math.sqrt(20), rel=0.3)
 
 
 def test_pairs_needed_grow_with_the_square_of_the_noise() -> None:

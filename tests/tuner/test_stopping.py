@@ -28,7 +28,7 @@ def test_few_trials_are_no_reason_to_stop() -> None:
 
 
 def test_a_space_that_is_known_well_is_a_reason() -> None:
-    stop = unlikely_or_unpaid(observed(20), SPACE, 0)
+    stop = unlikely_or_unpaid(observed(40), SPACE, 0)
     assert kind(stop) == "unlikely"
     assert stop is not None
     assert stop.text == "no unmeasured setting is likely to beat the best by 1 %"

@@ -1,5 +1,6 @@
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -10,6 +11,7 @@ from hvdtune.errors import StudyError
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.space import Space, make_space
 from hvdtune.tuner.store import Outcome, StudyStore, read_study
+from hvdtune.tuner.studies import find_place, open_study
 
 OPTIONS = TuneOptions(trials=20, seed=3)
 
@@ -69,6 +71,17 @@ def test_a_duplicate_repeats_the_outcome_and_is_not_counted(tmp_path: Path) -> N
     duplicate = next(trial for trial in trials if trial.is_duplicate)
     assert duplicate.state == "pruned"
     assert duplicate.reason in ("the same setting as trial 0", "the same setting as trial 1")
+
+
+def test_the_default_is_not_the_best_nor_what_leads_to_its_plan(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        store.tell(store.ask()[0], Outcome("complete", -0.03, 0.01, 5))
+        store.plan_key = lambda setting: "one for all"
+        number, setting = store.ask()
+        assert setting != DEFAULT
+        store.tell_duplicate(number, setting)
+        assert store.best() is None
+    assert open_study(find_place(str(tmp_path), tmp_path, None)).best is None
 
 
 def test_trials_of_a_dead_tuner_are_failed_and_asked_again(tmp_path: Path) -> None:
@@ -135,6 +148,14 @@ def test_a_study_of_another_default_is_refused(tmp_path: Path) -> None:
     other = make_space(KNOBS, {**DEFAULT, "cycle_time_ms": 5.0})
     with pytest.raises(StudyError, match="another default; choose another directory"):
         StudyStore(tmp_path, other, OPTIONS)
+
+
+def test_a_study_of_another_first_objective_is_refused(tmp_path: Path) -> None:
+    with StudyStore(tmp_path, space(), OPTIONS):
+        pass
+
+    with pytest.raises(StudyError, match="other knobs, objectives or"):
+        StudyStore(tmp_path, space(), replace(OPTIONS, objectives=("cpu_time",)))
 
 
 def test_a_file_that_is_no_database_is_a_study_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hvdtune.errors import StudyError, UsageError
+from hvdtune.errors import StudyError
 from hvdtune.tuner.reading import read_study
 from hvdtune.tuner.tables import pair_table, trial_table, write_tables
 from hvdtune.tuner.trials import StudyView
@@ -27,8 +27,6 @@ def test_pairs_are_rows_with_both_settings(finished_run: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_tables_come_back_from_files(finished_run: Path, tmp_path: Path, kind: str) -> None:
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
     view = read_study(finished_run)
     trials, pairs = write_tables(view, {}, tmp_path / "out" / "x", kind)
     assert [trials.name, pairs.name] == [f"x-trials.{kind}", f"x-pairs.{kind}"]
@@ -54,12 +52,3 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     empty = StudyView((), (), None, None, None)
     with pytest.raises(StudyError, match="cannot write"):
         write_tables(empty, {}, tmp_path / "file" / "x", "csv")
-
-
-def test_parquet_without_its_library_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hvdtune.tuner.tables.find_spec", lambda name: None)
-    empty = StudyView((), (), None, None, None)
-    with pytest.raises(UsageError, match=r"pip install 'hvdtune\[parquet\]'"):
-        write_tables(empty, {}, tmp_path / "x", "parquet")

@@ -83,6 +83,30 @@ def test_a_gain_of_one_launch_says_that_others_may_differ() -> None:
     assert verdict.text.endswith("1 launch, A/A floor 0.6 %; another launch may differ")
 
 
+@pytest.mark.parametrize(
+    ("levels", "sd", "kind"),
+    [
+        ((0.0,), 0.01, "default"),
+        ((0.0,), 0.1, "noisy"),
+        ((0.1, -0.1), 0.01, "unstable"),
+    ],
+)
+def test_whatever_few_launches_say_another_may_differ(
+    levels: tuple[float, ...], sd: float, kind: str
+) -> None:
+    verdict = judge(CANDIDATE, DEFAULT, launches(*levels, sd=sd, pairs=20), 0.004)
+    enough = judge(CANDIDATE, DEFAULT, launches(*levels, *levels, *levels, sd=sd), 0.004)
+
+    assert verdict.kind == kind
+    assert "A/A floor 0.4 %; another launch may differ)" in verdict.text
+    assert "another launch may differ" not in enough.text
+
+
+def test_a_slower_one_of_few_launches_may_differ_too() -> None:
+    verdict = judge(CANDIDATE, DEFAULT, launches(-0.1), 0.01, wording=A_AND_B)
+    assert verdict.text.endswith("1 launch, A/A floor 1.0 %; another launch may differ")
+
+
 def test_of_two_named_settings_the_slower_one_is_called_so() -> None:
     verdict = judge(CANDIDATE, DEFAULT, launches(-0.1, -0.1, -0.1), 0.01, wording=A_AND_B)
 

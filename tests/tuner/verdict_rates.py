@@ -22,8 +22,8 @@ from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.plan import plan_verify
 from hvdtune.tuner.progress import Progress, Reporter
-from hvdtune.tuner.verdict import Verdict, judge
-from hvdtune.tuner.verify import verify
+from hvdtune.tuner.verdict import Verdict
+from hvdtune.tuner.verify import prove
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 
@@ -49,8 +49,7 @@ def one_verdict(script: Script, directory: Path) -> Verdict:
         plan = plan_verify(
             options, found.noise, current_cost(bench, found), 80.0, script.gain(CANDIDATE)
         )
-        launches = verify(bench, CANDIDATE, found.shape, plan)
-    return judge(CANDIDATE, DEFAULT, launches, found.floor)
+        return prove(bench, CANDIDATE, found, plan, options)
 
 
 def rates(

@@ -40,6 +40,10 @@ class _Args(msgspec.Struct):
     last_rank: _Int = 0
     process_set: _ProcessSet = 0
     tensors: _Int = 0
+    waited_us: _Int = 0
+    ran_us: _Int = 0
+    peer: _Int = -1
+    what: str = ""
     version: _Int = 0
     offset_ns: _Int = 0
     reason: str = ""
@@ -51,6 +55,7 @@ class _Args(msgspec.Struct):
 class _Event(msgspec.Struct):
     ph: str
     name: str
+    cat: str = ""
     pid: _Rank = 0
     tid: _Int = 0
     ts: _Us = 0.0
@@ -63,6 +68,7 @@ class _Meta(msgspec.Struct):
     ranks: dict[int, dict[str, Any]] = {}
     dropped: dict[int, int] = {}
     clock: dict[int, dict[str, Any]] = {}
+    shapes: dict[str, str] | None = None
     origin_ns: int | None = None
     origin_unix_ns: int | None = None
 
@@ -224,7 +230,9 @@ class _Gathered:
         return make_events(columns, list(self._names))
 
     def _row(self, event: _Event) -> tuple[int, ...] | None:
-        found = _KIND_OF.get(event.name)
+        # A span has the name that the script gave it.
+        named = event.cat == KINDS["SPAN"].row and event.name not in KINDS
+        found = _KIND_OF.get("SPAN" if named else event.name)
         if found is None or event.ph == "M":
             return None
         code, kind = found

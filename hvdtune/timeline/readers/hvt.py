@@ -1,5 +1,7 @@
 """Reads the file one rank records; csrc/timeline/file.h has the grammar."""
 
+import contextlib
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,7 +21,8 @@ SYNC = b"HVDB"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQII")
 BLOCK = struct.Struct("<4sIII")
-METADATA, NAMES, RECORDS, CARRIED, DROPS, END = range(1, 7)
+_END_BYTES = 16
+METADATA, NAMES, RECORDS, CARRIED, DROPS, END, DETAILS, FULL = range(1, 9)
 
 # Each failed try may cost a checksum over the rest of the file: a file made of false block
 # starts must not take for ever.
@@ -37,6 +40,7 @@ class RankFile:
         carried: records repeated from parts that the size cap discarded: the setting in force
             and clock measurements.
         names: text of each name id.
+        details: what names stand for: of tensors dtype and shape, as in "float32[64,3]".
         dropped: records the recorder lost for want of room.
         warnings: what could not be read, one sentence each, with byte offsets.
     """
@@ -49,6 +53,7 @@ class RankFile:
     names: dict[int, str]
     dropped: int = 0
     warnings: list[str] = field(default_factory=list)
+    details: dict[int, str] = field(default_factory=dict)
 
 
 class _Block(NamedTuple):
@@ -64,6 +69,7 @@ class _Segment:
     recording: int
     metadata: dict[str, Any] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    details: dict[int, str] = field(default_factory=dict)
     records: list[NDArray[np.void]] = field(default_factory=list)
     carried: list[NDArray[np.void]] = field(default_factory=list)
     dropped: int = 0
@@ -95,8 +101,10 @@ def read_rank_file(path: Path | str) -> RankFile:
     if not newest.ended:
         warnings.append(f"{path}: rank {rank} did not close it (killed or still running)")
     names: dict[int, str] = {}
+    details: dict[int, str] = {}
     for segment in segments:
         names |= segment.names
+        details |= segment.details
     return RankFile(
         path=path,
         rank=rank,
@@ -106,7 +114,20 @@ def read_rank_file(path: Path | str) -> RankFile:
         names=names,
         dropped=max(segment.dropped for segment in segments),
         warnings=warnings,
+        details=details,
     )
+
+
+def is_closed(path: Path) -> bool:
+    """Whether the recorder has ended the file, PATH or PATH.1; costs two small reads."""
+    for part in (path, path.with_name(path.name + ".1")):
+        # There may be none, or it has just begun.
+        with contextlib.suppress(OSError), open(part, "rb") as file:
+            file.seek(-(BLOCK.size + _END_BYTES), os.SEEK_END)
+            sync, kind, size, _ = BLOCK.unpack(file.read(BLOCK.size))
+            if (sync, kind, size) == (SYNC, END, _END_BYTES):
+                return True
+    return False
 
 
 def _joined(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
@@ -140,6 +161,8 @@ def _read_segment(path: Path) -> _Segment:
         data = path.read_bytes()
     except OSError as error:
         raise TraceFormatError(f"cannot read {path}: {error.strerror}", str(path)) from error
+    if not data:
+        raise TraceFormatError(f"{path}: the file is empty", str(path), 0)
     if not data.startswith(MAGIC):
         raise TraceFormatError(f"{path}: not a timeline of hvdtune", str(path), 0)
     if len(data) < HEADER.size:
@@ -196,25 +219,32 @@ def _add(segment: _Segment, block: _Block) -> None:
     if block.type in (RECORDS, CARRIED) and size % RECORD.itemsize == 0:
         kept = segment.records if block.type == RECORDS else segment.carried
         kept.append(np.frombuffer(block.payload, RECORD))
-    elif block.type == NAMES:
-        _add_names(segment, block)
+    elif block.type in (NAMES, DETAILS):
+        _add_texts(segment, block)
     elif block.type == METADATA:
         _add_metadata(segment, block)
     elif block.type in (DROPS, END) and size >= 8:
         segment.dropped = int.from_bytes(block.payload[:8], "little")
         segment.ended = block.type == END
-    elif block.type <= END:
+    elif block.type == FULL and size >= 8:
+        mib = int.from_bytes(block.payload[:8], "little") / 2**20
+        segment.warnings.append(
+            f"{segment.path}: recording stopped at the size cap of {mib:g} MB; what came later is "
+            "not in it"
+        )
+    elif block.type <= FULL:
         segment.warnings.append(f"{segment.path}: block at byte {block.offset} has a wrong length")
 
 
-def _add_names(segment: _Segment, block: _Block) -> None:
+def _add_texts(segment: _Segment, block: _Block) -> None:
+    texts = segment.names if block.type == NAMES else segment.details
     at = 0
     payload = bytes(block.payload)
     while at + 8 <= len(payload):
         name, size = struct.unpack_from("<II", payload, at)
         if at + 8 + size > len(payload):
             break
-        segment.names[name] = payload[at + 8 : at + 8 + size].decode(errors="backslashreplace")
+        texts[name] = payload[at + 8 : at + 8 + size].decode(errors="backslashreplace")
         at += 8 + size
     if at != len(payload):
         segment.warnings.append(

@@ -18,7 +18,7 @@ namespace {
 class Slow final : public Observer {
  public:
   explicit Slow(unsigned seed) : random_(seed) {}
-  void phase(Phase, uint64_t, uint64_t, size_t) override {
+  void phase(Phase, uint64_t, uint64_t, size_t, int) override {
     if (random_() % 8 == 0) {
       std::this_thread::sleep_for(std::chrono::microseconds(random_() % 600));
     }

@@ -16,7 +16,7 @@
 namespace hvdtune::testing {
 
 struct Unobserved final : Observer {
-  void phase(Phase, uint64_t, uint64_t, size_t) override {}
+  void phase(Phase, uint64_t, uint64_t, size_t, int) override {}
 };
 
 class World {

@@ -41,6 +41,20 @@ TEST(tensors_share_a_bucket_up_to_the_threshold) {
   CHECK(plan.buckets[1].reason == CutReason::kAllReady);
 }
 
+TEST(the_last_bucket_is_closed_for_what_ends_the_cycle) {
+  const FusionPlan plan = plan_fusion({ready("a", 40), ready("b", 80)}, 100, CutReason::kCycleTime);
+  CHECK(plan.buckets[0].reason == CutReason::kThreshold);
+  CHECK(plan.buckets[1].reason == CutReason::kCycleTime);
+}
+
+TEST(buckets_that_would_fit_together_are_apart_for_their_kinds) {
+  const Response half = ready("h", 40, DType::kFloat16);
+  const FusionPlan close = plan_fusion({ready("a", 40), half}, 100);
+  for (const BucketCut& cut : close.buckets) CHECK(cut.reason == CutReason::kKind);
+  const FusionPlan far = plan_fusion({ready("a", 80), half}, 100);
+  for (const BucketCut& cut : far.buckets) CHECK(cut.reason == CutReason::kAllReady);
+}
+
 TEST(a_tensor_over_the_threshold_travels_alone) {
   CHECK_EQ(layout(plan_fusion({ready("a", 4), ready("b", 400), ready("c", 4)}, 100)), "a|b|c");
 }

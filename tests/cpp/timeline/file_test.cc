@@ -74,6 +74,42 @@ TEST(the_oldest_records_go_when_the_cap_is_reached) {
   }
 }
 
+TEST(recording_stops_at_the_cap_when_that_is_wanted) {
+  const ScratchFile path("stops");
+  constexpr uint64_t kCap = 64 * 1024;
+  TraceFile file({.path = path.path(),
+                  .max_bytes = kCap,
+                  .when_full = WhenFull::kStop,
+                  .name_of = tensor_name});
+  uint32_t taken = 0;
+  while (!file.is_full()) {
+    taken += static_cast<uint32_t>(file.append(allreduces(taken, 100)));
+    CHECK(taken < 10'000);
+  }
+  CHECK_EQ(file.append(allreduces(0, 1)), 0u);
+  file.note_drops(5);
+  file.finish(7);
+  CHECK(size_of_file(path.path()) <= kCap);
+  CHECK_EQ(size_of_file(path.path() + ".1"), 0u);
+  const ReadSegment read = read_segment(path.path());
+  CHECK_EQ(read.records.size(), taken);
+  CHECK_EQ(read.records.front().seq, 0u);
+  CHECK_EQ(read.full_at, kCap);
+  CHECK_EQ(read.dropped, 7u);
+  CHECK_EQ(file.error(), "");
+}
+
+TEST(what_a_name_stands_for_is_written_beside_it) {
+  const ScratchFile path("details");
+  TraceFile file({.path = path.path(), .name_of = tensor_name, .detail_of = [](uint32_t id) {
+                    return id == 3 ? std::string("float32[2,3]") : std::string();
+                  }});
+  file.append(allreduces(0, 50));
+  const ReadSegment read = read_segment(path.path());
+  CHECK_EQ(read.details.size(), 1u);
+  CHECK_EQ(read.details.at(3), "float32[2,3]");
+}
+
 TEST(segments_carry_the_setting_and_the_clock_along) {
   const ScratchFile path("carried");
   TraceFile file({.path = path.path(), .max_bytes = 32 * 1024, .name_of = tensor_name});

@@ -1,8 +1,10 @@
 // Reads timeline files the straightforward way, for tests.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -21,11 +23,13 @@ struct ReadSegment {
   uint64_t recording = 0;
   std::string metadata;
   std::map<uint32_t, std::string> names;
+  std::map<uint32_t, std::string> details;
   std::vector<Record> records;
   std::vector<Record> carried;
   uint64_t dropped = 0;
   bool ended = false;
   uint64_t end_records = 0;
+  uint64_t full_at = 0;
 };
 
 inline std::string read_bytes(const std::string& path) {
@@ -77,6 +81,8 @@ inline ReadSegment read_segment(const std::string& path) {
     const std::vector<Record> records = records_in(payload);
     if (type == 1) read.metadata = payload;
     if (type == 2) add_names(payload, read.names);
+    if (type == 7) add_names(payload, read.details);
+    if (type == 8) read.full_at = number_at<uint64_t>(payload, 0);
     if (type == 3) read.records.insert(read.records.end(), records.begin(), records.end());
     if (type == 4) read.carried = records;
     if (type == 5 || type == 6) read.dropped = number_at<uint64_t>(payload, 0);
@@ -100,6 +106,23 @@ class ScratchFile {
 
  private:
   std::string path_;
+};
+
+// Whoever opens the file for writing waits until the lease is given up: to the writer, a disk that
+// has stalled.
+class Stall {
+ public:
+  explicit Stall(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT, 0644)) {
+    std::signal(SIGIO, SIG_IGN);  // the kernel's request to give it up
+    works_ = fcntl(fd_, F_SETLEASE, F_WRLCK) == 0;
+  }
+  ~Stall() { close(fd_); }
+  bool works() const { return works_; }
+  bool is_felt() const { return fcntl(fd_, F_GETLEASE) != F_WRLCK; }
+
+ private:
+  int fd_;
+  bool works_ = false;
 };
 
 }  // namespace hvdtune::testing

@@ -1,8 +1,5 @@
 // Prints what a record costs its producer; judges nothing, as that depends on the machine.
-#include <fcntl.h>
-
 #include <algorithm>
-#include <csignal>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,23 +62,6 @@ TEST(cost_of_a_record_with_both_clock_readings) {
   }
   print_spread("recording, two clock readings included", costs);
 }
-
-// Whoever opens the file for writing waits until the lease is given up: to the writer, a disk that
-// has stalled.
-class Stall {
- public:
-  explicit Stall(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT, 0644)) {
-    std::signal(SIGIO, SIG_IGN);  // the kernel's request to give it up
-    works_ = fcntl(fd_, F_SETLEASE, F_WRLCK) == 0;
-  }
-  ~Stall() { close(fd_); }
-  bool works() const { return works_; }
-  bool is_felt() const { return fcntl(fd_, F_GETLEASE) != F_WRLCK; }
-
- private:
-  int fd_;
-  bool works_ = false;
-};
 
 static std::vector<uint64_t> time_records(Recorder::Lane& lane, uint32_t records) {
   std::vector<uint64_t> costs(records);

@@ -39,6 +39,7 @@ inline bool survives_decoders(Bytes bytes) {
          is_read_or_refused([&] { decode_step_report(bytes); }) &&
          is_read_or_refused([&] { decode_notice(bytes); }) &&
          is_read_or_refused([&] { decode_proposal(bytes); }) &&
+         is_read_or_refused([&] { decode_timeline_order(bytes); }) &&
          is_read_or_refused([&] { decode_introduction(bytes); }) &&
          is_read_or_refused([&] { decode_pulse(bytes); }) &&
          is_read_or_refused([&] { decode_look(bytes); }) &&

@@ -75,6 +75,7 @@ TEST(a_cycle_survives_the_wire) {
   CHECK(got.buckets[1].reason == CutReason::kAlone);
   CHECK(got.evicted == sent.evicted);
   CHECK(got.departed == sent.departed);
+  CHECK(got.timeline == sent.timeline);
 }
 
 TEST(messages_to_and_from_the_launcher_survive_the_wire) {
@@ -91,6 +92,8 @@ TEST(messages_to_and_from_the_launcher_survive_the_wire) {
   const Proposal proposal = decode_proposal(encode(Proposal{9, setting}));
   CHECK_EQ(proposal.version, 9U);
   CHECK(proposal.setting == setting);
+  const TimelineOrder order = sample_timeline_order();
+  CHECK(decode_timeline_order(encode(order)) == order);
 }
 
 TEST(a_message_of_the_wrong_length_is_refused) {
@@ -100,6 +103,7 @@ TEST(a_message_of_the_wrong_length_is_refused) {
   check_lengths(encode(StepReport{5, -1, 77, {1, 2, 3}}),
                 [](Bytes bytes) { decode_step_report(bytes); });
   check_lengths(encode(Proposal{}), [](Bytes bytes) { decode_proposal(bytes); });
+  check_lengths(encode(sample_timeline_order()), [](Bytes bytes) { decode_timeline_order(bytes); });
 }
 
 TEST(a_count_that_cannot_follow_is_refused_before_memory_is_taken) {

@@ -36,6 +36,8 @@ inline Announce sample_announce() {
   return announce;
 }
 
+inline TimelineOrder sample_timeline_order() { return {true, "/run/rank-%r.hvt", 1 << 20}; }
+
 inline Cycle sample_cycle() {
   Cycle cycle;
   cycle.number = 99;
@@ -53,6 +55,7 @@ inline Cycle sample_cycle() {
   cycle.buckets = {{2, CutReason::kThreshold}, {1, CutReason::kAlone}};
   cycle.evicted = {5};
   cycle.departed = {1};
+  cycle.timeline = sample_timeline_order();
   return cycle;
 }
 

@@ -1,0 +1,95 @@
+// Where producers leave their records: a ring in memory for each thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "timeline/event.h"
+#include "timeline/names.h"
+#include "timeline/sampling.h"
+
+namespace hvdtune {
+
+// A ring with one producer, the thread that calls record() and keep(), and one consumer.
+class Lane {
+ public:
+  explicit Lane(const Sampling& sampling) : sampling_(sampling) {}
+
+  // Wait-free. Does nothing when nobody records or the step is not sampled; drops and counts when
+  // the ring is full. An instant has end_ns == begin_ns.
+  void record(EventKind kind, uint64_t begin_ns, uint64_t end_ns, uint32_t name, uint32_t seq,
+              uint32_t bucket, uint32_t arg) {
+    if (!sampling_.sampled()) return;
+    put({begin_ns, pack_duration(kind, begin_ns, end_ns), name, seq, bucket, arg});
+  }
+
+  // As record(), for what is needed of all steps: it makes sense of the others.
+  void keep(const Record& record) {
+    if (sampling_.recording()) put(record);
+  }
+
+ private:
+  friend class Lanes;
+
+  void put(const Record& record) {
+    const uint64_t head = head_.load(std::memory_order_relaxed);
+    if (head - known_tail_ == size_) {
+      known_tail_ = tail_.load(std::memory_order_acquire);
+      if (head - known_tail_ >= size_) {
+        dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+        return;
+      }
+    }
+    ring_[head & (size_ - 1)] = record;
+    head_.store(head + 1, std::memory_order_release);
+  }
+  void allocate(size_t records);
+
+  // Written by allocate() before the gates open, constant after.
+  std::unique_ptr<Record[]> ring_;
+  uint64_t size_ = 0;
+  const Sampling& sampling_;
+
+  // Producer's cache line, then the consumer's.
+  alignas(64) std::atomic<uint64_t> head_{0};
+  uint64_t known_tail_ = 0;
+  std::atomic<uint64_t> dropped_{0};
+  alignas(64) std::atomic<uint64_t> tail_{0};
+};
+
+// All lanes of a recorder and what they share. It outlives the recorder for as long as a recording
+// is stuck in its file.
+//
+// Thread rule: every member may be called from any thread. Consumers are told apart by address;
+// only the one that claimed the lanes last gets anything.
+class Lanes {
+ public:
+  Lane& add();
+
+  // Gives every lane a ring, also those that are added later, and forgets what is in the rings.
+  void claim(const void* consumer, size_t records);
+  // The gates open, and close, for the consumer that has the lanes; nothing for any other.
+  void open(const void* consumer, const StepWindow& window);
+  void close(const void* consumer);
+  // Moves up to `most` records of a lane to `block`, which it empties first; false when there are
+  // none, or the lanes are another's.
+  bool take(const void* consumer, size_t lane, size_t most, std::vector<Record>& block);
+  size_t count() const;
+  // By all lanes since there are any.
+  uint64_t dropped() const;
+
+  Sampling sampling;
+  Names names;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  size_t lane_records_ = 0;  // 0 until the first claim: lanes have no ring yet
+  const void* consumer_ = nullptr;
+};
+
+}  // namespace hvdtune

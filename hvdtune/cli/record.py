@@ -1,0 +1,148 @@
+"""`hvdtune timeline record`: some steps of a job that runs, asked for from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvdtune.cli.messages import tell, warn
+from hvdtune.cli.trace import Form, newest_job
+from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
+from hvdtune.launch.control import Caller, JobState, call
+from hvdtune.launch.interrupt import stop_signals
+from hvdtune.timeline.merge import merge
+from hvdtune.timeline.readers.hvt import is_closed
+from hvdtune.timeline.schema import Trace
+from hvdtune.timeline.steps import common_steps, cut_before, cut_to_steps
+
+_LOOK_EVERY_S: Final = 0.1
+# A launcher looks at what its ranks report four times a second.
+_LAG_S: Final = 0.4
+# Steps that are under way when recording begins and when it ends.
+_MARGIN: Final = 2
+_NO_STEP_S: Final = 60.0
+_CLOSING_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What to record: so many steps, or seconds, or (both None) until Ctrl-C."""
+
+    steps: int | None
+    seconds: float | None
+    max_mb: float
+
+
+def record(target: str, output: Path | None, wish: Wish) -> int:
+    """Records the job that a process id or run folder names and writes the trace.
+
+    Raises UsageError when there is no such job, HvdtuneError when nothing could be recorded.
+    """
+    if wish.steps is not None and wish.seconds is not None:
+        raise UsageError("give --steps or --seconds, not both")
+    with stop_signals(), call(target) as job:
+        output = output or Path(f"trace-{job.pid}.json")
+        if output.is_dir():
+            raise UsageError(f"--output {output} is a directory")
+        state = job.state()
+        with _files(state, output) as files:
+            since_unix_ns = time.time_ns()
+            first = job.record(str(files), int(wish.max_mb * 2**20)).steps
+            try:
+                _await(job, files, wish)
+            except KeyboardInterrupt:
+                tell("recording ends")
+            except HvdtuneError as error:
+                warn(str(error))
+            with contextlib.suppress(HvdtuneError):  # it has ended: its files are closed
+                job.stop()
+            trace = _read(files, state)
+            for text in trace.warnings:
+                if "did not close it" not in text:
+                    warn(text)
+            if wish.steps is not None:
+                trace = _whole_steps(trace, first if state.timeline else 0, wish.steps)
+            elif state.timeline and "origin_unix_ns" in trace.meta:
+                trace = cut_before(trace, since_unix_ns - trace.meta["origin_unix_ns"])
+            if trace.events.empty:
+                raise HvdtuneError("nothing was recorded: the job did nothing meanwhile")
+            Form().write(trace, output)
+    tell(f"trace: {output}")
+    return 0
+
+
+@contextlib.contextmanager
+def _files(state: JobState, output: Path) -> Iterator[Path]:
+    """Where the ranks' files are, `rank-%r.hvt`: the job's own, or a folder for now."""
+    # Made for a job that has files of its own, too: it shows now that the trace can be written.
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.absolute().parent))
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}") from None
+    try:
+        yield Path(state.timeline) if state.timeline else folder / "rank-%r.hvt"
+    finally:
+        shutil.rmtree(folder)
+
+
+def _await(job: Caller, files: Path, wish: Wish) -> None:
+    """Until what is wished for has been recorded. Raises HvdtuneError when the job ends first."""
+    tell(f"recording process {job.pid}; Ctrl-C ends it")
+    give_up_s = time.monotonic() + _NO_STEP_S
+    while not newest_job(files.parent):
+        job.state()
+        if time.monotonic() > give_up_s:
+            raise HvdtuneError("no rank has begun to record: none has called hvd.init() yet")
+        time.sleep(_LOOK_EVERY_S)
+    if wish.steps is None:
+        _await_time(job, wish.seconds)
+        return
+    time.sleep(_LAG_S)
+    begun = done = job.state().steps
+    give_up_s = time.monotonic() + _NO_STEP_S
+    while done < begun + wish.steps + _MARGIN:
+        time.sleep(_LOOK_EVERY_S)
+        before, done = done, job.state().steps
+        if done > before:
+            give_up_s = time.monotonic() + _NO_STEP_S
+        if time.monotonic() > give_up_s:
+            raise HvdtuneError(
+                f"no step has ended for {_NO_STEP_S:g} s: a script without DistributedOptimizer "
+                "calls hvd.mark_step(); --seconds needs no steps"
+            )
+
+
+def _await_time(job: Caller, seconds: float | None) -> None:
+    end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
+    while (left_s := end_s - time.monotonic()) > 0:
+        time.sleep(min(left_s, _LOOK_EVERY_S))
+        job.state()
+
+
+def _read(files: Path, state: JobState) -> Trace:
+    """What the ranks of this host have recorded, closed unless they go on by themselves."""
+    give_up_s = time.monotonic() + (0.0 if state.timeline else _CLOSING_S)
+    here = state.ranks - state.far
+    while time.monotonic() < give_up_s:
+        if sum(is_closed(path) for path in newest_job(files.parent)) >= here:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    try:
+        return merge(newest_job(files.parent))
+    except TraceFormatError as error:
+        raise HvdtuneError(f"nothing was recorded: {error}") from None
+
+
+def _whole_steps(trace: Trace, first: int, count: int) -> Trace:
+    steps = [step for step in common_steps(trace) if step >= first][:count]
+    if not steps:
+        raise HvdtuneError("nothing was recorded: no step began and ended meanwhile")
+    if len(steps) < count:
+        warn(f"only {len(steps)} whole steps could be recorded")
+    return cut_to_steps(trace, steps[0], steps[-1] + 1)

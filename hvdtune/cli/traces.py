@@ -1,0 +1,129 @@
+"""`hvdtune timeline stats`, `merge` and `export`: traces of any format, files or folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hvdtune.cli.messages import names_made_visible, tell, warn
+from hvdtune.cli.trace_paths import existing, refuse_overwriting
+from hvdtune.errors import HvdtuneError
+
+if TYPE_CHECKING:
+    from hvdtune.timeline.model import Model
+
+Paths = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH...", help="Traces, folders of the ranks' traces, run folders; .gz, .zip too."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Format = Literal["chrome", "perfetto", "parquet", "csv"]
+_ENDINGS = {"chrome": ".json", "perfetto": ".json", "parquet": ".parquet", "csv": ".csv"}
+
+
+def register(timeline: typer.Typer) -> None:
+    """Adds the commands."""
+    timeline.command()(stats)
+    timeline.command()(merge)
+    timeline.command()(export)
+
+
+def shown(context: typer.Context) -> None:
+    """Look at recorded traces."""
+    # Names in a trace are anybody's: they must not steer the terminal.
+    context.with_resource(names_made_visible())
+
+
+def stats(paths: Paths, *, as_json: Json = False) -> int:
+    """What is in a trace, by kind, name and thread, and what could not be read of it."""
+    from hvdtune.cli.trace_tables import print_stats
+    from hvdtune.timeline.overview import overview
+
+    found = overview(existing(paths))
+    if as_json:
+        print(json.dumps(found.document()))
+    else:
+        print_stats(found)
+    return 0
+
+
+def merge(
+    paths: Paths,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The trace; .gz packs it.")],
+    as_json: Json = False,
+) -> int:
+    """Join traces of several ranks into one, on one clock as far as that is known."""
+    return _write(paths, output, "chrome", as_json=as_json)
+
+
+def export(
+    paths: Paths,
+    *,
+    kind: Annotated[Format, typer.Option("--format", help="What to write.")] = "chrome",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="[default: the first PATH's name with an ending]"),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Write a trace for Perfetto and chrome://tracing, or as a table."""
+    target = output or _beside(paths[0], kind)
+    return _write(paths, target, kind, as_json=as_json)
+
+
+def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> int:
+    from hvdtune.timeline.export import write_chrome
+    from hvdtune.timeline.folders import expand
+    from hvdtune.timeline.load import load
+    from hvdtune.timeline.merge import merge as merge_ranks
+    from hvdtune.timeline.write_slices import write_slices
+
+    found = existing(paths)
+    refuse_overwriting(target, found)
+    model = load(found)
+    try:
+        if kind in ("chrome", "perfetto") and all(file.format == "hvdtune" for file in model.files):
+            # As after a run: it says more of hvdtune's own events.
+            write_chrome(merge_ranks(expand(found)), target)
+        else:
+            write_slices(model, target, kind)
+    except OSError as error:
+        raise HvdtuneError(f"cannot write {target}: {error.strerror or error}") from None
+    if as_json:
+        print(json.dumps(_written(model, target)))
+        return 0
+    for text in model.warnings:
+        warn(text)
+    tell(f"{target}: {len(model.slices):,} slices of {_plural(len(model.files), 'file')}")
+    return 0
+
+
+def _written(model: Model, target: Path) -> dict[str, Any]:
+    return {
+        "output": str(target),
+        "files": [{"path": file.path, "format": file.format} for file in model.files],
+        "slices": len(model.slices),
+        "ranks": sorted({int(rank) for rank in model.slices["rank"].unique()}),
+        "counts": model.counts,
+        "warnings": model.warnings,
+    }
+
+
+def _beside(path: Path, kind: Format) -> Path:
+    name = Path(path.absolute().name)
+    while name.suffix in (".gz", ".json", ".zip", ".hvt", ".parquet"):
+        name = name.with_suffix("")
+    target = Path(f"{name}{_ENDINGS[kind]}")
+    if target.resolve() == path.resolve():
+        target = Path(f"{name}-export{_ENDINGS[kind]}")
+    return target
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,0 +1,171 @@
+"""`hvdtune timeline why`, `diff` and `report`: what a trace says of a job."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hvdtune.cli.messages import warn
+from hvdtune.cli.trace_paths import existing, refuse_overwriting
+from hvdtune.errors import HvdtuneError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hvdtune.timeline.findings import Answer
+    from hvdtune.timeline.schema import Trace
+
+Traces = Annotated[
+    list[Path],
+    typer.Argument(metavar="TRACE...", help="A trace, the files of all ranks, or their folder."),
+]
+Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Link = Annotated[
+    float | None,
+    typer.Option("--link-gbps", min=0.001, help="What a link between hosts can carry, in Gbit/s."),
+]
+
+
+def register(timeline: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    timeline.command("why")(why)
+    timeline.command("why-slow", hidden=True)(why)
+    timeline.command("diff")(diff)
+    timeline.command("report")(report)
+
+
+def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
+    """Say what makes steps slow: at most five findings, with their cost and what to do."""
+    from hvdtune.timeline.facts import facts_of
+    from hvdtune.timeline.findings import why as ask
+
+    trace = load(paths)
+    answer = ask(trace, facts_of(trace, link_gbps))
+    if as_json:
+        print_json(answer.document() | {"warnings": trace.warnings})
+        return 0
+    for text in trace.warnings:
+        warn(text)
+    for line in render(answer):
+        print(line)
+    return 0
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A trace, or a folder of ranks.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with.")],
+    *,
+    as_json: Json = False,
+) -> int:
+    """Compare two traces of the same training: what takes longer in B, and how sure that is."""
+    from hvdtune.timeline import compare
+
+    traces = [load([path]) for path in (first, second)]
+    table = compare.table(*(trace.events for trace in traces))
+    warnings = [text for trace in traces for text in trace.warnings]
+    if as_json:
+        print_json({"says": compare.sentence(table), "rows": records(table), "warnings": warnings})
+        return 0
+    for text in warnings:
+        warn(text)
+    print(compare.sentence(table))
+    print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
+    return 0
+
+
+def report(
+    paths: Traces,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The page. [default: the trace's name with .html]"),
+    ] = None,
+    link_gbps: Link = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what the page shows, and write none.")
+    ] = False,
+) -> int:
+    """Write findings, metrics and a picture of the steps as one HTML file that needs no network."""
+    from hvdtune.timeline.facts import facts_of
+    from hvdtune.timeline.findings import why as ask
+    from hvdtune.timeline.report import measure, page
+
+    target = output or _beside(existing(paths)[0])
+    if not as_json:
+        refuse_overwriting(target, paths)
+    trace = load(paths)
+    answer = ask(trace, facts_of(trace, link_gbps))
+    metrics = measure(trace)
+    if as_json:
+        shown = {
+            key: {"says": metric.says, "rows": records(metric.table)}
+            for key, metric in metrics.items()
+        }
+        print_json(answer.document() | {"metrics": shown, "warnings": trace.warnings})
+        return 0
+    try:
+        target.write_text(page(trace, answer, metrics, title=paths[0].name), encoding="utf-8")
+    except OSError as error:
+        raise HvdtuneError(f"cannot write the report {target}: {error.strerror}") from None
+    print(target)
+    return 0
+
+
+def _beside(path: Path) -> Path:
+    # "." has no name, and that of ".." is none to write beside.
+    named = path.resolve() if path.name in ("", "..") else path
+    return named.with_name((named.name.split(".")[0] or "report") + ".html")
+
+
+def load(paths: list[Path]) -> Trace:
+    """One trace of all that the paths name, of any format.
+
+    Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
+    """
+    from hvdtune.timeline.foreign import trace_for_findings
+    from hvdtune.timeline.load import load as load_model
+    from hvdtune.timeline.twice import files_of_ranks, in_two_files
+
+    model = load_model(existing(paths))
+    for text in in_two_files(files_of_ranks(model)):
+        raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")
+    return trace_for_findings(model)
+
+
+def render(answer: Answer) -> list[str]:
+    """Lines for a terminal."""
+    if answer.verdict == "incomplete":
+        return ["INCOMPLETE: " + "; ".join(answer.missing) + "."]
+    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {len(answer.ranks)} rank(s)"
+    lines = [f"No bottleneck found in {scope}."] if not answer.findings else [f"{scope}."]
+    for number, finding in enumerate(answer.findings, start=1):
+        cost = finding.cost
+        lines += [
+            "",
+            f"{number}. {finding.says} ({finding.kind})",
+            f"   costs  {cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], "
+            f"{cost.percent:.1f} %; sure: {finding.sure}",
+            *(f"   seen   {text}" for text in finding.evidence),
+            f"   do     {finding.remedy}",
+        ]
+    return lines + [f"note: {text}" for text in answer.notes]
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN."""
+    rows = table.astype(object).to_dict("records")
+    return [{str(key): _plain(value) for key, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_json(document: dict[str, Any]) -> None:
+    print(json.dumps(document, allow_nan=False))

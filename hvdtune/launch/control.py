@@ -1,0 +1,272 @@
+"""How another process of the same user reaches a running job: through its launcher.
+
+A launcher listens on a socket without a file, `@hvdtune-job-PID-N`, of its own machine only. Before
+a byte is read, each end asks the kernel who is at the other: the same user (or root) or nobody.
+Messages are JSON, one a packet. The caller's hanging up ends what it has asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import selectors
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
+
+import msgspec
+
+from hvdtune.errors import HvdtuneError, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_PREFIX: Final = "hvdtune-job-"
+_MAX_BYTES: Final = 65536
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_ANSWER_S: Final = 5.0
+_MOST_CALLERS: Final = 16
+_numbers: Final = itertools.count()
+
+
+class JobState(msgspec.Struct, frozen=True):
+    """What a launcher says of its job.
+
+    `far` of the `ranks` are on other hosts; `timeline` is the raw trace file with `%r` for the
+    rank, "" when the job was not asked to record; `steps` have ended on all ranks. `error` says
+    why nothing could be done, "" if it could.
+    """
+
+    title: str
+    ranks: int
+    far: int = 0
+    timeline: str = ""
+    steps: int = 0
+    error: str = ""
+
+
+class _Request(msgspec.Struct):
+    ask: Literal["state", "record", "stop"]
+    path: str = ""
+    max_bytes: int = 0
+
+
+class _Recordable(Protocol):
+    def record(self, path: str, max_bytes: int = 0) -> None: ...
+
+
+class Controlled(Protocol):
+    """What callers reach: `launch.run.Job` and what is like it."""
+
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def channel(self) -> _Recordable: ...
+
+
+def open_control(job: Controlled) -> Control | None:
+    """Listens for callers until closed; None where that cannot be: a job runs without it, too."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(f"\0{_PREFIX}{os.getpid()}-{next(_numbers)}")
+        listener.listen(_MOST_CALLERS)
+    except OSError:
+        listener.close()
+        return None
+    return Control(job, listener)
+
+
+class Control:
+    """Answers callers on a thread of its own."""
+
+    def __init__(self, job: Controlled, listener: socket.socket) -> None:
+        self._job, self._listener = job, listener
+        self._wake, self._sleeper = socket.socketpair()
+        self._callers: set[socket.socket] = set()
+        self._recorder: socket.socket | None = None
+        self._thread = threading.Thread(target=self._run, name="hvdtune-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hangs up on all callers."""
+        self._wake.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector, self._sleeper, self._listener:
+            selector.register(self._sleeper, selectors.EVENT_READ)
+            selector.register(self._listener, selectors.EVENT_READ)
+            open_ = True
+            while open_:
+                for key, _ in selector.select():
+                    if key.fileobj is self._sleeper:
+                        open_ = False
+                    elif key.fileobj is self._listener:
+                        self._accept(selector)
+                    elif isinstance(key.fileobj, socket.socket):
+                        self._serve(selector, key.fileobj)
+            for caller in self._callers:
+                caller.close()
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        try:
+            caller, _ = self._listener.accept()
+        except OSError:
+            return  # it has hung up before
+        if _peer(caller)[1] not in (os.getuid(), 0) or len(self._callers) >= _MOST_CALLERS:
+            caller.close()
+            return
+        caller.setblocking(False)
+        self._callers.add(caller)
+        selector.register(caller, selectors.EVENT_READ)
+
+    def _serve(self, selector: selectors.BaseSelector, caller: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # as good as hung up
+            data = caller.recv(_MAX_BYTES)
+            if data:
+                caller.send(msgspec.json.encode(self._answer(caller, data)))
+                return
+        selector.unregister(caller)
+        self._callers.remove(caller)
+        caller.close()
+        if self._recorder is caller:
+            self._end_recording()
+
+    def _answer(self, caller: socket.socket, data: bytes) -> JobState:
+        try:
+            request = msgspec.json.decode(data, type=_Request)
+        except msgspec.DecodeError as error:
+            return self._refusal(f"no request: {error}")
+        if request.ask == "record":
+            if self._recorder is not None:
+                return self._refusal("somebody else records this job now")
+            self._recorder = caller
+            self._job.channel.record(request.path, request.max_bytes)
+        elif request.ask == "stop" and self._recorder is caller:
+            self._end_recording()
+        return self._job.state
+
+    def _end_recording(self) -> None:
+        self._recorder = None
+        self._job.channel.record("")
+
+    def _refusal(self, why: str) -> JobState:
+        return msgspec.structs.replace(self._job.state, error=why)
+
+
+class Caller:
+    """A connection to a job's launcher. A context manager; leaving it hangs up."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._connection = connection
+        self.pid = pid
+
+    def state(self) -> JobState:
+        """As of now. Raises HvdtuneError when the launcher is gone."""
+        return self._ask(_Request("state"))
+
+    def record(self, path: str, max_bytes: int) -> JobState:
+        """Has all ranks record to `path` (`%r`: the rank), or on where they do already.
+
+        Raises HvdtuneError when somebody else has asked for that, or the launcher is gone.
+        """
+        return self._ask(_Request("record", path, max_bytes))
+
+    def stop(self) -> JobState:
+        """Ends what `record` began."""
+        return self._ask(_Request("stop"))
+
+    def _ask(self, request: _Request) -> JobState:
+        try:
+            self._connection.send(msgspec.json.encode(request))
+            data = self._connection.recv(_MAX_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            raise HvdtuneError(f"the job of process {self.pid} has ended")
+        state = msgspec.json.decode(data, type=JobState)
+        if state.error:
+            raise HvdtuneError(f"process {self.pid}: {state.error}")
+        return state
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+
+def call(target: str) -> Caller:
+    """Connects to the job that `target` names: a process id or a run folder.
+
+    The process may be the launcher, a rank, or anything that one of them has started.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    if target.isdigit():
+        for pid in _with_ancestors(int(target)):
+            for name in _names(pid):
+                if (caller := _connect(name)) is not None:
+                    return caller
+        raise UsageError(f"process {target} is no job that `hvdtune run` has started here")
+    folder = Path(target)
+    if not folder.is_dir():
+        raise UsageError(f"{target} is neither a process id nor a run folder")
+    for name in _names(None):
+        caller = _connect(name)
+        if caller is not None and folder.resolve() in Path(caller.state().timeline).parents:
+            return caller
+        if caller is not None:
+            caller.__exit__(None, None, None)
+    raise UsageError(f"no job runs in {target} now")
+
+
+def _names(pid: int | None) -> Iterator[str]:
+    """Of the sockets of one launcher, or of all."""
+    prefix = f"@{_PREFIX}" if pid is None else f"@{_PREFIX}{pid}-"
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    # A listener's connections have its name, too.
+    for name in dict.fromkeys(line.split()[-1] for line in lines):
+        if name.startswith(prefix):
+            yield name[1:]
+
+
+def _connect(name: str) -> Caller | None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(_ANSWER_S)
+    try:
+        connection.connect(f"\0{name}")
+        pid, uid, _ = _peer(connection)
+    except OSError:  # it has ended since
+        connection.close()
+        return None
+    if os.getuid() not in (uid, 0) or not name.startswith(f"{_PREFIX}{pid}-"):
+        connection.close()
+        return None
+    return Caller(connection, pid)
+
+
+def _peer(connection: socket.socket) -> tuple[int, int, int]:
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(told)
+    return pid, uid, gid
+
+
+def _with_ancestors(pid: int) -> Iterator[int]:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        yield from (pid, *(parent.pid for parent in process.parents()))
+    except psutil.Error:
+        raise UsageError(f"there is no process {pid}") from None

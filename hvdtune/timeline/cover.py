@@ -1,0 +1,95 @@
+"""How much of the time the slices of each group cover, in all and in each of many bins."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtune.timeline.schema import Ints
+
+Spans = tuple[NDArray[np.int32], Ints, Ints]
+_MAX_CELLS = 1 << 18
+_MAX_BINS = 1 << 12
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Disjoint stretches that cover the same time as the slices they come from, by group.
+
+    Attributes:
+        begin, end: of each stretch, ordered by group and begin; ns from the first begin.
+        starts: where in them each group begins; one more at the end.
+    """
+
+    begin: Ints
+    end: Ints
+    starts: NDArray[np.intp]
+    span_ns: int
+
+    def total_ns(self) -> Ints:
+        """What each group covers."""
+        return np.diff(_before(self.end - self.begin)[self.starts])
+
+    def busy(self, bins: int) -> NDArray[np.float32]:
+        """Levels of detail: the share of each of `bins` equal bins that each group covers."""
+        edges = np.linspace(0, max(self.span_ns, 1), bins + 1)
+        covered = _before(self.end - self.begin)
+        shares = np.zeros((len(self.starts) - 1, bins), np.float32)
+        for group in range(len(self.starts) - 1):
+            own = slice(self.starts[group], self.starts[group + 1])
+            begin, end = self.begin[own], self.end[own]
+            if len(begin) == 0:
+                continue
+            whole = np.searchsorted(end, edges)
+            inside = np.minimum(whole, len(begin) - 1)
+            part = np.where(whole < len(begin), np.maximum(edges - begin[inside], 0), 0)
+            until = covered[self.starts[group] + whole] + part
+            shares[group] = np.diff(until) / np.diff(edges)
+        return shares
+
+
+def cover(spans: Iterable[Spans], groups: int) -> Cover:
+    """The time that the slices of each group cover; overlapping ones count once.
+
+    Args:
+        spans: in parts: group of each slice, below `groups`; begin and end in ns.
+    """
+    parts = list(spans)
+    count = sum(len(group) for group, *_ in parts)
+    first = min((int(begin.min()) for _, begin, _ in parts if len(begin)), default=0)
+    span = max((int(end.max()) for *_, end in parts if len(end)), default=first) - first
+    # One number for group, time and whether it is an end, so that one sort does for all groups.
+    # Where they do not fit 63 bits, times lose what a century cannot show.
+    bits = max(span, 1).bit_length()
+    coarse = max(bits + groups.bit_length() - 61, 0)
+    bits += 1 - coarse
+    key = np.empty(2 * count, np.int64)
+    filled = 0
+    for group, begin_ns, end_ns in parts:
+        base = group.astype(np.int64) << bits
+        for at_ns, tag in ((begin_ns, 0), (end_ns, 1)):
+            key[filled : filled + len(group)] = base | ((at_ns - first) >> coarse) << 1 | tag
+            filled += len(group)
+    del parts
+    key.sort()
+    step = (key & 1).astype(np.int8)
+    step *= -2
+    step += 1
+    # Where no slice is under way behind an end.
+    ends = np.flatnonzero(np.cumsum(step, dtype=np.int32) == 0)
+    begins = np.append(0, ends[:-1] + 1)[: len(ends)]
+    mask = (1 << bits) - 1
+    starts = np.searchsorted(key[begins] >> bits, np.arange(groups + 1))
+    begin, end = (((key[rows] & mask) >> 1) << coarse for rows in (begins, ends))
+    return Cover(begin, end, starts, span)
+
+
+def bins_for(groups: int) -> int:
+    """How many bins are worth keeping for so many groups: a power of two."""
+    bins = min(_MAX_BINS, max(_MAX_CELLS // max(groups, 1), 16))
+    return 1 << (bins.bit_length() - 1)
+
+
+def _before(lengths: Ints) -> Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))

@@ -1,0 +1,35 @@
+"""One metric per file: `table` makes a DataFrame of one, `sentence` says what it shows.
+
+To add one: a file with TITLE, `table` and `sentence`, and its name in `METRICS`.
+"""
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from hvdtune.timeline.metrics import (
+    bandwidth,
+    breakdown,
+    cache,
+    critical_path,
+    cycles,
+    fusion,
+    overlap,
+    queueing,
+    stragglers,
+    tensors,
+)
+
+METRICS: Mapping[str, ModuleType] = {
+    "breakdown": breakdown,
+    "overlap": overlap,
+    "critical_path": critical_path,
+    "stragglers": stragglers,
+    "tensors": tensors,
+    "fusion": fusion,
+    "bandwidth": bandwidth,
+    "cycles": cycles,
+    "queueing": queueing,
+    "cache": cache,
+}
+
+__all__ = ["METRICS"]

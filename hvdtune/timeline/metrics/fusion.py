@@ -1,0 +1,61 @@
+"""How well tensors are fused into buckets, and why each bucket was closed."""
+
+import pandas as pd
+
+TITLE = "Fusion"
+
+# What the runtime names when it closes a bucket.
+# What the core writes, where a sentence needs other words.
+REASONS = {
+    "fusion threshold": "the next tensor would not have fitted",
+    "operation never fuses": "its operation cannot be fused",
+}
+
+
+def table(events: pd.DataFrame) -> pd.DataFrame:
+    """One row per reason, of the lowest rank: buckets are the same on all ranks of a process set.
+
+    Args:
+        events: see `schema.Trace`.
+
+    Returns:
+        Columns reason, buckets, tensors_per_bucket, bytes_p50, bytes_max, busy_ms (their time, one
+        after the other), busy_percent (of all buckets').
+    """
+    buckets = of_one_rank(events)
+    lasted = (buckets["end_ns"] - buckets["begin_ns"]) / 1e6
+    by = buckets.assign(lasted=lasted).groupby(buckets["name"].astype(str))
+    rows = by.agg(
+        buckets=("seq", "size"),
+        tensors_per_bucket=("seq", "mean"),
+        bytes_p50=("arg", "median"),
+        bytes_max=("arg", "max"),
+        busy_ms=("lasted", "sum"),
+    )
+    total = float(lasted.sum())
+    rows["busy_percent"] = 100 * rows["busy_ms"] / total if total else 0.0
+    rows = rows.sort_values("busy_ms", ascending=False)
+    return pd.DataFrame(rows.rename_axis("reason").reset_index())
+
+
+def sentence(table: pd.DataFrame, threshold_bytes: int | None = None) -> str:
+    """What most buckets were closed for, and how full they were where the threshold is known."""
+    if table.empty:
+        return "There are no buckets."
+    most = table.sort_values("buckets").iloc[-1]
+    why = REASONS.get(most["reason"], most["reason"] or "unknown")
+    share = 100 * most["buckets"] / table["buckets"].sum()
+    text = (
+        f"{table['buckets'].sum()} buckets; {share:.0f} % were closed because {why}, with "
+        f"{most['tensors_per_bucket']:.1f} tensors and {most['bytes_p50'] / 2**20:.3f} MiB (median)"
+    )
+    if threshold_bytes:
+        text += f", {100 * most['bytes_p50'] / threshold_bytes:.2g} % of the fusion threshold"
+    return text + "."
+
+
+def of_one_rank(events: pd.DataFrame) -> pd.DataFrame:
+    """BUCKET events of the lowest rank that has any."""
+    buckets = events[events["kind"] == "BUCKET"]
+    lowest: pd.DataFrame = buckets[buckets["rank"] == buckets["rank"].min()]
+    return lowest

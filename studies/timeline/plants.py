@@ -1,0 +1,186 @@
+"""Bottlenecks that can be planted, each at three intensities.
+
+A plant is two launches: with it, and the same without it. What `hvdtune timeline why` has to say of
+the first is its kind, its rank where it has one, and a cost of what the second is faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from studies.timeline.job import MiB, Place, Run, Work
+
+INTENSITIES = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to launch, and what to expect.
+
+    Attributes:
+        kind: of the first finding.
+        rank: it has to name; None: it must name none, unless `any_rank`.
+        with_plant, without: the launches.
+    """
+
+    kind: str
+    rank: int | None
+    intensity: int
+    with_plant: Run
+    without: Run
+
+
+Make = Callable[[int, int, int], Case]
+
+
+def _case(kind: str, rank: int | None, intensity: int, base: Run, **changes: Any) -> Case:
+    """`changes` of the work, or `place` or `setting`."""
+    place, setting = changes.pop("place", base.place), changes.pop("setting", base.setting)
+    planted = replace(base, work=replace(base.work, **changes), place=place, setting=setting)
+    return Case(kind, rank, intensity, planted, base)
+
+
+def _base(ranks: int, **work: Any) -> Run:
+    return Run(Place(ranks), Work(**work))
+
+
+def slow_compute(ranks: int, rank: int, level: int) -> Case:
+    extra_ms = (3.0, 6.0, 12.0)[level]
+    base = _base(ranks)
+    return _case("slow-compute", rank, level, base, slow_rank=rank, extra_compute_ms=extra_ms)
+
+
+def slow_input(ranks: int, rank: int, level: int) -> Case:
+    extra_ms = (3.0, 6.0, 12.0)[level]
+    return _case("slow-input", rank, level, _base(ranks), slow_rank=rank, extra_input_ms=extra_ms)
+
+
+def checkpoints(ranks: int, rank: int, level: int) -> Case:
+    every = (12, 6, 3)[level]
+    return _case(
+        "checkpoint-pauses",
+        rank,
+        level,
+        _base(ranks),
+        slow_rank=rank,
+        checkpoint_every=every,
+        checkpoint_bytes=24 * MiB,
+    )
+
+
+def garbage(ranks: int, rank: int, level: int) -> Case:
+    every = (12, 6, 3)[level]
+    base = _base(ranks, slow_rank=rank, heap_objects=500_000)
+    return _case("gc-pauses", rank, level, base, collect_every=every)
+
+
+def tiny_buckets(ranks: int, rank: int, level: int) -> Case:
+    del rank
+    count = (200, 400, 800)[level]
+    base = _base(ranks, tensors=count, tensor_bytes=4096, at_once=True)
+    return _case("tiny-buckets", None, level, base, setting={"fusion_threshold_bytes": 0})
+
+
+def long_cycle(ranks: int, rank: int, level: int) -> Case:
+    del rank
+    size = (MiB // 2, MiB, 2 * MiB)[level]
+    base = _base(ranks, tensor_bytes=size)
+    return _case("long-cycle", None, level, base, setting={"cycle_time_ms": 40.0})
+
+
+def cold_cache(ranks: int, rank: int, level: int) -> Case:
+    del rank
+    count = (400, 800, 1600)[level]
+    work = {"tensor_bytes": 64, "forward_ms": 2.0, "backward_ms": 4.0, "at_once": True}
+    base = _base(ranks, tensors=count, **work)
+    return _case("cold-cache", None, level, base, setting={"cache_enabled": False})
+
+
+def different_order(ranks: int, rank: int, level: int) -> Case:
+    size = (MiB, 2 * MiB, 4 * MiB)[level]
+    base = _base(ranks, tensors=12, tensor_bytes=size)
+    named = rank if ranks > 2 else None
+    return _case("different-order", named, level, base, reversed_order=True, slow_rank=rank)
+
+
+def huge_late_tensor(ranks: int, rank: int, level: int) -> Case:
+    del rank
+    size = (8 * MiB, 16 * MiB, 32 * MiB)[level]
+    base = _base(ranks, tensor_bytes=MiB // 16)
+    return _case("huge-late-tensor", None, level, base, huge_bytes=size)
+
+
+def oversubscribed(ranks: int, rank: int, level: int) -> Case:
+    del rank
+    base = _base(ranks, spins=True, forward_ms=4.0, backward_ms=8.0)
+    place = Place(ranks, burners=(2, 4, 8)[level])
+    return _case("oversubscribed", None, level, base, place=place)
+
+
+def copy_bound(ranks: int, rank: int, level: int) -> Case:
+    """Where ranks may not read each other's memory, buckets are copied into common memory."""
+    del rank
+    size = (4 * MiB, 8 * MiB, 16 * MiB)[level]
+    base = _base(ranks, tensors=2, tensor_bytes=size, at_once=True)
+    return _case("copy-bound", None, level, base, place=Place(ranks, private=True))
+
+
+def _hosts(ranks: int, per_host: int = 1) -> tuple[str, ...]:
+    return tuple(f"host-{rank // per_host}" for rank in range(ranks))
+
+
+def slow_link(ranks: int, rank: int, level: int) -> Case:
+    ranks = max(ranks, 3)
+    place = Place(ranks, _hosts(ranks), rate="2gbit")
+    base = Run(place, Work(tensor_bytes=64 << 10))
+    slow = replace(place, slow_host=rank, slow_rate=("600mbit", "400mbit", "300mbit")[level])
+    return _case("slow-link", rank, level, base, place=slow)
+
+
+def channels(ranks: int, rank: int, level: int) -> Case:
+    """A network that limits each connection, as some clouds do: one stream is too few."""
+    del ranks, rank
+    size = (128 << 10, 192 << 10, 256 << 10)[level]
+    place = Place(2, _hosts(2), rate="4gbit", stream_rate="400mbit")
+    base = Run(place, Work(tensor_bytes=size), setting={"channels": 8}, link_gbps=4.0)
+    return _case("channels", None, level, base, setting={"channels": 1})
+
+
+def hierarchy_off(ranks: int, rank: int, level: int) -> Case:
+    del ranks, rank
+    rate = ("800mbit", "400mbit", "200mbit")[level]
+    place = Place(4, _hosts(4, per_host=2), rate=rate)
+    base = Run(place, Work(tensor_bytes=64 << 10), setting={"hierarchical_allreduce": True})
+    return _case("hierarchy-off", None, level, base, setting={"hierarchical_allreduce": False})
+
+
+PLANTS: tuple[Make, ...] = (
+    slow_compute,
+    slow_input,
+    slow_link,
+    tiny_buckets,
+    long_cycle,
+    cold_cache,
+    different_order,
+    oversubscribed,
+    checkpoints,
+    garbage,
+    huge_late_tensor,
+    copy_bound,
+    channels,
+    hierarchy_off,
+)
+
+
+def balanced(ranks: int, variant: int) -> Run:
+    """Launches in which nothing is planted."""
+    works = (
+        Work(),
+        Work(tensor_bytes=MiB // 2),
+        Work(tensors=100, tensor_bytes=4096, at_once=True),
+        Work(forward_ms=3.0, backward_ms=20.0),
+        Work(tensors=8, tensor_bytes=64 << 10, forward_ms=10.0, backward_ms=4.0),
+    )
+    return Run(Place(ranks), works[variant % len(works)])

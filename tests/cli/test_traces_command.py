@@ -1,0 +1,211 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hvdtune.cli import main
+from hvdtune.timeline import load
+from tests.timeline.rank_files import GOLDEN
+from tests.timeline.traces import HOROVOD, KINETO, SPEEDSCOPE
+
+SIMPLE = SPEEDSCOPE / "simple.json"
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code
+
+
+def test_stats_says_what_is_in_a_trace(capsys):
+    assert run("timeline", "stats", KINETO) == 0
+    told = capsys.readouterr()
+    assert "kineto, 5,830 slices" in told.out
+    assert "ALLREDUCE" in told.out
+    assert told.err == ""
+
+
+def test_stats_of_a_folder_names_it_and_the_number_of_its_files(tmp_path, capsys):
+    for rank in (0, 1):
+        shutil.copy(GOLDEN / "rank-0.hvt", tmp_path / f"rank-{rank}.json")
+    (tmp_path / "rank-1.json").write_text(SIMPLE.read_text())
+    assert run("timeline", "stats", tmp_path) == 0
+    assert f"{tmp_path} (2 files): hvdtune, chrome, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["stats", "why", "export"])
+def test_the_folder_of_a_run_whose_launcher_was_killed_opens(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "killed" / "ranks" / "launch-0"
+    folder.mkdir(parents=True)
+    shutil.copy(GOLDEN / "rank-0.hvt", folder)
+    (tmp_path / "killed" / "run.json").write_text('{"v": 1, "command": ["train.py"]}')
+    assert run("timeline", command, "killed") == 0
+
+
+def test_stats_for_programs_is_one_document(capsys):
+    assert run("timeline", "stats", "--json", SPEEDSCOPE / "too-many-end-events.json") == 0
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert document["counts"]["E"] == {"read": 4, "shown": 2, "reported": 2}
+    assert "2 'E' events end what has not begun" in document["warnings"][0]
+
+
+def test_stats_warns_of_what_could_not_be_read(capsys):
+    assert run("timeline", "stats", SPEEDSCOPE / "simple-partial.json") == 0
+    assert "hvdtune: warning: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("limit", [1, 1 << 40])
+def test_stats_warns_of_a_rank_in_two_files(limit, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("hvdtune.timeline.cache.MIN_BYTES", limit)
+    for path in KINETO.iterdir():
+        shutil.copy(path, tmp_path)
+        shutil.copy(path, tmp_path / f"copy-{path.name}")
+    assert run("timeline", "stats", tmp_path) == 0
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "two files" in line]
+    assert "rank 0 is in two files: " in warning
+    assert "1 more rank is in several files" in warning
+
+
+def test_merge_joins_the_ranks_of_a_folder(tmp_path, capsys):
+    assert run("timeline", "merge", KINETO, "-o", tmp_path / "all.json.gz") == 0
+    assert "5,830 slices of 2 files" in capsys.readouterr().err
+    assert set(load(tmp_path / "all.json.gz").slices["rank"]) == {0, 1}
+
+
+def test_ranks_of_ours_are_merged_as_after_a_run(tmp_path):
+    assert run("timeline", "merge", GOLDEN / "rank-0.hvt", "-o", tmp_path / "trace.json") == 0
+    assert (tmp_path / "trace.json").read_text() == (GOLDEN / "trace.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("chrome", "simple.json"), ("perfetto", "simple.json"), ("parquet", "simple.parquet"),
+     ("csv", "simple.csv")],
+)  # fmt: skip
+def test_export_writes_beside_where_one_stands(kind, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("timeline", "export", "--format", kind, "--json", SIMPLE) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["output"] == name
+    assert document["slices"] == 4
+    assert (tmp_path / name).exists()
+
+
+def test_an_export_never_replaces_its_source(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(SIMPLE, "simple.json")
+    assert run("timeline", "export", "simple.json") == 0
+    assert (tmp_path / "simple-export.json").exists()
+    assert run("timeline", "export", "simple.json", "-o", "./simple.json") == 2
+    assert "would be written over itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "output"),
+    [
+        (["ranks"], "ranks/one.json"),
+        (["ranks"], "link.json"),
+        (["link.json"], "ranks/one.json"),
+        (["ranks/one.json"], "same.json"),
+        (["kept.json.partial"], "kept.json"),
+    ],
+)
+@pytest.mark.parametrize("command", ["merge", "export", "report"])
+def test_no_output_replaces_what_is_read(command, words, output, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("ranks").mkdir()
+    for name in ("ranks/one.json", "ranks/two.json", "kept.json.partial"):
+        shutil.copy(SIMPLE, name)
+    Path("link.json").symlink_to("ranks/one.json")
+    Path("same.json").hardlink_to("ranks/one.json")
+    assert run("timeline", command, *words, "-o", output) == 2
+    assert f"{output}: would be written over itself" in capsys.readouterr().err
+    for name in ("ranks/one.json", "ranks/two.json", "kept.json.partial"):
+        assert Path(name).read_bytes() == SIMPLE.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["merge", "export", "report"])
+def test_no_output_replaces_what_ranks_recorded(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("run/ranks").mkdir(parents=True)
+    shutil.copy(GOLDEN / "rank-0.hvt", "run/ranks")
+    shutil.copy(GOLDEN / "trace.json", "run")
+    assert run("timeline", command, "run", "-o", "run/ranks/rank-0.hvt") == 2
+    assert "is what a rank recorded" in capsys.readouterr().err
+    assert Path("run/ranks/rank-0.hvt").read_bytes() == (GOLDEN / "rank-0.hvt").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["stats", "export"])
+def test_a_path_that_is_not_there_is_a_usage_error(command, capsys):
+    assert run("timeline", command, "none.json") == 2
+    assert "none.json: no such file or folder" in capsys.readouterr().err
+
+
+def test_what_is_no_trace_is_one_line(tmp_path, capsys):
+    (tmp_path / "a.json").write_text("[1, 2")
+    assert run("timeline", "stats", tmp_path / "a.json") == 1
+    told = capsys.readouterr().err
+    assert told.startswith("hvdtune: error: ")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["stats", "why", "diff", "report", "export"])
+@pytest.mark.parametrize("text", ["[]", '{"traceEvents":[]}', "["])
+def test_a_trace_without_events_is_no_failure(command, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.json").write_text(text)
+    assert run("timeline", command, *["a.json"] * (2 if command == "diff" else 1)) == 0
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    assert run("timeline", "export", SIMPLE, "-o", tmp_path / "none" / "a.json") == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_names_from_a_trace_are_no_markup(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    path.write_text('[{"ph":"X","name":"[red]x[/red]","ts":1,"dur":2}]')
+    assert run("timeline", "stats", path) == 0
+    assert "[red]x[/red]" in capsys.readouterr().out
+
+
+STEERING = "a\x1b]0;title\x07b\x9bm\u202egnp\u2066\r\nc"
+
+
+@pytest.mark.parametrize("command", ["stats", "why", "diff", "report", "export"])
+def test_names_never_steer_the_terminal(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    named = {"name": STEERING, "pid": STEERING, "tid": STEERING, "cat": STEERING}
+    events = [named | {"ph": "X", "ts": k, "dur": 2} for k in range(9)]
+    head = {"otherData": {"hvdtune": 1, "warnings": [STEERING], "events": 0}}
+    path = tmp_path / "a\x1b[31m.json"
+    path.write_text(json.dumps(head | {"traceEvents": events}))
+    run("timeline", command, *[path] * (2 if command == "diff" else 1))
+    told = capsys.readouterr()
+    for letter in "\x1b\x07\x9b\u202e\u2066\r":
+        assert letter not in told.out + told.err
+    assert "\\x1b" in told.out + told.err
+    if command == "stats":
+        assert "a\\x1b]0;title\\x07b\\x9bm\\u202egnp\\u2066\\r\\nc" in told.out
+
+
+def test_errors_never_steer_the_terminal(tmp_path, capsys):
+    assert run("timeline", "stats", tmp_path / "\x1b[2J") == 2
+    assert "\\x1b[2J: no such file" in capsys.readouterr().err
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    for command in ("stats", "why", "export", "view"):
+        assert run("timeline", command, tmp_path / "pipe.json") == 1
+        told = capsys.readouterr().err
+        assert told == f"hvdtune: error: cannot read {tmp_path}/pipe.json: not a regular file\n"
+
+
+def test_a_killed_run_of_horovods_has_statistics(capsys):
+    assert run("timeline", "stats", HOROVOD / "horovod_resnet50_np2_sigkill.json.gz") == 0
+    assert "NEGOTIATE" in capsys.readouterr().out

@@ -1,0 +1,77 @@
+#include "scan/scanner.h"
+
+#include <memory>
+#include <string>
+
+#include "check.h"
+#include "scan/cursor.h"
+
+using namespace hvdtune::scan;
+
+namespace {
+
+// In memory that ends where the text does, so that a look behind it is seen.
+struct Scanned {
+  Scanner scanner;
+  Columns whole, halves;
+  size_t stop = 0;
+
+  explicit Scanned(const std::string& text, size_t at = 0) {
+    const std::unique_ptr<char[]> exact(new char[text.size()]);
+    text.copy(exact.get(), text.size());
+    stop = scanner.run({exact.get(), text.size()}, at, whole, halves);
+  }
+  std::string text(int32_t code) const { return scanner.texts()[static_cast<size_t>(code)]; }
+};
+
+}  // namespace
+
+TEST(columns_have_what_events_say) {
+  const Scanned scanned(
+      R"({"ph": "X", "name": "a\u00e9", "cat": "c", "pid": 3, "tid": "t", "ts": 1.5, "dur": 2,)"
+      R"( "args": {"seq": 7, "bytes": 4096, "x": [1, {"y": 2}]}} , {"ph":"B","ts":-0.0005})");
+  CHECK_EQ(scanned.whole.phase.size(), 1u);
+  CHECK_EQ(scanned.text(scanned.whole.name[0]), "a\xc3\xa9");
+  CHECK_EQ(scanned.text(scanned.whole.category[0]), "c");
+  CHECK_EQ(scanned.text(scanned.whole.pid[0]), "3");
+  CHECK_EQ(scanned.text(scanned.whole.tid[0]), "t");
+  CHECK_EQ(scanned.whole.at_ns[0], 1500);
+  CHECK_EQ(scanned.whole.lasted_ns[0], 2000);
+  CHECK_EQ(scanned.whole.numbers[0], 7);
+  CHECK_EQ(scanned.whole.numbers[1], -1);
+  CHECK_EQ(scanned.whole.numbers[2], 4096);
+  CHECK_EQ(scanned.halves.phase.size(), 1u);
+  CHECK_EQ(scanned.halves.at_ns[0], -1);
+  CHECK_EQ(scanned.halves.lasted_ns[0], kMissing);
+}
+
+TEST(it_stops_before_what_it_does_not_understand) {
+  const std::string good = R"({"ph":"X","ts":1})";
+  for (const std::string bad :
+       {R"({"ph":"X","ts":01})", R"({"ph":"XY","ts":1})", R"({"ph":"X","ts":1e3})",
+        R"({"ph":"X","name":"\ud800"})", R"({"ph":"X","n":tru})", R"({"ts":1})", R"({"ph":"X")",
+        R"({"ph":"X",})", R"({"ph":"X","args":{"seq":99999999999999999999}})", "{", "", "[]"}) {
+    const Scanned scanned(good + "," + bad);
+    CHECK_EQ(scanned.stop, good.size());
+    CHECK_EQ(scanned.whole.phase.size(), 1u);
+  }
+}
+
+TEST(an_event_that_is_cut_anywhere_is_not_taken_in) {
+  const std::string text =
+      R"({"ph":"X","name":"a\n\u00e9","ts":12.25,"args":{"seq":-7,"x":[1e-3,null,"y"]}})";
+  for (size_t length = 1; length < text.size(); ++length) {
+    const Scanned scanned(text.substr(0, length));
+    CHECK_EQ(scanned.stop, 0u);
+    CHECK(scanned.whole.phase.empty());
+  }
+  CHECK_EQ(Scanned(text).stop, text.size());
+}
+
+TEST(values_may_be_nested_so_deeply_and_no_deeper) {
+  const auto nested = [](size_t depth) {
+    return R"({"ph":"X","x":)" + std::string(depth, '[') + std::string(depth, ']') + "}";
+  };
+  CHECK(Scanned(nested(3)).stop > 0);
+  CHECK_EQ(Scanned(nested(1'000'000)).stop, 0u);
+}

@@ -1,0 +1,83 @@
+"""The commands of docs/timeline-recording.md work, and it has what the code has."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvdtune.timeline import read
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "timeline-recording.md").read_text()
+
+
+def block(name):
+    return re.search(rf"<!-- docs-test: {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+def run(command, folder):
+    (folder / "train.py").write_text(block("script"))
+    words = shlex.split(command)
+    assert words[0] == "hvdtune"
+    done = subprocess.run(
+        [sys.executable, "-m", "hvdtune", *words[1:]], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def steps_in(path):
+    events = read(path).events
+    steps = events[events["kind"] == "STEP"]
+    of_rank = [sorted(own["seq"]) for _, own in steps.groupby("rank")]
+    assert len(of_rank) == 2 and of_rank[0] == of_rank[1]
+    return of_rank[0]
+
+
+COMMANDS = block("commands").splitlines()
+
+
+@pytest.mark.parametrize("command", COMMANDS[:3])
+def test_a_trace_has_the_steps_that_the_command_names(command, tmp_path):
+    run(command, tmp_path)
+    name = "trace.json.gz" if ".gz" in command else "trace.json"
+    wanted = {"100:120": range(100, 120), "::50": range(0, 199, 50)}
+    steps = next((steps for text, steps in wanted.items() if text in command), range(199))
+    assert steps_in(tmp_path / name) == list(steps)
+
+
+@pytest.mark.slow
+def test_recording_stops_at_the_size_of_the_page(tmp_path):
+    assert "--timeline-max-mb 1 --timeline-when-full stop" in COMMANDS[3]
+    run(COMMANDS[3], tmp_path)
+    assert len(steps_in(tmp_path / "trace.json")) > 0
+
+
+def test_horovods_format_is_an_array_of_its_events(tmp_path):
+    run(COMMANDS[4], tmp_path)
+    events = json.loads((tmp_path / "trace.json").read_text())
+    names = {event.get("name") for event in events}
+    assert names >= {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "GLOO_ALLREDUCE", "QUEUE", "0", "1"}
+
+
+def test_every_reason_of_the_core_is_explained():
+    source = (ROOT / "csrc" / "wire" / "message.cc").read_text()
+    table = re.search(r"kCutReasonCount> kNames = \{(.*?)\}", source, re.DOTALL)[1]
+    reasons = re.findall(r'"(.*?)"', table)
+    assert len(reasons) == 7
+    assert [reason for reason in reasons if f"| {reason} |" not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "constant", "said"),
+    [
+        ("timeline/recording.cc", "kDrainEveryMs = 25", "every 25 ms"),
+        ("timeline/recording.h", "patience = std::chrono::seconds(5)", "by 5 s at most"),
+    ],
+)
+def test_the_times_are_those_of_the_core(source, constant, said):
+    assert constant in (ROOT / "csrc" / source).read_text()
+    assert said in PAGE

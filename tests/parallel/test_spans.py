@@ -1,0 +1,71 @@
+"""What the timeline has of a script besides its collectives."""
+
+import gc
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader
+
+import hvdtune.torch as hvd
+from hvdtune.core import runtime
+from hvdtune.timeline import merge
+from hvdtune.timeline.metrics import breakdown
+from tests.parallel.ranks import run
+
+
+def work(folder: Path) -> None:
+    loader = DataLoader(torch.arange(6), collate_fn=lambda rows: (time.sleep(0.004), rows)[1])
+    heap = [[number] for number in range(200_000)]
+    gc.collect()
+    gc.disable()
+    runtime.mark_step()
+    for step, _ in enumerate(loader):
+        with hvd.span("augment"):
+            time.sleep(0.002)
+        hvd.allreduce(torch.ones(1000), name="gradient")
+        if step == 2:
+            gc.collect()
+        if step == 4:
+            torch.save(torch.zeros(1 << 20), folder / f"checkpoint-{hvd.rank()}")
+        runtime.mark_step()
+    del heap
+
+
+def recorded(folder: Path):
+    run(work, 2, folder, timeline=str(folder / "rank-%r.hvt"))
+    return merge(sorted(folder.glob("*.hvt"))).events
+
+
+def test_a_script_shows_its_input_pauses_and_waits(tmp_path):
+    events = recorded(tmp_path)
+    spans = events[events["kind"] == "SPAN"].groupby(["rank", "name"], observed=True).size()
+    for rank in range(2):
+        assert spans[rank, "input"] == 6
+        assert spans[rank, "augment"] == 6
+        assert spans[rank, "gc"] >= 1
+        assert spans[rank, "checkpoint"] == 1
+    reduced = events[(events["kind"] == "ALLREDUCE") & (events["rank"] == 0)]
+    blocked = events[(events["kind"] == "BLOCKED") & (events["rank"] == 0)]
+    # Rank 0 waits for each of them until the end.
+    assert len(blocked) >= len(reduced) == 6
+    assert blocked["end_ns"].max() >= reduced["end_ns"].max()
+
+
+def test_steps_say_how_much_of_a_processor_their_thread_had(tmp_path):
+    steps = breakdown.table(recorded(tmp_path))
+    assert len(steps) >= 10
+    known = steps[steps["step"] > 0]
+    assert (known["ran_ms"] > 0).all()
+    assert (known["ran_ms"] <= known["step_ms"] + 1).all()
+    assert (known["no_processor_ms"] >= 0).all()
+
+
+def test_nothing_is_watched_after_shutdown():
+    before = DataLoader(torch.arange(1)).__iter__().__class__.__mro__[1].__next__
+    callbacks = len(gc.callbacks)
+    hvd.init()
+    assert len(gc.callbacks) == callbacks + 1
+    hvd.shutdown()
+    assert len(gc.callbacks) == callbacks
+    assert DataLoader(torch.arange(1)).__iter__().__class__.__mro__[1].__next__ is before

@@ -1,0 +1,245 @@
+import gzip
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rank_files as files
+from traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
+
+from hvdtune.errors import TraceFormatError, UsageError
+from hvdtune.timeline import load, merge, read, summary
+from hvdtune.timeline.model import COLUMNS
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_every_trace_opens_and_every_event_is_shown_or_told(path):
+    model = load(path)
+    for phase, numbers in model.counts.items():
+        assert numbers["read"] == numbers["shown"] + numbers["reported"], phase
+    if any(numbers["reported"] for numbers in model.counts.values()):
+        assert model.warnings
+    assert list(model.slices.columns) == list(COLUMNS)
+    for name, dtype in COLUMNS.items():
+        assert str(model.slices[name].dtype) == dtype, name
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
+def test_slices_are_in_order_and_begin_at_0(path):
+    slices = load(path).slices
+    begin, end = slices["begin_ns"].to_numpy(), slices["end_ns"].to_numpy()
+    assert (np.diff(begin) >= 0).all()
+    assert (end >= begin).all()
+    assert len(begin) == 0 or begin[0] == 0
+
+
+def test_the_format_is_found_by_content(tmp_path):
+    source = files.GOLDEN / "rank-0.hvt"
+    misnamed = shutil.copy(source, tmp_path / "trace.json")
+    assert [file.format for file in load(misnamed).files] == ["hvdtune"]
+    packed = tmp_path / "trace.txt"
+    packed.write_bytes(gzip.compress((SPEEDSCOPE / "simple.json").read_bytes()))
+    assert len(load(packed).slices) == 4
+
+
+def test_own_files_and_their_export_are_the_same_model():
+    one = load(files.GOLDEN / "rank-0.hvt")
+    other = load(files.GOLDEN / "trace.json")
+    assert rows(one) == rows(other)
+    assert one.ranks == other.ranks
+    assert one.origin_unix_ns == other.origin_unix_ns
+
+
+def test_what_is_read_of_a_foreign_trace_can_be_measured():
+    trace = read(KINETO.parent / "horovod" / "horovod_resnet50_np2_cycles_fusion0.json.gz")
+    assert "slices are of no kind that hvdtune records" in trace.warnings[-1]
+    assert summary(trace)["ranks"] == 1
+
+
+def test_the_files_of_a_zip_are_ranks(tmp_path):
+    path = tmp_path / "traces.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(KINETO.iterdir()):
+            archive.write(file, file.name)
+    assert rows(load(path)) == rows(load(KINETO))
+
+
+def test_files_that_do_not_say_their_rank_have_it_from_their_name(tmp_path):
+    write(tmp_path / "rank3.json", event("i", 5))
+    write(tmp_path / "rank1.json", event("i", 7))
+    model = load(tmp_path)
+    assert dict(zip(model.slices["rank"], model.slices["begin_ns"], strict=True)) == {3: 0, 1: 2000}
+    assert "their clock is not known" in model.warnings[0]
+
+
+def test_files_without_any_rank_are_numbered_and_that_is_told(tmp_path):
+    write(tmp_path / "a.json", event("i", 5))
+    write(tmp_path / "b.json", event("i", 7))
+    model = load(tmp_path)
+    assert list(model.slices["rank"]) == [0, 1]
+    assert "numbered in the order of their names" in model.warnings[0]
+
+
+def test_other_files_of_a_folder_are_passed_over(tmp_path):
+    write(tmp_path / "trace-of-1.json", event("i", 5))
+    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "verdict.json").write_text('{"gain": 1}')
+    (tmp_path / "numbers.json").write_text('[1, {"a": 2}]')
+    (tmp_path / "nothing.json").write_text("[]")
+    (tmp_path / "log.gz").write_bytes(gzip.compress(b"started"))
+    model = load(tmp_path)
+    assert len(model.slices) == 1
+    assert [Path(file.path).name for file in model.files] == ["trace-of-1.json"]
+    assert model.warnings == []
+
+
+def test_a_trace_of_a_folder_that_cannot_be_read_is_told(tmp_path):
+    write(tmp_path / "rank0.json", event("i", 5))
+    (tmp_path / "rank1.json").write_text('{"traceEvents":[{"ph":"X","ts"')
+    assert "rank1.json" in load(tmp_path).warnings[0]
+
+
+def test_a_folder_of_anything_but_traces_is_a_usage_error(tmp_path):
+    (tmp_path / "verdict.json").write_text('{"gain": 1}')
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"^{tmp_path}: holds no trace$"):
+        load(tmp_path)
+
+
+def test_a_folder_without_a_trace_is_a_usage_error(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(UsageError, match="holds no trace"):
+        load(tmp_path)
+
+
+def test_a_run_folder_is_its_trace(tmp_path):
+    (tmp_path / "ranks").mkdir()
+    items = [files.record("STEP", 10, 20)]
+    for rank in (0, 1):
+        files.rank_file(tmp_path / "ranks", rank, items, size=2)
+    assert set(load(tmp_path).slices["rank"]) == {0, 1}
+    shutil.copy(files.GOLDEN / "trace.json", tmp_path / "trace.json")
+    assert [file.format for file in load(tmp_path).files] == ["hvdtune-json"]
+
+
+def launch_of(folder, launch, *ranks, job=0):
+    place = folder / "ranks" / f"launch-{launch}"
+    place.mkdir(parents=True, exist_ok=True)
+    for rank in ranks:
+        path = files.rank_file(place, rank, [files.record("STEP", 10, 20)], size=len(ranks))
+        if job:
+            path.rename(path.with_name(f"rank-{rank}-job{job}.hvt"))
+
+
+def test_a_run_folder_without_a_merged_trace_is_that_of_its_ranks(tmp_path):
+    (tmp_path / "run.json").write_text('{"v": 1, "command": ["train.py"]}')
+    launch_of(tmp_path, 0, 0, 1)
+    for path in (tmp_path, tmp_path / "ranks", tmp_path / "ranks" / "launch-0"):
+        model = load(path)
+        assert set(model.slices["rank"]) == {0, 1}
+        assert model.warnings == []
+
+
+def test_of_several_launches_the_newest_is_opened_and_named(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    for launch in (2, 9, 10):
+        launch_of(tmp_path, launch, *range(launch))
+    (tmp_path / "ranks" / "launch-11").mkdir()
+    model = load(tmp_path)
+    assert model.slices["rank"].nunique() == 10
+    assert "the traces of 3 launches: this is the newest, launch-10;" in model.warnings[0]
+
+
+def test_of_several_jobs_of_a_launch_the_newest_is_opened_and_named(tmp_path):
+    launch_of(tmp_path, 0, 0, 1, 2, job=1)
+    launch_of(tmp_path, 0, 0, 1)
+    model = load(tmp_path)
+    assert set(model.slices["rank"]) == {0, 1, 2}
+    assert (
+        "the traces of 2 jobs that its ranks formed: this is the newest, job 1;"
+        in (model.warnings[0])
+    )
+
+
+def test_many_files_are_named_by_their_folder(tmp_path):
+    for index in range(5):
+        write(tmp_path / f"{index}.json", event("i", 5))
+    assert load(tmp_path).warnings[0].startswith(f"5 files in {tmp_path}: they do not say")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_packed_trace_cut_short_gives_what_is_there(tmp_path, share):
+    packed = next(KINETO.iterdir()).read_bytes()
+    path = tmp_path / "cut.json.gz"
+    path.write_bytes(packed[: int(share * len(packed))])
+    model = load(path)
+    assert 100 < len(model.slices) < 2915
+    assert f"cut off at byte {int(share * len(packed))}" in model.warnings[0]
+
+
+def test_a_damaged_packed_trace_gives_what_comes_before(tmp_path):
+    packed = bytearray(next(KINETO.iterdir()).read_bytes())
+    packed[20_000:20_010] = bytes(10)
+    path = tmp_path / "damaged.json.gz"
+    path.write_bytes(packed)
+    model = load(path)
+    assert 100 < len(model.slices) <= 2915
+    assert "the compressed data are damaged at byte " in model.warnings[0]
+
+
+def test_packed_pieces_that_follow_one_another_are_one_text(tmp_path):
+    text = (SPEEDSCOPE / "simple.json").read_bytes()
+    path = tmp_path / "pieces.json.gz"
+    path.write_bytes(gzip.compress(text[:100]) + gzip.compress(text[100:]) + b"\0" * 512)
+    model = load(path)
+    assert len(model.slices) == 4
+    assert model.warnings == []
+
+
+def test_a_trace_that_was_packed_twice_is_read(tmp_path):
+    text = (SPEEDSCOPE / "simple.json").read_bytes()
+    path = tmp_path / "twice.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(text)))
+    assert rows(load(path)) == rows(load(SPEEDSCOPE / "simple.json"))
+
+
+def test_an_empty_file_is_called_empty(tmp_path):
+    (tmp_path / "a.json").touch()
+    for opener in (load, read):
+        with pytest.raises(TraceFormatError, match=r"a\.json: the file is empty$"):
+            opener(tmp_path / "a.json")
+
+
+def test_a_trace_without_events_opens(tmp_path):
+    (tmp_path / "a.json").write_text("[]")
+    model = load(tmp_path / "a.json")
+    assert list(model.slices.columns) == list(COLUMNS)
+    assert (len(model.slices), model.warnings) == (0, [])
+    assert len(load(tmp_path).slices) == 0
+
+
+@pytest.mark.parametrize("name", ["trace.json.gz", "trace.zip", "trace.parquet", "trace.hvt"])
+def test_damaged_containers_are_one_line_of_error(tmp_path, name):
+    begin = {"gz": b"\x1f\x8b", "zip": b"PK\x03\x04", "parquet": b"PAR1", "hvt": b"HVDTRACE"}
+    path = tmp_path / name
+    path.write_bytes(begin[name.rsplit(".", 1)[1]] + zlib.compress(b"nonsense" * 100))
+    with pytest.raises(TraceFormatError) as caught:
+        load(path)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.offset >= 0
+
+
+def test_a_file_that_is_not_there_is_one_line_of_error(tmp_path):
+    with pytest.raises(TraceFormatError, match=r"cannot read .*: No such file"):
+        load(tmp_path / "none.json")
+
+
+def test_own_files_and_others_may_be_opened_together(tmp_path):
+    files.rank_file(tmp_path, 0, [files.record("STEP", 10, 20)])
+    write(tmp_path / "rank1.json", event("X", 5, dur=3))
+    model = load(tmp_path.iterdir())
+    assert {file.format for file in model.files} == {"hvdtune", "chrome"}
+    assert merge([tmp_path / "rank-0.hvt"]).events["kind"].tolist() == ["STEP"]

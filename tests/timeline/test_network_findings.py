@@ -1,0 +1,75 @@
+"""What is said of jobs on several hosts."""
+
+from typing import Any
+
+import pytest
+from synthetic import Recorder
+
+from hvdtune.timeline import Trace
+from hvdtune.timeline.facts import facts_of
+from hvdtune.timeline.findings import Finding, why
+from hvdtune.timeline.findings.network import crossing_bytes
+
+RANKS = 4
+STEP_MS = 50.0
+
+
+def job(last_peer: list[int], hosts: list[str], exchange_ms: float = 20.0, **setting: Any) -> Trace:
+    """30 steps; the last three quarters of an exchange lack the part of `last_peer` alone."""
+    record = Recorder()
+    size = 4_000_000
+    for step in range(30):
+        at = STEP_MS * step
+        for rank in range(RANKS):
+            ready, heard = at + 20, at + 20.1
+            end = heard + exchange_ms
+            record.add(rank, "STEP", at, at + STEP_MS, seq=step, arg=20_000)
+            record.add(rank, "BLOCKED", ready, end)
+            key = {"seq": step, "bucket": step}
+            record.add(rank, "NEGOTIATE", ready, heard, "all", **key, arg=1)
+            record.add(rank, "ALLREDUCE", heard, end, "all", **key, arg=size)
+            record.add(
+                rank, "BUCKET", heard, end, "nothing else was ready", seq=1, bucket=step, arg=size
+            )
+            record.add(rank, "EXCHANGE", heard, end, bucket=step, arg=size)
+            alone = heard + exchange_ms / 4
+            record.add(rank, "PEER", alone, end, seq=last_peer[rank], bucket=step)
+    return record.trace(RANKS, hosts, **setting)
+
+
+def first(trace: Trace, link_gbps: float | None = None) -> Finding:
+    return why(trace, facts_of(trace, link_gbps)).findings[0]
+
+
+APART = [f"host-{rank}" for rank in range(RANKS)]
+PAIRS = ["left", "left", "right", "right"]
+
+
+def test_the_rank_that_everybody_waits_for_has_a_slow_link() -> None:
+    found = first(job([2, 2, 1, 2], APART))
+    assert (found.kind, found.ranks) == ("slow-link", (2,))
+    assert "host-2" in found.says
+    assert found.cost.mean == pytest.approx(15.0)
+
+
+def test_a_link_that_is_no_slower_than_the_others_is_not_blamed() -> None:
+    found = first(job([1, 2, 3, 0], APART))
+    assert (found.kind, found.ranks) == ("network", ())
+    assert found.cost.mean == pytest.approx(20.0, rel=0.01)
+
+
+def test_several_ranks_per_host_without_hierarchy_are_told_of() -> None:
+    found = first(job([2, 3, 0, 1], PAIRS))
+    assert (found.kind, found.knob) == ("hierarchy-off", "hierarchical_allreduce")
+    assert found.cost.mean == pytest.approx(20 * (1 - 1 / crossing_bytes(4, 2)), rel=0.01)
+    assert crossing_bytes(4, 2) == pytest.approx(2.0)
+
+
+def test_with_hierarchy_on_it_is_the_network() -> None:
+    assert first(job([2, 3, 0, 1], PAIRS, hierarchical_allreduce=True)).kind == "network"
+
+
+def test_links_that_could_carry_more_need_other_channels() -> None:
+    found = first(job([1, 2, 3, 0], APART), link_gbps=10.0)
+    assert (found.kind, found.knob, found.sure) == ("channels", "channels", "low")
+    assert first(job([1, 2, 3, 0], APART), link_gbps=1.0).kind == "network"

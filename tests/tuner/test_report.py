@@ -1,0 +1,64 @@
+from dataclasses import replace
+
+from simulated_job import DEFAULT
+
+from hvdtune.tuner.calibrate import Calibration
+from hvdtune.tuner.floor import judge_floor
+from hvdtune.tuner.measure import BlockShape
+from hvdtune.tuner.pairs import Pair, by_launch, verified
+from hvdtune.tuner.report import render_comparison, render_floor, render_report
+from hvdtune.tuner.statistics import Noise
+from hvdtune.tuner.verdict import judge
+
+B = {**DEFAULT, "cycle_time_ms": 0.2}
+SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)
+CALIBRATION = Calibration(SHAPE, Noise(0.01, 4), Noise(0.01, 4))
+
+
+def pairs_with_some_set_aside(setting) -> list[Pair]:
+    """Two good ones and one set aside in each of the launches 2 and 5."""
+    good = Pair(2, "verify", 1, setting, DEFAULT, 0.05, 9.5, 10.0, 96, "ABBA", 0.0)
+    odd = replace(good, log_ratio=0.9, set_aside="the machine was busy")
+    found = []
+    for launch, letters in ((2, "A"), (5, "B")):
+        of_launch = [replace(good, log_ratio=0.05), replace(good, log_ratio=0.06)]
+        of_launch.append(replace(odd, at_fault=letters))
+        found += [replace(pair, launch=launch) for pair in of_launch]
+    return found
+
+
+def launch_rows(report: str) -> list[list[str]]:
+    _, _, table = report.partition("95 % CI within the launch |\n|---|---|---|---|\n")
+    rows = table.partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")][:3] for row in rows]
+
+
+def test_the_verification_of_a_report_has_the_pairs_of_its_verdict() -> None:
+    pairs = pairs_with_some_set_aside(B)
+    launches = list(by_launch(verified(pairs)).values())
+    verdict = judge(B, DEFAULT, launches, 0.01)
+
+    assert verdict.pairs == 4
+    for report in (
+        render_report(verdict, DEFAULT, CALIBRATION, [], pairs),
+        render_comparison(verdict, DEFAULT, CALIBRATION, pairs),
+    ):
+        assert launch_rows(report) == [["2", "2", "+5.7"], ["5", "2", "+5.7"]]
+
+
+def test_the_launches_of_a_floor_have_the_pairs_of_its_text() -> None:
+    pairs = pairs_with_some_set_aside(DEFAULT)
+    floor = judge_floor([[0.05, 0.06], [0.05, 0.06]], 1.0, 120)
+
+    assert floor.pairs == 4
+    assert [row[:2] for row in launch_rows(render_floor(floor, SHAPE, pairs))] == [
+        ["2", "2"],
+        ["5", "2"],
+    ]
+
+
+def test_only_the_setting_that_was_verified_last_is_shown_and_no_other_tuners_pairs() -> None:
+    other = replace(pairs_with_some_set_aside(DEFAULT)[0], launch=1)
+    theirs = replace(other, setting=B, by="another")
+    assert verified([other, *pairs_with_some_set_aside(B), theirs])[0].launch == 2
+    assert verified([theirs]) == []
