@@ -7,9 +7,13 @@ those, where studies.fuzz.readers draws from what is known of the formats. What 
 
 import argparse
 import gzip
+import importlib.util
 import sys
 from pathlib import Path
 
+if importlib.util.find_spec("atheris") is None:
+    print("fuzzing skipped: atheris is not installed (pip has it for Linux on x86_64)")
+    sys.exit()
 import atheris
 
 ROOT = Path(__file__).parents[2]
