@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py \
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
-test: $(VENV)/.mpi cpp-test
+test: $(VENV)/.mpi sanitize-address,undefined
 	python -m pytest
 
 check: lint $(VENV)/.mpi
@@ -33,6 +33,7 @@ format: $(VENV)/.test
 	ruff check --fix .
 	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
 
+# The C++ tests as they run fastest, beside the bench of negotiation
 cpp-test: $(VENV)/.test
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON > /dev/null
@@ -44,7 +45,7 @@ sanitize: sanitize-address,undefined sanitize-thread
 
 sanitize-%: $(VENV)/.test
 	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" \
-	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_SANITIZE=$* > /dev/null
+	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON -DHVDTUNE_SANITIZE=$* > /dev/null
 	cmake --build build/$*
 	setarch -R ctest --test-dir build/$* -j 2 --output-on-failure --timeout 600
 

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -83,8 +84,21 @@ def spin(ms: float) -> None:
         pass
 
 
-def train(work: Work, steps: int, folder: str) -> list[float]:
-    """One rank: returns what each step took, in ms, by its own clock."""
+@dataclass(frozen=True)
+class Took:
+    """What a rank saw.
+
+    Attributes:
+        step_ms: of each step, by the rank's own clock.
+        stolen: share of the machine's processor time that went to other machines meanwhile.
+    """
+
+    step_ms: list[float]
+    stolen: float
+
+
+def train(work: Work, steps: int, folder: str) -> Took:
+    """One rank's training."""
     compute = spin if work.spins else (lambda ms: time.sleep(ms / 1000))
     mine = work.slow_rank in (-1, hvd.rank())
     gradients = [torch.zeros(work.tensor_bytes // 4) for _ in range(work.tensors)]
@@ -101,6 +115,7 @@ def train(work: Work, steps: int, folder: str) -> list[float]:
     hvd.barrier()
     runtime.mark_step()
     took = []
+    before = psutil.cpu_times()
     last = time.perf_counter()
     for step, _ in enumerate(loader):
         compute(work.forward_ms)
@@ -129,7 +144,13 @@ def train(work: Work, steps: int, folder: str) -> list[float]:
         last = now
     gc.enable()
     del heap
-    return took
+    return Took(took, stolen_share(before, psutil.cpu_times()))
+
+
+def stolen_share(before: Any, after: Any) -> float:
+    """Of the processor time between two `psutil.cpu_times()`: where nothing is stolen, 0."""
+    whole = sum(after) - sum(before)
+    return (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / max(whole, 1e-9)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ the first is its kind, its rank where it has one, and a cost of what the second 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,6 +115,7 @@ def huge_late_tensor(ranks: int, rank: int, level: int) -> Case:
 
 def oversubscribed(ranks: int, rank: int, level: int) -> Case:
     del rank
+    ranks = min(ranks, os.cpu_count() or 1)  # more would be it without any plant
     base = _base(ranks, spins=True, forward_ms=4.0, backward_ms=8.0)
     place = Place(ranks, burners=(2, 4, 8)[level])
     return _case("oversubscribed", None, level, base, place=place)

@@ -39,14 +39,17 @@ from tests.parallel.ranks import run
 
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
 SETTLE_STEPS = 6  # as `metrics.breakdown.steady` leaves out
+TRIES = 3
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launch gave: its trace, and what each step took, in ms, a row per rank."""
+    """What one launch gave: its trace, what each step took, in ms, a row per rank, and the share
+    of the processors that other machines had meanwhile."""
 
     trace: Trace
     step_ms: np.ndarray
+    stolen: float
 
     @property
     def mean_ms(self) -> float:
@@ -75,7 +78,23 @@ def launch(wanted: Run, steps: int, folder: Path) -> Launched:
             **options,
         )
     trace = merge(sorted(folder.glob("rank-*.hvt")))
-    return Launched(trace, np.array(took))
+    stolen = max(each.stolen for each in took)
+    return Launched(trace, np.array([each.step_ms for each in took]), stolen)
+
+
+def launch_calmly(wanted: Run, steps: int, folder: Path, *, limit: float) -> Launched:
+    """Run it again while more than `limit` was stolen; of `TRIES` the calmest counts."""
+    best: Launched | None = None
+    for number in range(TRIES):
+        where = folder / str(number)
+        where.mkdir(parents=True)
+        launched = launch(wanted, steps, where)
+        if best is None or launched.stolen < best.stolen:
+            best = launched
+        if best.stolen <= limit:
+            break
+    assert best is not None
+    return best
 
 
 def _burn() -> None:
@@ -121,6 +140,8 @@ def _limit_streams(host: netns.Host, rate: str) -> None:
             number = f"{1 + 16 * low + high:x}"
             ports = f"match ip sport {low << 1} 0x001e match ip dport {high << 1} 0x001e"
             lines.append(f"class add dev eth0 parent 1: classid 1:{number} htb rate {rate}")
+            # A class of its own would hold one packet where the device has no queue.
+            lines.append(f"qdisc add dev eth0 parent 1:{number} pfifo limit 1000")
             lines.append(f"filter add dev eth0 parent 1: protocol ip u32 {ports} flowid 1:{number}")
     batch = "\n".join(lines)
     host.run("sh", "-c", f"tc -batch - > /dev/null 2>&1 <<'END'\n{batch}\nEND")
@@ -157,14 +178,14 @@ def ask(wanted: Run, launched: Launched) -> Answer:
     return why(launched.trace, facts_of(launched.trace, wanted.link_gbps))
 
 
-def try_case(case: Case, steps: int, folder: Path, *, plant_first: bool) -> dict[str, Any]:
+def try_case(
+    case: Case, steps: int, folder: Path, *, plant_first: bool, limit: float
+) -> dict[str, Any]:
     """Both launches and what was said of the one with the plant."""
     runs = {"with": case.with_plant, "without": case.without}
     done = {}
     for name in sorted(runs, reverse=not plant_first):
-        where = folder / name
-        where.mkdir(parents=True)
-        done[name] = launch(runs[name], steps, where)
+        done[name] = launch_calmly(runs[name], steps, folder / name, limit=limit)
     answer = ask(case.with_plant, done["with"])
     first = answer.findings[0] if answer.findings else None
     truth = done["with"].mean_ms - done["without"].mean_ms
@@ -176,6 +197,7 @@ def try_case(case: Case, steps: int, folder: Path, *, plant_first: bool) -> dict
         "with_ms": round(done["with"].mean_ms, 3),
         "without_ms": round(done["without"].mean_ms, 3),
         "truth_ms": round(truth, 3),
+        "stolen": round(max(each.stolen for each in done.values()), 4),
         "verdict": answer.verdict,
         "found": first.kind if first else "",
         "found_ranks": list(first.ranks) if first else [],
@@ -184,14 +206,14 @@ def try_case(case: Case, steps: int, folder: Path, *, plant_first: bool) -> dict
     }
 
 
-def try_balanced(wanted: Run, steps: int, folder: Path) -> dict[str, Any]:
-    folder.mkdir(parents=True)
-    launched = launch(wanted, steps, folder)
+def try_balanced(wanted: Run, steps: int, folder: Path, *, limit: float) -> dict[str, Any]:
+    launched = launch_calmly(wanted, steps, folder, limit=limit)
     answer = ask(wanted, launched)
     return {
         "kind": "balanced",
         "ranks": wanted.place.ranks,
         "with_ms": round(launched.mean_ms, 3),
+        "stolen": round(launched.stolen, 4),
         "verdict": answer.verdict,
         "others": [[f.kind, list(f.ranks), round(f.cost.mean, 3)] for f in answer.findings],
     }
@@ -205,8 +227,9 @@ def is_right(row: dict[str, Any]) -> tuple[bool, bool, bool]:
     return kind, row["found_ranks"] == expected, error <= 0.1 * abs(row["truth_ms"])
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    """A line per kind, then the bars."""
+def summary(every: list[dict[str, Any]], limit: float) -> str:
+    """A line per kind, then the bars; of launches that were left the processors they have."""
+    rows = [row for row in every if row["stolen"] <= limit]
     planted = [row for row in rows if row["kind"] != "balanced"]
     calm = [row for row in rows if row["kind"] == "balanced"]
     lines = ["| kind | cases | right kind | right rank | cost within 10 % | cost / truth |"]
@@ -218,6 +241,11 @@ def summary(rows: list[dict[str, Any]]) -> str:
     if calm:
         accused = sum(bool(row["others"]) for row in calm)
         lines.append(f"\n{accused} of {len(calm)} balanced launches were accused.")
+    if len(rows) < len(every):
+        lines.append(
+            f"\nLeft out: {len(every) - len(rows)} in which more than {100 * limit:g} % of the "
+            "processors went to other machines."
+        )
     return "\n".join(lines)
 
 
@@ -247,12 +275,20 @@ def main() -> None:
     parser.add_argument("--only", default="", help="this kind")
     parser.add_argument("--ranks", type=int, default=0, help="so many instead of 2 to 4 in turn")
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument(
+        "--stolen",
+        type=float,
+        default=2.0,
+        help="%% of the processors that may go to other machines: more, and a launch is repeated",
+    )
     parser.add_argument("--out", type=Path, help="append a line of JSON for each case")
     parser.add_argument("--keep", type=Path, help="keep traces in this folder")
     parser.add_argument("--summary", type=Path, help="only print the table of such a file")
     arguments = parser.parse_args()
+    limit = arguments.stolen / 100
     if arguments.summary:
-        print(summary([json.loads(line) for line in arguments.summary.read_text().splitlines()]))
+        lines = arguments.summary.read_text().splitlines()
+        print(summary([json.loads(line) for line in lines], limit))
         return
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -263,7 +299,7 @@ def main() -> None:
             if arguments.out:
                 with arguments.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print(summary(rows))
+    print(summary(rows, limit))
 
 
 def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
@@ -274,11 +310,14 @@ def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any
             continue
         where = folder / f"{index}-{case.kind}"
         began = time.monotonic()
-        row = try_case(case, arguments.steps, where, plant_first=index % 2 == 0)
+        row = try_case(
+            case, arguments.steps, where, plant_first=index % 2 == 0, limit=arguments.stolen / 100
+        )
         yield row | {"took_s": round(time.monotonic() - began, 1)}
     for index in range(arguments.balanced):
         wanted = balanced(arguments.ranks or 2 + index % 3, index // 3)
-        yield try_balanced(wanted, arguments.steps, folder / f"balanced-{index}")
+        where = folder / f"balanced-{index}"
+        yield try_balanced(wanted, arguments.steps, where, limit=arguments.stolen / 100)
 
 
 if __name__ == "__main__":

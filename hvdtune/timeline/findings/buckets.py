@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.findings.finding import Evidence, Finding, cost_of
+from hvdtune.timeline.findings.finding import Evidence, Finding
 from hvdtune.timeline.intervals import covered_within
 from hvdtune.timeline.metrics import fusion
 from hvdtune.timeline.metrics.breakdown import spans_of
@@ -100,9 +100,9 @@ def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
     worked = copied + exposed_phase_ms(evidence, ("REDUCE", "EXCHANGE"))
     if worked.sum() == 0 or copied.sum() < COPY_SHARE * worked.sum():
         return
-    exposed = path_rows(evidence.steps)["exposed_ms"].to_numpy()
+    alone_ms = float(path_rows(evidence.steps)["exposed_ms"].mean())
     share = float(copied.sum() / worked.sum())
-    cost = cost_of(exposed * share, evidence.step_ms)
+    cost = evidence.saved_by_shorter(share)
     if not cost.matters:
         return
     yield Finding(
@@ -111,7 +111,7 @@ def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
         cost=cost,
         says="communication is mostly copying tensors into buckets and out of them",
         evidence=(
-            f"packing and unpacking are {100 * share:.0f} % of the work in {exposed.mean():.2f} ms "
+            f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
             "of communication per step that nothing hides",
             fusion.sentence(fusion.table(evidence.events)),
         ),

@@ -159,9 +159,13 @@ class Evidence:
         return fit_costs(self.events)
 
     def saved(
-        self, steps: Sequence[Step], other: Rules | None = None, changed: Sequence[Step] = ()
-    ) -> "Cost":
-        """What `steps` cost by not being under other rules, or not being as `changed`.
+        self,
+        steps: Sequence[Step],
+        other: Rules | None = None,
+        changed: Sequence[Step] = (),
+        costs: CostModel | None = None,
+    ) -> Cost:
+        """What `steps` cost by not being under other rules or costs, or not being as `changed`.
 
         The model says which share of the exposed communication would go; how much there is was
         measured.
@@ -173,7 +177,7 @@ class Evidence:
         ends = [
             (
                 finish_ms(step, self.rules, self.costs),
-                finish_ms(then, other or self.rules, self.costs),
+                finish_ms(then, other or self.rules, costs or self.costs),
             )
             for step, then in after
         ]
@@ -183,6 +187,16 @@ class Evidence:
         saved = saved * min(max(scale, 0.5), 2.0)
         mean = float(saved.mean())
         return cost_of(saved * (most / mean) if mean > most > 0 else saved, self.step_ms)
+
+    def saved_by_shorter(self, share: float) -> Cost:
+        """What steps cost by every bucket taking this share of its time too long.
+
+        Where computing hides a part of communication, what goes first is the part that it does not
+        hide. Without the settings, which the model needs, both parts are taken to go alike.
+        """
+        if self.rules is None:
+            return cost_of(self.blocked * share, self.step_ms)
+        return self.saved(self.replayed, costs=self.costs.shorter(share))
 
     @cached_property
     def rules(self) -> Rules | None:

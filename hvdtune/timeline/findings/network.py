@@ -7,8 +7,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.findings.buckets import exposed_phase_ms
-from hvdtune.timeline.findings.finding import Evidence, Finding, cost_of
-from hvdtune.timeline.intervals import covered_within
+from hvdtune.timeline.findings.finding import Cost, Evidence, Finding, cost_of
+from hvdtune.timeline.intervals import covered_ns, covered_within
+from hvdtune.timeline.metrics.breakdown import spans_of
 from hvdtune.timeline.metrics.critical_path import path_rows
 
 NETWORK_SHARE = 0.5  # of the communication that nothing hides
@@ -26,14 +27,26 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     exposed = float(path_rows(evidence.steps)["exposed_ms"].mean())
     if not cost.matters or cost.mean < NETWORK_SHARE * exposed:
         return
-    for rule in (_slow_link, _flat, _streams, _bound_by_network):
-        found = list(rule(evidence, exchanged))
-        if found:
-            yield found[0]
-            return
+    found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
+    if found:
+        yield found[0]
+    elif cost.percent >= MUCH_PERCENT:
+        yield _bound_by_network(evidence, cost)
 
 
-def _slow_link(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
+def exchange_share(evidence: Evidence) -> float:
+    """Which part of the time in buckets is exchanges with other hosts, those hidden by computing
+    included."""
+    shares = []
+    for _, events in evidence.events.groupby("rank"):
+        exchange, bucket = (
+            covered_ns(*spans_of(events, (kind,))) for kind in ("EXCHANGE", "BUCKET")
+        )
+        shares.append(min(exchange / max(bucket, 1), 1.0))
+    return float(np.mean(shares))
+
+
+def _slow_link(evidence: Evidence) -> Iterator[Finding]:
     """Of two ranks each waits for the other, whoever is slow; of more, the others tell."""
     waits = waits_for_peers(evidence)
     if waits.shape[1] < 3:
@@ -42,8 +55,9 @@ def _slow_link(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
     named = int(np.argmax(means))
     usual = np.delete(waits, named, axis=1)
     longer = float(means[named]) / max(float(usual.mean(axis=0).max()), 1e-9)
-    more = waits[:, named] - np.median(usual, axis=1)
-    cost = cost_of(np.minimum(more, exchanged), evidence.step_ms)
+    more = float((waits[:, named] - np.median(usual, axis=1)).mean())
+    in_buckets = float(evidence.part("communicate_ms").mean())
+    cost = evidence.saved_by_shorter(min(more / max(in_buckets, 1e-9), 1.0))
     if longer < STANDS_OUT or not cost.matters:
         return
     rank = int(evidence.own.columns[named])
@@ -82,7 +96,7 @@ def waits_for_peers(evidence: Evidence) -> NDArray[np.float64]:
     return waits / max(len(ranks) - 1, 1)
 
 
-def _flat(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
+def _flat(evidence: Evidence) -> Iterator[Finding]:
     setting, hosts = evidence.facts.setting, pd.Series(dict(evidence.facts.hosts))
     sizes = hosts.value_counts()
     per_host = int(sizes.min())
@@ -90,7 +104,8 @@ def _flat(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
     if on or per_host < 2 or sizes.nunique() > 1:
         return
     crossing = crossing_bytes(len(hosts), per_host)
-    cost = cost_of(exchanged * (1 - 1 / crossing), evidence.step_ms)
+    share = exchange_share(evidence)
+    cost = evidence.saved_by_shorter(share * (1 - 1 / crossing))
     if not cost.matters:
         return
     yield Finding(
@@ -99,8 +114,7 @@ def _flat(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
         cost=cost,
         says=f"{per_host} ranks of each host send the same bytes between hosts",
         evidence=(
-            f"{100 * exchanged.mean() / max(evidence.step_ms, 1e-9):.0f} % of a step is exchanges "
-            "that nothing hides",
+            f"{100 * share:.0f} % of the time in buckets is exchanges between hosts",
             f"reduced within hosts first, {crossing:.1f} times fewer bytes cross a host's link",
         ),
         remedy="--hierarchical-allreduce",
@@ -121,7 +135,7 @@ def crossing_bytes(ranks: int, per_host: int) -> float:
     return flat / levels
 
 
-def _streams(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
+def _streams(evidence: Evidence) -> Iterator[Finding]:
     limit = evidence.facts.link_gbps
     rows = evidence.events[evidence.events["kind"] == "EXCHANGE"]
     channels = evidence.facts.setting.get("channels", 1)
@@ -130,7 +144,7 @@ def _streams(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
     rate = _rate_gbps(rows)
     if rate > FAR_BELOW * limit:
         return
-    cost = cost_of(exchanged * (1 - rate / limit), evidence.step_ms)
+    cost = evidence.saved_by_shorter(exchange_share(evidence) * (1 - rate / limit))
     if not cost.matters:
         return
     other = "1" if isinstance(channels, int) and channels > 4 else "4 or 8"
@@ -149,13 +163,10 @@ def _streams(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
     )
 
 
-def _bound_by_network(evidence: Evidence, exchanged: np.ndarray) -> Iterator[Finding]:
-    cost = cost_of(exchanged, evidence.step_ms)
-    if cost.percent < MUCH_PERCENT:
-        return
+def _bound_by_network(evidence: Evidence, cost: Cost) -> Finding:
     rate = _rate_gbps(evidence.events[evidence.events["kind"] == "EXCHANGE"])
     hosts = ", ".join(sorted(set(evidence.facts.hosts.values()))[:4])
-    yield Finding(
+    return Finding(
         kind="network",
         ranks=(),
         cost=cost,
