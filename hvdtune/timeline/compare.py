@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from hvdtune.timeline.metrics import breakdown, stragglers
 
@@ -87,4 +87,4 @@ def _welch(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[float
         return change, 0.0
     weights = errors**2 / (np.array([len(left), len(right)]) - 1)
     freedom = float(errors.sum() ** 2 / weights.sum())
-    return change, float(stats.t.ppf(0.975, freedom) * np.sqrt(errors.sum()))
+    return change, float(special.stdtrit(freedom, 0.975) * np.sqrt(errors.sum()))

@@ -181,33 +181,36 @@ def _step_numbers(rows: pd.DataFrame, marks: pd.DataFrame) -> NDArray[np.int64]:
 def fit_costs(events: pd.DataFrame) -> CostModel:
     """Fit a model to the buckets of the trace.
 
-    A bucket's time is from its last rank's begin to its last rank's end, so that late ranks do not
-    count, and on to the next bucket where that follows at once. Where all buckets are alike, the
-    parts cannot be told apart: then small ones are all fixed cost and large ones all bytes.
+    Buckets are served one after another, so one's time is from its first rank's begin, or from the
+    end of the one before where that is later or just before, to its last rank's end. Where all
+    buckets are alike, the parts cannot be told apart: then small ones are all fixed cost and large
+    ones all bytes.
     """
-    buckets = bucket_table(events).sort_values(["rank", "begin_ns"])
-    buckets["gap_ns"] = buckets.groupby("rank")["begin_ns"].shift(-1) - buckets["end_ns"]
+    buckets = bucket_table(events)
     by = buckets[buckets["bytes"] > 0].groupby("bucket")
     rows = by.agg(
-        begin=("begin_ns", "max"),
+        begin=("begin_ns", "min"),
         end=("end_ns", "max"),
-        gap_ns=("gap_ns", "median"),
         tensors=("tensors", "first"),
         bytes=("bytes", "first"),
-    )
+    ).sort_values("begin")
     reply_ms = _shortest_reply_ms(events)
     if rows.empty:
         return CostModel(0.0, 0.0, 0.0, reply_ms)
-    gap_ns = rows["gap_ns"].where(rows["gap_ns"].between(0, NEXT_NS), 0)
-    rows["ms"] = (rows["end"] - rows["begin"] + gap_ns).clip(lower=1) / 1e6
-    # The median of alike buckets, so that a rare pause is no cost of bytes.
-    alike = rows.groupby(["tensors", "bytes"])["ms"].agg(["median", "size"]).reset_index()
+    free = rows["end"].cummax().shift(fill_value=rows["begin"].iloc[0] - NEXT_NS)
+    begin = rows["begin"].where(rows["begin"] - free >= NEXT_NS, free)
+    rows["ms"] = (rows["end"] - begin).clip(lower=1) / 1e6
+    by = rows.groupby(["tensors", "bytes"])["ms"]
+    # A rare pause is no cost of bytes.
+    rows["ms"] = rows["ms"].clip(upper=RARE * by.transform("median"))
+    alike = by.agg(["mean", "size"]).reset_index()
     alike.columns = pd.Index(["tensors", "bytes", "ms", "count"])
     return _fit(alike, reply_ms)
 
 
 SMALL_BYTES = 256 * 1024
-NEXT_NS = 100_000  # a bucket that begins so soon after another was waiting for it
+RARE = 5.0  # as long as the median of buckets alike, and longer: a pause
+NEXT_NS = 100_000  # a bucket that begins sooner after another was waiting for it
 
 
 def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize, stats
+from scipy import linalg, optimize, special
 
 Floats = NDArray[np.float64]
 
@@ -109,13 +109,17 @@ def expected_improvement(surrogate: Surrogate, points: Floats) -> Floats:
     """By how much each point is expected to be better than the best so far."""
     mean, sd = surrogate.predict(points)
     ahead = (mean - surrogate.best) / sd
-    return np.asarray(sd * (ahead * stats.norm.cdf(ahead) + stats.norm.pdf(ahead)), dtype=float)
+    return np.asarray(sd * (ahead * special.ndtr(ahead) + _density(ahead)), dtype=float)
+
+
+def _density(values: Floats) -> Floats:
+    return np.asarray(np.exp(-(values**2) / 2) / math.sqrt(2 * math.pi), dtype=float)
 
 
 def chance_to_beat(surrogate: Surrogate, points: Floats, margin: float) -> Floats:
     """How likely each point is better than the best so far by more than `margin`."""
     mean, sd = surrogate.predict(points)
-    return np.asarray(stats.norm.sf((surrogate.best + margin - mean) / sd), dtype=float)
+    return np.asarray(special.ndtr((mean - surrogate.best - margin) / sd), dtype=float)
 
 
 def suggest(

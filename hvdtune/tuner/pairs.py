@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-from scipy import stats
 
 from hvdtune.core.knobs import Setting, Value
 from hvdtune.errors import StudyError
@@ -142,6 +141,8 @@ def counted(pairs: Sequence[Pair], history: Sequence[Pair]) -> list[Pair]:
     in_setting = sum("B" in pair.at_fault for pair in history)
     if in_reference + in_setting == 0:
         return list(pairs)
+    from scipy import stats  # takes a second, which no command should wait for that needs none
+
     p_value = float(stats.binomtest(in_setting, in_reference + in_setting).pvalue)
     if p_value < _OWN_DOING_P:
         return list(pairs)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration
@@ -33,7 +33,7 @@ class Standing:
 
     def chance(self, log_ratio: float) -> float:
         """How likely the setting is better than this."""
-        return float(stats.norm.sf((log_ratio - self.mean) / self.sd))
+        return float(special.ndtr((self.mean - log_ratio) / self.sd))
 
 
 @dataclass(frozen=True)

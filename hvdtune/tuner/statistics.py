@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 _SAME_LAUNCHES_P = 0.4
@@ -59,7 +59,7 @@ class LaunchEffect:
 
 def t_reach(df: int, confidence: float = CONFIDENCE) -> float:
     """Half the width of a two-sided Student t interval, in standard errors."""
-    return float(stats.t.ppf(0.5 + confidence / 2, df))
+    return float(special.stdtrit(df, 0.5 + confidence / 2))
 
 
 def to_percent(log_ratio: float) -> float:
@@ -119,6 +119,8 @@ def signed_rank_p(values: Sequence[float]) -> float:
     """Two-sided p of Wilcoxon's signed rank test against zero; 1 where every value is zero."""
     if not any(values):
         return 1.0
+    from scipy import stats  # takes a second, which no command should wait for that needs none
+
     return float(stats.wilcoxon(values).pvalue)
 
 
@@ -183,4 +185,4 @@ def _launch_p(groups: Sequence[np.ndarray]) -> float:
     within = sum(float(np.sum((group - group.mean()) ** 2)) for group in groups) / (n - k)
     if within == 0.0:
         return 0.0 if between > 0 else 1.0
-    return float(stats.f.sf(between / within, k - 1, n - k))
+    return float(special.fdtrc(k - 1, n - k, between / within))

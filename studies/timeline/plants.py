@@ -24,6 +24,7 @@ class Case:
         kind: of the first finding.
         rank: it has to name; None: it must name none, unless `any_rank`.
         with_plant, without: the launches.
+        in_every_step: or only in some.
     """
 
     kind: str
@@ -31,16 +32,18 @@ class Case:
     intensity: int
     with_plant: Run
     without: Run
+    in_every_step: bool = True
 
 
 Make = Callable[[int, int, int], Case]
 
 
 def _case(kind: str, rank: int | None, intensity: int, base: Run, **changes: Any) -> Case:
-    """`changes` of the work, or `place` or `setting`."""
+    """`changes` of the work, or `place`, `setting` or `in_every_step`."""
     place, setting = changes.pop("place", base.place), changes.pop("setting", base.setting)
+    in_every_step = changes.pop("in_every_step", True)
     planted = replace(base, work=replace(base.work, **changes), place=place, setting=setting)
-    return Case(kind, rank, intensity, planted, base)
+    return Case(kind, rank, intensity, planted, base, in_every_step)
 
 
 def _base(ranks: int, **work: Any) -> Run:
@@ -48,13 +51,13 @@ def _base(ranks: int, **work: Any) -> Run:
 
 
 def slow_compute(ranks: int, rank: int, level: int) -> Case:
-    extra_ms = (3.0, 6.0, 12.0)[level]
+    extra_ms = (6.0, 12.0, 24.0)[level]
     base = _base(ranks)
     return _case("slow-compute", rank, level, base, slow_rank=rank, extra_compute_ms=extra_ms)
 
 
 def slow_input(ranks: int, rank: int, level: int) -> Case:
-    extra_ms = (3.0, 6.0, 12.0)[level]
+    extra_ms = (6.0, 12.0, 24.0)[level]
     return _case("slow-input", rank, level, _base(ranks), slow_rank=rank, extra_input_ms=extra_ms)
 
 
@@ -68,25 +71,26 @@ def checkpoints(ranks: int, rank: int, level: int) -> Case:
         slow_rank=rank,
         checkpoint_every=every,
         checkpoint_bytes=24 * MiB,
+        in_every_step=False,
     )
 
 
 def garbage(ranks: int, rank: int, level: int) -> Case:
     every = (12, 6, 3)[level]
     base = _base(ranks, slow_rank=rank, heap_objects=500_000)
-    return _case("gc-pauses", rank, level, base, collect_every=every)
+    return _case("gc-pauses", rank, level, base, collect_every=every, in_every_step=False)
 
 
 def tiny_buckets(ranks: int, rank: int, level: int) -> Case:
     del rank
-    count = (200, 400, 800)[level]
+    count = (800, 1600, 3200)[level]
     base = _base(ranks, tensors=count, tensor_bytes=4096, at_once=True)
     return _case("tiny-buckets", None, level, base, setting={"fusion_threshold_bytes": 0})
 
 
 def long_cycle(ranks: int, rank: int, level: int) -> Case:
     del rank
-    size = (MiB // 2, MiB, 2 * MiB)[level]
+    size = (MiB, 2 * MiB, 4 * MiB)[level]
     base = _base(ranks, tensor_bytes=size)
     return _case("long-cycle", None, level, base, setting={"cycle_time_ms": 40.0})
 
@@ -100,7 +104,7 @@ def cold_cache(ranks: int, rank: int, level: int) -> Case:
 
 
 def different_order(ranks: int, rank: int, level: int) -> Case:
-    size = (MiB, 2 * MiB, 4 * MiB)[level]
+    size = (2 * MiB, 4 * MiB, 8 * MiB)[level]
     base = _base(ranks, tensors=12, tensor_bytes=size)
     named = rank if ranks > 2 else None
     return _case("different-order", named, level, base, reversed_order=True, slow_rank=rank)
@@ -108,7 +112,7 @@ def different_order(ranks: int, rank: int, level: int) -> Case:
 
 def huge_late_tensor(ranks: int, rank: int, level: int) -> Case:
     del rank
-    size = (8 * MiB, 16 * MiB, 32 * MiB)[level]
+    size = (16 * MiB, 32 * MiB, 64 * MiB)[level]
     base = _base(ranks, tensor_bytes=MiB // 16)
     return _case("huge-late-tensor", None, level, base, huge_bytes=size)
 
@@ -124,7 +128,7 @@ def oversubscribed(ranks: int, rank: int, level: int) -> Case:
 def copy_bound(ranks: int, rank: int, level: int) -> Case:
     """Where ranks may not read each other's memory, buckets are copied into common memory."""
     del rank
-    size = (4 * MiB, 8 * MiB, 16 * MiB)[level]
+    size = (8 * MiB, 16 * MiB, 32 * MiB)[level]
     base = _base(ranks, tensors=2, tensor_bytes=size, at_once=True)
     return _case("copy-bound", None, level, base, place=Place(ranks, private=True))
 
@@ -136,7 +140,7 @@ def _hosts(ranks: int, per_host: int = 1) -> tuple[str, ...]:
 def slow_link(ranks: int, rank: int, level: int) -> Case:
     ranks = max(ranks, 3)
     place = Place(ranks, _hosts(ranks), rate="2gbit")
-    base = Run(place, Work(tensor_bytes=64 << 10))
+    base = Run(place, Work(tensor_bytes=128 << 10))
     slow = replace(place, slow_host=rank, slow_rate=("600mbit", "400mbit", "300mbit")[level])
     return _case("slow-link", rank, level, base, place=slow)
 
@@ -152,7 +156,7 @@ def channels(ranks: int, rank: int, level: int) -> Case:
 
 def hierarchy_off(ranks: int, rank: int, level: int) -> Case:
     del ranks, rank
-    rate = ("800mbit", "400mbit", "200mbit")[level]
+    rate = ("500mbit", "250mbit", "150mbit")[level]
     place = Place(4, _hosts(4, per_host=2), rate=rate)
     base = Run(place, Work(tensor_bytes=64 << 10), setting={"hierarchical_allreduce": True})
     return _case("hierarchy-off", None, level, base, setting={"hierarchical_allreduce": False})

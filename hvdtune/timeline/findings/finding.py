@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from hvdtune.timeline.facts import Facts
 from hvdtune.timeline.metrics import breakdown, stragglers
@@ -227,5 +227,5 @@ def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> Cos
     half = 0.0
     if len(blocks) > 1:
         error = float(blocks.std(ddof=1)) / np.sqrt(len(blocks))
-        half = float(stats.t.ppf(0.975, len(blocks) - 1)) * error
+        half = float(special.stdtrit(len(blocks) - 1, 0.975)) * error
     return Cost(mean, mean - half, mean + half, 100 * mean / step_ms if step_ms else 0.0)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
 
 from hvdtune.timeline.findings.finding import Evidence, Finding, cost_of
 from hvdtune.timeline.metrics.breakdown import asked_by_all
@@ -128,9 +127,9 @@ def _likeness(step: Step) -> list[float]:
     ranks = len(times)
     if times.shape[1] < 4 or ranks < 2:
         return [1.0] * ranks
-    orders = np.stack([stats.rankdata(row, method="ordinal") for row in times])
+    orders = times.argsort(axis=1, kind="stable").argsort(axis=1)
     # Tensors that one rank announced at the same instant have no order.
-    both = np.corrcoef(orders)
+    both = np.atleast_2d(np.corrcoef(orders))
     return [float(np.median(np.delete(both[k], k))) for k in range(ranks)]
 
 
