@@ -200,10 +200,10 @@ def fit_costs(events: pd.DataFrame) -> CostModel:
     free = rows["end"].cummax().shift(fill_value=rows["begin"].iloc[0] - NEXT_NS)
     begin = rows["begin"].where(rows["begin"] - free >= NEXT_NS, free)
     rows["ms"] = (rows["end"] - begin).clip(lower=1) / 1e6
-    by = rows.groupby(["tensors", "bytes"])["ms"]
+    usual_ms = rows.groupby(["tensors", "bytes"])["ms"].transform("median").to_numpy(np.float64)
     # A rare pause is no cost of bytes.
-    rows["ms"] = rows["ms"].clip(upper=RARE * by.transform("median"))
-    alike = by.agg(["mean", "size"]).reset_index()
+    rows["ms"] = np.minimum(rows["ms"].to_numpy(np.float64), RARE * usual_ms)
+    alike = rows.groupby(["tensors", "bytes"])["ms"].agg(["mean", "size"]).reset_index()
     alike.columns = pd.Index(["tensors", "bytes", "ms", "count"])
     return _fit(alike, reply_ms)
 
