@@ -1,5 +1,6 @@
 """Time lost in how tensors are put into buckets."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -95,14 +96,19 @@ def _huge_and_late(step: Step) -> int | None:
 
 
 def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
-    """Waits inside a bucket are for peers, who do the same: they are shared out like the work."""
+    """Waits inside a bucket are for peers, who do the same: they are shared out like the work.
+
+    Ranks that read each other's memory read what the other ranks of the host have, once to reduce
+    and once for the result, where a whole bucket is copied in and out: only the rest is saved.
+    """
     copied = exposed_phase_ms(evidence, ("PACK", "UNPACK"))
     worked = copied + exposed_phase_ms(evidence, ("REDUCE", "EXCHANGE"))
     if worked.sum() == 0 or copied.sum() < COPY_SHARE * worked.sum():
         return
     alone_ms = float(path_rows(evidence.steps)["exposed_ms"].mean())
     share = float(copied.sum() / worked.sum())
-    cost = evidence.saved_by_shorter(share)
+    per_host = max(Counter(evidence.facts.hosts.values()).values(), default=1)
+    cost = evidence.saved_by_shorter(share / per_host)
     if not cost.matters:
         return
     yield Finding(
@@ -113,6 +119,7 @@ def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
         evidence=(
             f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
             "of communication per step that nothing hides",
+            "reading the memory of the host's other ranks takes a part of their place",
             fusion.sentence(fusion.table(evidence.events)),
         ),
         remedy="gradients that stay where they are (zero_grad(set_to_none=False)), or ranks that "
