@@ -200,16 +200,16 @@ def fit_costs(events: pd.DataFrame) -> CostModel:
     free = rows["end"].cummax().shift(fill_value=rows["begin"].iloc[0] - NEXT_NS)
     begin = rows["begin"].where(rows["begin"] - free >= NEXT_NS, free)
     rows["ms"] = (rows["end"] - begin).clip(lower=1) / 1e6
-    usual_ms = rows.groupby(["tensors", "bytes"])["ms"].transform("median").to_numpy(np.float64)
     # A rare pause is no cost of bytes.
-    rows["ms"] = np.minimum(rows["ms"].to_numpy(np.float64), RARE * usual_ms)
+    most_ms = rows.groupby(["tensors", "bytes"])["ms"].transform("quantile", 1 - RARE)
+    rows["ms"] = np.minimum(rows["ms"].to_numpy(np.float64), most_ms.to_numpy(np.float64))
     alike = rows.groupby(["tensors", "bytes"])["ms"].agg(["mean", "size"]).reset_index()
     alike.columns = pd.Index(["tensors", "bytes", "ms", "count"])
     return _fit(alike, reply_ms)
 
 
 SMALL_BYTES = 256 * 1024
-RARE = 5.0  # as long as the median of buckets alike, and longer: a pause
+RARE = 0.01  # of buckets alike
 NEXT_NS = 100_000  # a bucket that begins sooner after another was waiting for it
 
 
