@@ -31,6 +31,7 @@ class Work:
         tensors: gradients of a step.
         tensor_bytes: of each.
         forward_ms, backward_ms, optimizer_ms, input_ms: of a step.
+        name_bytes: names of gradients are at least as long.
         spins: computing uses a processor instead of waiting.
         at_once: gradients are sent together when the backward pass is over.
         slow_rank: who has the extras; -1: every rank.
@@ -49,6 +50,7 @@ class Work:
     backward_ms: float = 12.0
     optimizer_ms: float = 0.5
     input_ms: float = 0.2
+    name_bytes: int = 0
     spins: bool = False
     at_once: bool = False
     slow_rank: int = -1
@@ -121,7 +123,7 @@ def train(work: Work, steps: int, folder: str) -> Took:
         compute(work.forward_ms)
         if mine and work.extra_compute_ms:
             spin(work.extra_compute_ms)
-        prefix = f"step{step}." if work.new_names else ""
+        prefix = (f"step{step}." if work.new_names else "").ljust(work.name_bytes, ".")
         if work.at_once:
             compute(work.backward_ms)
         handles: list[Any] = []

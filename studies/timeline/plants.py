@@ -70,7 +70,7 @@ def checkpoints(ranks: int, rank: int, level: int) -> Case:
         _base(ranks),
         slow_rank=rank,
         checkpoint_every=every,
-        checkpoint_bytes=24 * MiB,
+        checkpoint_bytes=64 * MiB,
         in_every_step=False,
     )
 
@@ -97,9 +97,9 @@ def long_cycle(ranks: int, rank: int, level: int) -> Case:
 
 def cold_cache(ranks: int, rank: int, level: int) -> Case:
     del rank
-    count = (400, 800, 1600)[level]
+    size = (4096, 8192, 16384)[level]
     work = {"tensor_bytes": 64, "forward_ms": 2.0, "backward_ms": 4.0, "at_once": True}
-    base = _base(ranks, tensors=count, **work)
+    base = _base(ranks, tensors=200, name_bytes=size, **work)
     return _case("cold-cache", None, level, base, setting={"cache_enabled": False})
 
 

@@ -71,6 +71,14 @@ def test_what_every_rank_does_names_none() -> None:
     assert found.cost.mean == pytest.approx(5.0)
 
 
+def test_threads_of_communication_lack_a_processor_as_often_as_the_scripts() -> None:
+    training = Training([10.0] * 2, no_processor_ms=[5.0] * 2, bucket_ms=8.0)
+    found = first(training.trace())
+    assert (found.kind, found.ranks) == ("oversubscribed", ())
+    # Of 10 ms half have no processor, so half of the 8.1 ms that are waited for goes, too.
+    assert found.cost.mean == pytest.approx(5 + 8.1 / 2, rel=0.02)
+
+
 def test_a_rank_that_is_late_while_others_wait_anyway_costs_only_the_difference() -> None:
     found = first(Training([10.0, 13.0, 14.0]).trace())
     assert found.ranks == (2,)

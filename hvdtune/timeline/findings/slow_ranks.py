@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.findings.finding import Cost, Evidence, Finding, Sure, cost_of
+from hvdtune.timeline.findings.finding import Evidence, Finding, Sure, cost_of
 
 Floats = NDArray[np.float64]
 
@@ -79,10 +79,13 @@ def saved(own: Floats, spent: Floats) -> Floats:
 def _named_part(
     evidence: Evidence, part: _Part, own: Floats, spent: Floats, ranks: list[int]
 ) -> Iterator[Finding]:
-    cost = cost_of(saved(own, spent), evidence.step_ms)
+    gone = saved(own, spent)
+    culprit = _culprit(own, spent, gone)
+    if part.kind == "oversubscribed":
+        gone = gone + _waited_for_processors(evidence, spent)
+    cost = cost_of(gone, evidence.step_ms)
     if not cost.matters:
         return
-    culprit = _culprit(own, spent, cost)
     if culprit is None and cost.percent < part.everybodys_percent:
         return
     named = () if culprit is None else (ranks[culprit],)
@@ -103,7 +106,17 @@ def _named_part(
     )
 
 
-def _culprit(own: Floats, spent: Floats, cost: Cost) -> int | None:
+def _waited_for_processors(evidence: Evidence, spent: Floats) -> Floats:
+    """ms of communication, of each step: its threads lack a processor as often as the script's."""
+    ran = evidence.part("ran_ms")
+    if not ran.any():
+        return np.zeros(len(spent))
+    share = spent.sum() / (spent.sum() + ran.sum())
+    result: Floats = evidence.blocked * share
+    return result
+
+
+def _culprit(own: Floats, spent: Floats, gone: Floats) -> int | None:
     """The one rank without whose part nearly all would be saved; None: there is none."""
     if own.shape[1] < 2:
         return None
@@ -114,7 +127,7 @@ def _culprit(own: Floats, spent: Floats, cost: Cost) -> int | None:
         alone[rank] = saved(own, only).mean()
     best = int(alone.argmax())
     second = float(np.sort(alone)[-2])
-    return best if alone[best] >= MOST_OF_IT * cost.mean and second < alone[best] / 2 else None
+    return best if alone[best] >= MOST_OF_IT * gone.mean() and second < alone[best] / 2 else None
 
 
 def _steady_excess(own: Floats) -> Floats:
@@ -186,12 +199,13 @@ def _pauses(evidence: Evidence, own: Floats, ranks: list[int]) -> Iterator[Findi
     spread = 1.4826 * np.median(np.abs(own - middle), axis=0)
     limit = np.maximum(8 * spread, PAUSE_OF_STEP * evidence.step_ms)
     excess = np.where(own - middle > limit, own - middle, 0.0)
-    cost = cost_of(saved(own, excess), evidence.step_ms)
+    gone = saved(own, excess)
+    cost = cost_of(gone, evidence.step_ms)
     hit = np.flatnonzero(excess.max(axis=1) > 0)
     # Two could be chance; what is in most steps is no pause.
     if cost.percent < 2.0 or len(hit) < 3 or len(hit) > len(own) // 2:
         return
-    culprit = _culprit(own, excess, cost)
+    culprit = _culprit(own, excess, gone)
     who = "ranks pause" if culprit is None else f"rank {ranks[culprit]} pauses"
     apart = np.diff(evidence.own.index.to_numpy()[hit])
     regular = len(apart) > 2 and float(np.ptp(apart)) <= 1
