@@ -16,14 +16,11 @@ import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self
 
 import msgspec
 
 from hvdtune.errors import HvdtuneError, UsageError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 _PREFIX: Final = "hvdtune-job-"
 _MAX_BYTES: Final = 65536
@@ -196,12 +193,7 @@ class Caller:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connection.close()
 
 

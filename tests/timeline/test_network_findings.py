@@ -65,6 +65,29 @@ def test_several_ranks_per_host_without_hierarchy_are_told_of() -> None:
     assert crossing_bytes(4, 2) == pytest.approx(2.0)
 
 
+def test_what_computing_does_not_hide_goes_first() -> None:
+    record = Recorder()
+    for step in range(30):
+        at = STEP_MS * step
+        for rank in range(RANKS):
+            record.add(rank, "STEP", at, at + STEP_MS, seq=step, arg=20_000)
+            record.add(rank, "BLOCKED", at + 20, at + 35)
+            # The first travels while the second is computed, and holds it up.
+            for name, ready, begin, end in (("a", 5, 5, 25), ("b", 20, 25, 35)):
+                size = (end - begin) * 400_000
+                key = {"seq": step, "bucket": 2 * step + (name == "b")}
+                record.add(rank, "NEGOTIATE", at + ready, at + begin, name, **key, arg=1)
+                record.add(rank, "ALLREDUCE", at + begin, at + end, name, **key, arg=size)
+                place = {"bucket": key["bucket"], "arg": size}
+                why_sent = "nothing else was ready"
+                record.add(rank, "BUCKET", at + begin, at + end, why_sent, seq=1, **place)
+                record.add(rank, "EXCHANGE", at + begin, at + end, **place)
+    found = first(record.trace(RANKS, PAIRS))
+    # With half the bytes the first is over at 15 ms and the second at 25: ten of 15 ms are gone.
+    assert found.kind == "hierarchy-off"
+    assert found.cost.mean == pytest.approx(10.0, rel=0.02)
+
+
 def test_with_hierarchy_on_it_is_the_network() -> None:
     assert first(job([2, 3, 0, 1], PAIRS, hierarchical_allreduce=True)).kind == "network"
 

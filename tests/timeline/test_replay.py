@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from synthetic import Training
+from synthetic import Recorder, Training
 
 from hvdtune.timeline.replay import CostModel, Rules, Step, finish_ms, fit_costs, plan, steps_of
 
@@ -45,6 +45,20 @@ def test_costs_are_fitted_to_buckets() -> None:
     model = fit_costs(events)
     assert model.lasts_ms(2, 2 << 20) == pytest.approx(3.0)
     assert model.reply_ms == pytest.approx(0.1)
+
+
+def test_buckets_that_queue_cost_what_they_add_to_the_end() -> None:
+    record = Recorder()
+    at = 0.0
+    for number in range(100):
+        # One rank begins late since it still is in the bucket before; every fifth bucket is long.
+        end = at + (1.0 if number % 5 == 0 else 0.01)
+        for rank in range(2):
+            begin = at if rank == 0 else (at + end) / 2
+            record.add(rank, "BUCKET", begin, end, seq=1, bucket=number, arg=4096)
+        at = end
+    model = fit_costs(record.trace(2).events)
+    assert 100 * model.lasts_ms(1, 4096) == pytest.approx(at, rel=0.02)
 
 
 def test_steps_hold_what_every_rank_announced() -> None:
