@@ -144,8 +144,6 @@ def _limit_streams(host: netns.Host, rate: str) -> None:
             number = f"{1 + 16 * low + high:x}"
             ports = f"match ip sport {low << 1} 0x001e match ip dport {high << 1} 0x001e"
             lines.append(f"class add dev eth0 parent 1: classid 1:{number} htb rate {rate}")
-            # A class of its own would hold one packet where the device has no queue.
-            lines.append(f"qdisc add dev eth0 parent 1:{number} pfifo limit 1000")
             lines.append(f"filter add dev eth0 parent 1: protocol ip u32 {ports} flowid 1:{number}")
     batch = "\n".join(lines)
     host.run("sh", "-c", f"tc -batch - > /dev/null 2>&1 <<'END'\n{batch}\nEND")
