@@ -83,6 +83,8 @@ class CycleThread {
 
   // Tells the other ranks that this one leaves, and ends the thread.
   void leave();
+  // Of the negotiation. REQUIRES: leave() has returned.
+  size_t undelivered_bytes() { return tree_.undelivered_bytes(); }
 
  private:
   struct Marked {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cfenv>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kSpinNs = 100'000;
 // A caller that comes back within this time finds the way free.
 constexpr uint64_t kRestNs = 300'000;
+constexpr std::chrono::nanoseconds kLauncherPatience = std::chrono::seconds(2);
 
 // A thread has its own rounding and flushing of subnormals; sums must not depend on the caller.
 class DefaultRounding {
@@ -81,7 +83,7 @@ void CycleThread::run() {
 void CycleThread::hang_up() {
   if (!job_) return;
   try {
-    job_->flush();
+    await_delivery([this] { return job_->undelivered_bytes(); }, kLauncherPatience);
   } catch (const Error& error) {
     log(LogLevel::kDebug, options_.log_level, rank_, error.what());
   }

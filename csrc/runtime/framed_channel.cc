@@ -31,6 +31,11 @@ void FramedChannel::flush() {
   }
 }
 
+size_t FramedChannel::undelivered_bytes() {
+  flush();
+  return unsent_.size() + channel_.socket.undelivered_bytes();
+}
+
 std::optional<Frame> FramedChannel::receive() {
   if (auto frame = decoder_.next()) return frame;
   std::array<uint8_t, 16384> buffer;

@@ -29,6 +29,8 @@ class FramedChannel {
   void queue(FrameKind kind, Bytes payload);
   void flush();
   bool has_unsent() const { return !unsent_.empty(); }
+  // Of what was sent or queued; hands the kernel what it takes.
+  size_t undelivered_bytes();
 
   // The next message that has arrived in full. Never waits. Throws Error(kRankLost) when the peer
   // is gone and Error(kInternal) when its bytes are not what the session key signs.

@@ -103,6 +103,12 @@ void Health::leave() {
   if (thread_.joinable()) thread_.join();
 }
 
+size_t Health::undelivered_bytes() {
+  size_t bytes = 0;
+  for (Peer& peer : peers_) bytes += peer.channel ? peer.channel->undelivered_bytes() : 0;
+  return bytes;
+}
+
 void Health::run() {
   next_pulse_ns_ = now_ns();
   uint64_t last_turn_ns = next_pulse_ns_;

@@ -57,6 +57,8 @@ class Health {
 
   // Says farewell, so that leaving is not taken for dying, and ends the thread.
   void leave();
+  // REQUIRES: leave() has returned.
+  size_t undelivered_bytes();
 
  private:
   struct Peer {

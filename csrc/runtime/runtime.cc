@@ -7,12 +7,15 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "negotiate/validate.h"
 #include "runtime/submission.h"
 
 namespace hvdtune {
 namespace {
+
+constexpr std::chrono::nanoseconds kPatienceAfterLoss = std::chrono::milliseconds(200);
 
 // Names come from users.
 std::string quoted(const std::string& text) {
@@ -189,7 +192,22 @@ std::string Runtime::obey(const TimelineOrder& order) {
 void Runtime::shutdown() {
   if (cycle_) cycle_->leave();
   if (health_) health_->leave();
+  if (cycle_ && health_ && !std::exchange(parted_, true)) {
+    await_delivery([this] { return undelivered_bytes(); }, patience());
+  }
   stop_timeline();
+}
+
+size_t Runtime::undelivered_bytes() const {
+  size_t bytes = cycle_->undelivered_bytes() + health_->undelivered_bytes();
+  for (const auto& link : mesh_.links) bytes += link ? link->undelivered_bytes() : 0;
+  return bytes;
+}
+
+// After a loss some will never acknowledge, and whoever survived wants to begin anew.
+std::chrono::nanoseconds Runtime::patience() const {
+  return has_lost_a_rank() ? std::min(kPatienceAfterLoss, options_.heartbeat_timeout)
+                           : options_.heartbeat_timeout;
 }
 
 }  // namespace hvdtune

@@ -87,11 +87,14 @@ class Runtime {
   bool has_lost_a_rank() const { return health_->loss().has_value(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
 
-  // Fails what is pending, says farewell to the other ranks and ends all threads. Idempotent.
+  // Fails what is pending, says farewell to the other ranks, ends all threads, and returns once
+  // the others' machines have all that this rank sent, or do not answer. Idempotent.
   void shutdown();
 
  private:
   void check(const Submission& submission, const ProcessSets& sets) const;
+  size_t undelivered_bytes() const;
+  std::chrono::nanoseconds patience() const;
   std::string obey(const TimelineOrder& order);
   RecorderOptions recording(const TimelineOptions& options) const;
   std::string metadata(const TimelineOptions& options) const;
@@ -109,6 +112,7 @@ class Runtime {
   std::unique_ptr<Explainer> explainer_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<CycleThread> cycle_;
+  bool parted_ = false;  // shutdown()'s
 };
 
 }  // namespace hvdtune

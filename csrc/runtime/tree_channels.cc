@@ -69,6 +69,12 @@ void TreeChannels::receive_from(size_t branch, FramedChannel& channel, const Tak
   }
 }
 
+size_t TreeChannels::undelivered_bytes() {
+  size_t bytes = parent_ ? parent_->undelivered_bytes() : 0;
+  for (FramedChannel& child : children_) bytes += child.undelivered_bytes();
+  return bytes;
+}
+
 void TreeChannels::add_to(std::vector<pollfd>& polls) const {
   if (parent_ && !departed(parent_->peer())) polls.push_back(poll_entry(*parent_));
   for (const FramedChannel& child : children_) {

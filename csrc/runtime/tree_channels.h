@@ -46,6 +46,9 @@ class TreeChannels {
   // Nothing reaches rank 0 any more.
   bool is_cut_off() const { return parent_ && departed(parent_->peer()); }
 
+  // To those that have departed, too: they may wait to be told so.
+  size_t undelivered_bytes();
+
   void add_to(std::vector<pollfd>& polls) const;
   const ControlTraffic& traffic() const { return traffic_; }
 

@@ -30,6 +30,9 @@ class Link {
   // peer's machine has stopped answering, which neither side's calls would ever say.
   virtual void check_answers(uint64_t /*now_ns*/) {}
 
+  // What was sent and could still be lost if this side's process ended.
+  virtual size_t undelivered_bytes() const { return 0; }
+
   virtual int peer() const = 0;
 };
 

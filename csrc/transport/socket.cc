@@ -1,9 +1,11 @@
 #include "transport/socket.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,7 +13,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <thread>
 
 #include "base/failpoint.h"
 #include "base/status.h"
@@ -204,6 +208,15 @@ void Socket::check_answers(uint64_t now_ns) {
   }
 }
 
+size_t Socket::undelivered_bytes() const {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  int queued = 0;
+  if (getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
+  if (info.tcpi_state == TCP_CLOSE || ioctl(fd(), SIOCOUTQ, &queued) != 0) return 0;
+  return static_cast<size_t>(std::max(queued, 0));
+}
+
 Listener::Listener(const std::string& address, uint16_t port) : address_(address) {
   if (is_every_interface(address)) {
     throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
@@ -292,6 +305,21 @@ Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
   wait_ready(socket.fd(), POLLOUT, deadline, stop, what.c_str());
   finish_connect(socket, address, port);
   return socket;
+}
+
+void await_delivery(const std::function<size_t()>& undelivered_bytes,
+                    std::chrono::nanoseconds patience) {
+  constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(10);
+  std::chrono::nanoseconds nap = std::chrono::microseconds(50);
+  size_t least = std::numeric_limits<size_t>::max();
+  Deadline deadline = Deadline::in(patience);
+  while (const size_t left = undelivered_bytes()) {
+    if (left < least) deadline = Deadline::in(patience);
+    least = std::min(least, left);
+    if (deadline.passed()) return;
+    std::this_thread::sleep_for(nap);
+    nap = std::min(2 * nap, kLongestNap);
+  }
 }
 
 void wait_ready(int fd, short events, Deadline deadline, const StopSignal& stop, const char* what) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,6 +59,8 @@ class Socket {
   // is slow, or waits for another rank, is alive. Throws Error(kTimeout). REQUIRES:
   // expect_answers(kData).
   void check_answers(uint64_t now_ns);
+  // What the peer's machine has not acknowledged, 0 once the connection is gone.
+  size_t undelivered_bytes() const;
 
   int fd() const { return fd_.get(); }
   bool open() const { return fd_.get() >= 0; }
@@ -107,6 +110,12 @@ void finish_connect(Socket& socket, const std::string& address, uint16_t port);
 // Error(kRendezvous) when nobody listens there, Error(kTimeout), Error(kShutdown).
 Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
                   const StopSignal& stop);
+
+// A socket that closes while it holds unread bytes resets its connection, and what it had sent and
+// the network had dropped is never sent again: so whoever leaves waits for this first. Returns when
+// `undelivered_bytes` gives 0, or gives nothing less for `patience`.
+void await_delivery(const std::function<size_t()>& undelivered_bytes,
+                    std::chrono::nanoseconds patience);
 
 // Sleeps until fd is ready for events (poll(2) bits); wakes for the signal and the deadline too
 // and throws then as Socket::recv_all does. `what` goes into the text of Error(kTimeout).

@@ -140,6 +140,32 @@ def test_a_partition_that_rank_0_cannot_see_is_found_by_the_ranks_it_divides():
         assert outcomes[0].value[1] in (1, 2)
 
 
+def leave_or_wait(go):
+    hvd.barrier()
+    if hvd.rank() == 0:
+        while not go.exists():
+            time.sleep(0.01)
+        return None
+    try:
+        hvd.allreduce(torch.ones(1), name="never")
+    except RankLostError as error:
+        return str(error)
+
+
+def test_who_leaves_through_a_network_that_drops_packets_is_not_taken_for_dead(pair, tmp_path):
+    here, there = pair.hosts
+    go = tmp_path / "go"
+    with start(leave_or_wait, 2, go, places=pair.hosts, heartbeat_timeout_s=HEARTBEAT_S) as job:
+        wait_until_formed(job)
+        # What rank 0 says is dropped for a while; that its socket was closed would get through.
+        pair.rule(here, there, "tcp flags & psh == psh drop")
+        go.touch()
+        time.sleep(HEARTBEAT_S / 2)
+        pair.mend()
+        _, waiting = job.outcomes()
+    assert "rank 0 has shut down" in waiting.value, waiting.trace
+
+
 def reduce_twice():
     tensor = torch.full((64_000,), float(hvd.rank()))
     return [hvd.allreduce(tensor, op=hvd.Sum, name=f"t{i}")[-1].item() for i in range(2)]

@@ -19,6 +19,7 @@ class TcpLink final : public Link {
   }
   void wake_up() override {}
   void check_answers(uint64_t now_ns) override { socket_.check_answers(now_ns); }
+  size_t undelivered_bytes() const override { return socket_.undelivered_bytes(); }
   int peer() const override { return socket_.peer(); }
 
  private:

@@ -28,6 +28,7 @@ class StripedLink final : public Link {
   short sleep_events(bool want_send, bool want_recv) override;
   void wake_up() override;
   void check_answers(uint64_t now_ns) override;
+  size_t undelivered_bytes() const override;
   int peer() const override { return streams_.front().peer(); }
 
  private:
@@ -110,6 +111,12 @@ void StripedLink::wake_up() {
 
 void StripedLink::check_answers(uint64_t now_ns) {
   for (Socket& stream : streams_) stream.check_answers(now_ns);
+}
+
+size_t StripedLink::undelivered_bytes() const {
+  size_t bytes = 0;
+  for (const Socket& stream : streams_) bytes += stream.undelivered_bytes();
+  return bytes;
 }
 
 }  // namespace
