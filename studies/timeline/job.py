@@ -163,6 +163,7 @@ class Place:
         ranks: how many.
         hosts: names of hosts, one per rank; empty: one host.
         rate: of every host's link, as tc has it; "": hosts are names only.
+        burst: what goes faster than that, after a pause.
         slow_host, slow_rate: another rate for one of them.
         stream_rate: of each connection between hosts; "": whatever the link has.
         burners: processes that compute beside the ranks.
@@ -172,6 +173,7 @@ class Place:
     ranks: int = 2
     hosts: tuple[str, ...] = ()
     rate: str = ""
+    burst: str = "256kb"
     slow_host: int = -1
     slow_rate: str = ""
     stream_rate: str = ""

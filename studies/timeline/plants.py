@@ -96,10 +96,11 @@ def long_cycle(ranks: int, rank: int, level: int) -> Case:
 
 
 def cold_cache(ranks: int, rank: int, level: int) -> Case:
+    """Names cross a network that is slow enough for them to take longer than the processor does."""
     del rank
-    size = (4096, 8192, 16384)[level]
-    work = {"tensor_bytes": 64, "forward_ms": 2.0, "backward_ms": 4.0, "at_once": True}
-    base = _base(ranks, tensors=200, name_bytes=size, **work)
+    rate = ("100mbit", "60mbit", "40mbit")[level]
+    work = Work(tensors=40, tensor_bytes=64, name_bytes=4000, at_once=True)
+    base = Run(Place(ranks, _hosts(ranks), rate=rate, burst="16kb"), work)
     return _case("cold-cache", None, level, base, setting={"cache_enabled": False})
 
 
@@ -149,8 +150,9 @@ def channels(ranks: int, rank: int, level: int) -> Case:
     """A network that limits each connection, as some clouds do: one stream is too few."""
     del ranks, rank
     size = (128 << 10, 192 << 10, 256 << 10)[level]
-    place = Place(2, _hosts(2), rate="4gbit", stream_rate="400mbit")
-    base = Run(place, Work(tensor_bytes=size), setting={"channels": 8}, link_gbps=4.0)
+    place = Place(2, _hosts(2), stream_rate="400mbit")
+    work = Work(tensor_bytes=size, at_once=True)  # one bucket, large enough for 8 streams
+    base = Run(place, work, setting={"channels": 8}, link_gbps=3.2)
     return _case("channels", None, level, base, setting={"channels": 1})
 
 

@@ -126,7 +126,7 @@ def _hosts(place: Place) -> Iterator[list[netns.Host]]:
     names = sorted(set(place.hosts))
     with netns.network(len(names)) as network:
         if place.rate:
-            network.limit(place.rate)
+            network.limit(place.rate, burst=place.burst)
         if place.slow_host >= 0:
             slow = netns.Network([network.hosts[place.slow_host]], network.hosts[0])
             slow.limit(place.slow_rate)
@@ -136,15 +136,24 @@ def _hosts(place: Place) -> Iterator[list[netns.Host]]:
 
 
 def _limit_streams(host: netns.Host, rate: str) -> None:
-    """Each of 256 classes of port numbers has its own limit. (The lowest bit of a port says which
-    side connected, so it is left out.)"""
+    """Each connection has its own limit: 1,024 classes, by the sum of both port numbers."""
+    classes = range(1024)
+    code = (
+        (0x28, 34),  # load the source port, behind the headers of Ethernet and IPv4
+        (0x07, 0),  # keep it
+        (0x28, 36),  # load the target port
+        (0x0C, 0),  # add
+        (0x54, len(classes) - 1),  # modulo
+        (0x44, 0x10000 + len(classes)),  # the class: 1:400 and up, in hexadecimal
+        (0x16, 0),  # return
+    )
     lines = ["qdisc replace dev eth0 root handle 1: htb"]
-    for low in range(16):
-        for high in range(16):
-            number = f"{1 + 16 * low + high:x}"
-            ports = f"match ip sport {low << 1} 0x001e match ip dport {high << 1} 0x001e"
-            lines.append(f"class add dev eth0 parent 1: classid 1:{number} htb rate {rate}")
-            lines.append(f"filter add dev eth0 parent 1: protocol ip u32 {ports} flowid 1:{number}")
+    for number in classes:
+        minor = f"{len(classes) + number:x}"
+        lines.append(f"class add dev eth0 parent 1: classid 1:{minor} htb rate {rate}")
+    steps = ",".join(f"{operation} 0 0 {operand}" for operation, operand in code)
+    program = f"bytecode '{len(code)},{steps}'"
+    lines.append(f"filter add dev eth0 parent 1: bpf {program} classid 1:1")
     batch = "\n".join(lines)
     host.run("sh", "-c", f"tc -batch - > /dev/null 2>&1 <<'END'\n{batch}\nEND")
 

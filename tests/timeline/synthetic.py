@@ -62,6 +62,7 @@ class Training:
         ran: the trace tells processor times: all of compute, none of spans.
         asleep_ms: part of each rank's compute in which it was off its processor.
         no_processor_ms: part in which it could have run.
+        response_ms: how much later each rank gets its responses; communication waits for the last.
     """
 
     compute_ms: Sequence[float]
@@ -74,6 +75,7 @@ class Training:
     asleep_ms: Sequence[float] = ()
     no_processor_ms: Sequence[float] = ()
     cached: bool = True
+    response_ms: Sequence[float] = ()
     noise_ms: float = 0.0
 
     def trace(self, **setting: Any) -> Trace:
@@ -90,10 +92,11 @@ class Training:
                     record.add(rank, "SPAN", then, then + lasts, name)
                     then += lasts
                 ready.append(then + compute + self.noise_ms * random.exponential())
+            late = self.response_ms or [0.0] * ranks
             heard = max(ready) + 0.1
-            end = heard + self.bucket_ms
+            end = heard + max(late) + self.bucket_ms
             for rank in range(ranks):
-                self._rank(record, rank, step, (at, ready[rank], heard, end))
+                self._rank(record, rank, step, (at, ready[rank], heard + late[rank], end))
             at = end + 0.2
         return record.trace(ranks, **setting)
 

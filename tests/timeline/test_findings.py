@@ -71,6 +71,16 @@ def test_what_every_rank_does_names_none() -> None:
     assert found.cost.mean == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("lacks_ms", [0.0, 3.0])
+def test_announcing_in_full_costs_until_the_last_rank_has_its_response(lacks_ms: float) -> None:
+    lacks = [lacks_ms] * 2
+    training = Training([10.0] * 2, cached=False, response_ms=[0.0, 8.0], no_processor_ms=lacks)
+    answer = ask(training.trace())
+    # What scripts lack of processors meanwhile is no second finding.
+    assert [(found.kind, found.ranks) for found in answer.findings] == [("cold-cache", ())]
+    assert answer.findings[0].cost.mean == pytest.approx(8.0 + lacks_ms, rel=0.02)
+
+
 def test_threads_of_communication_lack_a_processor_as_often_as_the_scripts() -> None:
     training = Training([10.0] * 2, no_processor_ms=[5.0] * 2, bucket_ms=8.0)
     found = first(training.trace())

@@ -4,14 +4,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtune.timeline.findings.finding import Evidence, Finding, cost_of
+from hvdtune.timeline.findings.slow_ranks import lacks_processor_ms
 from hvdtune.timeline.metrics.breakdown import asked_by_all
 from hvdtune.timeline.replay import Step
 
 DEFAULT_CYCLE_TIME_MS = 1.0
 # Of announcements of names that were seen before.
 FEW_HITS_PERCENT = 50.0
+LACKS_PERCENT = 10.0  # of a step: less of it is usual
 # Rank correlation of two ranks' orders of announcing: same scripts have 0.9 and more.
 SAME_ORDER = 0.5
 
@@ -58,14 +61,13 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
     misses = 100 * float((warm["arg"] % 2 == 0).mean()) if len(warm) else 0.0
     if misses < FEW_HITS_PERCENT:
         return
-    # The reply to everybody's last announcement carries what has collected until then.
-    lag = (warm["end_ns"] - warm["all_ns"]).clip(lower=0) / 1e6
-    replies = lag.groupby([warm["rank"], warm["end_ns"]]).min()
-    per_step = evidence.part("negotiate_ms").min(axis=1)
-    shortest = float(replies.quantile(0.02)) if len(replies) else 0.0
-    cost = cost_of(np.maximum(per_step - shortest, 0.0), evidence.step_ms)
-    if not cost.matters:
+    # No rank goes on before the last one has its response.
+    per_step = evidence.part("negotiate_ms").max(axis=1)
+    waits = np.maximum(per_step - evidence.costs.reply_ms, 0.0)
+    if not cost_of(waits, evidence.step_ms).matters:
         return
+    lacks = _lacks_processor_ms(evidence, waits)
+    cost = cost_of(waits + lacks, evidence.step_ms)
     known = evidence.facts.setting.get("cache_enabled", True)
     names = warm["name"].nunique()
     again = 100 * float(warm.duplicated(["rank", "name"]).mean())
@@ -84,11 +86,26 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
         says=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
         evidence=(
             f"{names} names in {len(evidence.own)} steps; {again:.0f} % of announcements repeat",
-            f"for responses alone every rank waits {per_step.mean():.2f} ms per step",
+            f"responses alone take {per_step.mean():.2f} ms per step",
+            *_processor_evidence(lacks),
         ),
         remedy=remedy,
         knob=knob,
     )
+
+
+def _lacks_processor_ms(evidence: Evidence, waits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Announcing in full takes processors from the scripts, but less than it makes them wait."""
+    lacks = lacks_processor_ms(evidence)
+    usual = 100 * lacks.mean() < LACKS_PERCENT * evidence.step_ms
+    return np.zeros_like(lacks) if usual or lacks.mean() > waits.mean() else lacks
+
+
+def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
+    if not lacks.any():
+        return []
+    text = f"{lacks.mean():.2f} ms per step scripts wait for a processor, which announcing takes"
+    return [text]
 
 
 def _different_order(evidence: Evidence) -> Iterator[Finding]:

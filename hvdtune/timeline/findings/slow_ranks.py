@@ -61,13 +61,27 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     own = evidence.own.to_numpy()
     ranks = [int(rank) for rank in evidence.own.columns]
     left = own.copy()
-    for part in _PARTS:
-        spent = np.minimum(evidence.part(part.column), left)
+    for part, spent in _spent(evidence):
         yield from _named_part(evidence, part, own, spent, ranks)
         left -= spent
     late = _steady_excess(left)
     yield from _slow_rank(evidence, left, late, ranks)
     yield from _pauses(evidence, left - late, ranks)
+
+
+def _spent(evidence: Evidence) -> Iterator[tuple[_Part, Floats]]:
+    """What each part has of own time: together no more than there is."""
+    left = evidence.own.to_numpy().copy()
+    for part in _PARTS:
+        spent = np.minimum(evidence.part(part.column), left)
+        yield part, spent
+        left -= spent
+
+
+def lacks_processor_ms(evidence: Evidence) -> Floats:
+    """By how much each step would be shorter if no rank's script waited for a processor."""
+    (spent,) = (spent for part, spent in _spent(evidence) if part.kind == "oversubscribed")
+    return saved(evidence.own.to_numpy(), spent)
 
 
 def saved(own: Floats, spent: Floats) -> Floats:
@@ -107,9 +121,12 @@ def _named_part(
 
 
 def _waited_for_processors(evidence: Evidence, spent: Floats) -> Floats:
-    """ms of communication, of each step: its threads lack a processor as often as the script's."""
+    """ms of communication, of each step: its threads lack a processor as often as the script's.
+
+    Between hosts it waits for the network.
+    """
     ran = evidence.part("ran_ms")
-    if not ran.any():
+    if not ran.any() or len(set(evidence.facts.hosts.values())) > 1:
         return np.zeros(len(spent))
     share = spent.sum() / (spent.sum() + ran.sum())
     result: Floats = evidence.blocked * share

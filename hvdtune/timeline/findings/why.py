@@ -130,6 +130,9 @@ _EXPLAINS = (
     ("tiny-buckets", "copy-bound"),
     ("tiny-buckets", "cold-cache"),
     ("long-cycle", "cold-cache"),
+    ("cold-cache", "oversubscribed"),
+    ("cold-cache", "network"),
+    ("cold-cache", "slow-link"),
     ("oversubscribed", "pauses"),
 )
 
