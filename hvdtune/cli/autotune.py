@@ -21,7 +21,6 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.live import ExitReport
@@ -29,6 +28,7 @@ from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import read_study
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.trial_table import write_table
 
 # Horovod's default.

@@ -25,7 +25,6 @@ from hvdtune.launch.interrupt import Stopped
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.run import JobOptions
 from hvdtune.tuner.adapters import Target
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.live import World
@@ -37,6 +36,7 @@ from hvdtune.tuner.samplers import check_sampler, default_sampler
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, make_space
 from hvdtune.tuner.space_file import read_space
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.verdict import Verdict
 
 _LAUNCH_S: Final = 3.0

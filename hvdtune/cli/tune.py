@@ -25,14 +25,13 @@ from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
-from hvdtune.tuner.traces import RawTraces
+from hvdtune.tuner.study import RawTraces, Study
 
 # Per rank; the merged trace is about four times as large.
 DEFAULT_TIMELINE_MB: Final = 16.0

@@ -28,13 +28,13 @@ from hvdtune.errors import UsageError
 from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.compare import compare, measure_floor
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.floor import Floor
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.profile import read_setting_file
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.report import verdict_document
 from hvdtune.tuner.space import describe
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.verdict import Verdict
 
 # Without --time-budget the verification takes what it needs.

@@ -13,9 +13,9 @@ from typing import Any
 from hvdtune.core.job import Formed, JobEvent
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import HvdtuneError
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.verdict import Verdict
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtune.core.knobs import Setting
@@ -16,10 +16,7 @@ from hvdtune.tuner.progress import Phase, Reporter
 from hvdtune.tuner.restart import RestartRun
 from hvdtune.tuner.space import key_of
 from hvdtune.tuner.statistics import estimate
-from hvdtune.tuner.traces import exposed_s
-
-# Raw traces of the ranks of a launch, rank 0's first.
-Traces = Callable[[int], Sequence[Path]]
+from hvdtune.tuner.study import Traces
 
 # Of a setting that is so much slower half a pair says enough.
 _HOPELESS = -0.35
@@ -196,6 +193,8 @@ class Bench:
             raise StudyError(
                 "exposed communication cannot be measured: no timeline is recorded (-o FOLDER)"
             )
+        from hvdtune.tuner.traces import exposed_s  # pandas takes a second
+
         for _ in range(_TRACE_TRIES):
             try:
                 exposed = exposed_s(self.traces, [block.numbers for block in blocks])

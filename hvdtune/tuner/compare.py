@@ -10,7 +10,6 @@ from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
-from hvdtune.tuner.controller import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 from hvdtune.tuner.fingerprint import complete_fingerprint
 from hvdtune.tuner.floor import Floor, judge_floor
 from hvdtune.tuner.live import JobCrashed, ScriptFailed, TrialFailed
@@ -28,6 +27,7 @@ from hvdtune.tuner.report import (
 )
 from hvdtune.tuner.restart import make_run
 from hvdtune.tuner.store import PAIRS_FILE
+from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 from hvdtune.tuner.verdict import A_AND_B, Verdict
 from hvdtune.tuner.verify import prove, verify
 

@@ -3,19 +3,16 @@
 import dataclasses
 import datetime
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hvdtune.core.knobs import Knob, Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench, Traces
+from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.fingerprint import complete_fingerprint
-from hvdtune.tuner.host import Host
 from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, RunOver, StartJob, TrialFailed
+from hvdtune.tuner.live import LiveRun, RunOver, TrialFailed
 from hvdtune.tuner.live import RunningJob as RunningJob
 from hvdtune.tuner.measure import BlockShape
 from hvdtune.tuner.options import TuneOptions
@@ -27,46 +24,19 @@ from hvdtune.tuner.report import render_report, verdict_document, write_verdict
 from hvdtune.tuner.restart import ByRestarting, make_run
 from hvdtune.tuner.search import search
 from hvdtune.tuner.search_report import render_search
-from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
 from hvdtune.tuner.statistics import to_percent
 from hvdtune.tuner.stopping import Stop
 from hvdtune.tuner.store import StudyStore
+from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 from hvdtune.tuner.timelines import TrialTimelines
 from hvdtune.tuner.verdict import Verdict, keep_default
 from hvdtune.tuner.verify import prove
 
-PROFILE_FILE = "profile.yaml"
-VERDICT_FILE = "verdict.json"
-REPORT_FILE = "report.md"
 _FOLLOW_POLL_S = 0.5
 # Where no candidate is found though A/A differs by more than so many times what is to be resolved,
 # that is no answer.
 _NOISY = 2.0
-
-
-@dataclass(frozen=True)
-class Study:
-    """What is tuned.
-
-    `default` is the complete setting with which `start_job` starts the script, `hosts` how many
-    hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
-    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
-    ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
-    `attached` is the number of the launch that `start_job` returns first, where that runs already.
-    With `share` other tuners take part.
-    """
-
-    start_job: StartJob | ByRestarting
-    knobs: Sequence[Knob]
-    default: Setting
-    hosts: int = 1
-    fingerprint: Mapping[str, Any] | None = None
-    first_settings: Sequence[Setting] = ()
-    host: Host | None = None
-    traces: Traces | None = None
-    attached: int | None = None
-    share: Share | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
+from hvdtune.tuner.statistics import Observation
+
 Floats = NDArray[np.float64]
 
 _SMALLEST_STDERR = 1e-4
@@ -26,15 +28,6 @@ _LENGTH_PRIOR = (math.log(1.0), 1.2)
 _SCALE_PRIOR = (math.log(0.05), 1.0)
 _STARTS = (0.25, 0.8)
 _LENGTH_DOUBT = (-0.5, 0.7)
-
-
-@dataclass(frozen=True)
-class Observation:
-    """A log ratio with its standard error at a point of the unit cube."""
-
-    point: Sequence[float]
-    value: float
-    stderr: float
 
 
 @dataclass(frozen=True)

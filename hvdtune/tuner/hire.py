@@ -39,10 +39,10 @@ from hvdtune.tuner.apart import (
     Tell,
     Terminate,
 )
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.live import ExitReport, RunningJob
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.verdict import Verdict
 
 # Between looks for what the tuner asks; while the job takes steps, each of them is a look.

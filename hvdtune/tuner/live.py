@@ -397,7 +397,8 @@ def reading_between(before: Look, after: Look, longest_step: float) -> Reading:
     """What disturbed a block that lay between two looks."""
     lasted_s = max(after.at_s - before.at_s, 1e-9)
     return Reading(
-        steal=(after.host.steal_s - before.host.steal_s) / lasted_s,
+        # Booked in ticks, of which a short block may get those of before.
+        steal=min((after.host.steal_s - before.host.steal_s) / lasted_s, 1.0),
         pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,
         retransmits_per_s=(after.host.retransmits - before.host.retransmits) / lasted_s,
         longest_step=longest_step,

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from hvdtune.tuner.bench import Bench
 from hvdtune.tuner.calibrate import Calibration
-from hvdtune.tuner.gp import fit
 from hvdtune.tuner.live import TrialFailed
 from hvdtune.tuner.objectives import by_merit
 from hvdtune.tuner.options import TuneOptions
@@ -33,7 +31,7 @@ class Standing:
 
     def chance(self, log_ratio: float) -> float:
         """How likely the setting is better than this."""
-        return float(special.ndtr((self.mean - log_ratio) / self.sd))
+        return float(0.5 * math.erfc((log_ratio - self.mean) / (math.sqrt(2) * self.sd)))
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,8 @@ def _standings(bench: Bench, store: StudyStore, calibration: Calibration) -> Map
             )
     if len(observed) < 2:
         return {}
+    from hvdtune.tuner.gp import fit  # scipy takes half a second
+
     process = fit(list(observed.values()))
     means, sds = process.predict(np.array([each.point for each in observed.values()]))
     return {

@@ -19,9 +19,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import UsageError
-from hvdtune.tuner.gp import Observation, fit, suggest
 from hvdtune.tuner.options import DEFAULT_SAMPLER, SamplerName
 from hvdtune.tuner.space import Axis, Space, key_of
+from hvdtune.tuner.statistics import Observation
 
 _CANDIDATES = 1024
 _NEAR_BEST = 256
@@ -147,6 +147,8 @@ class NoisyGpSampler(BaseSampler):
         beside = self._beside_best(trials, observed)
         if beside is not None:
             return beside
+        from hvdtune.tuner.gp import suggest  # only its process needs scipy
+
         candidates = draw_params(self._space, list(observed.values()), self._generator)
         points = np.array([to_cube(self._space, params) for params in candidates])
         known = {self._key(trial.user_attrs["setting"]) for trial in trials if _is_taken(trial)}
@@ -171,6 +173,8 @@ class NoisyGpSampler(BaseSampler):
         looks = sum(self._untried(trials[:at]) is None for at in range(1, len(trials) + 1)) - 1
         if looks >= 2 * len(ranges):
             return None
+        from hvdtune.tuner.gp import fit
+
         params = {trial.number: trial.params for trial in trials}
         means, _ = fit(list(observed.values())).predict(
             np.array([each.point for each in observed.values()])

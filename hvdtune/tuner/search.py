@@ -20,7 +20,6 @@ from hvdtune.tuner.stopping import (
     unlikely_or_unpaid,
 )
 from hvdtune.tuner.store import Further, Outcome, StudyStore
-from hvdtune.tuner.traces import tensor_bytes
 
 _PRUNE_AFTER = 2
 _FAR_SLOWER = -0.4
@@ -36,6 +35,8 @@ def search(bench: Bench, store: StudyStore, calibration: Calibration, options: T
     bench.reporter.phase("search", f"up to {options.trials} trials")
     traces = bench.traces
     if traces:
+        from hvdtune.tuner.traces import tensor_bytes  # pandas takes a second
+
         # Settings that lead to the same fusion plan need not be measured twice.
         store.plan_key = plan_key(tensor_bytes(traces[0]))
     duplicates = 0

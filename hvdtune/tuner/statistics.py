@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 CONFIDENCE = 0.95
 _SAME_LAUNCHES_P = 0.4
@@ -45,6 +44,15 @@ class Noise:
 
 
 @dataclass(frozen=True)
+class Observation:
+    """A log ratio with its standard error at a point of the unit cube."""
+
+    point: Sequence[float]
+    value: float
+    stderr: float
+
+
+@dataclass(frozen=True)
 class LaunchEffect:
     """How much the launches of one setting differ.
 
@@ -59,6 +67,8 @@ class LaunchEffect:
 
 def t_reach(df: int, confidence: float = CONFIDENCE) -> float:
     """Half the width of a two-sided Student t interval, in standard errors."""
+    from scipy import special  # takes half a second, which not every command should wait for
+
     return float(special.stdtrit(df, 0.5 + confidence / 2))
 
 
@@ -177,6 +187,8 @@ def _interval(mean: float, stderr: float, n: int, df: int, confidence: float) ->
 
 
 def _launch_p(groups: Sequence[np.ndarray]) -> float:
+    from scipy import special
+
     k, n = len(groups), sum(len(group) for group in groups)
     if n <= k:
         return 0.0

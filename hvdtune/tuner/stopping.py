@@ -6,17 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from hvdtune.tuner.gp import (
-    Floats,
-    Observation,
-    Surrogate,
-    chance_to_beat,
-    expected_improvement,
-    fit,
-)
 from hvdtune.tuner.samplers import draw_params, to_cube
 from hvdtune.tuner.space import Space
-from hvdtune.tuner.statistics import from_percent
+from hvdtune.tuner.statistics import Observation, from_percent
 
 # Fewer trials say too little about the space between them.
 _LEAST_TRIALS = 12
@@ -67,28 +59,23 @@ def unlikely_or_unpaid(
     """A reason that the trials so far give, None to go on."""
     if len(observed) < max(_LEAST_TRIALS, _LEAST_PER_AXIS * len(space.axes)):
         return None
+    from hvdtune.tuner.gp import chance_to_beat, expected_improvement, fit  # scipy, half a second
+
     surrogate = fit(observed)
     generator = np.random.default_rng(seed)
     drawn = draw_params(space, observed, generator)
     points = np.array([to_cube(space, params) for params in drawn])
-    if _is_unlikely(surrogate, points):
+    if chance_to_beat(surrogate, points, from_percent(_WORTH_PERCENT)).max() < _UNLIKELY:
         return Stop(
             "unlikely",
             f"no unmeasured setting is likely to beat the best by {_WORTH_PERCENT:g} %",
         )
-    if account is not None and not _pays(surrogate, points, account):
+    if account is None:
+        return None
+    gain = float(expected_improvement(surrogate, points).max())
+    if gain * account.rest_s <= account.trial_loss_s:
         return Stop(
             "unpaid",
             "what another trial may gain over the rest of the training is less than it costs",
         )
     return None
-
-
-def _is_unlikely(surrogate: Surrogate, points: Floats) -> bool:
-    chances = chance_to_beat(surrogate, points, from_percent(_WORTH_PERCENT))
-    return float(chances.max()) < _UNLIKELY
-
-
-def _pays(surrogate: Surrogate, points: Floats, account: Account) -> bool:
-    gain = float(expected_improvement(surrogate, points).max())
-    return gain * account.rest_s > account.trial_loss_s

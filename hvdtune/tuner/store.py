@@ -29,7 +29,6 @@ from hvdtune.tuner.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.gp import Observation
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import PairLog
 from hvdtune.tuner.reading import PAIRS_FILE as PAIRS_FILE
@@ -45,7 +44,7 @@ from hvdtune.tuner.share import (
     read_pointer,
 )
 from hvdtune.tuner.space import Space, key_of
-from hvdtune.tuner.statistics import Estimate, to_percent
+from hvdtune.tuner.statistics import Estimate, Observation, to_percent
 from hvdtune.tuner.trials import Further as Further
 from hvdtune.tuner.trials import Outcome as Outcome
 from hvdtune.tuner.trials import StudyView as StudyView

@@ -5,6 +5,8 @@ It is cut from the raw traces that the ranks are still writing, between two bloc
 enough to open at once.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import tempfile
@@ -12,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import optuna
@@ -23,11 +25,11 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.export import write_chrome
-from hvdtune.timeline.merge import merge_files
-from hvdtune.timeline.readers.hvt import RankFile, read_rank_file
-from hvdtune.timeline.schema import KINDS, Trace
 from hvdtune.tuner.trials import ARTIFACT_PREFIX, artifacts_of
+
+if TYPE_CHECKING:  # pandas takes a second, for which a study that is resumed should not wait
+    from hvdtune.timeline.readers.hvt import RankFile
+    from hvdtune.timeline.schema import Trace
 
 ARTIFACTS_FOLDER: Final = "artifacts"
 _BLOCKS_OF_A_PAIR: Final = 4
@@ -58,6 +60,8 @@ class TrialTimelines:
         paths = latest_rank_files(self._run_dir / "ranks") if self._count else []
         if not paths:
             return
+        from hvdtune.timeline.readers.hvt import read_rank_file
+
         try:
             trace = last_pair([read_rank_file(path) for path in paths], setting)
             if trace is not None:
@@ -87,6 +91,8 @@ class TrialTimelines:
         return self._run_dir / ARTIFACTS_FOLDER
 
     def _store(self, storage: RDBStorage, trial: optuna.Trial, trace: Trace) -> None:
+        from hvdtune.timeline.export import write_chrome
+
         self._folder.mkdir(exist_ok=True)
         before = set(artifacts_of(storage.get_trial(trial._trial_id)))
         with tempfile.TemporaryDirectory(dir=self._folder, prefix=".") as folder:
@@ -137,6 +143,8 @@ def last_pair(files: Sequence[RankFile], setting: Setting) -> Trace | None:
     if first_version is None:
         return None
     most = _MOST_RECORDS // len(files)
+    from hvdtune.timeline.merge import merge_files
+
     return merge_files({file.rank: _cut(file, first_version, most) for file in files}, [])
 
 
@@ -169,5 +177,7 @@ def _cut(file: RankFile, first_version: int, most: int) -> RankFile:
 
 
 def _is(records: NDArray[np.void], kind: str) -> NDArray[np.bool_]:
+    from hvdtune.timeline.schema import KINDS
+
     found: NDArray[np.bool_] = (records["duration_and_kind"] >> _KIND_SHIFT) == KINDS[kind].code
     return found

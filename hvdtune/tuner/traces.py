@@ -1,7 +1,6 @@
 """What the raw traces of a running launch say: its tensors, and communication waited for."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,23 +16,6 @@ _RECURS = 3
 _KIND_SHIFT = np.uint64(48)
 _SENT = [KINDS[name].code for name in COLLECTIVES]
 Records = NDArray[np.void]
-
-
-@dataclass(frozen=True)
-class RawTraces:
-    """The raw traces in a run folder: `traces(launch)` are those of its ranks, rank 0's first."""
-
-    run_dir: Path
-    ranks: int
-
-    def __call__(self, launch: int) -> list[Path]:
-        folder = launch_folder(self.run_dir, launch)
-        return [folder / f"rank-{rank}.hvt" for rank in range(self.ranks)]
-
-
-def launch_folder(run_dir: Path, launch: int) -> Path:
-    """Where the raw traces of a launch are."""
-    return run_dir / "ranks" / f"launch-{launch}"
 
 
 def tensor_bytes(trace: Path) -> tuple[int, ...]:

@@ -29,11 +29,12 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune.core.knobs import default_setting, load_knobs
-from hvdtune.tuner.controller import Study, tune
+from hvdtune.tuner.controller import tune
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.store import PAIRS_FILE, STUDY_FILE, read_study
+from hvdtune.tuner.study import Study
 from studies.tuning.jobs import starter
 
 SCENARIO: Final = "many-small"

@@ -15,10 +15,11 @@ from typing import Final
 import optuna
 
 from hvdtune.core.knobs import Setting, Value, load_knobs
-from hvdtune.tuner.controller import Study, tune
+from hvdtune.tuner.controller import tune
 from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import Space, key_of, make_space
+from hvdtune.tuner.study import Study
 from studies.tuning.grid import Grid
 from studies.tuning.parameter_manager import WINDOW_STEPS, WINDOWS, ParameterManager
 from studies.tuning.replay import Cluster

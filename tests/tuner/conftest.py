@@ -11,8 +11,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import databases
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
-from hvdtune.tuner.controller import Study, tune
+from hvdtune.tuner.controller import tune
 from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.study import Study
 
 _NUMBERS = itertools.count()
 

@@ -11,13 +11,13 @@ from verdict_rates import launch_noise
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.compare import compare, measure_floor
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.floor import Floor
 from hvdtune.tuner.live import ScriptFailed
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.profile import read_profile
 from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.verdict import Verdict
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}

@@ -12,12 +12,13 @@ from verdict_rates import bimodal
 from hvdtune.core.job import Closed
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError, UsageError
-from hvdtune.tuner.controller import Study, TuneResult, follow, tune
+from hvdtune.tuner.controller import TuneResult, follow, tune
 from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.profile import read_profile
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.space import describe
 from hvdtune.tuner.store import read_study
+from hvdtune.tuner.study import Study
 
 
 def faster_with_short_cycles(setting: Setting) -> float:

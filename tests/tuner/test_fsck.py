@@ -10,7 +10,7 @@ from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.board import Board
-from hvdtune.tuner.controller import Study, tune
+from hvdtune.tuner.controller import tune
 from hvdtune.tuner.database import parse_url
 from hvdtune.tuner.fsck import Fault, check
 from hvdtune.tuner.options import TuneOptions
@@ -20,6 +20,7 @@ from hvdtune.tuner.share import Share
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import Outcome, StudyStore
 from hvdtune.tuner.studies import StudyPlace
+from hvdtune.tuner.study import Study
 
 OPTIONS = TuneOptions(trials=6, seed=2)
 

@@ -9,13 +9,14 @@ import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.controller import Study, tune
+from hvdtune.tuner.controller import tune
 from hvdtune.tuner.fsck import check
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.progress import Progress
 from hvdtune.tuner.reading import read_study
 from hvdtune.tuner.studies import StudyPlace
+from hvdtune.tuner.study import Study
 
 OPTIONS = TuneOptions(trials=8, seed=1)
 BALLAST = "ballast"

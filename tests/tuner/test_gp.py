@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 from hvdtune.tuner.gp import (
-    Observation,
     chance_to_beat,
     expected_improvement,
     fit,
     suggest,
 )
+from hvdtune.tuner.statistics import Observation
 
 
 def hill(x: float) -> float:

@@ -14,11 +14,11 @@ from hvdtune.core.job import JobEvent
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner import hire as hire_module
-from hvdtune.tuner.controller import Study
 from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.options import TuneOptions, one_run
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.study import Study
 
 
 def short_cycles_win(setting: Setting) -> float:

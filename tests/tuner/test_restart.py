@@ -7,12 +7,13 @@ from simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
 
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.controller import Study, TuneResult, tune
+from hvdtune.tuner.controller import TuneResult, tune
 from hvdtune.tuner.live import TrialFailed
 from hvdtune.tuner.options import by_restarting
 from hvdtune.tuner.pairs import read_pairs
 from hvdtune.tuner.progress import Progress, Reporter
 from hvdtune.tuner.restart import ByRestarting, RestartRun
+from hvdtune.tuner.study import Study
 
 VIEWS = {**DEFAULT, "as_view": True}
 

@@ -1,8 +1,8 @@
 import numpy as np
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.tuner.gp import Observation
 from hvdtune.tuner.space import make_space
+from hvdtune.tuner.statistics import Observation
 from hvdtune.tuner.stopping import Account, Stop, out_of_time, out_of_trials, unlikely_or_unpaid
 
 SPACE = make_space(KNOBS, DEFAULT, tunable=("cycle_time_ms", "cache_enabled"))

@@ -7,9 +7,10 @@ import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.core.knobs import Setting
-from hvdtune.tuner.controller import AfterVerdict, Study, tune
+from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.study import Study
 from hvdtune.tuner.watch import DRIFT_FILE, watch
 
 
