@@ -36,7 +36,7 @@ def align(fits: Mapping[int, ClockFit], columns: Mapping[int, Columns]) -> dict[
 
     Args:
         fits: of each rank, from its round trips.
-        columns: of each rank, with its own times: kind, name, seq, arg, begin_ns, end_ns.
+        columns: of each rank, with its own times: kind, name, seq, bucket, arg, begin_ns, end_ns.
     """
     free = [rank for rank in sorted(fits) if rank != 0 and not fits[rank].is_exact]
     table = pd.concat([_links(rank, columns[rank]) for rank in sorted(fits)], ignore_index=True)
@@ -163,19 +163,23 @@ def _doubt_ns(fit: ClockFit) -> float:
 
 def _links(rank: int, columns: Columns) -> pd.DataFrame:
     """Rows of events that begin with a cause and end with an effect; other ranks share the key."""
-    kind = columns["kind"]
-    announced = np.flatnonzero(kind == _NEGOTIATE)
-    sets = columns["arg"][announced] // PROCESS_SET_UNIT
-    where = [announced]
-    if not sets.any():  # collectives do not tell their process set
-        where.append(np.flatnonzero(np.isin(kind, _NEEDS_ALL)))
-    rows = np.concatenate(where)
-    number = np.zeros(len(rows), np.int64)
-    number[: len(announced)] = sets + 1
-    keys = zip(
-        number.tolist(), columns["name"][rows].tolist(), columns["seq"][rows].tolist(), strict=True
+    same = ["bucket", "name", "seq"]
+    rows = pd.DataFrame({column: columns[column] for column in ("kind", *same)})
+    asked = rows[rows["kind"] == _NEGOTIATE].drop(columns="kind")
+    asked["process_set"] = columns["arg"][asked.index.to_numpy()] // PROCESS_SET_UNIT
+    # A collective does not tell its process set, but its announcement does.
+    done = rows[rows["kind"].isin(_NEEDS_ALL)].drop(columns="kind").reset_index(names="row")
+    done = done.merge(asked.drop_duplicates(same), on=same)
+    links = pd.concat(
+        [
+            asked.reset_index(names="row").assign(phase=0),
+            done.assign(phase=1),
+        ]
     )
-    return pd.DataFrame({"rank": rank, "key": list(keys), "row": rows})
+    parts = (links[column].tolist() for column in ("phase", "process_set", "name", "seq"))
+    return pd.DataFrame(
+        {"rank": rank, "key": list(zip(*parts, strict=True)), "row": links["row"].to_numpy()}
+    )
 
 
 def _least_distance(matrix: Floats, least: Floats) -> Floats | None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline import Trace, merge
 from hvdtune.timeline.causality import _least_distance
+from hvdtune.timeline.schema import PROCESS_SET_UNIT
 
 RANKS = 8
 STEPS = 400
@@ -103,6 +104,37 @@ def test_a_clock_that_jumps_is_told_of(tmp_path: Path) -> None:
     )
     assert trace.meta["clock"][1]["violation_us"] > 1_000
     assert any("rank 1" in text and "jumps" in text for text in trace.warnings)
+
+
+@pytest.mark.parametrize("process_set", [0, 3])
+def test_no_collective_ends_before_it_has_begun_everywhere(
+    tmp_path: Path, process_set: int
+) -> None:
+    """Announcements are long before, so only what is done bounds the other rank's clock."""
+
+    def rows(late_ns: int) -> list[bytes]:
+        every = []
+        for seq in range(1, 40):
+            at = seq * 100_000_000 + late_ns
+            for number in (process_set, process_set + 1):
+                key = {"name": 1, "seq": seq, "bucket": 2 * seq + number - process_set}
+                asked = number * PROCESS_SET_UNIT
+                every.append(files.record("NEGOTIATE", at - 5_000_000, at, arg=asked, **key))
+                every.append(files.record("ALLREDUCE", at, at + 200_000, **key))
+        return every
+
+    # 1 ms late by its clock, which round trips of 8 ms cannot tell from the truth.
+    clocks = [files.clock(seq * 100_000_000, 0, 8_000_000) for seq in range(0, 40, 4)]
+    trace = merge(
+        [
+            files.rank_file(tmp_path, 0, rows(0), size=2),
+            files.rank_file(tmp_path, 1, [*clocks, *rows(1_000_000)], size=2, host="beta"),
+        ]
+    )
+    done = trace.events[trace.events["kind"] == "ALLREDUCE"]
+    ends = done.groupby(["bucket"])["end_ns"].min()
+    begins = done.groupby(["bucket"])["begin_ns"].max()
+    assert (ends - begins).min() >= 0
 
 
 def test_the_least_distance_is_that_to_the_nearest_corner() -> None:
