@@ -66,7 +66,7 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
     waits = np.maximum(per_step - evidence.costs.reply_ms, 0.0)
     if not cost_of(waits, evidence.step_ms).matters:
         return
-    lacks = _lacks_processor_ms(evidence, waits)
+    lacks = _processors_taken_ms(evidence, waits)
     cost = cost_of(waits + lacks, evidence.step_ms)
     known = evidence.facts.setting.get("cache_enabled", True)
     names = warm["name"].nunique()
@@ -94,7 +94,7 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _lacks_processor_ms(evidence: Evidence, waits: NDArray[np.float64]) -> NDArray[np.float64]:
+def _processors_taken_ms(evidence: Evidence, waits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Announcing in full takes processors from the scripts, but less than it makes them wait."""
     lacks = lacks_processor_ms(evidence)
     usual = 100 * lacks.mean() < LACKS_PERCENT * evidence.step_ms
