@@ -38,7 +38,7 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
         ("runtime/health.cc", "kWitnessNs = 200 * kMillisecond", "heartbeat timeout and 0.2 s"),
         ("runtime/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
         ("runtime/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
-        ("runtime/runtime.cc", "kPatienceAfterLoss = std::chrono::milliseconds(200)", "0.2 s after"),
+        ("runtime/runtime.cc", "Loss = std::chrono::milliseconds(200)", "0.2 s after a loss"),
         ("runtime/cycle_turns.cc", "kLauncherPatience = std::chrono::seconds(2)", "| 2 s in which"),
         ("runtime/explain.cc", "kLeastShare = 30", "a thirtieth of a processor"),
         ("timeline/recording.h", "patience = std::chrono::seconds(5)", "| 5 s; then the writer"),
