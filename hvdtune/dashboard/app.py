@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
-from dash import ClientsideFunction, Dash, Input, Output, State, ctx, no_update
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, html, no_update
 from werkzeug.serving import WSGIRequestHandler, make_server
 
+from hvdtune.dashboard.blocks import nothing
 from hvdtune.dashboard.data import Run, open_run
+from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
-from hvdtune.dashboard.figures.timeline import timeline_figure
-from hvdtune.dashboard.figures.trials import trials_figure
-from hvdtune.dashboard.figures.verification import verification_figure
 from hvdtune.dashboard.gate import guard, is_loopback
-from hvdtune.dashboard.page import body, layout
-from hvdtune.dashboard.window import View, draw_window
+from hvdtune.dashboard.pages import PAGES
+from hvdtune.dashboard.routes import add_routes
+from hvdtune.dashboard.shell import Place, link, shell
 from hvdtune.errors import UsageError
 
 
@@ -59,7 +58,7 @@ def create_app(sources: Sequence[Run], token: str, *, host: str = "127.0.0.1") -
     """The Dash app over runs that are already open; every route asks for `token`."""
     app = Dash(
         "hvdtune",
-        title="hvdtune timeline",
+        title="hvdtune",
         update_title="",
         assets_folder=str(Path(__file__).with_name("assets")),
         serve_locally=True,
@@ -76,10 +75,12 @@ def create_app(sources: Sequence[Run], token: str, *, host: str = "127.0.0.1") -
         dev_tools_validate_callbacks=False,
         dev_tools_disable_version_check=True,
     )
-    app.layout = layout(sources)
+    app.layout = shell(sources, {path: page.TITLE for path, page in PAGES.items()})
     _add_page_callbacks(app, sources)
-    _add_timeline_callbacks(app, sources)
-    _add_study_callbacks(app, sources)
+    for page in PAGES.values():
+        if register := getattr(page, "register", None):
+            register(app, sources)
+    add_routes(app.server, sources)
     guard(app.server, token, host, app.csp_hashes())
     return app
 
@@ -129,106 +130,43 @@ def _add_page_callbacks(app: Dash, runs: Sequence[Run]) -> None:
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("hvdtune", "switch_theme"),
         Output("theme", "data"),
+        Output("mantine", "forceColorScheme"),
         Input("theme-switch", "n_clicks"),
     )
 
-    @app.callback(Output("content", "children"), Input("run", "value"), prevent_initial_call=True)
-    def show_run(run: int) -> list[Any]:
-        return list(body(runs[run]))
-
     @app.callback(
-        Output("tensor-table", "exportDataAsCsv"),
-        Input("tensor-csv", "n_clicks"),
-        prevent_initial_call=True,
+        Output("content", "children"),
+        Output({"type": "nav", "path": ALL}, "href"),
+        Output("run", "value" if len(runs) > 1 else "data"),
+        Input("url", "pathname"),
+        Input("url", "search"),
     )
-    def export(clicks: int | None) -> bool:
-        return bool(clicks)
+    def show_page(path: str | None, search: str | None) -> tuple[Any, list[str], str]:
+        place = Place.of(search, len(runs))
+        links = [link(page, place.run) for page in PAGES]
+        page = PAGES.get(path or "/")
+        if page is None:
+            words = nothing(f"There is no page {path}.", "Choose one at the left.")
+            return [html.H1("Not here"), words], links, str(place.run)
+        return page.layout(runs[place.run], place), links, str(place.run)
 
+    if len(runs) > 1:
 
-def _add_timeline_callbacks(app: Dash, runs: Sequence[Run]) -> None:
-    @app.callback(
-        Output("window", "value"),
-        Input("previous", "n_clicks"),
-        Input("next", "n_clicks"),
-        State("window", "value"),
-        State("count", "value"),
-        State("run", "value"),
-        prevent_initial_call=True,
-    )
-    def move(back: int | None, on: int | None, window: int, count: int, run: int) -> Any:
-        if not (back or on):
-            return no_update
-        moved = window + (count if ctx.triggered_id == "next" else -count)
-        return min(max(moved, 0), max(len(runs[run].windows) - 1, 0))
-
-    @app.callback(
-        Output("tensors", "value"),
-        Input("tensor-table", "cellClicked"),
-        prevent_initial_call=True,
-    )
-    def choose_tensor(cell: dict[str, Any] | None) -> Any:
-        return [cell["rowId"]] if cell else no_update
+        @app.callback(
+            Output("url", "search"),
+            Input("run", "value"),
+            State("url", "search"),
+            prevent_initial_call=True,
+        )
+        def choose_run(chosen: str, search: str | None) -> Any:
+            if chosen == str(Place.of(search, len(runs)).run):
+                return no_update
+            return f"?run={chosen}"
 
     @app.callback(
-        Output("page", "data"),
-        Input("page-previous", "n_clicks"),
-        Input("page-next", "n_clicks"),
-        Input("window", "value"),
-        Input("count", "value"),
-        Input("tensors", "value"),
-        Input("ranks", "value"),
-        State("page", "data"),
-        prevent_initial_call=True,
-    )
-    def turn_page(*values: Any) -> int:
-        turns = {"page-previous": -1, "page-next": 1}
-        if ctx.triggered_id not in turns:
-            return 0
-        return max(int(values[-1]) + turns[ctx.triggered_id], 0)
-
-    @app.callback(
-        Output("timeline", "figure"),
-        Output("note", "children"),
-        Output("where", "children"),
-        Output("pager", "hidden"),
-        Input("window", "value"),
-        Input("count", "value"),
-        Input("tensors", "value"),
-        Input("ranks", "value"),
-        Input("page", "data"),
+        Output({"type": "figure", "name": MATCH, "run": MATCH}, "figure"),
         Input("theme", "data"),
-        State("run", "value"),
+        State({"type": "figure", "name": MATCH, "run": MATCH}, "id"),
     )
-    def draw(*values: Any) -> tuple[go.Figure, str, str, bool]:
-        window, count, tensors, ranks, page, theme, run = values
-        view = View(window, count, tuple(tensors or ()), tuple(ranks or ()), page)
-        return _draw(runs[run], view, theme)
-
-
-def _draw(run: Run, view: View, theme: str | None) -> tuple[go.Figure, str, str, bool]:
-    drawing = draw_window(run, view)
-    figure = timeline_figure(drawing, theme_of(theme))
-    # A zoom outlives a change of theme or filter, not a move to another stretch of time.
-    figure.update_xaxes(uirevision=f"{run.title} {view.window} {view.count}")
-    figure.update_yaxes(uirevision=f"{run.title} {' '.join(drawing.rows)}")
-    labels = run.windows["label"]
-    position = f"{view.window + 1:,} of {len(labels):,}"
-    where = f"{labels.iloc[view.window]} ({position})" if len(labels) else ""
-    return figure, drawing.note, where, drawing.pages < 2
-
-
-def _add_study_callbacks(app: Dash, runs: Sequence[Run]) -> None:
-    @app.callback(Output("trials", "figure"), Input("theme", "data"), State("run", "value"))
-    def draw_trials(theme: str | None, run: int) -> Any:
-        study = runs[run].study
-        if study is None:
-            return no_update
-        return trials_figure(study.trials, study.noise_floor_percent, theme_of(theme))
-
-    @app.callback(Output("verification", "figure"), Input("theme", "data"), State("run", "value"))
-    def draw_verification(theme: str | None, run: int) -> Any:
-        study = runs[run].study
-        if study is None:
-            return no_update
-        interval = study.verdict.interval_percent if study.verdict else None
-        return verification_figure(study.verification, interval, theme_of(theme))
+    def draw(theme: str | None, asked: dict[str, Any]) -> Any:
+        return FIGURES[asked["name"]](runs[asked["run"]], theme_of(theme))

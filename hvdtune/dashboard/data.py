@@ -1,37 +1,60 @@
-"""What the page knows about one run: its trace cut into windows, and its study."""
+"""What the pages know of one run: its trace, what follows from it, and its study."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from hvdtune.dashboard.study import Study, open_study
+from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, merge, read, step_table, summary, trace_of
+from hvdtune.timeline import Trace, merge, read, summary, trace_of
+from hvdtune.timeline.facts import Facts, facts_of
+from hvdtune.timeline.findings import Answer, why
 from hvdtune.timeline.folders import find
 from hvdtune.timeline.load import load_found
+from hvdtune.timeline.metrics import breakdown
 from hvdtune.timeline.schema import COLLECTIVES
-
-SPANS_PER_WINDOW = 400
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as the page shows it.
+    """One run as the pages show it; what they need of its trace is computed once, when asked for.
 
-    `windows` has one row per selectable stretch of the trace (label, begin_ns, end_ns); together
-    they cover every event. `steps` has one row per step (step, begin_ns, slowest_ms: the slowest
-    rank's duration).
+    Two requests at once may both compute it, with the same result.
     """
 
     title: str
     trace: Trace
-    summary: Mapping[str, Any]
-    windows: pd.DataFrame
-    study: Study | None
+    study: Study | None = None
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """See `phases.summary`."""
+        return summary(self.trace)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the trace says of the job."""
+        return facts_of(self.trace)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """Why it is slow."""
+        return why(self.trace, self.facts)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The breakdown of its steps, from wait to wait, without the first ones."""
+        return breakdown.steady(breakdown.table(self.trace.events, from_waits=True))
+
+    @cached_property
+    def swimlane(self) -> Swimlane:
+        """Its lanes."""
+        return Swimlane.of(self.trace)
 
 
 def open_run(path: Path) -> Run:
@@ -43,36 +66,7 @@ def open_run(path: Path) -> Run:
         raise UsageError(f"{path}: no such file or directory")
     trace = _read_directory(path) if path.is_dir() else read(path)
     folder = path if path.is_dir() else path.parent
-    return describe_run(str(path), trace, open_study(folder))
-
-
-def describe_run(title: str, trace: Trace, study: Study | None = None) -> Run:
-    """Cut a trace that is already read into the page's frames."""
-    begins = step_table(trace).groupby("step")["begin_ns"].min().sort_values()
-    windows = window_table(trace.events, begins.astype("int64"))
-    return Run(title, trace, summary(trace), windows, study)
-
-
-def window_table(events: pd.DataFrame, steps: "pd.Series[int]") -> pd.DataFrame:
-    """Stretches of the trace to choose from: one per step, or of equal size without steps.
-
-    `steps` holds the first begin of each step in ns, in order, by step number.
-    """
-    events = events[events["kind"] != "CLOCK"]
-    if events.empty:
-        return pd.DataFrame({"label": [], "begin_ns": [], "end_ns": []})
-    first, last = int(events["begin_ns"].min()), int(events["end_ns"].max()) + 1
-    if steps.empty:
-        begins = np.sort(events.loc[events["kind"].isin(COLLECTIVES), "begin_ns"].to_numpy())
-        cuts = [first, *begins[SPANS_PER_WINDOW::SPANS_PER_WINDOW].tolist()]
-        cuts = sorted(set(cuts))
-        labels = [f"part {index + 1} of {len(cuts)}" for index in range(len(cuts))]
-    else:
-        cuts = steps.tolist()
-        labels = [f"step {step:.0f}" for step in steps.index]
-        if first < cuts[0]:
-            cuts, labels = [first, *cuts], ["before the first step", *labels]
-    return pd.DataFrame({"label": labels, "begin_ns": cuts, "end_ns": [*cuts[1:], last]})
+    return Run(str(path), trace, open_study(folder))
 
 
 def tensor_names(trace: Trace) -> list[str]:

@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from flask import Flask, Response, redirect, request
 
@@ -16,6 +16,7 @@ _DENIED = (
 _WRONG_HOST = (
     "403: this hvdtune dashboard does not answer under this host name. Use the printed link.\n"
 )
+_WRONG_ORIGIN = "403: this hvdtune dashboard answers its own pages only.\n"
 _POLICY = (
     "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src blob:; "
@@ -24,7 +25,7 @@ _POLICY = (
 
 
 def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) -> None:
-    """Put every route of `server` behind `token` and refuse foreign Host headers.
+    """Put every route of `server` behind `token`; refuse foreign Host and Origin headers.
 
     The first visit carries `?token=`; the answer sets a cookie and drops the token from the
     address. `script_hashes` are the CSP sources of the page's own inline scripts.
@@ -36,6 +37,8 @@ def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) ->
     def admit() -> Response | None:
         if not names_this_machine(request.host, host):
             return _refuse(_WRONG_HOST)
+        if not _own_page(request.headers.get("Origin")):
+            return _refuse(_WRONG_ORIGIN)
         if _same(request.cookies.get(cookie, ""), token):
             return None if "token" not in request.args else _without_token()
         if not _same(request.args.get("token", ""), token):
@@ -76,6 +79,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _own_page(origin: str | None) -> bool:
+    """Whether a page of this dashboard asks; browsers say who asks where it could do harm."""
+    return origin is None or urlsplit(origin).netloc.lower() == request.host.lower()
 
 
 def _same(given: str, expected: str) -> bool:

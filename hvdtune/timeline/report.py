@@ -18,7 +18,7 @@ from hvdtune.timeline.schema import Trace
 
 MOST_ROWS = 50  # of a table; the rest is counted
 MOST_STEPS = 400  # drawn one by one; of more, means of neighbours
-_OF_STEPS = ("overlap", "stragglers", "critical_path")
+_OF_STEPS = ("efficiency", "overlap", "stragglers", "critical_path")
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLORS = {

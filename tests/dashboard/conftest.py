@@ -60,24 +60,49 @@ def dashboard(run_folder, plain_trace):
     dashboard.close()
 
 
-@pytest.fixture
-def page(browser, dashboard):
-    """The opened page; the test fails on console errors and on requests to other origins."""
+@pytest.fixture(scope="module")
+def context(browser, dashboard):
+    """One for many tests, since it keeps the scripts of the pages, and the cookie."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    first = context.new_page()
+    first.goto(dashboard.link)
+    first.wait_for_selector("#content h1")
+    first.close()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context, dashboard):
+    """A page; the test fails on console errors and on requests to other origins."""
     page = context.new_page()
+    complaints = watch(page, dashboard.origin)
+    yield page
+    page.close()
+    assert complaints == []
+
+
+def watch(page, origin):
+    """What the page complains of, and what it asks of other origins, from now on."""
     complaints = []
     page.on("console", lambda m: m.type in ("error", "warning") and complaints.append(m.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith((dashboard.origin, "data:", "blob:"))
-            else complaints.append(f"request to {request.url}")
-        ),
-    )
-    page.goto(dashboard.link)
-    page.wait_for_selector("#timeline .barlayer .point")
-    yield page
-    context.close()
-    assert complaints == []
+
+    def look(request):
+        if not request.url.startswith((origin, "data:", "blob:")):
+            complaints.append(f"request to {request.url}")
+
+    page.on("request", look)
+    return complaints
+
+
+@pytest.fixture
+def visit(page, dashboard):
+    """Go to a page of the dashboard and wait until it is there."""
+
+    def go(address):
+        page.goto(dashboard.origin + address)
+        page.wait_for_selector("#content h1")
+        return page
+
+    return go

@@ -1,49 +1,18 @@
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from hvdtune.dashboard.data import describe_run, hosts_of, open_run, ranks_of, tensor_names
-from hvdtune.dashboard.window import View, draw_window
+from hvdtune.dashboard.data import hosts_of, open_run, ranks_of, tensor_names
+from hvdtune.dashboard.tiles import Window
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
 
-from .synthetic import HOSTILE, Recording, training_trace
+from .decode import decode
+from .synthetic import HOSTILE, training_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "timeline"
 TRACES = Path(__file__).parents[1] / "timeline" / "data"
-
-
-def test_windows_follow_the_steps_and_cover_every_event():
-    trace = training_trace(steps=4)
-    windows = describe_run("run", trace).windows
-    assert list(windows["label"]) == ["before the first step", *(f"step {n}" for n in range(4))]
-    assert list(windows["end_ns"][:-1]) == list(windows["begin_ns"][1:])
-    assert windows["begin_ns"].iloc[0] == trace.events["begin_ns"].min()
-    assert windows["end_ns"].iloc[-1] > trace.events["end_ns"].max()
-
-
-def test_a_trace_without_steps_is_cut_into_parts_of_equal_size():
-    recording = Recording()
-    for number in range(1000):
-        begin = number * 100.0
-        recording.add(0, "ALLREDUCE", (begin, begin + 50), name="t", seq=number, bucket=number)
-    windows = describe_run("run", recording.trace(1)).windows
-    assert list(windows["label"]) == ["part 1 of 3", "part 2 of 3", "part 3 of 3"]
-
-
-def test_clock_samples_make_no_window_of_their_own():
-    recording = Recording()
-    recording.add(1, "CLOCK", (0, 20), seq=100)
-    recording.add(0, "STEP", (500, 900), seq=0)
-    assert list(describe_run("run", recording.trace(2)).windows["label"]) == ["step 0"]
-
-
-def test_an_empty_trace_has_no_windows():
-    run = describe_run("run", Recording().trace(1))
-    assert run.windows.empty
-    assert run.summary["steps"] == 0
 
 
 def test_tensors_ranks_and_hosts_are_named():
@@ -91,14 +60,9 @@ def test_a_file_that_is_no_trace_is_a_trace_format_error(tmp_path):
         open_run(tmp_path / "notes.txt")
 
 
-def test_window_times_are_whole_nanoseconds():
-    windows = describe_run("run", training_trace()).windows
-    assert pd.api.types.is_integer_dtype(windows["begin_ns"])
-
-
 @pytest.mark.parametrize("name", ["kineto", "horovod/horovod_resnet50_np2_sigkill.json.gz"])
 def test_traces_of_other_programs_are_drawn(name):
     run = open_run(TRACES / name)
-    drawing = draw_window(run, View(count=5))
-    assert len(drawing.bars) > 5
+    tile = decode(run.swimlane.tile(Window.of(0, run.swimlane.last_ns, 200)))
+    assert tile["busy"].max() > 0
     assert "slices are of no kind that hvdtune records" in run.trace.warnings[-1]

@@ -1,26 +1,18 @@
 import pytest
 
 from hvdtune.dashboard.app import create_app
-from hvdtune.dashboard.data import describe_run
+from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.gate import names_this_machine
 
 from .synthetic import training_trace
 
 TOKEN = "a-token"
-ROUTES = [
-    ("GET", "/"),
-    ("GET", "/_dash-layout"),
-    ("GET", "/_dash-dependencies"),
-    ("POST", "/_dash-update-component"),
-    ("GET", "/assets/page.css"),
-    ("GET", "/_favicon.ico"),
-    ("GET", "/no/such/page"),
-]
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 @pytest.fixture(scope="module")
 def server():
-    return create_app([describe_run("run", training_trace())], TOKEN).server
+    return create_app([Run("run", training_trace())], TOKEN).server
 
 
 @pytest.fixture
@@ -28,13 +20,38 @@ def client(server):
     return server.test_client()
 
 
-@pytest.mark.parametrize(("method", "route"), ROUTES)
-@pytest.mark.parametrize("query", ["", "?token=", "?token=a-toke", "?token=%ff%fe"])
-def test_no_route_answers_without_the_token(client, method, route, query):
-    answer = client.open(route + query, method=method)
-    assert answer.status_code == 403
-    assert answer.text.startswith("403: this hvdtune dashboard opens only with the link")
-    assert "Set-Cookie" not in answer.headers
+def routes(server):
+    """An address for every rule the server has, and one for none."""
+    addresses = {"/no/such/page", "/tile", "/timeline", "/assets/page.css"}
+    for rule in server.url_map.iter_rules():
+        values = {name: "0" if name == "id" else "x" for name in rule.arguments}
+        _, path = rule.build(values, append_unknown=False)
+        addresses.add(path)
+    return sorted(addresses)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_route_answers_to_a_stranger(server, client, method):
+    every = routes(server)
+    assert {"/", "/tile", "/totals", "/find", "/event", "/_dash-update-component"} <= set(every)
+    opened = server.test_client()
+    opened.get(f"/?token={TOKEN}")
+    for route in every:
+        for query in ("", "?token=", "?token=a-toke", "?token=%ff%fe"):
+            answer = client.open(route + query, method=method)
+            assert answer.status_code == 403, (method, route, query)
+            assert "Set-Cookie" not in answer.headers
+            assert method == "HEAD" or "carries a token" in answer.text
+        for header in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            assert opened.open(route, method=method, headers=header).status_code == 403
+    assert opened.get("/tile?run=0&from=0&to=1").status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["null", "http://localhost.evil.example", "http://localhost:81"])
+def test_pages_of_others_are_refused_even_with_the_cookie(client, origin):
+    client.get(f"/?token={TOKEN}")
+    assert client.get("/", headers={"Origin": origin}).status_code == 403
+    assert client.get("/", headers={"Origin": "http://localhost"}).status_code == 200
 
 
 def test_the_link_sets_a_cookie_and_drops_the_token_from_the_address(client):
@@ -95,3 +112,7 @@ def test_the_page_has_no_dev_tools_version_check_or_mcp(client, server):
 def test_names_from_a_trace_reach_the_page_as_text_only(client):
     client.get(f"/?token={TOKEN}")
     assert "<img" not in client.get("/").text
+    told = client.get("/event?run=0&row=20")
+    assert told.content_type == "application/json"
+    assert client.get("/tile?run=0&from=0&to=1e9").content_type == "application/octet-stream"
+    assert told.headers["X-Content-Type-Options"] == "nosniff"

@@ -11,6 +11,7 @@ from hvdtune.timeline.metrics import (
     cache,
     critical_path,
     cycles,
+    efficiency,
     fusion,
     overlap,
     queueing,
@@ -83,6 +84,22 @@ def test_stragglers_are_told_apart_by_their_reason(training: Training, reason: s
     table = stragglers.table(breakdown.table(training.trace().events))
     assert (table.iloc[0]["rank"], table.iloc[0]["reason"]) == (1, reason)
     assert table.iloc[0]["excess_ms"] == pytest.approx(4.0)
+
+
+def test_waits_are_for_the_rank_that_announces_last() -> None:
+    events = UNEVEN.trace().events
+    steps = breakdown.steady(breakdown.table(events, from_waits=True))
+    assert stragglers.waits_for(events, steps).to_numpy() == pytest.approx(
+        np.array([[0.0, 7.0], [0.0, 0.0]])
+    )
+
+
+def test_efficiency_is_the_product_of_its_factors() -> None:
+    steps = breakdown.steady(breakdown.table(UNEVEN.trace().events, from_waits=True))
+    table = efficiency.table(steps)
+    shares = [100 * 13.7 / 18.3, 100 * 13.7 / 17.2, 100.0, 100 * 17.2 / 18.3]
+    assert table["percent"].tolist() == pytest.approx(shares)
+    assert "load balance (80 %) takes most" in efficiency.sentence(table)
 
 
 def test_the_critical_path_goes_through_the_slowest_rank() -> None:

@@ -92,6 +92,32 @@ def test_with_hierarchy_on_it_is_the_network() -> None:
     assert first(job([2, 3, 0, 1], PAIRS, hierarchical_allreduce=True)).kind == "network"
 
 
+def test_the_network_is_charged_with_what_no_other_finding_saves() -> None:
+    record = Recorder()
+    for step in range(30):
+        at = STEP_MS * step
+        for rank in range(RANKS):
+            record.add(rank, "STEP", at, at + STEP_MS, seq=step, arg=20_000)
+            record.add(rank, "BLOCKED", at + 26, at + 40)
+            # The first goes at once and the others when all is announced, the second of which a
+            # shorter cycle would hide behind computing.
+            times = ((2, 2, 2.5), (4, 26, 38), (26, 38, 40))
+            for index, (ready, begin, end) in enumerate(times):
+                key = {"seq": 3 * step + index, "bucket": 3 * step + index}
+                size, name = int((end - begin) * 400_000), f"layer{index}"
+                heard = begin if index < 2 else 26
+                record.add(rank, "NEGOTIATE", at + ready, at + heard, name, **key, arg=1)
+                record.add(rank, "ALLREDUCE", at + begin, at + end, name, **key, arg=size)
+                place = {"bucket": key["bucket"], "arg": size}
+                record.add(rank, "BUCKET", at + begin, at + end, "threshold", seq=1, **place)
+                record.add(rank, "EXCHANGE", at + begin, at + end, **place)
+    trace = record.trace(RANKS, APART, cycle_time_ms=50.0, fusion_threshold_bytes=1)
+    assert [found.kind for found in why(trace, facts_of(trace)).findings] == ["long-cycle"]
+    trace = record.trace(RANKS, APART, cycle_time_ms=1.0, fusion_threshold_bytes=1)
+    kinds = [found.kind for found in why(trace, facts_of(trace)).findings]
+    assert "network" in kinds
+
+
 def test_links_that_could_carry_more_need_other_channels() -> None:
     found = first(job([1, 2, 3, 0], APART), link_gbps=10.0)
     assert (found.kind, found.knob, found.sure) == ("channels", "channels", "low")

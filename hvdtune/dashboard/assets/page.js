@@ -22,7 +22,7 @@
             console.info("the theme is kept for this visit only");
           }
         }
-        return root.dataset.theme;
+        return [root.dataset.theme, root.dataset.theme];
       },
     },
   });

@@ -54,6 +54,11 @@ def plain(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
+def pattern_of(shape: str, colour: str, theme: Theme) -> dict[str, object]:
+    """Of a bar: tells it from others where colours do not."""
+    return {"shape": shape, "size": 5, "fgcolor": theme.surface, "bgcolor": colour}
+
+
 def empty_figure(theme: Theme, height: int) -> go.Figure:
     """A figure without data in the page's fonts and colours, ready for traces."""
     figure = go.Figure()

@@ -4,17 +4,15 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hvdtune.timeline.findings.finding import Evidence, Finding, cost_of
+from hvdtune.timeline.findings.finding import OF_RANKS, Evidence, Finding, cost_of
 from hvdtune.timeline.metrics import fusion
 
 MUCH_PERCENT = 20.0  # of a step
-_OF_RANKS = {"slow-compute", "slow-elsewhere", "slow-input", "gc-pauses", "checkpoint-pauses"}
-_OF_RANKS |= {"pauses", "oversubscribed"}
 
 
 def find(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
     """At most one, if nothing else was found of communication."""
-    if any(row.kind not in _OF_RANKS for row in found):
+    if any(row.kind not in OF_RANKS for row in found):
         return
     cost = cost_of(evidence.blocked, evidence.step_ms)
     if not cost.matters or cost.percent < MUCH_PERCENT:

@@ -24,7 +24,8 @@ from hvdtune.timeline.replay import (
 
 Sure = Literal["high", "medium", "low"]
 
-KINDS = frozenset(
+# What ranks do between collectives, and what communication does.
+OF_RANKS = frozenset(
     {
         "slow-compute",
         "slow-elsewhere",
@@ -33,19 +34,21 @@ KINDS = frozenset(
         "checkpoint-pauses",
         "pauses",
         "oversubscribed",
-        "tiny-buckets",
-        "long-cycle",
-        "cold-cache",
-        "different-order",
-        "huge-late-tensor",
-        "copy-bound",
-        "slow-link",
-        "hierarchy-off",
-        "channels",
-        "network",
-        "exposed-communication",
     }
 )
+KINDS = OF_RANKS | {
+    "tiny-buckets",
+    "long-cycle",
+    "cold-cache",
+    "different-order",
+    "huge-late-tensor",
+    "copy-bound",
+    "slow-link",
+    "hierarchy-off",
+    "channels",
+    "network",
+    "exposed-communication",
+}
 
 # A finding below both is not worth a line.
 MIN_PERCENT = 2.0

@@ -1,13 +1,13 @@
 """Time lost between hosts: a slow link, streams, one level of reduction where two would pay."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.findings.buckets import exposed_phase_ms
-from hvdtune.timeline.findings.finding import Cost, Evidence, Finding, cost_of
+from hvdtune.timeline.findings.finding import OF_RANKS, Cost, Evidence, Finding, cost_of
 from hvdtune.timeline.intervals import covered_ns, covered_within
 from hvdtune.timeline.metrics.breakdown import spans_of
 from hvdtune.timeline.metrics.critical_path import path_rows
@@ -16,22 +16,36 @@ NETWORK_SHARE = 0.5  # of the communication that nothing hides
 STANDS_OUT = 2.0  # as long as for any other rank is waited for its part alone
 MUCH_PERCENT = 10.0  # of a step
 FAR_BELOW = 0.5  # of what a link can carry
+LINKS = {"slow-link", "hierarchy-off", "channels"}
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
     """At most one: with the network as the bottleneck these explain each other."""
-    if len(set(evidence.facts.hosts.values())) < 2:
+    if _mostly_exchanges(evidence) is None:
         return
+    found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
+    yield from found[:1]
+
+
+def find_rest(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Bytes that have to travel: what other findings of communication would not save."""
+    exchanged = _mostly_exchanges(evidence)
+    if exchanged is None or any(row.kind in LINKS for row in found):
+        return
+    others_ms = sum(row.cost.mean for row in found if row.kind not in OF_RANKS)
+    cost = cost_of(np.maximum(exchanged - others_ms, 0.0), evidence.step_ms)
+    if cost.matters and cost.percent >= MUCH_PERCENT:
+        yield _bound_by_network(evidence, cost)
+
+
+def _mostly_exchanges(evidence: Evidence) -> NDArray[np.float64] | None:
+    """ms of each step that nothing hides, if that is most of what nothing hides."""
+    if len(set(evidence.facts.hosts.values())) < 2:
+        return None
     exchanged = exposed_phase_ms(evidence, ("EXCHANGE",))
     cost = cost_of(exchanged, evidence.step_ms)
     exposed = float(path_rows(evidence.steps)["exposed_ms"].mean())
-    if not cost.matters or cost.mean < NETWORK_SHARE * exposed:
-        return
-    found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
-    if found:
-        yield found[0]
-    elif cost.percent >= MUCH_PERCENT:
-        yield _bound_by_network(evidence, cost)
+    return exchanged if cost.matters and cost.mean >= NETWORK_SHARE * exposed else None
 
 
 def exchange_share(evidence: Evidence) -> float:

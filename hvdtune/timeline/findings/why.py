@@ -71,6 +71,7 @@ def why(trace: Trace, facts: Facts) -> Answer:
         return Answer("incomplete", missing=(text,), ranks=facts.ranks)
     found = [finding for rule in RULES for finding in rule(evidence)]
     found = _without_overlaps(found)
+    found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
     return Answer(
@@ -131,7 +132,6 @@ _EXPLAINS = (
     ("tiny-buckets", "cold-cache"),
     ("long-cycle", "cold-cache"),
     ("cold-cache", "oversubscribed"),
-    ("cold-cache", "network"),
     ("cold-cache", "slow-link"),
     ("oversubscribed", "pauses"),
 )

@@ -12,6 +12,7 @@ from hvdtune.timeline.metrics import (
     cache,
     critical_path,
     cycles,
+    efficiency,
     fusion,
     overlap,
     queueing,
@@ -21,6 +22,7 @@ from hvdtune.timeline.metrics import (
 
 METRICS: Mapping[str, ModuleType] = {
     "breakdown": breakdown,
+    "efficiency": efficiency,
     "overlap": overlap,
     "critical_path": critical_path,
     "stragglers": stragglers,

@@ -8,6 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.intervals import covered_within
+from hvdtune.timeline.metrics.breakdown import asked_by_all, spans_of
+
 TITLE = "Stragglers"
 
 # Column of the breakdown -> what a rank is late with.
@@ -78,6 +81,36 @@ def own_times(breakdown: pd.DataFrame) -> pd.DataFrame:
     own = breakdown["step_ms"] - breakdown["blocked_ms"]
     wide = breakdown.assign(own=own).pivot(index="step", columns="rank", values="own")
     return wide.dropna()
+
+
+def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+    """ms per step in which a rank waits for an operation that only others have to announce.
+
+    Args:
+        events: see `schema.Trace`.
+        breakdown: its steps, see `metrics.breakdown`.
+
+    Returns:
+        A row per rank that waits, a column per rank that announced last.
+    """
+    asked = asked_by_all(events)
+    ranks = sorted(breakdown["rank"].unique().tolist())
+    result = pd.DataFrame(0.0, index=ranks, columns=ranks)
+    for rank in ranks:
+        own = breakdown[breakdown["rank"] == rank]
+        begin, end = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        mine = asked[asked["rank"] == rank]
+        blocked = spans_of(events[events["rank"] == rank], ("BLOCKED",))
+        alone = covered_within(*blocked, begin, end)
+        for last, rows in mine.groupby("last_rank"):
+            if last == rank or last not in ranks:
+                continue
+            spans = rows["begin_ns"].to_numpy(), rows["all_ns"].to_numpy()
+            both = [np.concatenate(sides) for sides in zip(blocked, spans, strict=True)]
+            either = covered_within(both[0], both[1], begin, end)
+            waited = alone + covered_within(*spans, begin, end) - either
+            result.loc[rank, last] = waited.mean() / 1e6
+    return result
 
 
 def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:

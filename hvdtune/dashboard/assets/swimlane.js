@@ -1,0 +1,578 @@
+// The swimlane: one canvas, drawn from tiles (see tiles.py). Names of a trace are text: they are
+// drawn on the canvas or set as textContent, never as HTML.
+(function () {
+  "use strict";
+  const GUTTER = 148, RULER = 34, LANE = 18, GAP = 3, RANK_GAP = 8, LEAST_NS = 200;
+  // Okabe and Ito's colours, which people with any colour vision can tell apart.
+  const COLORS = {
+    compute: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
+    pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
+  };
+  const SPAN_COLOR = "#d55e00";
+
+  function read_tile(buffer) {
+    const length = new DataView(buffer).getUint32(0, true);
+    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+    let at = 4 + length;
+    const take = (Type, count) => {
+      const column = new Type(buffer, at, count);
+      at += column.byteLength;
+      return column;
+    };
+    const n = head.slices;
+    return Object.assign(head, {
+      begin: take(Float64Array, n), end: take(Float64Array, n), row: take(Int32Array, n),
+      name: take(Uint32Array, n), lane: take(Uint16Array, n), kind: take(Uint8Array, n),
+      depth: take(Uint8Array, n), busy: take(Uint8Array, head.lanes * head.pixels),
+    });
+  }
+
+  function in_words(ns) {
+    const magnitude = Math.abs(ns);
+    if (magnitude >= 1e9) return (ns / 1e9).toLocaleString("en", { maximumFractionDigits: 6 }) + " s";
+    if (magnitude >= 1e6) return (ns / 1e6).toLocaleString("en", { maximumFractionDigits: 3 }) + " ms";
+    if (magnitude >= 1e3) return (ns / 1e3).toLocaleString("en", { maximumFractionDigits: 3 }) + " us";
+    return Math.round(ns) + " ns";
+  }
+
+  class Swimlane {
+    constructor(canvas, config) {
+      this.canvas = canvas;
+      this.config = config; // run, last_ns, from, to, ranks, tensors, row
+      this.context = canvas.getContext("2d");
+      this.status = document.getElementById("swimlane-status");
+      this.details = document.getElementById("swimlane-details");
+      this.from = config.from;
+      this.to = config.to;
+      this.scroll = 0;
+      this.tile = null;
+      this.strip = document.createElement("canvas");
+      this.selected = null; // {lane, begin, end, row, name}
+      this.range = null; // [from, to] chosen with the mouse
+      this.wanted = 0; // number of the last request
+      this.events = new AbortController();
+      this.listen();
+      this.resize();
+    }
+
+    // ---- time and pixels
+
+    get width() { return Math.max(this.canvas.clientWidth - GUTTER, 50); }
+    x_of(ns) { return GUTTER + ((ns - this.from) / (this.to - this.from)) * this.width; }
+    ns_at(x) { return this.from + ((x - GUTTER) / this.width) * (this.to - this.from); }
+
+    rows() {
+      // Top and height of each lane; ranks are set apart.
+      const places = [];
+      let y = RULER;
+      (this.tile ? this.tile.labels : []).forEach((label, index, all) => {
+        if (index && (label[0] !== all[index - 1][0] || label[0] < 0)) y += RANK_GAP;
+        const height = label[0] < 0 ? 2 * LANE : LANE;
+        places.push({ y: y - this.scroll, height });
+        y += height + GAP;
+      });
+      this.total = y + 8;
+      return places;
+    }
+
+    look(from, to) {
+      const limit = this.config.last_ns;
+      let span = Math.min(Math.max(to - from, LEAST_NS), limit * 1.1 + LEAST_NS);
+      let first = from;
+      if (to - from !== span) first = (from + to - span) / 2;
+      first = Math.min(Math.max(first, -0.05 * limit), limit * 1.05 - Math.min(span, limit));
+      this.from = first;
+      this.to = first + span;
+      this.draw_soon();
+      this.fetch_soon();
+    }
+
+    zoom(factor, around) {
+      this.look(around - (around - this.from) * factor, around + (this.to - around) * factor);
+    }
+
+    pan(share) {
+      const by = share * (this.to - this.from);
+      this.look(this.from + by, this.to + by);
+    }
+
+    // ---- tiles
+
+    query(more) {
+      const query = new URLSearchParams({ run: this.config.run });
+      this.config.ranks.forEach((rank) => query.append("rank", rank));
+      Object.entries(more).forEach(([key, value]) => query.set(key, value));
+      return query;
+    }
+
+    fetch_soon() {
+      if (this.fetching) { this.again = true; return; }
+      this.fetching = true;
+      this.again = false;
+      const asked_at = performance.now();
+      const pixels = Math.round(this.width * (window.devicePixelRatio || 1));
+      const query = this.query({ from: this.from, to: this.to, px: pixels });
+      this.config.tensors.forEach((name) => query.append("tensor", name));
+      fetch("/tile?" + query, { signal: this.events.signal })
+        .then((answer) => {
+          if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
+          return answer.arrayBuffer();
+        })
+        .then((buffer) => {
+          this.tile = read_tile(buffer);
+          this.paint_strip();
+          this.draw();
+          this.canvas.dataset.answerMs = (performance.now() - asked_at).toFixed(1);
+          this.canvas.dataset.tiles = Number(this.canvas.dataset.tiles || 0) + 1;
+          this.tell_view();
+          if (this.config.row >= 0) this.open_row(this.config.row);
+        })
+        .catch((error) => {
+          if (error.name === "AbortError") return;
+          this.say("The timeline cannot be read: " + error.message + " Is the dashboard still running?");
+        })
+        .finally(() => {
+          this.fetching = false;
+          if (this.again && !this.events.signal.aborted) this.fetch_soon();
+        });
+    }
+
+    paint_strip() {
+      // One pixel row per lane, scaled when it is drawn.
+      const tile = this.tile;
+      if (!tile.lanes) return;
+      this.strip.width = tile.pixels;
+      this.strip.height = tile.lanes;
+      const image = new ImageData(tile.pixels, tile.lanes);
+      tile.labels.forEach((label, lane) => {
+        const color = this.color_of(label);
+        const [red, green, blue] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+        for (let k = lane * tile.pixels; k < (lane + 1) * tile.pixels; k++) {
+          const level = tile.busy[k];
+          if (!level) continue;
+          image.data[4 * k] = red;
+          image.data[4 * k + 1] = green;
+          image.data[4 * k + 2] = blue;
+          image.data[4 * k + 3] = 50 + Math.round((205 * level) / 255);
+        }
+      });
+      this.strip.getContext("2d").putImageData(image, 0, 0);
+    }
+
+    color_of(label) { return label[0] < 0 ? COLORS.tensor : COLORS[label[1]] || COLORS.tensor; }
+
+    // ---- drawing
+
+    draw_soon() {
+      if (this.drawing) return;
+      this.drawing = true;
+      requestAnimationFrame(() => { this.drawing = false; this.draw(); });
+    }
+
+    resize() {
+      const ratio = window.devicePixelRatio || 1;
+      this.canvas.width = Math.round(this.canvas.clientWidth * ratio);
+      this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
+      this.draw();
+      this.fetch_soon();
+    }
+
+    draw() {
+      const c = this.context, ratio = window.devicePixelRatio || 1;
+      const style = getComputedStyle(document.documentElement);
+      this.ink = style.getPropertyValue("--ink").trim() || "#1f2933";
+      this.muted = style.getPropertyValue("--muted").trim() || "#5d6b7a";
+      this.line = style.getPropertyValue("--line").trim() || "#dde3ea";
+      this.surface = style.getPropertyValue("--surface").trim() || "#ffffff";
+      c.setTransform(ratio, 0, 0, ratio, 0, 0);
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
+      c.font = "12px system-ui, sans-serif";
+      c.textBaseline = "middle";
+      if (!this.tile) return;
+      const places = this.rows();
+      c.save();
+      c.beginPath();
+      c.rect(GUTTER, RULER, this.width, this.canvas.clientHeight);
+      c.clip();
+      this.draw_marks();
+      if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
+      this.draw_ticks(places);
+      this.draw_range();
+      c.restore();
+      this.draw_labels(places);
+      this.draw_ruler();
+    }
+
+    draw_busy(places) {
+      const c = this.context, tile = this.tile;
+      c.imageSmoothingEnabled = false;
+      const left = this.x_of(tile.from), right = this.x_of(tile.to);
+      places.forEach((place, lane) => {
+        if (place.y > this.canvas.clientHeight || place.y + place.height < RULER) return;
+        c.drawImage(this.strip, 0, lane, tile.pixels, 1, left, place.y, right - left, place.height);
+      });
+    }
+
+    draw_slices(places) {
+      const c = this.context, tile = this.tile;
+      const deepest = new Uint8Array(tile.lanes);
+      for (let k = 0; k < tile.slices; k++) {
+        deepest[tile.lane[k]] = Math.max(deepest[tile.lane[k]], tile.depth[k]);
+      }
+      this.deepest = deepest;
+      for (let k = 0; k < tile.slices; k++) {
+        const box = this.box(k, places);
+        if (box.x > GUTTER + this.width || box.x + box.width < GUTTER) continue;
+        const label = tile.labels[tile.lane[k]];
+        const is_span = label[1] === "compute" && tile.row[k] >= 0;
+        c.fillStyle = is_span ? SPAN_COLOR
+          : label[0] < 0 && tile.names[tile.name[k]] === "NEGOTIATE" ? COLORS.negotiate
+          : this.color_of(label);
+        c.fillRect(box.x, box.y, box.width, box.height);
+        if (this.selected && this.selected.row === tile.row[k]
+            && this.selected.begin === tile.begin[k] && this.selected.lane === tile.lane[k]) {
+          c.strokeStyle = this.ink;
+          c.lineWidth = 2;
+          c.strokeRect(box.x - 1, box.y - 1, box.width + 2, box.height + 2);
+        }
+        if (box.width > 40 && box.height > 10) {
+          c.save();
+          c.beginPath();
+          c.rect(box.x, box.y, box.width - 2, box.height);
+          c.clip();
+          c.fillStyle = "#000000";
+          c.fillText(tile.names[tile.name[k]], Math.max(box.x, GUTTER) + 3, box.y + box.height / 2 + 1);
+          c.restore();
+        }
+      }
+    }
+
+    box(k, places) {
+      const tile = this.tile, place = places[tile.lane[k]];
+      const share = place.height / (this.deepest[tile.lane[k]] + 1);
+      const x = this.x_of(tile.begin[k]);
+      return {
+        x, y: place.y + share * tile.depth[k],
+        width: Math.max(this.x_of(tile.end[k]) - x - 0.5, 1), height: Math.max(share - 0.5, 1),
+      };
+    }
+
+    draw_ticks(places) {
+      const c = this.context;
+      this.tile.ticks.forEach(([lane, ns, rank, last]) => {
+        const x = this.x_of(ns), place = places[lane];
+        c.fillStyle = last ? SPAN_COLOR : this.ink;
+        c.fillRect(x - 1, place.y, last ? 3 : 2, place.height);
+        if (last) c.fillText("r" + rank, x + 4, place.y + place.height - 7);
+      });
+    }
+
+    draw_marks() {
+      const c = this.context, height = Math.min(this.total - this.scroll, this.canvas.clientHeight) - RULER;
+      c.fillStyle = this.line;
+      if (this.tile.cycles.length < 200) {
+        this.tile.cycles.forEach((ns) => c.fillRect(this.x_of(ns), RULER, 1, height));
+      }
+      const steps = this.tile.steps;
+      const apart = steps.length > 1 ? this.x_of(steps[1][0]) - this.x_of(steps[0][0]) : this.width;
+      c.fillStyle = apart > 24 ? this.muted : this.line;
+      steps.forEach(([ns]) => c.fillRect(this.x_of(ns), RULER, 1, height));
+      c.fillStyle = SPAN_COLOR;
+      this.tile.adopted.forEach(([ns]) => c.fillRect(this.x_of(ns) - 1, RULER, 2, height));
+    }
+
+    draw_range() {
+      if (!this.range) return;
+      const [left, right] = this.range.map((ns) => this.x_of(ns));
+      this.context.fillStyle = "rgba(37, 99, 168, 0.18)";
+      this.context.fillRect(left, RULER, right - left, this.canvas.clientHeight);
+    }
+
+    draw_labels(places) {
+      const c = this.context;
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, GUTTER - 1, this.canvas.clientHeight);
+      this.tile.labels.forEach(([rank, text], lane) => {
+        const place = places[lane];
+        if (place.y + place.height < RULER || place.y > this.canvas.clientHeight) return;
+        c.save();
+        c.beginPath();
+        c.rect(0, RULER, GUTTER - 6, this.canvas.clientHeight);
+        c.clip();
+        const first = rank >= 0 && (lane === 0 || this.tile.labels[lane - 1][0] !== rank);
+        c.fillStyle = this.ink;
+        if (first) c.fillText("rank " + rank, 4, place.y + place.height / 2 + 1);
+        c.fillStyle = rank < 0 ? this.ink : this.muted;
+        c.fillText(text, rank < 0 ? 4 : 58, place.y + place.height / 2 + 1);
+        c.restore();
+      });
+    }
+
+    draw_ruler() {
+      const c = this.context, span = this.to - this.from;
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, this.canvas.clientWidth, RULER);
+      let step = Math.pow(10, Math.floor(Math.log10(span / (this.width / 90))));
+      for (const factor of [1, 2, 5, 10]) {
+        if ((span / (step * factor)) * 90 <= this.width) { step *= factor; break; }
+      }
+      c.fillStyle = this.muted;
+      for (let ns = Math.ceil(this.from / step) * step; ns < this.to; ns += step) {
+        const x = this.x_of(ns);
+        c.fillRect(x, 12, 1, 6);
+        c.fillText(in_words(ns), x + 3, 8);
+      }
+      c.fillStyle = this.ink;
+      let free = GUTTER;
+      this.tile.steps.forEach(([ns, text]) => {
+        const x = this.x_of(ns);
+        if (x < free) return;
+        c.fillText(text, x + 2, 26);
+        free = x + c.measureText(text).width + 12;
+      });
+      c.fillStyle = this.line;
+      c.fillRect(0, RULER - 1, this.canvas.clientWidth, 1);
+    }
+
+    // ---- what is said
+
+    say(text) { if (this.status) this.status.textContent = text; }
+
+    tell_view() {
+      const tile = this.tile;
+      const what = tile.exact
+        ? tile.slices.toLocaleString("en") + " slices"
+        : "too many slices to tell apart: how busy each lane is; zoom in for slices";
+      this.canvas.dataset.exact = tile.exact;
+      this.say(`${in_words(this.from)} to ${in_words(this.to)} (${in_words(this.to - this.from)}): ${what}`);
+      const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
+      this.config.tensors.forEach((name) => query.append("tensor", name));
+      if (this.selected && this.selected.row >= 0) query.set("row", this.selected.row);
+      window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
+    }
+
+    select(k) {
+      const tile = this.tile;
+      this.selected = {
+        lane: tile.lane[k], begin: tile.begin[k], end: tile.end[k], row: tile.row[k],
+        name: tile.names[tile.name[k]],
+      };
+      const [rank, lane] = tile.labels[tile.lane[k]];
+      const chosen = this.selected;
+      this.say(`${chosen.name}, ${rank < 0 ? "tensor" : "rank " + rank} ${lane}, at ` +
+        `${in_words(chosen.begin)}, lasts ${in_words(chosen.end - chosen.begin)}`);
+      if (chosen.begin > this.to || chosen.end < this.from) {
+        const half = (this.to - this.from) / 2;
+        this.look(chosen.begin - half, chosen.begin + half);
+      }
+      this.draw_soon();
+      if (chosen.row >= 0) this.open_row(chosen.row);
+      else this.show_lines(chosen.name, [["rank", String(rank)], ["lasts", in_words(chosen.end - chosen.begin)]]);
+    }
+
+    open_row(row) {
+      this.config.row = -1;
+      fetch("/event?" + this.query({ row }), { signal: this.events.signal })
+        .then((answer) => (answer.ok ? answer.json() : null))
+        .then((found) => { if (found) this.show_lines(found.title, found.lines); })
+        .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
+    }
+
+    show_lines(title, lines) {
+      if (!this.details) return;
+      const heading = document.createElement("h3");
+      heading.textContent = title;
+      const list = document.createElement("dl");
+      lines.forEach(([what, value]) => {
+        const term = document.createElement("dt"), text = document.createElement("dd");
+        term.textContent = what;
+        text.textContent = value;
+        list.append(term, text);
+      });
+      this.details.replaceChildren(heading, list);
+    }
+
+    show_totals(from, to) {
+      fetch("/totals?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
+        .then((answer) => answer.json())
+        .then((rows) => {
+          const lines = rows.map((row) => [
+            `rank ${row.rank} ${row.lane}`,
+            `${row.busy_ms.toFixed(3)} ms, ${row.percent.toFixed(1)} %, ${row.slices} slices`,
+          ]);
+          this.show_lines(`Totals of ${in_words(to - from)} from ${in_words(from)}`, lines);
+        })
+        .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
+    }
+
+    find(text) {
+      const after = this.found_at === undefined || this.found_text !== text ? -1 : this.found_at;
+      return fetch("/find?" + this.query({ text, after: Math.round(after) }), { signal: this.events.signal })
+        .then((answer) => answer.json())
+        .then((place) => {
+          if (!place) { this.say(`No tensor has ${text} in its name.`); return; }
+          this.found_at = place.begin_ns;
+          this.found_text = text;
+          const margin = Math.max(place.end_ns - place.begin_ns, 1e5) * 2;
+          this.look(place.begin_ns - margin, place.end_ns + margin);
+          this.open_row(place.row);
+        })
+        .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
+    }
+
+    // ---- mouse and keys
+
+    slice_at(x, y) {
+      if (!this.tile || !this.tile.exact || !this.deepest) return -1;
+      const places = this.rows();
+      for (let k = this.tile.slices - 1; k >= 0; k--) {
+        const box = this.box(k, places);
+        if (x >= box.x - 1 && x <= box.x + box.width + 1 && y >= box.y && y <= box.y + box.height) return k;
+      }
+      return -1;
+    }
+
+    neighbour(by) {
+      // The next slice of the same lane; of the first lane that has one where none is selected.
+      const tile = this.tile;
+      if (!tile || !tile.exact || !tile.slices) { this.zoom(0.25, (this.from + this.to) / 2); return; }
+      const lane = this.selected ? this.selected.lane : tile.lane[0];
+      let best = -1;
+      for (let k = 0; k < tile.slices; k++) {
+        if (tile.lane[k] !== lane) continue;
+        const at = tile.begin[k];
+        if (!this.selected) { if (at >= this.from) { best = k; break; } continue; }
+        if (by > 0 && at > this.selected.begin && (best < 0 || at < tile.begin[best])) best = k;
+        if (by < 0 && at < this.selected.begin && (best < 0 || at > tile.begin[best])) best = k;
+      }
+      if (best >= 0) this.select(best); else this.pan(0.5 * by);
+    }
+
+    other_lane(by) {
+      const tile = this.tile;
+      if (!tile || !tile.exact || !tile.slices) { this.move_up(by * 3 * LANE); return; }
+      const from = this.selected ? this.selected.lane : by > 0 ? -1 : tile.lanes;
+      const at = this.selected ? this.selected.begin : this.from;
+      for (let lane = from + by; lane >= 0 && lane < tile.lanes; lane += by) {
+        let best = -1;
+        for (let k = 0; k < tile.slices; k++) {
+          if (tile.lane[k] !== lane) continue;
+          if (best < 0 || Math.abs(tile.begin[k] - at) < Math.abs(tile.begin[best] - at)) best = k;
+        }
+        if (best >= 0) {
+          this.select(best);
+          const place = this.rows()[lane];
+          if (place.y < RULER || place.y > this.canvas.clientHeight - LANE) this.move_up(place.y - RULER - LANE);
+          return;
+        }
+      }
+    }
+
+    move_up(by) {
+      const most = Math.max(this.total - this.canvas.clientHeight, 0);
+      this.scroll = Math.min(Math.max(this.scroll + by, 0), most);
+      this.draw_soon();
+    }
+
+    key(event) {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const middle = this.pointer || (this.from + this.to) / 2;
+      const actions = {
+        w: () => this.zoom(0.6, middle), s: () => this.zoom(1 / 0.6, middle),
+        a: () => this.pan(-0.25), d: () => this.pan(0.25),
+        ArrowRight: () => this.neighbour(1), ArrowLeft: () => this.neighbour(-1),
+        ArrowDown: () => this.other_lane(1), ArrowUp: () => this.other_lane(-1),
+        Home: () => this.look(0, this.config.last_ns),
+        f: () => this.selected && this.look(
+          this.selected.begin - (this.selected.end - this.selected.begin),
+          this.selected.end + (this.selected.end - this.selected.begin)),
+        t: () => this.show_totals(this.from, this.to),
+        Enter: () => this.details && this.details.focus(),
+        Escape: () => { this.selected = null; this.range = null; this.draw_soon(); this.tell_view(); },
+        "?": () => { const help = document.getElementById("swimlane-help"); if (help) help.open = !help.open; },
+      };
+      const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    }
+
+    listen() {
+      const on = (target, name, action, more) =>
+        target.addEventListener(name, action, Object.assign({ signal: this.events.signal }, more));
+      on(this.canvas, "keydown", (event) => this.key(event));
+      on(this.canvas, "wheel", (event) => {
+        event.preventDefault();
+        if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(event.deltaY / 300), this.ns_at(event.offsetX));
+        else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+          this.pan((event.deltaX || event.deltaY) / this.width);
+        } else this.move_up(event.deltaY);
+      }, { passive: false });
+      on(this.canvas, "pointerdown", (event) => {
+        this.canvas.setPointerCapture(event.pointerId);
+        this.drag = { x: event.offsetX, y: event.offsetY };
+      });
+      on(this.canvas, "pointermove", (event) => {
+        this.pointer = event.offsetX > GUTTER ? this.ns_at(event.offsetX) : null;
+        if (this.drag && Math.abs(event.offsetX - this.drag.x) > 4) {
+          this.range = [this.drag.x, event.offsetX].sort((a, b) => a - b).map((x) => this.ns_at(x));
+          this.draw_soon();
+        } else if (!this.drag) {
+          const k = this.slice_at(event.offsetX, event.offsetY);
+          this.canvas.title = k < 0 ? "" : `${this.tile.names[this.tile.name[k]]}, ` +
+            in_words(this.tile.end[k] - this.tile.begin[k]);
+        }
+      });
+      on(this.canvas, "pointerleave", () => { this.pointer = null; });
+      on(this.canvas, "pointerup", (event) => {
+        const moved = this.drag && Math.abs(event.offsetX - this.drag.x) > 4;
+        this.drag = null;
+        if (moved) { this.show_totals(...this.range); return; }
+        this.range = null;
+        const k = this.slice_at(event.offsetX, event.offsetY);
+        if (k >= 0) this.select(k); else this.draw_soon();
+      });
+      on(this.canvas, "dblclick", (event) => this.zoom(0.2, this.ns_at(event.offsetX)));
+      const search = document.getElementById("swimlane-search");
+      if (search) {
+        on(search, "keydown", (event) => {
+          if (event.key === "Enter" && search.value) this.find(search.value);
+        });
+      }
+      this.observer = new ResizeObserver(() => this.resize());
+      this.observer.observe(this.canvas);
+    }
+
+    close() { this.events.abort(); this.observer.disconnect(); }
+  }
+
+  let shown = null;
+  window.dash_clientside = window.dash_clientside || {};
+  window.dash_clientside.swimlane = {
+    // A page that was just laid out, other ranks or tensors, or another theme.
+    show: function (config, ranks, tensors) {
+      const canvas = document.getElementById("swimlane");
+      if (!canvas || !config) return "";
+      const chosen = Object.assign({}, config, { ranks: ranks || [], tensors: tensors || [] });
+      if (shown && shown.canvas === canvas) {
+        Object.assign(shown.config, { ranks: chosen.ranks, tensors: chosen.tensors });
+        shown.selected = null;
+        shown.draw_soon();
+        shown.fetch_soon();
+        return "";
+      }
+      if (shown) shown.close();
+      shown = new Swimlane(canvas, chosen);
+      return "";
+    },
+    find: function (clicks, text) {
+      if (shown && clicks && text) shown.find(text);
+      return "";
+    },
+    whole: function (clicks) {
+      if (shown && clicks) shown.look(0, shown.config.last_ns);
+      return "";
+    },
+  };
+})();

@@ -1,0 +1,138 @@
+"""Pieces that pages are made of: cards, sections, tables, figures, links."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_ag_grid as dag
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import dcc, html
+from dash.development.base_component import Component
+
+GRAPH: Any = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "responsive": True,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+    "toImageButtonOptions": {"format": "svg"},
+}
+
+
+def spoken(text: str) -> dict[str, Any]:
+    """What a component is, for those who do not see it."""
+    return {"aria-label": text}
+
+
+def section(title: str, *parts: Component | str | None, name: str = "") -> Component:
+    """A titled part of a page."""
+    kept = [part for part in parts if part is not None]
+    more: dict[str, Any] = {"id": name} if name else {}
+    return html.Section([html.H2(title), *kept], className="section", **more)
+
+
+def card(title: str, value: str, explanation: str) -> Component:
+    """A number, with what it is above and what it rests on below."""
+    return html.Div(
+        [
+            html.Div(title, className="card-title"),
+            html.Div(value, className="card-value"),
+            html.Div(explanation, className="card-note"),
+        ],
+        className="card",
+    )
+
+
+def cards(found: Sequence[Component]) -> Component:
+    """Several beside one another."""
+    return html.Div(list(found), className="cards")
+
+
+def note(text: str, name: str = "") -> Component:
+    """A sentence about what is shown."""
+    more: dict[str, Any] = {"id": name} if name else {}
+    return html.P(text, className="note", **more)
+
+
+def nothing(text: str, remedy: str) -> Component:
+    """An empty state: what is not there, and what to do about it."""
+    alert: Component = dmc.Alert([html.P(text), html.P(remedy)], color="gray", className="nothing")
+    return alert
+
+
+def sentences(title: str, texts: Sequence[str], most: int = 8) -> Component | None:
+    """A list of warnings or notes; None: there are none."""
+    if not texts:
+        return None
+    items = [html.Li(text) for text in texts[:most]]
+    if len(texts) > most:
+        items.append(html.Li(f"and {len(texts) - most} more"))
+    return html.Div([html.Strong(title), html.Ul(items)], className="warnings")
+
+
+def figure(name: str, run: int, label: str, height: int = 300) -> Component:
+    """Room for a figure of `figures.FIGURES`, which is drawn when it is there.
+
+    Args:
+        label: what it shows, for those who do not see it.
+    """
+    return html.Div(
+        dcc.Graph(
+            id={"type": "figure", "name": name, "run": run},
+            config=GRAPH,
+            style={"height": f"{height}px"},
+        ),
+        role="img",
+        **spoken(label),
+    )
+
+
+def grid(
+    name: str, columns: Sequence[dict[str, Any]], rows: pd.DataFrame, **options: Any
+) -> Component:
+    """A table that can be sorted and filtered."""
+    headers = 2 if any("children" in column for column in columns) else 1
+    height = min(34 * headers + 32 * max(len(rows), 2) + 20, 440)
+    made: Component = dag.AgGrid(
+        id=name,
+        columnDefs=list(columns),
+        rowData=rows.astype(object).where(rows.notna(), None).to_dict("records"),
+        defaultColDef={"sortable": True, "filter": True, "resizable": True, "minWidth": 96},
+        columnSize="responsiveSizeToFit",
+        dashGridOptions={
+            "rowHeight": 32,
+            "headerHeight": 34,
+            "animateRows": False,
+            "rowSelection": {
+                "mode": "singleRow",
+                "checkboxes": False,
+                "enableClickSelection": True,
+            },
+            "enableCellTextSelection": True,
+        },
+        style={"height": f"{height}px", "width": "100%"},
+        **options,
+    )
+    return made
+
+
+def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str, Any]]:
+    """Column definitions for a table of texts and numbers."""
+    found = []
+    for field, header in headers.items():
+        column: dict[str, Any] = {
+            "field": field,
+            "headerName": header,
+            "minWidth": 74 + 7 * len(header),
+        }
+        if pd.api.types.is_numeric_dtype(rows[field]):
+            decimals = 0 if pd.api.types.is_integer_dtype(rows[field]) else 2
+            column |= {
+                "type": "rightAligned",
+                "filter": "agNumberColumnFilter",
+                "valueFormatter": {
+                    "function": "params.value == null ? '' : "
+                    f"d3.format(',.{decimals}f')(params.value)"
+                },
+            }
+        found.append(column)
+    return found

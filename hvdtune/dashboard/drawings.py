@@ -1,0 +1,62 @@
+"""Which figure of a run has which name; pages make room for them by name."""
+
+from collections.abc import Callable, Mapping
+
+import plotly.graph_objects as go
+
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.figures.breakdown import breakdown_figure, own_times_figure
+from hvdtune.dashboard.figures.buckets import bucket_sizes_figure, cycles_figure
+from hvdtune.dashboard.figures.ranks import lateness_figure, waits_figure
+from hvdtune.dashboard.figures.theme import Theme, empty_figure
+from hvdtune.dashboard.figures.trials import trials_figure
+from hvdtune.dashboard.figures.verification import verification_figure
+from hvdtune.timeline.metrics import stragglers
+
+
+def _own_times(run: Run, theme: Theme) -> go.Figure:
+    return own_times_figure(stragglers.own_times(run.steps), theme)
+
+
+def _lateness(run: Run, theme: Theme) -> go.Figure:
+    return lateness_figure(stragglers.own_times(run.steps), theme)
+
+
+def _bucket_sizes(run: Run, theme: Theme) -> go.Figure:
+    return bucket_sizes_figure(run.trace.events, _knob(run, "fusion_threshold_bytes"), theme)
+
+
+def _cycles(run: Run, theme: Theme) -> go.Figure:
+    return cycles_figure(run.trace.events, _knob(run, "cycle_time_ms"), theme)
+
+
+def _trials(run: Run, theme: Theme) -> go.Figure:
+    if run.study is None:
+        return empty_figure(theme, 340)
+    return trials_figure(run.study.trials, run.study.noise_floor_percent, theme)
+
+
+def _verification(run: Run, theme: Theme) -> go.Figure:
+    if run.study is None:
+        return empty_figure(theme, 320)
+    interval = run.study.verdict.interval_percent if run.study.verdict else None
+    return verification_figure(run.study.verification, interval, theme)
+
+
+def _knob(run: Run, name: str) -> float | None:
+    value = run.facts.setting.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+FIGURES: Mapping[str, Callable[[Run, Theme], go.Figure]] = {
+    "breakdown": lambda run, theme: breakdown_figure(run.steps, theme),
+    "own_times": _own_times,
+    "lateness": _lateness,
+    "waits": lambda run, theme: waits_figure(
+        stragglers.waits_for(run.trace.events, run.steps), theme
+    ),
+    "bucket_sizes": _bucket_sizes,
+    "cycles": _cycles,
+    "trials": _trials,
+    "verification": _verification,
+}

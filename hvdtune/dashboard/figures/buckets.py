@@ -1,0 +1,84 @@
+"""How large buckets are, and what cycles carry."""
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
+from hvdtune.timeline.metrics import fusion
+
+MOST_CYCLES = 2_000
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
+
+
+def bucket_sizes_figure(
+    events: pd.DataFrame, threshold_bytes: float | None, theme: Theme
+) -> go.Figure:
+    """Buckets by their bytes, in powers of two, and by why they were closed."""
+    buckets = fusion.of_one_rank(events)
+    figure = empty_figure(theme, 280)
+    power = np.floor(np.log2(np.maximum(buckets["arg"].to_numpy(), 1))).astype(int)
+    reasons = buckets["name"].astype(str).to_numpy()
+    low, high = (int(power.min()), int(power.max())) if len(power) else (0, 0)
+    for index, reason in enumerate(sorted(set(reasons))):
+        counts = np.bincount(power[reasons == reason] - low, minlength=high - low + 1)
+        figure.add_trace(
+            go.Bar(
+                name=plain(reason or "not recorded"),
+                x=[_bytes(2**k) for k in range(low, high + 1)],
+                y=counts,
+                marker={"color": _COLOURS[index % len(_COLOURS)]},
+                hovertemplate="%{y} buckets of %{x} and more<extra></extra>",
+            )
+        )
+    if threshold_bytes and low <= np.log2(threshold_bytes) <= high + 1:
+        at = float(np.log2(threshold_bytes)) - low - 0.5
+        figure.add_vline(x=at, line={"color": theme.bad, "dash": "dash"})
+        figure.add_annotation(
+            x=at, y=1, yref="paper", yanchor="bottom", text="fusion threshold", showarrow=False,
+            font={"color": theme.bad, "size": 11},
+        )  # fmt: skip
+    figure.update_layout(barmode="stack", showlegend=True)
+    figure.update_xaxes(title="bytes of a bucket, and up to twice that", type="category")
+    figure.update_yaxes(title="buckets")
+    return figure
+
+
+def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Theme) -> go.Figure:
+    """A point per cycle that carried something: time since the one before, by its bytes."""
+    cycles = events[events["kind"] == "CYCLE"]
+    cycles = cycles[(cycles["rank"] == cycles["rank"].min())]
+    apart_ms = np.diff(cycles["begin_ns"].to_numpy(), prepend=np.nan) / 1e6
+    cycles = cycles.assign(apart_ms=apart_ms)[cycles["arg"].to_numpy() > 0].dropna()
+    cycles = cycles.iloc[:: max(-(-len(cycles) // MOST_CYCLES), 1)]
+    figure = empty_figure(theme, 280)
+    figure.add_trace(
+        go.Scatter(
+            mode="markers",
+            x=cycles["bucket"].to_numpy(),
+            y=cycles["apart_ms"].to_numpy(),
+            marker={"size": 5, "color": theme.accent, "opacity": 0.5},
+            customdata=cycles[["seq", "arg"]].to_numpy(),
+            hovertemplate=(
+                "cycle %{customdata[0]}: %{customdata[1]} tensors, %{x:,} bytes, "
+                "%{y:,.3f} ms after the one before<extra></extra>"
+            ),
+        )
+    )
+    if cycle_time_ms:
+        figure.add_hline(y=cycle_time_ms, line={"color": theme.bad, "dash": "dash"})
+        figure.add_annotation(
+            x=1, xref="paper", xanchor="right", y=cycle_time_ms, yanchor="bottom",
+            text="cycle time", showarrow=False, font={"color": theme.bad, "size": 11},
+        )  # fmt: skip
+    figure.update_xaxes(title="bytes announced in the cycle")
+    figure.update_yaxes(title="since the cycle before (ms)", type="log")
+    return figure
+
+
+def _bytes(size: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} GiB"

@@ -1,0 +1,41 @@
+"""How long the phases of one tensor take."""
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from hvdtune.dashboard.figures.theme import Theme, empty_figure, pattern_of
+from hvdtune.timeline.schema import COLLECTIVES
+
+_PHASES = {
+    "negotiate": (("NEGOTIATE",), "#56b4e9", ""),
+    "queue": (("QUEUE",), "#e69f00", "/"),
+    "communicate": (COLLECTIVES, "#009e73", ""),
+}
+
+
+def phases_figure(events: pd.DataFrame, tensor: str, theme: Theme) -> go.Figure:
+    """Histograms over all ranks and operations of the tensor."""
+    own = events[events["name"] == tensor]
+    figure = empty_figure(theme, 300)
+    for phase, (kinds, colour, pattern) in _PHASES.items():
+        rows = own[own["kind"].isin(kinds)]
+        lasted = ((rows["end_ns"] - rows["begin_ns"]) / 1e6).to_numpy()
+        if not len(lasted):
+            continue
+        figure.add_trace(
+            go.Histogram(
+                name=f"{phase} ({len(lasted)} times)",
+                x=lasted,
+                nbinsx=60,
+                marker={
+                    "color": colour,
+                    "opacity": 0.7,
+                    "pattern": pattern_of(pattern, colour, theme),
+                },
+                hovertemplate=f"{phase}: %{{y}} times %{{x}} ms<extra></extra>",
+            )
+        )
+    figure.update_layout(barmode="overlay", showlegend=True)
+    figure.update_xaxes(title="ms", rangemode="tozero")
+    figure.update_yaxes(title="times")
+    return figure

@@ -1,0 +1,20 @@
+"""One page per file: PATH, TITLE and `layout(run, place)`; callbacks, if any, in `register`."""
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from hvdtune.dashboard.pages import (
+    compare,
+    fusion,
+    overview,
+    ranks,
+    study,
+    tensors,
+    timeline,
+)
+
+PAGES: Mapping[str, ModuleType] = {
+    page.PATH: page for page in (overview, timeline, tensors, ranks, fusion, study, compare)
+}
+
+__all__ = ["PAGES"]

@@ -1,0 +1,79 @@
+"""Compare: two runs side by side, with confidence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, html
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.shell import Place
+from hvdtune.timeline import compare
+
+PATH, TITLE = "/compare", "Compare"
+
+_HEADERS = {
+    "quantity": "Part of a step",
+    "a_ms": "First (ms)",
+    "b_ms": "Second (ms)",
+    "change_ms": "Change (ms)",
+    "low_ms": "95 % from",
+    "high_ms": "to",
+    "percent": "%",
+    "shown": "Shown",
+}
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    del run
+    return [html.H1(TITLE), html.Div(id="compare-choice"), html.Div(id="compare-shown")]
+
+
+def register(app: Dash, runs: Sequence[Run]) -> None:
+    @app.callback(
+        Output("compare-choice", "children"),
+        Input("url", "search"),
+    )
+    def offer(search: str | None) -> Component:
+        if len(runs) < 2:
+            return nothing(
+                "There is one run only.", "Name two: hvdtune timeline view before.json after.json"
+            )
+        options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
+        first = Place.of(search, len(runs)).run
+        second = next(index for index in range(len(runs)) if index != first)
+        return html.Div(
+            [
+                dmc.Select(data=options, value=str(first), id="compare-a", label="First"),
+                dmc.Select(data=options, value=str(second), id="compare-b", label="Second"),
+            ],
+            className="controls",
+        )
+
+    @app.callback(
+        Output("compare-shown", "children"),
+        Input("compare-a", "value"),
+        Input("compare-b", "value"),
+        prevent_initial_call=True,
+    )
+    def show(first: str | None, second: str | None) -> Any:
+        if first is None or second is None:
+            return note("Choose two runs.")
+        a, b = runs[int(first)], runs[int(second)]
+        table = compare.table(a.trace.events, b.trace.events)
+        rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
+        rows = rows[list(_HEADERS)]
+        return [
+            note(compare.sentence(table)),
+            section(
+                "Parts of a step",
+                html.P(
+                    f"First: {a.title}. Second: {b.title}. Intervals are over steps: two launches "
+                    "of the very same job may differ by more.",
+                    className="hint",
+                ),
+                grid("compare-table", number_columns(rows, _HEADERS), rows),
+            ),
+        ]

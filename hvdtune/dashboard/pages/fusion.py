@@ -1,0 +1,79 @@
+"""Fusion and cycles: how full buckets are, why they were closed, what the cycle and cache do."""
+
+from dash import html
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.shell import Place
+from hvdtune.timeline.metrics import bandwidth, cache, cycles, fusion
+
+PATH, TITLE = "/fusion", "Fusion and cycles"
+
+_REASONS = {
+    "reason": "Closed because",
+    "buckets": "Buckets",
+    "tensors_per_bucket": "Tensors per bucket",
+    "bytes_p50": "Bytes, median",
+    "bytes_max": "Bytes, most",
+    "busy_ms": "Busy (ms)",
+    "busy_percent": "% of all buckets' time",
+}
+_CACHE = {
+    "rank": "Rank",
+    "announcements": "Announcements",
+    "cached_percent": "Hits (%)",
+    "again": "Of a name seen before",
+    "again_cached_percent": "Hits of those (%)",
+}
+_BANDWIDTH = {
+    "operation": "Operation",
+    "from_bytes": "From bytes",
+    "buckets": "Buckets",
+    "ms_p50": "ms, median",
+    "gb_per_s_p50": "GB/s, median",
+    "gb_per_s_p95": "GB/s, 95 %",
+    "best_percent": "% of the best",
+}
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    events = run.trace.events
+    reasons = fusion.table(events)
+    if reasons.empty:
+        return [
+            html.H1(TITLE),
+            nothing(
+                "There are no buckets in this trace.",
+                "Record some steps of training: hvdtune timeline record RUN --steps 20",
+            ),
+        ]
+    threshold = run.facts.setting.get("fusion_threshold_bytes")
+    known = threshold if isinstance(threshold, int) and threshold > 0 else None
+    hits, rates = cache.table(events), bandwidth.table(events)
+    return [
+        html.H1(TITLE),
+        note(fusion.sentence(reasons, known)),
+        section(
+            "How full buckets are",
+            figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280),
+            grid("reason-table", number_columns(reasons, _REASONS), reasons),
+        ),
+        section(
+            "Cycles",
+            note(cycles.sentence(cycles.table(events))),
+            figure(
+                "cycles", place.run, "Points: time since the cycle before, by bytes announced", 280
+            ),
+        ),
+        section(
+            "Response cache",
+            note(cache.sentence(hits)),
+            grid("cache-table", number_columns(hits, _CACHE), hits),
+        ),
+        section(
+            "Bus bandwidth by size",
+            note(bandwidth.sentence(rates)),
+            grid("bandwidth-table", number_columns(rates, _BANDWIDTH), rates),
+        ),
+    ]

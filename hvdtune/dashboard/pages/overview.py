@@ -1,0 +1,228 @@
+"""The overview: what costs time, what to do, and what the run is, on one screen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+import numpy as np
+from dash import html
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
+from hvdtune.dashboard.data import Run, hosts_of, ranks_of, tensor_names
+from hvdtune.dashboard.shell import Place, link
+from hvdtune.timeline.findings import Finding
+from hvdtune.timeline.findings.finding import OF_RANKS
+from hvdtune.timeline.metrics import bandwidth, breakdown, efficiency, stragglers
+
+PATH, TITLE = "/", "Overview"
+
+_COLORS = {"high": "red", "medium": "orange", "low": "yellow"}
+_PAGES = {
+    "tiny-buckets": "/fusion",
+    "long-cycle": "/fusion",
+    "cold-cache": "/fusion",
+    "copy-bound": "/fusion",
+    "different-order": "/tensors",
+    "huge-late-tensor": "/tensors",
+}
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    return [
+        html.H1(TITLE),
+        _verdict(run, place),
+        _findings(run, place),
+        _about(run),
+        section(
+            "Where the time of a step goes",
+            note(breakdown.sentence(run.steps)),
+            figure(
+                "breakdown", place.run, "Stacked bars, one per rank: the parts of a step in ms", 300
+            ),
+        )
+        if len(run.steps)
+        else html.Span(),
+        _ranks(run, place),
+        _efficiency(run),
+        section("Bus bandwidth", note(bandwidth.sentence(bandwidth.table(run.trace.events)))),
+        sentences("About this trace", run.trace.warnings) or html.Span(),
+    ]
+
+
+def _verdict(run: Run, place: Place) -> Component:
+    answer = run.answer
+    if answer.verdict == "incomplete":
+        texts = [html.P(f"{text[:1].upper()}{text[1:]}.") for text in answer.missing]
+        return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
+    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms (mean), {len(answer.ranks)} ranks"
+    if not answer.findings:
+        return _alert("No bottleneck found", [html.P(f"Looked at {scope}.")], "green")
+    worst = answer.findings[0]
+    words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
+    texts = [
+        html.P([html.Strong("Do: "), worst.remedy]),
+        html.P([words, _show(run, place, worst)]),
+    ]
+    return _alert(f"{worst.says[:1].upper()}{worst.says[1:]}", texts, _COLORS[worst.sure])
+
+
+def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
+    alert: Component = dmc.Alert(list(texts), title=title, color=color, id="verdict")
+    return alert
+
+
+def _costs(found: Finding) -> str:
+    cost = found.cost
+    return (
+        f"{cost.mean:.2f} ms per step ({cost.percent:.0f} %; 95 % interval {cost.low:.2f} to "
+        f"{cost.high:.2f})"
+    )
+
+
+def _sure(found: Finding) -> str:
+    return {
+        "high": "seen directly",
+        "medium": "computed with a model of communication",
+        "low": "other causes are possible",
+    }[found.sure]
+
+
+def _show(run: Run, place: Place, found: Finding) -> Component:
+    """Where to see it: the step in which it is plainest, or the page that is about it."""
+    if found.kind in _PAGES:
+        return html.A("Show me", href=link(_PAGES[found.kind], place.run))
+    own = stragglers.own_times(run.steps)
+    waits = stragglers.part(run.steps, "blocked_ms").min(axis=1)
+    if found.kind in OF_RANKS and found.ranks:
+        values = own[found.ranks[0]].to_numpy()
+    elif found.kind in OF_RANKS:
+        values = own.to_numpy().max(axis=1)
+    else:
+        values = waits
+    # The typical one of the worst tenth: the very worst may be something else.
+    step = own.index[int(np.argsort(values)[int(0.95 * (len(values) - 1))])]
+    rows = run.steps[run.steps["step"] == step]
+    first, last = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
+    margin = (last - first) // 10
+    more: dict[str, Any] = {"from": first - margin, "to": last + margin}
+    return html.A(f"Show me in step {step:.0f}", href=link("/timeline", place.run, **more))
+
+
+def _findings(run: Run, place: Place) -> Component:
+    rows = [
+        html.Tr(
+            [
+                html.Td(str(number)),
+                html.Td([html.Strong(found.says), html.Ul([html.Li(t) for t in found.evidence])]),
+                html.Td(f"{found.cost.mean:.2f}", className="number"),
+                html.Td(f"{found.cost.percent:.1f}", className="number"),
+                html.Td(found.sure),
+                html.Td(found.remedy),
+                html.Td(_show(run, place, found)),
+            ]
+        )
+        for number, found in enumerate(run.answer.findings, start=1)
+    ]
+    if not rows:
+        return html.Span()
+    heads = ("", "Finding", "ms per step", "% of a step", "Sure", "What to do", "Evidence")
+    table = dmc.Table(
+        [
+            html.Thead(html.Tr([html.Th(text, scope="col") for text in heads])),
+            html.Tbody(rows),
+        ],
+        className="findings",
+    )
+    notes = [html.P(text, className="hint") for text in run.answer.notes]
+    return section("Findings", html.Div(table, className="scroll"), *notes, name="findings")
+
+
+def _about(run: Run) -> Component:
+    ranks, hosts, facts = ranks_of(run.trace), hosts_of(run.trace), run.facts
+    where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
+    sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
+    per_step = float(sizes.max()) / max(run.summary["steps"], 1) / 2**20 if len(sizes) else 0.0
+    found = [
+        card("Ranks", f"{len(ranks)} of {facts.size}", where if hosts else "host not recorded"),
+        *_step_cards(run),
+        card(
+            "Tensors",
+            f"{len(tensor_names(run.trace)):,}",
+            f"{per_step:,.2f} MiB per step in buckets, {len(run.trace.events):,} events",
+        ),
+        _clock_card(run),
+    ]
+    setting = [
+        dmc.Badge(f"{knob} {value}", variant="light", color="gray", tt="none")
+        for knob, value in sorted(facts.setting.items())
+    ]
+    return section(
+        "The run",
+        cards(found),
+        html.Div(setting or "Its setting is not in the trace.", className="setting"),
+        html.P(f"Hosts: {', '.join(hosts[:8])}" if hosts else "", className="hint"),
+    )
+
+
+def _step_cards(run: Run) -> list[Component]:
+    said = run.summary
+    if "step_ms_p50" not in said:
+        return [card("Step time", "not known", "the trace marks no steps")]
+    spread = (
+        f"5 to 95 %: {said['step_ms_p5']:,.2f} to {said['step_ms_p95']:,.2f} ms, "
+        f"{said['steps']:,} samples, slowest rank"
+    )
+    return [
+        card("Step time, median", f"{said['step_ms_p50']:,.2f} ms", spread),
+        card(
+            "Communicating",
+            f"{said['communicate_percent']:.0f} %",
+            "of step time has a bucket under way, hidden or not, all ranks",
+        ),
+    ]
+
+
+def _clock_card(run: Run) -> Component:
+    fits = run.trace.meta.get("clock", {}).values()
+    residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
+    if residuals:
+        return card("Clock", f"{max(residuals):,.1f} us", "alignment residual, worst rank")
+    alone = len(ranks_of(run.trace)) < 2
+    return card("Clock", "as is", "one rank" if alone else "offsets were not measured")
+
+
+def _ranks(run: Run, place: Place) -> Component:
+    if run.steps["rank"].nunique() < 2:
+        return html.Span()
+    return section(
+        "Ranks",
+        note(stragglers.sentence(stragglers.table(run.steps))),
+        figure("own_times", place.run, "Bars: own time of a step for each rank, in ms", 220),
+        html.A("All of the ranks", href=link("/ranks", place.run)),
+    )
+
+
+def _efficiency(run: Run) -> Component:
+    table = efficiency.table(run.steps)
+    if table.empty:
+        return html.Span()
+    factors = zip(("", "= ", "x ", "x "), table["factor"], table["percent"], strict=True)
+    rows = [_factor(sign + str(name), float(percent)) for sign, name, percent in factors]
+    steps = int(table["steps"].iloc[0])
+    return section(
+        "Efficiency",
+        note(f"{efficiency.sentence(table)} From {steps} steps."),
+        html.Table(html.Tbody(rows), className="efficiency"),
+    )
+
+
+def _factor(name: str, percent: float) -> Component:
+    bar = dmc.Progress(value=percent, **spoken(f"{name} in percent"))
+    return html.Tr(
+        [
+            html.Th(name, scope="row"),
+            html.Td(f"{percent:.1f} %", className="number"),
+            html.Td(bar, className="bar"),
+        ]
+    )

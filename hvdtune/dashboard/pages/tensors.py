@@ -1,0 +1,84 @@
+"""Tensors: sizes, how long each phase takes, who is last."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import GRAPH, grid, note, nothing, section, spoken
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.figures.phases import phases_figure
+from hvdtune.dashboard.figures.theme import theme_of
+from hvdtune.dashboard.shell import Place, link
+from hvdtune.dashboard.tables import tensor_columns, tensor_rows
+from hvdtune.timeline.metrics import tensors
+
+PATH, TITLE = "/tensors", "Tensors"
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    rows = tensor_rows(run.trace)
+    if rows.empty:
+        return [
+            html.H1(TITLE),
+            nothing(
+                "No tensor was reduced, gathered or broadcast in this trace.",
+                "Record some steps of training: hvdtune timeline record RUN --steps 20",
+            ),
+        ]
+    return [
+        html.H1(TITLE),
+        note(tensors.sentence(rows)),
+        section(
+            "Of each tensor",
+            html.P("Choose a row for its times.", className="hint"),
+            html.Button("Download CSV", id="tensor-csv", className="quiet"),
+            grid(
+                "tensor-table",
+                tensor_columns(),
+                rows,
+                getRowId="params.data.tensor",
+                csvExportParams={"fileName": "tensors.csv"},
+            ),
+        ),
+        section(
+            "Of one tensor",
+            html.P("No tensor is chosen.", id="tensor-chosen", className="note"),
+            html.Div(
+                dcc.Graph(id="tensor-phases", config=GRAPH, style={"height": "300px"}),
+                id="tensor-drawn",
+                hidden=True,
+                role="img",
+                **spoken("Histograms of the phases of the chosen tensor, in ms"),
+            ),
+        ),
+        dcc.Store(id="tensor-run", data=place.run),
+    ]
+
+
+def register(app: Dash, runs: Sequence[Run]) -> None:
+    @app.callback(
+        Output("tensor-table", "exportDataAsCsv"),
+        Input("tensor-csv", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def export(clicks: int | None) -> bool:
+        return bool(clicks)
+
+    @app.callback(
+        Output("tensor-phases", "figure"),
+        Output("tensor-chosen", "children"),
+        Output("tensor-drawn", "hidden"),
+        Input("tensor-table", "selectedRows"),
+        Input("theme", "data"),
+        State("tensor-run", "data"),
+        prevent_initial_call=True,
+    )
+    def show(rows: list[dict[str, Any]] | None, theme: str | None, run: int) -> Any:
+        if not rows:
+            return no_update, no_update, no_update
+        name = str(rows[0]["tensor"])
+        place = link("/timeline", run, tensor=name)
+        said = [html.Strong(name), "  ", html.A("in the timeline", href=place)]
+        return phases_figure(runs[run].trace.events, name, theme_of(theme)), said, False

@@ -1,0 +1,170 @@
+"""The timeline: what every rank did when, at any zoom."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import nothing, section, sentences, spoken
+from hvdtune.dashboard.data import Run, ranks_of, tensor_names
+from hvdtune.dashboard.shell import Place
+
+PATH, TITLE = "/timeline", "Timeline"
+
+_KEYS = (
+    ("W S", "zoom in and out"),
+    ("A D", "move left and right"),
+    ("Left Right", "to the slice before or after, in its lane"),
+    ("Up Down", "to the lane above or below"),
+    ("F", "zoom to the chosen slice"),
+    ("T", "totals of what is shown"),
+    ("Home", "all of it"),
+    ("Enter", "to the words about the slice"),
+    ("Esc", "choose nothing"),
+    ("wheel", "scroll; with Ctrl zoom, with Shift move"),
+    ("drag", "totals of a stretch"),
+)
+_MEANINGS = (
+    ("compute", "the script computes, as far as is known; with a name: what it says it does"),
+    ("wait", "the script waits for operations"),
+    ("negotiate", "a tensor is announced and has no response yet"),
+    ("queue", "it has its response and waits for its bucket"),
+    ("pack", "tensors are copied into a bucket"),
+    ("communicate", "a bucket is under way"),
+    ("unpack", "results are copied out of it"),
+)
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    if run.trace.events.empty:
+        return [
+            html.H1(TITLE),
+            nothing(
+                "This trace holds no events.",
+                "Record one: hvdtune run --timeline trace.json train.py",
+            ),
+        ]
+    last = run.swimlane.last_ns
+    first_shown, last_shown = place.whole("from"), place.whole("to")
+    row = place.whole("row")
+    config = {
+        "run": place.run,
+        "last_ns": last,
+        "from": 0 if first_shown is None else first_shown,
+        "to": last if last_shown is None else last_shown,
+        "row": -1 if row is None else row,
+    }
+    return [
+        html.H1(TITLE),
+        dcc.Store(id="swimlane-config", data=config),
+        html.Div(id="swimlane-shown", hidden=True),
+        _controls(run, place),
+        html.P(id="swimlane-status", className="note", role="status"),
+        html.Div(
+            [
+                html.Canvas(
+                    id="swimlane",
+                    tabIndex=0,
+                    role="application",
+                    **spoken(
+                        "Swimlane of all ranks. W and S zoom, A and D move, arrow "
+                        "keys step through slices, question mark shows all keys."
+                    ),
+                ),
+                html.Div(
+                    html.P("Choose a slice, or drag over a stretch of time.", className="hint"),
+                    id="swimlane-details",
+                    tabIndex=-1,
+                    role="region",
+                    **spoken("About the chosen slice"),
+                ),
+            ],
+            className="swimlane",
+        ),
+        _help(),
+        section("About this trace", sentences("Read with", run.trace.warnings))
+        if run.trace.warnings
+        else html.Span(),
+    ]
+
+
+def _controls(run: Run, place: Place) -> Component:
+    names, ranks = tensor_names(run.trace), ranks_of(run.trace)
+    asked = [name for name in place.query.get("tensor", ()) if name in set(names)]
+    chosen = [text for text in place.query.get("rank", ()) if text in set(map(str, ranks))]
+    return html.Div(
+        [
+            dmc.TextInput(
+                id="swimlane-search",
+                label="Find a tensor",
+                placeholder="part of its name",
+                className="control-wide",
+            ),
+            dmc.Button("Find", id="swimlane-find", variant="default"),
+            dmc.MultiSelect(
+                data=names[:5000],
+                value=asked,
+                id="swimlane-tensors",
+                label="Rows of tensors",
+                searchable=True,
+                limit=50,
+                maxValues=12,
+                className="control-wide",
+            ),
+            dmc.MultiSelect(
+                data=[{"label": f"rank {rank}", "value": str(rank)} for rank in ranks],
+                value=chosen,
+                id="swimlane-ranks",
+                label="Ranks",
+                placeholder="" if chosen else "all",
+                searchable=True,
+                className="control-middle",
+            ),
+            dmc.Button("All of it", id="swimlane-whole", variant="default"),
+        ],
+        className="controls",
+    )
+
+
+def _help() -> Component:
+    def rows(pairs: Sequence[tuple[str, str]]) -> Component:
+        return html.Dl(
+            [part for term, text in pairs for part in (html.Dt(term), html.Dd(text))],
+            className="keys",
+        )
+
+    return html.Details(
+        [html.Summary("Keys and lanes"), rows(_KEYS), rows(_MEANINGS)], id="swimlane-help"
+    )
+
+
+def register(app: Dash, runs: Sequence[Run]) -> None:
+    def in_browser(name: str, output: Output, *inputs: Any) -> None:
+        app.clientside_callback(  # type: ignore[no-untyped-call]
+            ClientsideFunction("swimlane", name), output, *inputs
+        )
+
+    shown = Output("swimlane-shown", "children", allow_duplicate=True)
+    in_browser(
+        "show",
+        Output("swimlane-shown", "children"),
+        Input("swimlane-config", "data"),
+        Input("swimlane-ranks", "value"),
+        Input("swimlane-tensors", "value"),
+        Input("theme", "data"),
+    )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("swimlane", "find"),
+        shown,
+        Input("swimlane-find", "n_clicks"),
+        State("swimlane-search", "value"),
+        prevent_initial_call=True,
+    )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("swimlane", "whole"),
+        shown,
+        Input("swimlane-whole", "n_clicks"),
+        prevent_initial_call=True,
+    )

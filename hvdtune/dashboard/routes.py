@@ -1,0 +1,69 @@
+"""Plain routes beside Dash: tiles of the swimlane, and questions. They change nothing."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from flask import Flask, Response, abort, jsonify, request
+
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.swimlane import Swimlane
+from hvdtune.dashboard.tiles import Window
+
+MAX_TENSORS = 32
+MAX_RANKS = 4_096
+
+T = TypeVar("T")
+
+
+def add_routes(server: Flask, runs: Sequence[Run]) -> None:
+    """/tile, /totals, /find and /event, each of `?run=` and more; a bad request is told why."""
+
+    def asked() -> Swimlane:
+        return runs[_number("run", int, 0, len(runs) - 1)].swimlane
+
+    @server.get("/tile")
+    def give_tile() -> Response:
+        tensors = request.args.getlist("tensor")[:MAX_TENSORS]
+        body = asked().tile(_window(), _ranks(), tensors)
+        return Response(body, content_type="application/octet-stream")
+
+    @server.get("/totals")
+    def give_totals() -> Response:
+        return jsonify(asked().totals(_window(), _ranks()))
+
+    @server.get("/find")
+    def give_place() -> Response:
+        after = _number("after", int, -(2**62), 2**62)
+        return jsonify(asked().find(request.args.get("text", ""), after))
+
+    @server.get("/event")
+    def give_event() -> Response:
+        swimlane = asked()
+        rows = len(swimlane.trace.events)
+        return jsonify(swimlane.describe(_number("row", int, 0, rows - 1)))
+
+
+def _window() -> Window:
+    times = (_number(name, float, -(2.0**62), 2.0**62) for name in ("from", "to"))
+    first, last = times
+    return Window.of(first, last, _number("px", int, 1, 8_192) if "px" in request.args else 1)
+
+
+def _ranks() -> list[int]:
+    found = []
+    for text in request.args.getlist("rank")[:MAX_RANKS]:
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            abort(400, f"rank is no number: {text[:20]!r}")
+        found.append(int(text))
+    return found
+
+
+def _number(name: str, kind: Callable[[str], T], least: T, most: T) -> T:
+    text = request.args.get(name, "")
+    try:
+        value = kind(text)
+    except ValueError:
+        abort(400, f"{name} is no number: {text[:20]!r}")
+    if not least <= value <= most:  # type: ignore[operator]
+        abort(400, f"{name} is out of range: {text[:20]!r}")
+    return value

@@ -1,0 +1,115 @@
+"""What surrounds every page: the head with the choice of a run, the way to the other pages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlencode
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import spoken
+from hvdtune.dashboard.data import Run
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where somebody is: a run and what the address says more.
+
+    Attributes:
+        run: its number.
+        query: the address's values by name.
+    """
+
+    run: int
+    query: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, search: str | None, runs: int) -> "Place":
+        """Of the part of an address behind its question mark; nonsense counts as not there."""
+        query = parse_qs((search or "").removeprefix("?"), max_num_fields=200)
+        text = query.get("run", ["0"])[0]
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+        return cls(min(number, runs - 1), query)
+
+    def whole(self, name: str) -> int | None:
+        """A number of the address, if it has it and it is one."""
+        text = self.query.get(name, [""])[0]
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+            return None
+        return int(text)
+
+
+def link(path: str, run: int, **values: Any) -> str:
+    """The address of a page."""
+    return f"{path}?{urlencode({'run': run, **values}, doseq=True)}"
+
+
+def shell(runs: Sequence[Run], pages: Mapping[str, str]) -> Component:
+    """The frame.
+
+    Args:
+        pages: path -> title, in the order in which they are offered.
+    """
+    frame: Component = dmc.MantineProvider(
+        [
+            dcc.Location(id="url", refresh="callback-nav"),
+            dcc.Store(id="theme"),
+            html.A("Skip to the page", href="#content", className="skip"),
+            dmc.AppShell(
+                [
+                    dmc.AppShellHeader(_head(runs)),
+                    dmc.AppShellNavbar(html.Nav(_links(pages), **spoken("Pages"))),
+                    dmc.AppShellMain(
+                        dcc.Loading(
+                            html.Div(id="content", tabIndex=-1),
+                            type="default",
+                            delay_show=300,
+                            overlay_style={"visibility": "visible", "opacity": 0.5},
+                        )
+                    ),
+                ],
+                header={"height": 52},
+                navbar={"width": 168, "breakpoint": "sm", "collapsed": {"mobile": False}},
+                padding="md",
+            ),
+        ],
+        id="mantine",
+        forceColorScheme="light",
+    )
+    return frame
+
+
+def _head(runs: Sequence[Run]) -> Component:
+    return html.Div(
+        [
+            html.Span("hvdtune", className="brand"),
+            *_choice(runs),
+            html.Button("Light / dark", id="theme-switch", className="quiet"),
+        ],
+        className="head",
+    )
+
+
+def _choice(runs: Sequence[Run]) -> list[Component]:
+    if len(runs) == 1:
+        return [html.Code(runs[0].title, className="run-title"), dcc.Store(id="run")]
+    choice = dmc.Select(
+        data=[{"label": run.title, "value": str(index)} for index, run in enumerate(runs)],
+        value="0",
+        id="run",
+        allowDeselect=False,
+        searchable=True,
+        className="run-choice",
+        **spoken("Run"),
+    )
+    return [choice]
+
+
+def _links(pages: Mapping[str, str]) -> list[Component]:
+    return [
+        dmc.NavLink(label=title, href=path, id={"type": "nav", "path": path}, active="exact")
+        for path, title in pages.items()
+    ]

@@ -1,0 +1,194 @@
+"""A trace as the swimlane shows it: lanes of ranks and tensors, marks, and what a slice is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.dashboard.lanes import Lane, lanes_of
+from hvdtune.dashboard.tiles import Marks, Window, tile
+from hvdtune.timeline import Trace
+from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
+
+MAX_TICKS = 2_000
+MOST_NAMES = 40  # of tensors in one bucket
+
+
+@dataclass(frozen=True)
+class Swimlane:
+    """All of it; times are ns since the first event.
+
+    Attributes:
+        lanes: of ranks, in their order.
+        last_ns: the end of the last slice.
+    """
+
+    trace: Trace
+    lanes: Sequence[Lane]
+    marks: Marks
+    last_ns: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> "Swimlane":
+        lanes = lanes_of(trace.events)
+        last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=1)
+        return cls(trace, lanes, Marks.of(trace.events), last)
+
+    def tile(self, window: Window, ranks: Sequence[int] = (), tensors: Sequence[str] = ()) -> bytes:
+        """See `tiles`; the head has, too, "labels" ([rank, text] of each lane, rank -1: of no rank)
+        and "ticks" ([lane, ns, rank, whether it was the last] of announcements of tensors)."""
+        lanes = [lane for lane in self.lanes if not ranks or lane.rank in ranks]
+        ticks: list[list[Any]] = []
+        for name in tensors:
+            lane, own = tensor_lane(self.trace.events, name)
+            inside = own[(own["at_ns"] >= window.first_ns) & (own["at_ns"] < window.last_ns)]
+            if len(ticks) + len(inside) <= MAX_TICKS:
+                ticks += [[len(lanes), *row] for row in inside.to_numpy().tolist()]
+            lanes.append(lane)
+        more = self.marks.within(window) | {
+            "labels": [[lane.rank, lane.label] for lane in lanes],
+            "ticks": ticks,
+        }
+        return tile(lanes, window, self.trace.events, more)
+
+    def totals(self, window: Window, ranks: Sequence[int] = ()) -> list[dict[str, Any]]:
+        """How long each lane is busy in a window: rank, lane, busy_ms, percent, slices."""
+        rows = []
+        edges = np.array([window.first_ns, window.last_ns])
+        for lane in self.lanes:
+            if ranks and lane.rank not in ranks:
+                continue
+            low, high = lane.within(window.first_ns, window.last_ns)
+            busy = int(lane.covered_ns(edges)[0])
+            rows.append(
+                {
+                    "rank": lane.rank,
+                    "lane": lane.label,
+                    "busy_ms": busy / 1e6,
+                    "percent": 100 * busy / (window.last_ns - window.first_ns),
+                    "slices": int((lane.end[low:high] >= window.first_ns).sum()),
+                }
+            )
+        return rows
+
+    def find(self, text: str, after_ns: int) -> dict[str, Any] | None:
+        """The next operation of a tensor with this in its name, round to the first: its name, row,
+        begin_ns and end_ns; None: there is none."""
+        events = self.trace.events
+        names = events["name"].cat.categories
+        wanted = np.flatnonzero([text.lower() in name.lower() for name in names])
+        codes = events["name"].cat.codes.to_numpy()
+        kinds = events["kind"].cat.codes.to_numpy()
+        rows = np.flatnonzero(np.isin(codes, wanted) & np.isin(kinds, _COLLECTIVE_CODES))
+        if len(rows) == 0:
+            return None
+        begin = events["begin_ns"].to_numpy()[rows]
+        index = int(np.searchsorted(begin, after_ns, side="right")) % len(rows)
+        row = int(rows[index])
+        return {
+            "tensor": str(events["name"].iloc[row]),
+            "row": row,
+            "begin_ns": int(begin[index]),
+            "end_ns": int(events["end_ns"].iloc[row]),
+        }
+
+    def describe(self, row: int) -> dict[str, Any]:
+        """One event in words: "title", "lines" ([what, value] each).
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        if not 0 <= row < len(self.trace.events):
+            raise IndexError(row)
+        event = self.trace.events.iloc[row]
+        lines = [
+            ["rank", str(event["rank"])],
+            ["begins", f"{event['begin_ns'] / 1e6:,.6f} ms after the first event"],
+            ["lasts", f"{(event['end_ns'] - event['begin_ns']) / 1e3:,.3f} us"],
+            *(list(line) for line in _more(self.trace, event)),
+        ]
+        name = "" if event["kind"] == "BUCKET" else str(event["name"])
+        return {"title": f"{event['kind']} {name}".strip(), "lines": lines}
+
+
+_COLLECTIVE_CODES = [KIND_NAMES.index(kind) for kind in COLLECTIVES]
+
+
+def tensor_lane(events: pd.DataFrame, name: str) -> tuple[Lane, pd.DataFrame]:
+    """The operations of one tensor over all ranks, and when each rank announced each of them.
+
+    Returns:
+        A lane with, of each operation, a NEGOTIATE slice from the first announcement to the last
+        response, and one of the collective from its first begin to its last end; columns at_ns,
+        rank, last (whether no rank was later).
+    """
+    code = int(events["name"].cat.categories.get_indexer(pd.Index([name]))[0])
+    rows = np.flatnonzero(events["name"].cat.codes.to_numpy() == (code if code >= 0 else -2))
+    own = events.iloc[rows].assign(row=rows, kind=events["kind"].iloc[rows].astype(str))
+    asked = own[own["kind"] == "NEGOTIATE"].copy()
+    asked["set"] = asked["arg"] // PROCESS_SET_UNIT
+    by_operation = asked.groupby(["set", "seq"])
+    last = asked["begin_ns"] == by_operation["begin_ns"].transform("max")
+    ticks = pd.DataFrame({"at_ns": asked["begin_ns"], "rank": asked["rank"], "last": last})
+    asked = asked.assign(kind="NEGOTIATE")
+    done = own[own["kind"].isin(COLLECTIVES)]
+    slices = pd.concat(
+        [
+            rows.groupby(key, as_index=False).agg(
+                begin_ns=("begin_ns", "min"),
+                end_ns=("end_ns", "max"),
+                kind=("kind", "first"),
+                row=("row", "last"),
+            )
+            for rows, key in ((asked, ["set", "seq"]), (done, ["seq"]))
+        ]
+    ).sort_values("begin_ns", kind="stable")
+    kinds = np.array([KIND_NAMES.index(kind) for kind in slices["kind"]], np.uint8)
+    lane = Lane(
+        -1,
+        name,
+        slices["begin_ns"].to_numpy(np.int64),
+        slices["end_ns"].to_numpy(np.int64),
+        kinds,
+        slices["row"].to_numpy(np.int32),
+    )
+    return lane, ticks
+
+
+def _more(trace: Trace, event: pd.Series) -> Iterator[tuple[str, str]]:
+    """What is to be said of the kind of event."""
+    kind, events = event["kind"], trace.events
+    if kind in COLLECTIVES:
+        yield "bytes", f"{event['arg']:,}"
+        yield "bucket", str(event["bucket"])
+    elif kind == "BUCKET":
+        yield "bytes", f"{event['arg']:,}"
+        yield "closed because", str(event["name"]) or "not recorded"
+        same = (events["bucket"] == event["bucket"]) & (events["rank"] == event["rank"])
+        inside = events.loc[same & events["kind"].isin(COLLECTIVES), "name"].astype(str)
+        more = f" and {len(inside) - MOST_NAMES} more" if len(inside) > MOST_NAMES else ""
+        yield f"{event['seq']} tensors", ", ".join(inside.iloc[:MOST_NAMES]) + more
+    elif kind == "NEGOTIATE":
+        hit = event["arg"] % PROCESS_SET_UNIT
+        yield "response cache", "hit" if hit else "miss, sent in full"
+        yield from _announced(events, event)
+    elif kind == "STEP":
+        yield "step", str(event["seq"])
+        yield "on a processor", f"{event['arg'] / 1e3:,.3f} ms"
+    elif kind in ("PACK", "REDUCE", "EXCHANGE", "UNPACK", "WAIT"):
+        yield "bytes", f"{event['arg']:,}"
+        yield "bucket", str(event["bucket"])
+
+
+def _announced(events: pd.DataFrame, event: pd.Series) -> Iterator[tuple[str, str]]:
+    same = (events["name"] == event["name"]) & (events["seq"] == event["seq"])
+    rows = events[same & (events["kind"] == "NEGOTIATE")]
+    rows = rows[rows["arg"] // PROCESS_SET_UNIT == event["arg"] // PROCESS_SET_UNIT]
+    if len(rows) < 2:
+        return
+    first, last = rows.iloc[0], rows.iloc[-1]  # events are in order of begin
+    late_us = (last["begin_ns"] - first["begin_ns"]) / 1e3
+    yield "announced first", f"rank {first['rank']}"
+    yield "announced last", f"rank {last['rank']}, {late_us:,.3f} us later"

@@ -1,0 +1,182 @@
+"""What the swimlane draws of one stretch of time, as bytes.
+
+A tile is a head in JSON behind its length (4 bytes, little endian), padded to 8 bytes, then columns
+of slices: begin and end (float64, ns), row in the events (int32, -1: none), name (uint32, of the
+head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8); then how busy each
+pixel of each lane is (uint8, of 255). Slices are left out where they are too many to be told apart,
+which "exact" says; the busy shares are always there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.dashboard.lanes import COMPUTE, Lane, depths, whole_stretches
+from hvdtune.timeline.schema import KIND_NAMES, Ints
+
+MAX_SLICES = 6_000
+MAX_MARKS = 300
+MAX_PIXELS = 8_192
+MAX_LANES = 4_096
+
+
+@dataclass(frozen=True)
+class Window:
+    """What is asked for: pixels of equal width, of at least one ns, from `first_ns` on."""
+
+    first_ns: int
+    last_ns: int
+    pixels: int
+
+    @classmethod
+    def of(cls, first_ns: float, last_ns: float, pixels: int) -> "Window":
+        """Of any two times: in order, and far enough apart."""
+        count = min(max(pixels, 1), MAX_PIXELS)
+        first, last = sorted((int(first_ns), int(last_ns)))
+        return cls(first, max(last, first + count), count)
+
+    @property
+    def edges_ns(self) -> Ints:
+        """Of the pixels."""
+        span = self.last_ns - self.first_ns
+        return self.first_ns + np.arange(self.pixels + 1, dtype=np.int64) * span // self.pixels
+
+
+def tile(
+    lanes: Sequence[Lane], window: Window, events: pd.DataFrame, more: Mapping[str, Any]
+) -> bytes:
+    """The bytes of a tile.
+
+    Args:
+        lanes: those that are to be drawn.
+        events: what the rows of their slices are rows of.
+        more: for the head.
+    """
+    edges = window.edges_ns
+    busy = [lane.busy(edges) for lane in lanes]
+    ranges = [lane.within(window.first_ns, window.last_ns) for lane in lanes]
+    exact = sum(high - low for low, high in ranges) <= MAX_SLICES
+    columns = _columns(lanes, ranges, window) if exact else _EMPTY
+    rows = columns["row"]
+    names, name = _names(events, rows, columns["kind"])
+    head = {
+        "from": window.first_ns,
+        "to": window.last_ns,
+        "pixels": window.pixels,
+        "lanes": len(lanes),
+        "slices": len(rows),
+        "exact": exact,
+        "names": names,
+        **more,
+    }
+    text = msgspec.json.encode(head)
+    text += b" " * (-(len(text) + 4) % 8)
+    body = (
+        columns["begin"].astype("<f8"),
+        columns["end"].astype("<f8"),
+        rows.astype("<i4"),
+        name.astype("<u4"),
+        columns["lane"].astype("<u2"),
+        columns["kind"],
+        columns["depth"],
+        *busy,
+    )
+    return b"".join((len(text).to_bytes(4, "little"), text, *(part.tobytes() for part in body)))
+
+
+_EMPTY: dict[str, NDArray[Any]] = {
+    "begin": np.empty(0, np.int64),
+    "end": np.empty(0, np.int64),
+    "row": np.empty(0, np.int32),
+    "lane": np.empty(0, np.uint16),
+    "kind": np.empty(0, np.uint8),
+    "depth": np.empty(0, np.uint8),
+}
+
+
+def _columns(
+    lanes: Sequence[Lane], ranges: Sequence[tuple[int, int]], window: Window
+) -> dict[str, NDArray[Any]]:
+    parts = [_EMPTY]
+    for index, (lane, (low, high)) in enumerate(zip(lanes, ranges, strict=True)):
+        if low >= high:
+            continue
+        first, last = whole_stretches(lane, low, high)
+        if last - first > MAX_SLICES:
+            first, last = low, high
+        depth = depths(lane.begin[first:last], lane.end[first:last])[low - first : high - first]
+        shown = lane.end[low:high] >= window.first_ns
+        own: dict[str, NDArray[Any]] = {
+            "begin": lane.begin,
+            "end": lane.end,
+            "row": lane.row,
+            "kind": lane.kind,
+        }
+        part = {name: column[low:high][shown] for name, column in own.items()}
+        part["depth"] = depth[shown]
+        part["lane"] = np.full(int(shown.sum()), index, np.uint16)
+        parts.append(part)
+    return {name: np.concatenate([part[name] for part in parts]) for name in _EMPTY}
+
+
+def _names(
+    events: pd.DataFrame, rows: NDArray[np.int32], kinds: NDArray[np.uint8]
+) -> tuple[list[str], NDArray[np.int64]]:
+    """The texts of slices, each once, and which each has: its name, or else its kind."""
+    if len(rows) == 0:
+        return [], np.empty(0, np.int64)
+    texts = events["name"].cat.categories
+    codes = events["name"].cat.codes.to_numpy()[rows]
+    of_kind = np.array([*KIND_NAMES, "COMPUTE"], dtype=object)
+    place = np.where(kinds == COMPUTE, len(KIND_NAMES), kinds)
+    bucket = np.isin(kinds, [KIND_NAMES.index(name) for name in ("BUCKET", "KNOB_ADOPTED")])
+    named = (rows >= 0) & ~bucket
+    text = np.where(named, np.asarray(texts, dtype=object)[codes], "")
+    text = np.where(text == "", of_kind[place], text)
+    used, name = np.unique(text.astype(str), return_inverse=True)
+    return used.tolist(), name
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Instants of the whole job, by what they are: "steps", "adopted" (settings), "cycles".
+
+    Attributes:
+        at_ns: of each, ascending.
+        texts: of each; none for cycles.
+    """
+
+    at_ns: dict[str, Ints]
+    texts: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, events: pd.DataFrame) -> "Marks":
+        """Those of the lowest rank that has any."""
+        at_ns, texts = {}, {}
+        for key, kind in (("steps", "STEP"), ("adopted", "KNOB_ADOPTED"), ("cycles", "CYCLE")):
+            rows = events[events["kind"] == kind]
+            rows = rows[rows["rank"] == rows["rank"].min()]
+            at_ns[key] = rows["begin_ns"].to_numpy()
+            if kind == "STEP":
+                texts[key] = [f"step {number}" for number in rows["seq"]]
+            elif kind == "KNOB_ADOPTED":
+                texts[key] = [f"setting: {text}" for text in rows["name"].astype(str)]
+        return cls(at_ns, texts)
+
+    def within(self, window: Window) -> dict[str, list[Any]]:
+        """[ns, text] of each kind, or ns of cycles; evenly thinned where they are many."""
+        found: dict[str, list[Any]] = {}
+        for key, at in self.at_ns.items():
+            low, high = np.searchsorted(at, (window.first_ns, window.last_ns)).tolist()
+            chosen = range(low, high, max(-(-(high - low) // MAX_MARKS), 1))
+            texts = self.texts.get(key)
+            found[key] = [
+                int(at[index]) if texts is None else [int(at[index]), texts[index]]
+                for index in chosen
+            ]
+        return found

@@ -1,0 +1,179 @@
+"""Every page in a real browser."""
+
+import socket
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from hvdtune.dashboard.app import serve
+from hvdtune.dashboard.pages import PAGES
+from hvdtune.errors import UsageError
+
+from .conftest import Dashboard
+from .synthetic import HOSTILE
+
+WAIT_MS = 15_000
+
+
+def wait_for(page, selector, text):
+    page.locator(selector, has_text=text).first.wait_for(timeout=WAIT_MS)
+
+
+@pytest.mark.parametrize("path", list(PAGES))
+def test_every_page_opens_and_nothing_sticks_out_of_it(visit, path):
+    page = visit(f"{path}?run=0")
+    assert page.locator("#content h1").inner_text() == PAGES[path].TITLE
+    link = page.locator(f"nav a[href='{path}?run=0']")
+    assert link.get_attribute("data-active") == "true"
+    page.wait_for_timeout(300)
+    assert len(page.screenshot()) > 15_000
+    for width in (1280, 480):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_overview_tells_what_the_run_is(visit):
+    page = visit("/")
+    text = page.locator("#content").inner_text()
+    assert "2 of 2" in text
+    assert "on 2 hosts" in text
+    assert "6 samples" in text
+    assert "12 events were dropped" in text
+    assert "Incomplete" in page.locator("#verdict").inner_text()
+
+
+def test_links_lead_from_page_to_page_and_keep_the_run(visit):
+    page = visit("/?run=1")
+    page.locator("nav a", has_text="Tensors").click()
+    page.wait_for_selector("#tensor-table")
+    assert page.url.endswith("/tensors?run=1")
+    page.go_back()
+    wait_for(page, "#content h1", "Overview")
+
+
+def test_an_address_that_is_no_page_says_so(visit):
+    page = visit("/nowhere")
+    assert "There is no page /nowhere" in page.locator("#content").inner_text()
+
+
+@pytest.mark.parametrize("search", ["?run=99", "?run=-1", "?run=x", "?run=1e9", "?" + "a=1&" * 150])
+def test_nonsense_in_the_address_does_no_harm(visit, search):
+    assert visit("/" + search).locator("#verdict").count() == 1
+
+
+def test_a_row_of_a_tensor_shows_its_times_and_leads_to_the_timeline(visit):
+    page = visit("/tensors")
+    page.locator("#tensor-table [col-id=tensor]", has_text="model.layer2.bias").click()
+    wait_for(page, "#tensor-chosen", "model.layer2.bias")
+    wait_for(page, "#tensor-phases .legendtext", "communicate (12 times)")
+    page.locator("#tensor-chosen a").click()
+    page.wait_for_selector("#swimlane[data-tiles]")
+    assert "tensor=model.layer2.bias" in page.url
+
+
+def test_tensors_sort_and_download_as_csv(visit):
+    page = visit("/tensors")
+    page.locator("#tensor-table .ag-header-cell[col-id=bytes]").click()
+    page.wait_for_selector("#tensor-table .ag-header-cell[col-id=bytes][aria-sort=ascending]")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    text = download.value.path().read_text()
+    assert "Size (bytes)" in text
+    assert "model.layer2.bias" in text
+
+
+def test_hostile_names_stay_text(visit):
+    page = visit("/tensors")
+    page.locator("#tensor-table [col-id=tensor]", has_text="<img").click()
+    wait_for(page, "#tensor-chosen", HOSTILE)
+    assert page.locator("#content img").count() == 0
+    assert page.evaluate("window.pwned") is None
+
+
+def test_ranks_show_who_is_late(visit):
+    page = visit("/ranks")
+    page.wait_for_selector("#content .heatmaplayer image", timeout=WAIT_MS)
+    wait_for(page, "#rank-table [col-id=host]", "node-1")
+
+
+def test_buckets_show_why_they_closed(visit):
+    page = visit("/fusion")
+    wait_for(page, "#reason-table [col-id=reason]", "cycle")
+    wait_for(page, "#content .legendtext", "cycle")
+
+
+def test_the_study_is_shown_with_verdict_trials_and_pairs(visit):
+    page = visit("/study")
+    assert "+7.3 % [6.1, 8.4] 95 % CI" in page.locator("#verdict").inner_text()
+    page.locator("#trial-table").scroll_into_view_if_needed()
+    wait_for(page, "#trial-table [col-id=reason]", "<b>slow</b>")
+    for state in ("complete", "pruned", "failed", "launch 2", "launch 3"):
+        wait_for(page, "#content .legendtext", state)
+
+
+def test_a_run_without_a_study_says_how_to_make_one(visit):
+    page = visit("/study?run=1")
+    assert "hvdtune run --trials 40" in page.locator("#content").inner_text()
+
+
+def test_two_runs_are_compared(visit):
+    page = visit("/compare")
+    wait_for(page, "#compare-table [col-id=quantity]", "step")
+    assert "Too few steps to compare" in page.locator("#compare-shown").inner_text()
+
+
+def test_another_run_can_be_chosen(visit):
+    page = visit("/")
+    page.locator("#run").click()
+    page.get_by_role("option", name="other.json").click()
+    page.wait_for_url("**/?run=1")
+    wait_for(page, "nav a[href='/tensors?run=1']", "Tensors")
+
+
+def test_the_theme_can_be_switched_and_is_kept(visit):
+    page = visit("/")
+    ground = "() => getComputedStyle(document.querySelector('main')).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Light / dark").click()
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+    assert page.evaluate(ground) != light
+    page.reload()
+    page.wait_for_selector("#content h1")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.wait_for_selector("[data-mantine-color-scheme=dark]", state="attached")
+    page.evaluate("localStorage.clear()")
+
+
+def test_the_token_leaves_the_address_bar(page, dashboard):
+    page.goto(dashboard.link)
+    page.wait_for_selector("#content h1")
+    assert "token" not in page.url
+
+
+def test_without_the_token_there_is_a_plain_403(dashboard):
+    with pytest.raises(HTTPError) as caught:
+        urlopen(Request(dashboard.origin + "/_dash-update-component", data=b"{}", method="POST"))
+    assert caught.value.code == 403
+    assert caught.value.read().startswith(b"403: this hvdtune dashboard opens only with the link")
+
+
+def test_ctrl_c_ends_it_cleanly(plain_trace):
+    dashboard = Dashboard(plain_trace)
+    code, printed = dashboard.interrupt()
+    assert (code, printed) == (0, "hvdtune dashboard: ended\n")
+
+
+def test_a_port_in_use_is_one_line_that_names_it(plain_trace):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UsageError, match=rf"^cannot serve on 127\.0\.0\.1 port {port}: .*in use$"
+        ):
+            serve([plain_trace], port=port, open_browser=False)
+
+
+def test_no_path_at_all_is_a_usage_error():
+    with pytest.raises(UsageError, match="no trace to show"):
+        serve([], open_browser=False)

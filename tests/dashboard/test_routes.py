@@ -1,0 +1,57 @@
+import pytest
+
+from hvdtune.dashboard.app import create_app
+from hvdtune.dashboard.data import Run
+
+from .decode import decode
+from .synthetic import HOSTILE, training_trace
+
+
+@pytest.fixture(scope="module")
+def client():
+    client = create_app([Run("run", training_trace())], "a-token").server.test_client()
+    client.get("/?token=a-token")
+    return client
+
+
+def test_a_tile_is_bytes(client):
+    answer = client.get("/tile?run=0&from=44e6&to=84e6&px=300&rank=1&tensor=model.layer3.weight")
+    tile = decode(answer.data)
+    assert tile["pixels"] == 300
+    assert tile["labels"][-1][1] == "model.layer3.weight"
+
+
+def test_totals_places_and_events_are_json(client):
+    assert client.get("/totals?run=0&from=0&to=1e9").json[0]["lane"] == "compute"
+    place = client.get("/find?run=0&text=img&after=-1").json
+    assert place["tensor"] == HOSTILE
+    assert HOSTILE in client.get(f"/event?run=0&row={place['row']}").json["title"]
+    assert client.get("/find?run=0&text=nowhere&after=-1").json is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/tile",
+        "/tile?run=1&from=0&to=1",
+        "/tile?run=-1&from=0&to=1",
+        "/tile?run=x&from=0&to=1",
+        "/tile?run=0&from=nan&to=1",
+        "/tile?run=0&from=0&to=inf",
+        "/tile?run=0&from=0&to=1&px=100000",
+        "/tile?run=0&from=0&to=1&rank=-1",
+        "/tile?run=0&from=0&to=1&rank=1e3",
+        "/event?run=0&row=100000000",
+        "/event?run=0&row=-1",
+        "/find?run=0&text=x",
+        "/totals?run=0&from=0",
+    ],
+)
+def test_a_bad_request_is_told_what_is_wrong(client, address):
+    answer = client.get(address)
+    assert answer.status_code == 400
+    assert "is no number" in answer.text or "is out of range" in answer.text
+
+
+def test_routes_only_answer_questions(client):
+    assert client.post("/tile?run=0&from=0&to=1").status_code == 405

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from hvdtune.dashboard.swimlane import Swimlane
+from hvdtune.dashboard.tiles import MAX_SLICES, Window
+
+from .decode import decode
+from .synthetic import HOSTILE, Recording, training_trace
+
+
+@pytest.fixture(scope="module")
+def swimlane():
+    return Swimlane.of(training_trace())
+
+
+def test_a_tile_has_every_slice_that_touches_its_window(swimlane):
+    window = Window.of(44e6, 84e6, 500)
+    tile = decode(swimlane.tile(window))
+    events = swimlane.trace.events
+    kinds = ["NEGOTIATE", "QUEUE", "PACK", "BUCKET", "UNPACK"]
+    inside = (events["begin_ns"] < 84e6) & (events["end_ns"] >= 44e6) & events["kind"].isin(kinds)
+    assert (
+        sorted(row for row in tile["row"].tolist() if row >= 0) == np.flatnonzero(inside).tolist()
+    )
+    assert tile["exact"]
+    named = {tile["names"][code] for code in tile["name"]}
+    assert {"model.layer0.weight", HOSTILE, "BUCKET", "COMPUTE"} <= named
+
+
+def test_slices_lie_in_the_lane_of_their_rank(swimlane):
+    tile = decode(swimlane.tile(Window.of(44e6, 84e6, 500)))
+    ranks = swimlane.trace.events["rank"].to_numpy()
+    known = tile["row"] >= 0
+    of_lane = np.array([rank for rank, _ in tile["labels"]])
+    assert np.array_equal(of_lane[tile["lane"][known]], ranks[tile["row"][known]])
+
+
+def test_steps_cycles_and_settings_are_marked(swimlane):
+    tile = decode(swimlane.tile(Window.of(0, swimlane.last_ns, 800)))
+    assert [text for _, text in tile["steps"]] == [f"step {n}" for n in range(6)]
+    assert tile["adopted"] == [[44_000_000, 'setting: {"cycle_time_ms": 0.5}']]
+    assert len(tile["cycles"]) == 18
+
+
+def test_ranks_can_be_chosen(swimlane):
+    tile = decode(swimlane.tile(Window.of(0, 1e8, 100), ranks=[1]))
+    assert {rank for rank, _ in tile["labels"]} == {1}
+
+
+def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(swimlane):
+    window = Window.of(44e6, 84e6, 500)
+    tile = decode(swimlane.tile(window, tensors=["model.layer3.weight"]))
+    assert tile["labels"][-1] == [-1, "model.layer3.weight"]
+    lane = len(tile["labels"]) - 1
+    ticks = [tick for tick in tile["ticks"] if tick[0] == lane]
+    assert sorted(tick[2] for tick in ticks) == [0, 1]
+    last = max(ticks, key=lambda tick: tick[1])
+    assert [tick[3] for tick in ticks if tick is not last] == [False]
+    assert last[3]
+    mine = tile["lane"] == lane
+    assert sorted(tile["begin"][mine])[0] == min(tick[1] for tick in ticks)
+
+
+def test_a_tensor_that_is_not_there_is_an_empty_row(swimlane):
+    tile = decode(swimlane.tile(Window.of(0, 1e8, 100), tensors=["no such tensor"]))
+    assert tile["labels"][-1] == [-1, "no such tensor"]
+    assert tile["busy"][-1].max() == 0
+
+
+def test_more_slices_than_can_be_told_apart_are_left_to_the_busy_shares():
+    recording = Recording()
+    for number in range(MAX_SLICES + 1):
+        recording.add(0, "PACK", (10 * number, 10 * number + 4), bucket=number)
+    swimlane = Swimlane.of(recording.trace(1))
+    whole = decode(swimlane.tile(Window.of(0, swimlane.last_ns, 100)))
+    assert (whole["exact"], whole["slices"]) == (False, 0)
+    assert set(whole["busy"][0].tolist()) <= {102, 103, 104}
+    assert decode(swimlane.tile(Window.of(0, swimlane.last_ns / 2, 100)))["exact"]
+
+
+def test_totals_are_time_covered(swimlane):
+    rows = swimlane.totals(Window.of(44e6, 84e6, 1))
+    pack = next(row for row in rows if (row["rank"], row["lane"]) == (0, "pack"))
+    assert pack["busy_ms"] == pytest.approx(1.5)
+    assert pack["percent"] == pytest.approx(100 * 1.5 / 40)
+    assert pack["slices"] == 3
+
+
+def test_find_goes_from_one_operation_to_the_next_and_round(swimlane):
+    first = swimlane.find("LAYER3.w", -1)
+    second = swimlane.find("LAYER3.w", first["begin_ns"])
+    assert first["tensor"] == "model.layer3.weight"
+    assert second["begin_ns"] > first["begin_ns"]
+    assert swimlane.find("layer3.w", 10**12)["begin_ns"] == first["begin_ns"]
+    assert swimlane.find("no such", -1) is None
+
+
+def test_a_slice_is_described_in_words(swimlane):
+    events = swimlane.trace.events
+    row = int(np.flatnonzero(events["kind"] == "BUCKET")[0])
+    said = dict(swimlane.describe(row)["lines"])
+    assert said["closed because"] == "cycle"
+    assert "model.layer0.weight" in said["4 tensors"]
+    row = int(np.flatnonzero(events["kind"] == "NEGOTIATE")[0])
+    said = dict(swimlane.describe(row)["lines"])
+    assert said["response cache"] == "hit"
+    assert said["announced last"].startswith("rank ")
+    with pytest.raises(IndexError):
+        swimlane.describe(len(events))
+
+
+def test_a_window_is_never_narrower_than_its_pixels():
+    assert np.diff(Window.of(100, 101, 50).edges_ns).min() >= 1
+    assert Window.of(200, 100, 10).first_ns == 100

@@ -1,0 +1,172 @@
+"""The swimlane in a real browser."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from .synthetic import HOSTILE
+
+WAIT_MS = 15_000
+
+
+def view(page):
+    """From where to where the address says that the timeline shows, in ns."""
+    query = parse_qs(urlsplit(page.url).query)
+    return int(query["from"][0]), int(query["to"][0])
+
+
+def drawn(page):
+    return int(page.locator("#swimlane").get_attribute("data-tiles") or 0)
+
+
+def wait_for_status(page, text):
+    page.wait_for_function(
+        "text => document.getElementById('swimlane-status').textContent.includes(text)",
+        arg=text,
+        timeout=WAIT_MS,
+    )
+
+
+def wait_for_details(page, text):
+    page.wait_for_function(
+        "text => document.getElementById('swimlane-details').textContent.includes(text)",
+        arg=text,
+        timeout=WAIT_MS,
+    )
+
+
+@pytest.fixture
+def timeline(visit):
+    def go(address="/timeline?run=0"):
+        page = visit(address)
+        page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+        return page
+
+    return go
+
+
+def press(page, key, times=1):
+    """Keys on the canvas; waits until what they ask for is drawn."""
+    page.locator("#swimlane").focus()
+    for _ in range(times):
+        page.keyboard.press(key)
+    page.wait_for_timeout(150)
+
+
+def test_it_shows_the_whole_trace_and_says_so(timeline):
+    page = timeline()
+    assert "slices" in page.locator("#swimlane-status").inner_text()
+    first, last = view(page)
+    assert first == 0
+    assert last > 230e6
+    painted = page.evaluate(
+        """() => { const c = document.getElementById('swimlane');
+        const d = c.getContext('2d').getImageData(160, 40, c.width - 170, 200).data;
+        const seen = new Set(); for (let i = 0; i < d.length; i += 4)
+        seen.add(d[i] + ',' + d[i+1] + ',' + d[i+2]); return [...seen]; }"""
+    )
+    assert {"0,114,178", "0,158,115", "86,180,233"} <= set(painted)  # compute, bucket, negotiate
+
+
+def test_keys_zoom_and_move_and_the_address_follows(timeline):
+    page = timeline()
+    whole = view(page)
+    press(page, "w", 3)
+    page.wait_for_function("() => !location.search.includes('from=0&')", timeout=WAIT_MS)
+    zoomed = view(page)
+    assert zoomed[1] - zoomed[0] < 0.4 * (whole[1] - whole[0])
+    press(page, "d")
+    page.wait_for_function(f"() => !location.search.includes('from={zoomed[0]}')", timeout=WAIT_MS)
+    assert view(page)[0] > zoomed[0]
+    press(page, "Home")
+    page.wait_for_function("() => location.search.includes('from=0&')", timeout=WAIT_MS)
+    assert view(page) == whole
+
+
+def test_a_link_reproduces_the_view(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000&rank=1")
+    assert view(page) == (44_000_000, 84_000_000)
+    assert "rank=1" in page.url
+    assert page.locator("#swimlane-status").inner_text().startswith("44 ms to 84 ms (40 ms)")
+
+
+def test_arrow_keys_step_through_slices_and_words_follow(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000")
+    press(page, "ArrowRight")
+    wait_for_status(page, "rank 0 compute")
+    press(page, "ArrowDown")
+    wait_for_status(page, "rank 0 negotiate")
+    wait_for_details(page, "announced last")
+    before = page.locator("#swimlane-status").inner_text()
+    press(page, "ArrowRight")
+    assert page.locator("#swimlane-status").inner_text() != before
+    press(page, "Enter")
+    assert page.evaluate("document.activeElement.id") == "swimlane-details"
+    press(page, "Escape")
+    wait_for_status(page, "slices")
+
+
+def test_a_click_chooses_a_slice_and_tells_what_it_is(timeline):
+    page = timeline("/timeline?run=0&from=53000000&to=66000000&rank=0")
+    box = page.locator("#swimlane").bounding_box()
+    # The bucket lane is the fifth: compute, negotiate, queue, pack, communicate.
+    bucket = json.loads(
+        page.evaluate("fetch('/find?run=0&text=layer0.weight&after=44000000').then(r => r.text())")
+    )
+    middle = (bucket["begin_ns"] + bucket["end_ns"]) / 2
+    x = box["x"] + 148 + (middle - 53e6) / 13e6 * (box["width"] - 148)
+    page.mouse.click(x, box["y"] + 34 + 4 * 21 + 9)
+    wait_for_details(page, "closed because")
+    assert "model.layer0.weight" in page.locator("#swimlane-details").inner_text()
+
+
+def test_dragging_gives_totals_of_a_stretch(timeline):
+    page = timeline()
+    box = page.locator("#swimlane").bounding_box()
+    page.mouse.move(box["x"] + 300, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 600, box["y"] + 120, steps=4)
+    page.mouse.up()
+    wait_for_details(page, "Totals of")
+    wait_for_details(page, "rank 1 pack")
+
+
+def test_the_wheel_with_ctrl_zooms_where_the_mouse_is(timeline):
+    page = timeline()
+    box = page.locator("#swimlane").bounding_box()
+    whole = view(page)
+    page.mouse.move(box["x"] + box["width"] - 40, box["y"] + 100)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Control")
+    page.wait_for_function("() => !location.search.includes('from=0&')", timeout=WAIT_MS)
+    first, last = view(page)
+    assert first > 0.5 * whole[1]
+    assert last <= 1.06 * whole[1]
+
+
+def test_a_tensor_is_found_and_has_rows_of_its_own(timeline):
+    page = timeline()
+    page.get_by_label("Find a tensor").fill("layer3.weight")
+    page.keyboard.press("Enter")
+    wait_for_details(page, "ALLREDUCE model.layer3.weight")
+    page.goto(page.url + "&tensor=model.layer3.weight")
+    page.wait_for_selector("#swimlane[data-tiles]")
+    assert "tensor=model.layer3.weight" in page.url
+
+
+def test_names_of_a_trace_are_text(timeline):
+    page = timeline()
+    page.get_by_label("Find a tensor").fill("onerror")
+    page.get_by_role("button", name="Find", exact=True).click()
+    wait_for_details(page, HOSTILE)
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("#content img").count() == 0
+
+
+def test_a_server_that_fails_is_told_of(timeline, page):
+    timeline()
+    page.route("**/tile**", lambda route: route.fulfill(status=200, body=b"no tile"))
+    press(page, "w")
+    wait_for_status(page, "cannot be read")
