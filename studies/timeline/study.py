@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import errno
+import itertools
 import json
 import math
 import multiprocessing
@@ -294,19 +295,22 @@ def main() -> None:
         default=2.0,
         help="%% of the processors that may go to other machines: more, and a launch is repeated",
     )
-    parser.add_argument("--out", type=Path, help="append a line of JSON for each case")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="append a line of JSON for each case; those it has are not repeated",
+    )
     parser.add_argument("--keep", type=Path, help="keep traces in this folder")
     parser.add_argument("--summary", type=Path, help="only print the table of such a file")
     arguments = parser.parse_args()
     limit = arguments.stolen / 100
     if arguments.summary:
-        lines = arguments.summary.read_text().splitlines()
-        print(summary([json.loads(line) for line in lines], limit))
+        print(summary(_known(arguments.summary), limit))
         return
-    rows = []
+    rows = _known(arguments.out)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
-        for row in _rows(arguments, folder):
+        for row in _rows(arguments, folder, rows):
             rows.append(row)
             print(json.dumps(row), flush=True)
             if arguments.out:
@@ -315,9 +319,20 @@ def main() -> None:
     print(summary(rows, limit))
 
 
-def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+def _known(out: Path | None) -> list[dict[str, Any]]:
+    if out is None or not out.exists():
+        return []
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def _rows(
+    arguments: argparse.Namespace, folder: Path, known: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
     missing = netns.why_not()
-    for index, case in enumerate(cases(arguments.cases, arguments.only, arguments.ranks)):
+    calm = sum(row["kind"] == "balanced" for row in known)
+    planted = len(known) - calm
+    every = enumerate(cases(arguments.cases, arguments.only, arguments.ranks))
+    for index, case in itertools.islice(every, planted, None):
         if case.with_plant.place.hosts and missing:
             print(f"left out {case.kind}: {missing}")
             continue
@@ -327,7 +342,7 @@ def _rows(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any
             case, arguments.steps, where, plant_first=index % 2 == 0, limit=arguments.stolen / 100
         )
         yield row | {"took_s": round(time.monotonic() - began, 1)}
-    for index in range(arguments.balanced):
+    for index in range(calm, arguments.balanced):
         wanted = balanced(arguments.ranks or 2 + index % 3, index // 3)
         where = folder / f"balanced-{index}"
         yield try_balanced(wanted, arguments.steps, where, limit=arguments.stolen / 100)
