@@ -160,16 +160,32 @@ def view(
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
 ) -> int:
     """Open the dashboard on traces or run folders."""
-    try:
-        from hvdtune.dashboard.app import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("hvdtune"):
-            raise
-        raise HvdtuneError(
-            f"the dashboard needs {error.name}: pip install 'hvdtune[dashboard]'"
-        ) from None
-    serve(paths, host=host, port=port, open_browser=browser)
-    return 0
+    from hvdtune.cli.dashboard import show
+
+    return show(paths, host, port, browser=browser, attach=None)
+
+
+@app.command()
+def dashboard(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN|TRACE|STUDY]...", help="What to show. [default: the newest of ./runs]"
+        ),
+    ] = None,
+    *,
+    attach: Annotated[
+        str | None,
+        typer.Option(metavar="PID|RUN", help="A job under way: one of its processes, or its run."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8050,
+    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
+) -> int:
+    """Show runs, traces and studies in a browser, and a job as it goes."""
+    from hvdtune.cli.dashboard import show
+
+    return show(paths or [], host, port, browser=browser, attach=attach)
 
 
 @timeline.command()

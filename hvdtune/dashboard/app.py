@@ -14,36 +14,45 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, htm
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtune.dashboard.blocks import nothing
-from hvdtune.dashboard.data import Run, open_run
+from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.gate import guard, is_loopback
+from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.routes import add_routes
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link, shell
 from hvdtune.errors import UsageError
 
 
 def serve(
-    paths: Sequence[Path], host: str = "127.0.0.1", port: int = 0, *, open_browser: bool = True
+    paths: Sequence[Path],
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    open_browser: bool = True,
+    attached: Attached | None = None,
 ) -> None:
-    """Show the runs at `paths` in a browser until Ctrl-C.
+    """Show the runs at `paths`, and a job under way, in a browser until Ctrl-C.
 
     Each path is a trace file or a run's directory; port 0 picks a free one. The link with its
     token is printed, and handed to the browser when `open_browser` is set: on a machine shared
     with strangers, who can see a browser's arguments, leave it off. Raises UsageError when a path
     holds no trace or the port is taken, TraceFormatError when a file is no trace.
     """
-    if not paths:
+    if not paths and attached is None:
         raise UsageError("no trace to show: name a trace file or a run's directory")
-    with contextlib.closing(_listen(host, port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(_listen(host, port)))
         bound = listener.getsockname()[1]
         token = secrets.token_urlsafe(32)
         runs = [open_run(Path(path)) for path in paths]
         for run in runs:
             for warning in run.trace.warnings:
                 print(f"hvdtune: warning: {run.title}: {warning}", file=sys.stderr)
-        app = create_app(runs, token, host=host)
+        live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
+        app = create_app(Runs(runs, live), token, host=host)
         server = make_server(
             host, bound, app.server, threaded=True, request_handler=_Quiet, fd=listener.fileno()
         )
@@ -54,7 +63,7 @@ def serve(
     print("hvdtune dashboard: ended")
 
 
-def create_app(sources: Sequence[Run], token: str, *, host: str = "127.0.0.1") -> Dash:
+def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
     """The Dash app over runs that are already open; every route asks for `token`."""
     app = Dash(
         "hvdtune",
@@ -126,7 +135,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _add_page_callbacks(app: Dash, runs: Sequence[Run]) -> None:
+def _add_page_callbacks(app: Dash, runs: Runs) -> None:
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("hvdtune", "switch_theme"),
         Output("theme", "data"),

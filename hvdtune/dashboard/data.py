@@ -6,9 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from hvdtune.dashboard.study import Study, open_study
+from hvdtune.dashboard.study import FILES, Study, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, merge, read, summary, trace_of
@@ -17,7 +18,7 @@ from hvdtune.timeline.findings import Answer, why
 from hvdtune.timeline.folders import find
 from hvdtune.timeline.load import load_found
 from hvdtune.timeline.metrics import breakdown
-from hvdtune.timeline.schema import COLLECTIVES
+from hvdtune.timeline.schema import COLLECTIVES, COLUMNS, make_events
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,31 @@ class Run:
 
 
 def open_run(path: Path) -> Run:
-    """Open a merged trace, a raw rank file or a run's directory.
+    """Open a merged trace, a raw rank file, a run's directory, or the file of a study.
 
     Raises UsageError when there is nothing to open at `path`, TraceFormatError when it is no trace.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or directory")
-    trace = _read_directory(path) if path.is_dir() else read(path)
+    if path.name in FILES:
+        path = path.parent
     folder = path if path.is_dir() else path.parent
-    return Run(str(path), trace, open_study(folder))
+    study = open_study(folder)
+    if not path.is_dir():
+        return Run(str(path), read(path), study)
+    try:
+        return Run(str(path), _read_directory(path), study)
+    except UsageError:  # there is none
+        if study is None:
+            raise
+        text = "No trace lies beside this study: tune with --timeline, or record the job."
+        return Run(str(path), empty_trace([text]), study)
+
+
+def empty_trace(warnings: list[str]) -> Trace:
+    """A trace without events."""
+    columns = {name: np.empty(0, np.int64) for name in COLUMNS}
+    return Trace(make_events(columns, []), {}, warnings)
 
 
 def tensor_names(trace: Trace) -> list[str]:

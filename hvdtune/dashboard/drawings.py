@@ -8,6 +8,7 @@ from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.breakdown import breakdown_figure, own_times_figure
 from hvdtune.dashboard.figures.buckets import bucket_sizes_figure, cycles_figure
 from hvdtune.dashboard.figures.ranks import lateness_figure, waits_figure
+from hvdtune.dashboard.figures.search import incumbent_figure, knobs_figure
 from hvdtune.dashboard.figures.theme import Theme, empty_figure
 from hvdtune.dashboard.figures.trials import trials_figure
 from hvdtune.dashboard.figures.verification import verification_figure
@@ -43,6 +44,21 @@ def _verification(run: Run, theme: Theme) -> go.Figure:
     return verification_figure(run.study.verification, interval, theme)
 
 
+def _incumbent(run: Run, theme: Theme) -> go.Figure:
+    return (
+        empty_figure(theme, 280) if run.study is None else incumbent_figure(run.study.trials, theme)
+    )
+
+
+def _of_knobs(name: str) -> Callable[[Run, Theme], go.Figure]:
+    def draw(run: Run, theme: Theme) -> go.Figure:
+        if run.study is None:
+            return empty_figure(theme, 320)
+        return knobs_figure(name, run.study.trials, theme)
+
+    return draw
+
+
 def _knob(run: Run, name: str) -> float | None:
     value = run.facts.setting.get(name)
     return float(value) if isinstance(value, int | float) else None
@@ -59,4 +75,5 @@ FIGURES: Mapping[str, Callable[[Run, Theme], go.Figure]] = {
     "cycles": _cycles,
     "trials": _trials,
     "verification": _verification,
-}
+    "incumbent": _incumbent,
+} | {name: _of_knobs(name) for name in ("importances", "slice", "contour", "parallel")}

@@ -1,11 +1,11 @@
 """Plain routes beside Dash: tiles of the swimlane, and questions. They change nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from flask import Flask, Response, abort, jsonify, request
 
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.dashboard.tiles import Window
 
@@ -15,7 +15,7 @@ MAX_RANKS = 4_096
 T = TypeVar("T")
 
 
-def add_routes(server: Flask, runs: Sequence[Run]) -> None:
+def add_routes(server: Flask, runs: Runs) -> None:
     """/tile, /totals, /find and /event, each of `?run=` and more; a bad request is told why."""
 
     def asked() -> Swimlane:

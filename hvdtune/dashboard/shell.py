@@ -10,7 +10,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import spoken
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.runs import Runs
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def link(path: str, run: int, **values: Any) -> str:
     return f"{path}?{urlencode({'run': run, **values}, doseq=True)}"
 
 
-def shell(runs: Sequence[Run], pages: Mapping[str, str]) -> Component:
+def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
     """The frame.
 
     Args:
@@ -82,7 +82,7 @@ def shell(runs: Sequence[Run], pages: Mapping[str, str]) -> Component:
     return frame
 
 
-def _head(runs: Sequence[Run]) -> Component:
+def _head(runs: Runs) -> Component:
     return html.Div(
         [
             html.Span("hvdtune", className="brand"),
@@ -93,7 +93,7 @@ def _head(runs: Sequence[Run]) -> Component:
     )
 
 
-def _choice(runs: Sequence[Run]) -> list[Component]:
+def _choice(runs: Runs) -> list[Component]:
     if len(runs) == 1:
         return [html.Code(runs[0].title, className="run-title"), dcc.Store(id="run")]
     choice = dmc.Select(

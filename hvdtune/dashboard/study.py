@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STANDARD_ERRORS = 2
 FILES = ("study.db", "pairs.jsonl", "verdict.json")
 _TRIAL_COLUMNS = [
-    "trial", "state", "gain_percent", "spread_percent", "pairs", "reason", "values",
+    "trial", "state", "gain_percent", "spread_percent", "pairs", "reason", "values", "steps",
 ]  # fmt: skip
 _PAIR_COLUMNS = [
     "pair", "launch", "gain_percent", "setting_step_ms", "reference_step_ms", "steps", "order",
@@ -39,8 +39,10 @@ class Study:
     """One study.
 
     trials: trial, state (complete | pruned | failed | running | waiting), gain_percent,
-    spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value).
+    spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value), steps
+    (that were measured until it ended).
     verification: pair, launch, gain_percent, setting_step_ms, reference_step_ms, steps, order.
+    profile: the file with the winner, None where there is none.
     """
 
     trials: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_TRIAL_COLUMNS))
@@ -48,6 +50,7 @@ class Study:
     noise_floor_percent: float | None = None
     verdict: Verdict | None = None
     warnings: list[str] = field(default_factory=list)
+    profile: Path | None = None
 
     @property
     def summary(self) -> str:
@@ -82,7 +85,9 @@ def open_study(folder: Path) -> Study | None:
         # Optuna takes most of a second to import; a trace without a study does not need it.
         from hvdtune.tuner.store import read_study
 
-        return describe_study(read_study(folder))
+        study = describe_study(read_study(folder))
+        profile = folder / "profile.yaml"
+        return replace(study, profile=profile if profile.is_file() else None)
     except StudyError as error:
         return Study(verdict=_stored_verdict(folder / "verdict.json"), warnings=[str(error)])
 
@@ -100,6 +105,7 @@ def _open_comparison(folder: Path) -> Study:
 
 def describe_study(view: "StudyView") -> Study:
     """A study as the tuner stored it, as the page's frames."""
+    until = _steps_until(view.pairs)
     rows = [
         {
             "trial": trial.number,
@@ -111,6 +117,7 @@ def describe_study(view: "StudyView") -> Study:
             "pairs": trial.pairs,
             "reason": trial.reason,
             "values": dict(trial.setting),
+            "steps": until.get(trial.number, 0),
         }
         for trial in view.trials
     ]
@@ -122,6 +129,17 @@ def describe_study(view: "StudyView") -> Study:
         noise_floor_percent=view.noise_floor_percent,
         verdict=None if view.verdict is None else _verdict(view.verdict),
     )
+
+
+def _steps_until(pairs: "Sequence[Pair]") -> dict[int, int]:
+    """Of each trial, the steps of all pairs up to its last."""
+    until: dict[int, int] = {}
+    steps = 0
+    for pair in pairs:
+        steps += pair.steps
+        if pair.trial is not None:
+            until[pair.trial] = steps
+    return until
 
 
 def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:

@@ -2,6 +2,7 @@ import pytest
 
 from hvdtune.dashboard.app import create_app
 from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.runs import Runs
 
 from .decode import decode
 from .synthetic import HOSTILE, training_trace
@@ -9,7 +10,7 @@ from .synthetic import HOSTILE, training_trace
 
 @pytest.fixture(scope="module")
 def client():
-    client = create_app([Run("run", training_trace())], "a-token").server.test_client()
+    client = create_app(Runs([Run("run", training_trace())]), "a-token").server.test_client()
     client.get("/?token=a-token")
     return client
 

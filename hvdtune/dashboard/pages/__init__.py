@@ -6,6 +6,7 @@ from types import ModuleType
 from hvdtune.dashboard.pages import (
     compare,
     fusion,
+    live,
     overview,
     ranks,
     study,
@@ -14,7 +15,7 @@ from hvdtune.dashboard.pages import (
 )
 
 PAGES: Mapping[str, ModuleType] = {
-    page.PATH: page for page in (overview, timeline, tensors, ranks, fusion, study, compare)
+    page.PATH: page for page in (overview, timeline, tensors, ranks, fusion, study, compare, live)
 }
 
 __all__ = ["PAGES"]

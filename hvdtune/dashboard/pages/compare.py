@@ -1,6 +1,5 @@
 """Compare: two runs side by side, with confidence."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -9,6 +8,7 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
 from hvdtune.timeline import compare
 
@@ -31,7 +31,7 @@ def layout(run: Run, place: Place) -> list[Component]:
     return [html.H1(TITLE), html.Div(id="compare-choice"), html.Div(id="compare-shown")]
 
 
-def register(app: Dash, runs: Sequence[Run]) -> None:
+def register(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("compare-choice", "children"),
         Input("url", "search"),

@@ -1,14 +1,30 @@
 """The study: what was tried, what it gained, and how the winner was verified."""
 
-from dash import html
+from typing import Any
+
+from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, section, sentences
 from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.figures.search import study_of
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
+from hvdtune.dashboard.study import Study
 from hvdtune.dashboard.tables import trial_columns, trial_rows
+from hvdtune.errors import HvdtuneError
 
 PATH, TITLE = "/study", "Study"
+
+# Target of an export -> the name of its file.
+_EXPORTS = {
+    "profile": "profile.yaml",
+    "env": "hvdtune.env",
+    "horovod-env": "horovod.env",
+    "horovod-yaml": "horovod.yaml",
+    "nccl": "nccl.env",
+    "ddp": "ddp.txt",
+}
 
 
 def layout(run: Run, place: Place) -> list[Component]:
@@ -27,15 +43,10 @@ def layout(run: Run, place: Place) -> list[Component]:
         words: list[Component | str] = [html.Strong("Verdict  "), study.verdict.text]
         parts.insert(1, html.P(words, id="verdict", className=f"verdict {mood}"))
     parts.append(sentences("About this study", study.warnings) or html.Span())
+    if study.profile is not None:
+        parts.append(_exports(place))
     if not study.trials.empty:
-        parts.append(
-            section(
-                "Trials",
-                html.P("Gain over the reference; bars are two standard errors.", className="hint"),
-                figure("trials", place.run, "Points with error bars: gain of each trial in %", 340),
-                grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
-            )
-        )
+        parts += _trials(study, place)
     if study.verification.empty:
         shown: Component = note("No verification pairs are recorded.")
     else:
@@ -44,3 +55,78 @@ def layout(run: Run, place: Place) -> list[Component]:
         )
     parts.append(section("Verification: fresh pairs of the winner", shown))
     return parts
+
+
+def _exports(place: Place) -> Component:
+    buttons = [
+        html.Button(name, id={"type": "export", "target": target}, className="quiet")
+        for target, name in _EXPORTS.items()
+    ]
+    return section(
+        "The winner as a file",
+        html.Div(buttons, className="controls"),
+        html.P(id="export-note", className="note", role="status"),
+        dcc.Download(id="export-file"),
+        dcc.Store(id="export-run", data=place.run),
+    )
+
+
+def _trials(study: Study, place: Place) -> list[Component]:
+    parts = [
+        section(
+            "Trials",
+            html.P("Gain over the reference; bars are two standard errors.", className="hint"),
+            figure("trials", place.run, "Points with error bars: gain of each trial in %", 340),
+            grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
+        ),
+        section(
+            "The best so far",
+            html.P(
+                "The largest of many noisy readings is a lucky one: what counts is the "
+                "verification below.",
+                className="hint",
+            ),
+            figure("incumbent", place.run, "Line: best reading of the gain by steps measured"),
+        ),
+    ]
+    if study_of(study.trials) is None:
+        return parts
+    shown = (
+        ("importances", "How much each knob bears on the gain", "Bars: importance of each knob"),
+        ("slice", "Each knob by itself", "Points: gain by the value of each knob"),
+        ("contour", "Pairs of knobs", "Contours: gain by the values of two knobs"),
+        ("parallel", "Whole settings", "A line per trial through its knobs to its gain"),
+    )
+    return parts + [section(title, figure(name, place.run, label)) for name, title, label in shown]
+
+
+def register(app: Dash, runs: Runs) -> None:
+    for target, name in _EXPORTS.items():
+        app.callback(
+            Output("export-file", "data", allow_duplicate=True),
+            Output("export-note", "children", allow_duplicate=True),
+            Input({"type": "export", "target": target}, "n_clicks"),
+            State("export-run", "data"),
+            prevent_initial_call=True,
+        )(_exporter(runs, target, name))
+
+
+def _exporter(runs: Runs, target: str, name: str) -> Any:
+    def export(clicks: int | None, run: int) -> Any:
+        study = runs[run].study
+        if not clicks or study is None or study.profile is None:
+            return no_update, no_update
+        # The core, which a laptop may lack, knows the knobs that a profile has to fit.
+        try:
+            from hvdtune.tuner.exports import export_profile
+            from hvdtune.tuner.profile import read_profile
+
+            if target == "profile":
+                text = study.profile.read_text(encoding="utf-8")
+            else:
+                text = export_profile(read_profile(study.profile), target)  # type: ignore[arg-type]
+        except (HvdtuneError, OSError, ImportError) as error:
+            return no_update, f"{name} cannot be made: {error}"
+        return {"content": text, "filename": name}, f"{name} was made."
+
+    return export

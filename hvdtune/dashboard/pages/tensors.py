@@ -1,6 +1,5 @@
 """Tensors: sizes, how long each phase takes, who is last."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -10,6 +9,7 @@ from hvdtune.dashboard.blocks import GRAPH, grid, note, nothing, section, spoken
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
 from hvdtune.timeline.metrics import tensors
@@ -57,7 +57,7 @@ def layout(run: Run, place: Place) -> list[Component]:
     ]
 
 
-def register(app: Dash, runs: Sequence[Run]) -> None:
+def register(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("tensor-table", "exportDataAsCsv"),
         Input("tensor-csv", "n_clicks"),

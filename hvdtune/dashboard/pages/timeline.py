@@ -9,6 +9,7 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import nothing, section, sentences, spoken
 from hvdtune.dashboard.data import Run, ranks_of, tensor_names
+from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
 
 PATH, TITLE = "/timeline", "Timeline"
@@ -140,7 +141,7 @@ def _help() -> Component:
     )
 
 
-def register(app: Dash, runs: Sequence[Run]) -> None:
+def register(app: Dash, runs: Runs) -> None:
     def in_browser(name: str, output: Output, *inputs: Any) -> None:
         app.clientside_callback(  # type: ignore[no-untyped-call]
             ClientsideFunction("swimlane", name), output, *inputs

@@ -1,5 +1,13 @@
 import numpy as np
+import pandas as pd
+import pytest
 
+from hvdtune.dashboard.figures.search import (
+    incumbent_figure,
+    knobs_figure,
+    knobs_figures,
+    study_of,
+)
 from hvdtune.dashboard.figures.theme import LIGHT
 from hvdtune.dashboard.figures.trials import trials_figure
 from hvdtune.dashboard.figures.verification import verification_figure
@@ -38,3 +46,58 @@ def test_verification_pairs_are_grouped_by_launch_with_the_interval_as_band(tmp_
     figure = verification_figure(study.verification, study.verdict.interval_percent, LIGHT)
     assert [trace.name for trace in figure.data] == ["launch 2", "launch 3"]
     assert (figure.layout.shapes[0].y0, figure.layout.shapes[0].y1) == (6.1, 8.4)
+
+
+def searched():
+    """Trials whose gain follows one of two knobs."""
+    return pd.DataFrame(
+        [
+            {
+                "trial": number,
+                "state": "complete" if number != 3 else "failed",
+                "gain_percent": 2.0 * (number % 5) - 1,
+                "steps": 100 * (number + 1),
+                "values": {
+                    "cycle_time_ms": [0.1, 1.0, 5.0, 20.0, 50.0][number % 5],
+                    "<b>chunk</b>": 2 ** (16 + number % 3),
+                    "cache_enabled": bool(number % 2),
+                    "channels": 1,
+                },
+            }
+            for number in range(20)
+        ]
+    )
+
+
+def test_the_best_so_far_never_falls_and_starts_at_the_default():
+    line = incumbent_figure(searched(), LIGHT).data[0]
+    assert list(line.x[:4]) == [100, 200, 300, 500]
+    assert line.y[0] == 0.0
+    assert (np.diff(line.y) >= 0).all()
+    assert line.y[-1] == 7.0
+
+
+def test_knobs_that_are_always_alike_are_left_out():
+    study = study_of(searched())
+    assert set(study.trials[0].params) == {
+        "cycle_time_ms", "&lt;b&gt;chunk&lt;/b&gt;", "cache_enabled",
+    }  # fmt: skip
+    assert len(study.trials) == 19
+    assert study_of(searched().head(3)) is None
+
+
+@pytest.mark.parametrize("name", list(knobs_figures()))
+def test_knobs_are_drawn_against_the_gain(name):
+    figure = knobs_figure(name, searched(), LIGHT)
+    assert figure.data
+    assert figure.layout.font.color == LIGHT.ink
+    assert "<b>" not in figure.to_json().replace("<br>", "")
+
+
+def test_the_knob_that_matters_is_the_most_important():
+    bars = knobs_figure("importances", searched(), LIGHT).data[0]
+    assert bars.y[list(bars.x).index(max(bars.x))] == "cycle_time_ms"
+
+
+def test_too_few_trials_make_an_empty_figure():
+    assert len(knobs_figure("slice", searched().head(2), LIGHT).data) == 0

@@ -1,0 +1,84 @@
+"""`hvdtune dashboard`: traces, runs and studies in a browser, and a job under way."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hvdtune.cli.messages import warn
+from hvdtune.cli.trace import newest_job
+from hvdtune.errors import HvdtuneError, UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.dashboard.live import Attached
+
+RUNS: Final = Path("runs")
+MOST_RUNS: Final = 8
+# Of each rank of an attached job that records nothing by itself; the oldest goes first.
+KEPT_BYTES: Final = 16 << 20
+
+
+def show(paths: list[Path], host: str, port: int, *, browser: bool, attach: str | None) -> int:
+    """Serves until Ctrl-C. Without a path and a job: the newest runs below ./runs."""
+    try:
+        from hvdtune.dashboard.app import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("hvdtune"):
+            raise
+        raise HvdtuneError(
+            f"the dashboard needs {error.name}: pip install 'hvdtune[dashboard]'"
+        ) from None
+    if not paths and attach is None:
+        paths = _newest()
+    paths = [_found(path) for path in paths]
+    with contextlib.ExitStack() as stack:
+        job = None if attach is None else stack.enter_context(_attached(attach))
+        serve(paths, host=host, port=port, open_browser=browser, attached=job)
+    return 0
+
+
+def _newest() -> list[Path]:
+    files = sorted(RUNS.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
+    if not files:
+        raise UsageError(
+            f"there are no runs in {RUNS.absolute()}: name a trace, a run folder or a study"
+        )
+    return [file.parent for file in reversed(files[-MOST_RUNS:])]
+
+
+def _found(path: Path) -> Path:
+    """A path, or the run of that name."""
+    in_runs = RUNS / path
+    if not path.exists() and len(path.parts) == 1 and in_runs.is_dir():
+        return in_runs
+    return path
+
+
+@contextlib.contextmanager
+def _attached(target: str) -> Iterator[Attached]:
+    """A job that records, on its own or for as long as the block runs."""
+    from hvdtune.dashboard.live import Attached
+    from hvdtune.launch.control import call
+
+    with (
+        tempfile.TemporaryDirectory(prefix="hvdtune-live-", ignore_cleanup_errors=True) as folder,
+        call(target) as job,
+    ):
+        state = job.state()
+        if state.far:
+            warn(f"{state.far} of {state.ranks} ranks are on other hosts: their steps do not show")
+        files = Path(state.timeline) if state.timeline else Path(folder) / "rank-%r.hvt"
+        job.record(str(files), KEPT_BYTES)
+
+        def goes_on() -> bool:
+            try:
+                job.state()
+            except HvdtuneError:
+                return False
+            return True
+
+        title = f"{state.title} (process {job.pid})"
+        yield Attached(title, lambda: newest_job(files.parent), goes_on)

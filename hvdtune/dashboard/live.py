@@ -1,0 +1,97 @@
+"""A job under way: its trace read again and again, without getting into its way."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hvdtune.dashboard.data import Run, empty_trace
+from hvdtune.errors import HvdtuneError
+from hvdtune.timeline import merge
+
+EVERY_S = 2.0
+# Of one processor's time at most, on a machine that the job may need whole.
+SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Attached:
+    """How a job is looked at.
+
+    Attributes:
+        title: what to call it.
+        files: the rank files as they are now; none before the first rank has begun.
+        goes_on: whether the job still does; asked by one thread only.
+    """
+
+    title: str
+    files: Callable[[], Sequence[Path]]
+    goes_on: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The job as it was last read.
+
+    Attributes:
+        number: how often it has been read.
+        note: what is to be said of it, "" for nothing.
+        ended: it does not go on.
+    """
+
+    run: Run
+    number: int = 0
+    note: str = "No rank has begun to record yet."
+    ended: bool = False
+
+
+class Live:
+    """Reads a job on a thread of its own until closed.
+
+    `_now` is guarded by `_lock`; everything else is the thread's own, or never changes.
+    """
+
+    def __init__(self, attached: Attached, every_s: float = EVERY_S) -> None:
+        self._attached, self._every_s = attached, every_s
+        self._lock = threading.Lock()
+        self._now = Snapshot(Run(attached.title, empty_trace([])))
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._read_on, name="hvdtune-live", daemon=True)
+        self._thread.start()
+
+    @property
+    def now(self) -> Snapshot:
+        """As last read."""
+        with self._lock:
+            return self._now
+
+    def close(self) -> None:
+        """Looks no more."""
+        self._closed.set()
+        self._thread.join()
+
+    def _read_on(self) -> None:
+        rest_s = 0.0
+        ended = False
+        while not ended and not self._closed.wait(rest_s):
+            ended = not self._attached.goes_on()
+            began_s = time.thread_time()
+            found = self._read(self.now)
+            took_s = time.thread_time() - began_s
+            with self._lock:
+                self._now = replace(found, ended=ended)
+            rest_s = max(self._every_s, took_s / SHARE)
+
+    def _read(self, before: Snapshot) -> Snapshot:
+        try:
+            files = self._attached.files()
+            if not files:
+                return before
+            trace = merge(files)
+        except (HvdtuneError, OSError) as error:
+            return replace(before, note=str(error))
+        # It is being written: nobody has closed it.
+        warnings = [text for text in trace.warnings if "did not close it" not in text]
+        run = Run(self._attached.title, replace(trace, warnings=warnings))
+        return Snapshot(run, before.number + 1, note="")

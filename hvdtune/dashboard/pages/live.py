@@ -1,0 +1,165 @@
+"""Live: a job under way, as its steps come."""
+
+import json
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import GRAPH, note, nothing, section, spoken
+from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.figures.live import step_times_figure
+from hvdtune.dashboard.figures.theme import theme_of
+from hvdtune.dashboard.runs import Runs
+from hvdtune.dashboard.shell import Place, link
+from hvdtune.timeline.metrics import breakdown
+
+PATH, TITLE = "/live", "Live"
+
+_EVERY_MS = 1_000
+_LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all that is kept"}
+MOST_ADOPTED = 20
+
+
+def layout(run: Run, place: Place) -> list[Component]:
+    del run
+    return [html.H1(TITLE), html.Div(id="live-place"), dcc.Store(id="live-run", data=place.run)]
+
+
+def register(app: Dash, runs: Runs) -> None:
+    @app.callback(Output("live-place", "children"), Input("live-run", "data"))
+    def lay_out(number: int) -> list[Component]:
+        if runs.live is None:
+            return [
+                nothing(
+                    "This dashboard shows files; no job is attached to it.",
+                    "Attach one that runs: hvdtune dashboard --attach RUN (its folder or a "
+                    "process id)",
+                )
+            ]
+        return _attached()
+
+    @app.callback(
+        Output("live-tick", "disabled"),
+        Output("live-pause", "children"),
+        Input("live-pause", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def pause(clicks: int | None) -> tuple[bool, str]:
+        paused = bool((clicks or 0) % 2)
+        return paused, "Go on" if paused else "Pause"
+
+    @app.callback(
+        Output("live-steps", "figure"),
+        Output("live-note", "children"),
+        Output("live-verdict", "children"),
+        Output("live-seen", "data"),
+        Input("live-tick", "n_intervals"),
+        Input("live-last", "value"),
+        Input("theme", "data"),
+        State("live-seen", "data"),
+    )
+    def show(ticks: int | None, last: str, theme: str | None, seen: Any) -> Any:
+        del ticks
+        if runs.live is None:
+            return no_update, no_update, no_update, no_update
+        now = runs.live.now
+        state = [now.number, now.ended, last, theme]
+        if state == seen:
+            return no_update, no_update, no_update, no_update
+        steps, adopted = _steps(now.run, int(last))
+        words = "The job has ended." if now.ended else now.note
+        said = f"{_told(now.run)} {words}".strip()
+        figure = step_times_figure(steps, adopted, theme_of(theme))
+        return figure, said, _verdict(now.run), state
+
+
+def _attached() -> list[Component]:
+    return [
+        html.Div(
+            [
+                html.Button("Pause", id="live-pause"),
+                dmc.Select(
+                    data=[{"value": key, "label": text} for key, text in _LAST.items()],
+                    value="100",
+                    id="live-last",
+                    label="Shown",
+                    allowDeselect=False,
+                ),
+            ],
+            className="controls",
+        ),
+        html.Div(note("", name="live-note"), role="status"),
+        section(
+            "Step times",
+            html.P("Dashed lines: a setting was adopted.", className="hint"),
+            html.Div(
+                dcc.Graph(id="live-steps", config=GRAPH, style={"height": "300px"}),
+                role="img",
+                **spoken("Lines: ms of each step, for each rank"),
+            ),
+        ),
+        section("What costs time now", html.Div(id="live-verdict")),
+        dcc.Interval(id="live-tick", interval=_EVERY_MS),
+        dcc.Store(id="live-seen"),
+    ]
+
+
+def _steps(run: Run, last: int) -> tuple[Any, list[tuple[int, str]]]:
+    """Steps that every rank has, and the settings adopted in them."""
+    table = breakdown.table(run.trace.events)[["rank", "step", "step_ms", "begin_ns"]]
+    common = table.groupby("step")["rank"].nunique()
+    kept = common.index[common == table["rank"].nunique()]
+    kept = kept[-last:] if last else kept
+    table = table[table["step"].isin(kept)].drop_duplicates(["rank", "step"])
+    events = run.trace.events
+    adopted = events[(events["kind"] == "KNOB_ADOPTED") & (events["rank"] == events["rank"].min())]
+    first = table[table["rank"] == table["rank"].min()].sort_values("begin_ns")
+    found = []
+    for at, text in zip(adopted["begin_ns"], adopted["name"].astype(str), strict=True):
+        index = int(first["begin_ns"].searchsorted(at, side="right")) - 1
+        if index >= 0:
+            found.append((int(first["step"].iloc[index]), _short(text)))
+    return table, found[-MOST_ADOPTED:]
+
+
+def _short(setting: str) -> str:
+    try:
+        values = json.loads(setting)
+    except ValueError:
+        return setting[:40]
+    if not isinstance(values, dict):
+        return setting[:40]
+    megabytes = values.get("fusion_threshold_bytes", 0) / 2**20
+    return f"{megabytes:g} MiB, {values.get('cycle_time_ms', 0):g} ms"
+
+
+def _told(run: Run) -> str:
+    said = run.summary
+    if "step_ms_p50" not in said:
+        return "No step has ended yet."
+    return (
+        f"{said['steps']:,} steps, {said['step_ms_p50']:,.2f} ms (median of the slowest rank), "
+        f"{len(run.facts.ranks)} ranks."
+    )
+
+
+def _verdict(run: Run) -> list[Component]:
+    answer = run.answer
+    if answer.verdict == "incomplete":
+        return [note(f"Too early to tell: {'; '.join(answer.missing)}.")]
+    if not answer.findings:
+        return [note(f"No bottleneck found in {answer.steps} steps.")]
+    return [
+        html.Ol(
+            [
+                html.Li(
+                    f"{found.says}: {found.cost.mean:.2f} ms per step "
+                    f"({found.cost.percent:.0f} %). {found.remedy}"
+                )
+                for found in answer.findings
+            ]
+        ),
+        html.A("In the timeline", href=link("/timeline", 0)),
+    ]

@@ -1,0 +1,106 @@
+"""`hvdtune dashboard` against files and jobs that run."""
+
+import re
+import signal
+import urllib.request
+
+import pytest
+
+TRAIN = "init(); print('up', os.getpid())\nwhile True: time.sleep(0.005); step()"
+WAIT_MS = 30_000
+
+
+def link_of(process):
+    return re.search(r"http://\S+", process.stdout.readline())[0]
+
+
+@pytest.fixture
+def page(browser):
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield context.new_page()
+    context.close()
+
+
+def steps_shown(page):
+    text = page.locator("#live-note").inner_text()
+    found = re.match(r"([\d,]+) steps", text)
+    return int(found[1].replace(",", "")) if found else 0
+
+
+def wait_for_steps(page, more_than):
+    page.wait_for_function(
+        """least => { const found = /^([\\d,]+) steps/.exec(
+        document.getElementById('live-note')?.textContent);
+        return found && Number(found[1].replaceAll(',', '')) > least; }""",
+        arg=more_than,
+        timeout=WAIT_MS,
+    )
+
+
+def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tmp_path):
+    script(TRAIN)
+    job = hvdtune("run", "-np", "2", "train.py")
+    for _ in range(2):
+        job.stdout.readline()
+    watching = hvdtune("dashboard", "--attach", job.pid, "--port", "0", "--no-browser")
+    link = link_of(watching)
+    page.goto(link)
+    page.goto(link.split("?")[0] + "live")
+    wait_for_steps(page, 0)
+    page.wait_for_selector("#live-steps .scatterlayer .trace", timeout=WAIT_MS)
+    seen = steps_shown(page)
+    wait_for_steps(page, seen)
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Go on").wait_for()
+    watching.send_signal(signal.SIGINT)
+    out, _ = watching.communicate(timeout=30)
+    assert (watching.returncode, out) == (0, "hvdtune dashboard: ended\n")
+    assert job.poll() is None
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py"}
+
+
+def test_a_job_that_ends_is_said_to_have_ended(hvdtune, script, page):
+    script("init(); print('up', os.getpid())\nfor _ in range(400): time.sleep(0.01); step()")
+    job = hvdtune("run", "-np", "2", "-o", "kept", "--timeline-steps", "0:", "train.py")
+    for _ in range(2):
+        job.stdout.readline()
+    watching = hvdtune("dashboard", "--attach", "kept", "--port", "0", "--no-browser")
+    link = link_of(watching)
+    page.goto(link)
+    page.goto(link.split("?")[0] + "live")
+    page.wait_for_function(
+        "() => document.getElementById('live-note')?.textContent.includes('has ended')",
+        timeout=60_000,
+    )
+    assert steps_shown(page) > 50
+
+
+def test_without_a_path_the_newest_runs_are_shown(hvdtune, script, tmp_path):
+    script("init()\nfor _ in range(20): step()")
+    run = hvdtune("run", "-np", "2", "-o", "runs/one", "--timeline-steps", "0:", "train.py")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    for words in ([], ["one"], ["runs/one/trace.json"]):
+        shown = hvdtune("dashboard", *words, "--port", "0", "--no-browser")
+        link = link_of(shown)
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as page:
+            assert page.status == 200
+        shown.send_signal(signal.SIGINT)
+        shown.communicate(timeout=30)
+        assert shown.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "there are no runs in"),
+        (["nowhere.json"], "nowhere.json: no such file or directory"),
+        (["--attach", "nowhere"], "is neither a process id nor a run folder"),
+        (["--attach", "1"], "is no job that `hvdtune run` has started here"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(hvdtune, words, fault):
+    shown = hvdtune("dashboard", *words, "--port", "0", "--no-browser")
+    out, err = shown.communicate(timeout=60)
+    assert (shown.returncode, out) == (2, "")
+    assert err.count("\n") == 1 and fault in err

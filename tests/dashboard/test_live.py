@@ -1,0 +1,46 @@
+import threading
+import time
+
+import pytest
+
+from hvdtune.dashboard.live import Attached, Live
+from hvdtune.errors import TraceFormatError
+
+WAIT_S = 20
+
+
+def wait_until(condition):
+    give_up = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_a_job_without_files_yet_is_waited_for_and_its_end_is_seen():
+    ended = threading.Event()
+    live = Live(Attached("job", list, lambda: not ended.is_set()), every_s=0.01)
+    assert (live.now.ended, live.now.note) == (False, "No rank has begun to record yet.")
+    ended.set()
+    wait_until(lambda: live.now.ended)
+    live.close()
+
+
+@pytest.mark.parametrize("error", [TraceFormatError("rank-0.hvt: no trace"), OSError("gone")])
+def test_files_that_cannot_be_read_are_told_of_and_read_again(error):
+    tried = []
+
+    def files():
+        tried.append(1)
+        raise error
+
+    live = Live(Attached("job", files, lambda: True), every_s=0.01)
+    wait_until(lambda: len(tried) > 2)
+    assert live.now.note == str(error)
+    live.close()
+
+
+def test_closing_does_not_wait_for_the_next_reading():
+    live = Live(Attached("job", list, lambda: True), every_s=3600)
+    began = time.monotonic()
+    live.close()
+    assert time.monotonic() - began < 60
