@@ -84,6 +84,7 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
         dev_tools_validate_callbacks=False,
         dev_tools_disable_version_check=True,
     )
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = shell(sources, {path: page.TITLE for path, page in PAGES.items()})
     _add_page_callbacks(app, sources)
     for page in PAGES.values():

@@ -81,7 +81,7 @@ def figure(name: str, run: int, label: str, height: int = 300) -> Component:
             config=GRAPH,
             style={"height": f"{height}px"},
         ),
-        role="img",
+        role="figure",
         **spoken(label),
     )
 

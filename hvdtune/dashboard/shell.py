@@ -68,6 +68,7 @@ def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
                             type="default",
                             delay_show=300,
                             overlay_style={"visibility": "visible", "opacity": 0.5},
+                            target_components={"content": "children"},
                         )
                     ),
                 ],

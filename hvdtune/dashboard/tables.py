@@ -7,9 +7,9 @@ import pandas as pd
 from hvdtune.dashboard.study import knob_names
 from hvdtune.timeline import Trace, tensor_table
 
-_TENSOR_GROUPS = {  # header -> (field, header below it); "" has no group
-    "": (
-        ("tensor", "Tensor"),
+_TENSOR_GROUPS = {  # header -> (field, header below it)
+    "Tensor": (
+        ("tensor", "Name"),
         ("operation", "Operation"),
         ("bytes", "Size (bytes)"),
         ("count", "Count"),
@@ -38,8 +38,8 @@ def tensor_columns() -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
     for group, fields in _TENSOR_GROUPS.items():
         members = [_column(field, header) for field, header in fields]
-        columns += [{"headerName": group, "children": members}] if group else members
-    columns[0] |= {"pinned": "left", "minWidth": 220, "tooltipField": "tensor"}
+        columns.append({"headerName": group, "children": members})
+    columns[0]["children"][0] |= {"pinned": "left", "minWidth": 220, "tooltipField": "tensor"}
     return columns
 
 

@@ -36,38 +36,40 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
         most often, -1 where unknown), last_rank_percent (how often it was), late_p95_us (how far
         the last rank was behind the first).
     """
-    events = trace.events
+    # By numbers: pandas cannot always join groups of many categories with others.
+    texts = trace.events["name"].cat.categories
+    events = trace.events.assign(name=trace.events["name"].cat.codes)
     done = events[events["kind"].isin(COLLECTIVES)]
-    by_tensor = done.groupby("name", observed=True)
+    by_tensor = done.groupby("name")
     table = pd.DataFrame(
         {
             "operation": by_tensor["kind"].last().astype("str"),
             "bytes": by_tensor["arg"].last(),
-            "count": done.groupby(["name", "rank"], observed=True)
-            .size()
-            .groupby("name", observed=True)
-            .max(),
+            "count": done.groupby(["name", "rank"]).size().groupby("name").max(),
         }
     )
     for phase, kinds in _TENSOR_PHASES.items():
         spans = events[events["kind"].isin(kinds)]
         lasted = (spans["end_ns"] - spans["begin_ns"]) / 1000
-        by_name = lasted.groupby(spans["name"], observed=True)
+        by_name = lasted.groupby(spans["name"])
         for percent in (50, 95):
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
     table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
     table = table.sort_values("communicate_p50_us", ascending=False, kind="stable")
-    return table.rename_axis("tensor").reset_index().astype({"tensor": "str"})
+    table = table.rename_axis("tensor").reset_index()
+    return table.assign(tensor=texts.take(table["tensor"].to_numpy()).astype("str"))
 
 
 def _who_is_late(trace: Trace) -> pd.DataFrame:
-    late = lateness(trace)
-    late_us = (late["late_ns"] / 1000).groupby(late["name"], observed=True)
+    found = lateness(trace)
+    names = found["name"].astype(trace.events["name"].dtype)
+    late = found.assign(name=names.cat.codes)
+    late_us = (late["late_ns"] / 1000).groupby(late["name"])
     known = late[late["last_rank"] >= 0]
-    ranks = known.groupby(["name", "last_rank"], observed=True).size().rename("times").reset_index()
+    ranks = known.groupby(["name", "last_rank"]).size().rename("times").reset_index()
     ranks = ranks.sort_values("times", ascending=False, kind="stable")
-    most = ranks.groupby("name", observed=True).first()
+    most = ranks.groupby("name").first()
     return pd.DataFrame(
         {
             "last_rank": most["last_rank"],

@@ -44,6 +44,17 @@ def test_the_overview_tells_what_the_run_is(visit):
     assert "Incomplete" in page.locator("#verdict").inner_text()
 
 
+def test_the_overview_says_what_costs_time_and_leads_to_it(visit):
+    page = visit("/?run=1")
+    verdict = page.locator("#verdict").inner_text()
+    assert "communication that no computing hides" in verdict
+    assert "ms per step" in verdict and "95 % interval" in verdict
+    assert "from 26 steps" in verdict
+    page.locator("#verdict a", has_text="Show me in step").click()
+    page.wait_for_selector("#swimlane[data-tiles]")
+    assert "run=1&from=" in page.url
+
+
 def test_links_lead_from_page_to_page_and_keep_the_run(visit):
     page = visit("/?run=1")
     page.locator("nav a", has_text="Tensors").click()
@@ -122,6 +133,9 @@ def test_two_runs_are_compared(visit):
     page = visit("/compare")
     wait_for(page, "#compare-table [col-id=quantity]", "step")
     assert "Too few steps to compare" in page.locator("#compare-shown").inner_text()
+    page.locator("#compare-a").click()
+    page.get_by_role("option", name="other.json").click()
+    wait_for(page, "#compare-shown", "No difference of step times is shown")
 
 
 def test_another_run_can_be_chosen(visit):

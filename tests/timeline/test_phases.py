@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rank_files as files
+from synthetic import Recorder
 
 from hvdtune.timeline import Trace, merge, phase_table, step_table, summary, tensor_table
 from hvdtune.timeline.intervals import covered_ns, covered_within, union
@@ -34,6 +35,21 @@ def trace(tmp_path: Path) -> Trace:
                 ]
         ranks.append(files.rank_file(tmp_path, rank, items, size=2))
     return merge(ranks)
+
+
+@pytest.mark.parametrize("count", [1, 100, 127, 128, 200, 300])
+def test_any_number_of_tensors_has_a_row_each(count: int) -> None:
+    record = Recorder()
+    for number in range(count):
+        for rank in (0, 1):
+            name, at = f"layer{number}", float(number)
+            record.add(rank, "SPAN", at, at + 0.1, f"span{number}")
+            record.add(rank, "NEGOTIATE", at + 0.1 * rank, at + 0.2, name)
+            record.add(rank, "ALLREDUCE", at + 0.2, at + 0.4, name, arg=8)
+    table = tensor_table(record.trace(2)).set_index("tensor")
+    assert sorted(table.index) == sorted(f"layer{number}" for number in range(count))
+    assert (table["last_rank"] == 1).all()
+    assert table["communicate_p50_us"].to_numpy() == pytest.approx(200.0)
 
 
 def test_each_tensor_has_its_times_and_its_last_rank(trace: Trace) -> None:

@@ -22,6 +22,7 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
         trials: columns trial, state, gain_percent, steps (measured until the trial ended).
     """
     known = trials[(trials["state"] == "complete") & trials["gain_percent"].notna()]
+    known = known.sort_values("steps", kind="stable")  # a trial may be taken up again
     best = known["gain_percent"].clip(lower=0.0).cummax()
     figure = empty_figure(theme, 280)
     figure.add_trace(
@@ -43,14 +44,19 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
 def knobs_figures() -> Mapping[str, Callable[["optuna.Study"], go.Figure]]:
     """Plots of a study in memory, see `study_of`."""
     from optuna import visualization
-    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     def importances(study: "optuna.Study") -> go.Figure:
-        return visualization.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        figure = visualization.plot_param_importances(
+            study, evaluator=PedAnovaImportanceEvaluator(), target_name="gain"
+        )
+        figure.update_xaxes(title="importance for the gain, of 1")
+        figure.update_yaxes(title="")
+        return figure
 
     def contour(study: "optuna.Study") -> go.Figure:
-        names = sorted({name for trial in study.trials for name in trial.params})
-        return visualization.plot_contour(study, params=names[:3], target_name="gain (%)")
+        found = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
+        return visualization.plot_contour(study, params=list(found)[:2], target_name="gain (%)")
 
     return {
         "importances": importances,
@@ -68,8 +74,10 @@ def knobs_figure(name: str, trials: pd.DataFrame, theme: Theme) -> go.Figure:
     figure = empty_figure(theme, 320)
     if study is None:
         return figure
+    if name == "contour" and len(study.trials[0].params) < 2:
+        return figure
     drawn = knobs_figures()[name](study)
-    drawn.update_layout(figure.layout, template="none", title=None)
+    drawn.update_layout(figure.layout, template="none", title=None, width=None, autosize=True)
     axis = {"gridcolor": theme.grid, "linecolor": theme.grid, "zeroline": False}
     drawn.update_xaxes(**axis)
     drawn.update_yaxes(**axis)

@@ -96,7 +96,7 @@ def _attached() -> list[Component]:
             html.P("Dashed lines: a setting was adopted.", className="hint"),
             html.Div(
                 dcc.Graph(id="live-steps", config=GRAPH, style={"height": "300px"}),
-                role="img",
+                role="figure",
                 **spoken("Lines: ms of each step, for each rank"),
             ),
         ),

@@ -94,7 +94,7 @@ def _trials(study: Study, place: Place) -> list[Component]:
     shown = (
         ("importances", "How much each knob bears on the gain", "Bars: importance of each knob"),
         ("slice", "Each knob by itself", "Points: gain by the value of each knob"),
-        ("contour", "Pairs of knobs", "Contours: gain by the values of two knobs"),
+        ("contour", "The two that matter most", "Contours: gain by the values of two knobs"),
         ("parallel", "Whole settings", "A line per trial through its knobs to its gain"),
     )
     return parts + [section(title, figure(name, place.run, label)) for name, title, label in shown]

@@ -49,7 +49,7 @@ def layout(run: Run, place: Place) -> list[Component]:
                 dcc.Graph(id="tensor-phases", config=GRAPH, style={"height": "300px"}),
                 id="tensor-drawn",
                 hidden=True,
-                role="img",
+                role="figure",
                 **spoken("Histograms of the phases of the chosen tensor, in ms"),
             ),
         ),

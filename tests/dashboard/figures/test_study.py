@@ -72,8 +72,11 @@ def searched():
 def test_the_best_so_far_never_falls_and_starts_at_the_default():
     line = incumbent_figure(searched(), LIGHT).data[0]
     assert list(line.x[:4]) == [100, 200, 300, 500]
+    assert (np.diff(line.x) > 0).all()
     assert line.y[0] == 0.0
     assert (np.diff(line.y) >= 0).all()
+    later = searched().assign(steps=list(range(2000, 0, -100)))
+    assert (np.diff(incumbent_figure(later, LIGHT).data[0].y) >= 0).all()
     assert line.y[-1] == 7.0
 
 
