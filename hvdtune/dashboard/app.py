@@ -49,6 +49,7 @@ def serve(
         token = secrets.token_urlsafe(32)
         runs = [open_run(Path(path)) for path in paths]
         for run in runs:
+            run.prepare()
             for warning in run.trace.warnings:
                 print(f"hvdtune: warning: {run.title}: {warning}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))

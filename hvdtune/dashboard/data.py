@@ -53,6 +53,23 @@ class Run:
         return breakdown.steady(breakdown.table(self.trace.events, from_waits=True))
 
     @cached_property
+    def tensors(self) -> list[str]:
+        """Every tensor of the trace in order of first appearance."""
+        events = self.trace.events
+        names = events.loc[events["kind"].isin(["NEGOTIATE", *COLLECTIVES]), "name"]
+        return [str(name) for name in names.unique()]
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """Ranks with at least one event or metadata, ascending."""
+        known = {int(rank) for rank in self.trace.meta.get("ranks", {})}
+        return sorted(known | {int(rank) for rank in self.trace.events["rank"].unique()})
+
+    def prepare(self) -> None:
+        """Computes what the first look at the timeline needs, so that it need not wait."""
+        _ = self.tensors, self.ranks, self.swimlane.last_ns
+
+    @cached_property
     def swimlane(self) -> Swimlane:
         """Its lanes."""
         return Swimlane.of(self.trace)
@@ -84,19 +101,6 @@ def empty_trace(warnings: list[str]) -> Trace:
     """A trace without events."""
     columns = {name: np.empty(0, np.int64) for name in COLUMNS}
     return Trace(make_events(columns, []), {}, warnings)
-
-
-def tensor_names(trace: Trace) -> list[str]:
-    """Every tensor of the trace in order of first appearance."""
-    events = trace.events
-    names = events.loc[events["kind"].isin(["NEGOTIATE", *COLLECTIVES]), "name"]
-    return [str(name) for name in names.unique()]
-
-
-def ranks_of(trace: Trace) -> list[int]:
-    """Ranks with at least one event or metadata, ascending."""
-    known = {int(rank) for rank in trace.meta.get("ranks", {})}
-    return sorted(known | {int(rank) for rank in trace.events["rank"].unique()})
 
 
 def hosts_of(trace: Trace) -> list[str]:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from hvdtune.timeline.intervals import union
 from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, Ints
 
+Floats = NDArray[np.float64]
+
 # Lane -> kinds of events in it, top to bottom.
 LANES: dict[str, tuple[str, ...]] = {
     "compute": (),  # what is left of steps, and what the script says it does
@@ -51,47 +53,49 @@ class Lane:
     row: NDArray[np.int32]
 
     @cached_property
+    def stretches(self) -> tuple[Ints, Ints]:
+        """Begins and ends of what the slices cover."""
+        return union(self.begin, self.end)
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """Whether any slice does, or touches, another."""
+        return len(self.stretches[0]) < len(self.begin)
+
+    @cached_property
     def reach(self) -> Ints:
         """The last end of each slice and all before it."""
-        reach: Ints = np.maximum.accumulate(self.end) if len(self.end) else self.end
+        reach: Ints = np.maximum.accumulate(self.end) if self.overlaps else self.end
         return reach
 
     @cached_property
-    def stretches(self) -> tuple[Ints, Ints, Ints]:
-        """Begins and ends of what the slices cover, and how much of it lies before each."""
-        begin, end = union(self.begin, self.end)
-        return begin, end, np.concatenate((np.zeros(1, np.int64), np.cumsum(end - begin)))
+    def knots(self) -> tuple[Floats, Floats]:
+        """Where covered time begins or ceases to grow, and how much there was until then, in ns.
 
-    def covered_ns(self, edges_ns: Ints) -> Ints:
-        """How much slices cover between neighbouring edges, which ascend."""
-        begin, end, before = self.stretches
-        if len(begin) == 0:
-            return np.zeros(len(edges_ns) - 1, np.int64)
-        whole = np.searchsorted(end, edges_ns)  # stretches that ended before
-        inside = np.minimum(whole, len(begin) - 1)
-        part = np.where(whole < len(begin), np.maximum(edges_ns - begin[inside], 0), 0)
-        result: Ints = np.diff(before[whole] + part)
-        return result
-
-    def busy(self, edges_ns: Ints) -> NDArray[np.uint8]:
-        """The share of each pixel that slices cover, of 255, rounded up: never 0 where one is.
-
-        Args:
-            edges_ns: of the pixels, ascending, no two alike; one more than there are pixels.
+        Whole numbers, which doubles hold exactly for 104 days.
         """
-        widths = np.diff(edges_ns)
-        level = (255 * self.covered_ns(edges_ns) + widths - 1) // widths
-        if len(self.instants):
-            here = np.diff(np.searchsorted(self.instants, edges_ns)) > 0
-            level = np.maximum(level, here)
-        result: NDArray[np.uint8] = level.astype(np.uint8)
-        return result
+        begin, end = self.stretches
+        lasting = end > begin
+        begin, end = begin[lasting], end[lasting]
+        times, covered = np.empty(2 * len(begin)), np.empty(2 * len(begin))
+        times[::2], times[1::2] = begin, end
+        covered[1::2] = np.cumsum(end - begin)
+        covered[::2] = np.concatenate((np.zeros(min(len(begin), 1)), covered[1:-1:2]))
+        return times, covered
 
     @cached_property
     def instants(self) -> Ints:
         """When slices are that last no time."""
         found: Ints = self.begin[self.begin == self.end]
         return found
+
+    def covered_ns(self, edges_ns: Ints) -> Floats:
+        """How much slices cover between neighbouring edges, which ascend: whole ns."""
+        times, covered = self.knots
+        if len(times) == 0:
+            return np.zeros(len(edges_ns) - 1)
+        result: Floats = np.diff(np.rint(np.interp(edges_ns, times, covered)))
+        return result
 
     def within(self, first_ns: int, last_ns: int) -> tuple[int, int]:
         """From where to where in the slices those lie that touch first_ns <= t < last_ns.
@@ -183,10 +187,33 @@ def depths(begin: Ints, end: Ints) -> NDArray[np.uint8]:
     return result
 
 
+def busy(lanes: Sequence[Lane], edges_ns: Ints) -> NDArray[np.uint8]:
+    """The share of each pixel that slices cover, of 255, rounded up: never 0 where one is.
+
+    Args:
+        edges_ns: of the pixels, ascending, no two alike; one more than there are pixels.
+
+    Returns:
+        A row per lane, a column per pixel.
+    """
+    covered = np.empty((len(lanes), len(edges_ns) - 1))
+    for row, lane in enumerate(lanes):
+        covered[row] = lane.covered_ns(edges_ns)
+    # Half a ns less, so that no rounding lifts what is whole.
+    widths = np.diff(edges_ns)
+    level = np.ceil((255 * covered - 0.5) / widths)
+    for row, lane in enumerate(lanes):
+        if len(lane.instants):
+            here = np.diff(np.searchsorted(lane.instants, edges_ns)) > 0
+            level[row] = np.maximum(level[row], here)
+    result: NDArray[np.uint8] = np.maximum(level, 0).astype(np.uint8)
+    return result
+
+
 def whole_stretches(lane: Lane, low: int, high: int) -> tuple[int, int]:
     """Slices low to high with all that overlap them: the rows of slices then depend on no zoom."""
-    begin, end, _ = lane.stretches
-    if low >= high:
+    begin, end = lane.stretches
+    if low >= high or not lane.overlaps:
         return low, high
     first, last = np.searchsorted(begin, lane.begin[[low, high - 1]], side="right") - 1
     # A stretch that lasts ends before what begins with its end; both are one to `union`.

@@ -12,6 +12,9 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import spoken
 from hvdtune.dashboard.runs import Runs
 
+# Figures that are drawn later do not hide the page.
+_ONLY_PAGES: dict[str, Any] = {"target_components": {"content": "children"}}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -68,7 +71,7 @@ def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
                             type="default",
                             delay_show=300,
                             overlay_style={"visibility": "visible", "opacity": 0.5},
-                            target_components={"content": "children"},
+                            **_ONLY_PAGES,
                         )
                     ),
                 ],

@@ -2,9 +2,9 @@
 
 A tile is a head in JSON behind its length (4 bytes, little endian), padded to 8 bytes, then columns
 of slices: begin and end (float64, ns), row in the events (int32, -1: none), name (uint32, of the
-head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8); then how busy each
-pixel of each lane is (uint8, of 255). Slices are left out where they are too many to be told apart,
-which "exact" says; the busy shares are always there.
+head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
+many to be told apart, "exact" is false, there are none, and how busy each pixel of each lane is
+follows (uint8, of 255).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import COMPUTE, Lane, depths, whole_stretches
+from hvdtune.dashboard.lanes import COMPUTE, Lane, busy, depths, whole_stretches
 from hvdtune.timeline.schema import KIND_NAMES, Ints
 
 MAX_SLICES = 6_000
@@ -57,8 +57,6 @@ def tile(
         events: what the rows of their slices are rows of.
         more: for the head.
     """
-    edges = window.edges_ns
-    busy = [lane.busy(edges) for lane in lanes]
     ranges = [lane.within(window.first_ns, window.last_ns) for lane in lanes]
     exact = sum(high - low for low, high in ranges) <= MAX_SLICES
     columns = _columns(lanes, ranges, window) if exact else _EMPTY
@@ -84,7 +82,7 @@ def tile(
         columns["lane"].astype("<u2"),
         columns["kind"],
         columns["depth"],
-        *busy,
+        np.empty(0) if exact else busy(lanes, window.edges_ns),
     )
     return b"".join((len(text).to_bytes(4, "little"), text, *(part.tobytes() for part in body)))
 
@@ -109,7 +107,11 @@ def _columns(
         first, last = whole_stretches(lane, low, high)
         if last - first > MAX_SLICES:
             first, last = low, high
-        depth = depths(lane.begin[first:last], lane.end[first:last])[low - first : high - first]
+        if lane.overlaps:
+            of_all = depths(lane.begin[first:last], lane.end[first:last])
+            depth = of_all[low - first : high - first]
+        else:
+            depth = np.zeros(high - low, np.uint8)
         shown = lane.end[low:high] >= window.first_ns
         own: dict[str, NDArray[Any]] = {
             "begin": lane.begin,
@@ -131,15 +133,18 @@ def _names(
     if len(rows) == 0:
         return [], np.empty(0, np.int64)
     texts = events["name"].cat.categories
-    codes = events["name"].cat.codes.to_numpy()[rows]
-    of_kind = np.array([*KIND_NAMES, "COMPUTE"], dtype=object)
-    place = np.where(kinds == COMPUTE, len(KIND_NAMES), kinds)
-    bucket = np.isin(kinds, [KIND_NAMES.index(name) for name in ("BUCKET", "KNOB_ADOPTED")])
-    named = (rows >= 0) & ~bucket
-    text = np.where(named, np.asarray(texts, dtype=object)[codes], "")
-    text = np.where(text == "", of_kind[place], text)
-    used, name = np.unique(text.astype(str), return_inverse=True)
-    return used.tolist(), name
+    codes = events["name"].cat.codes.to_numpy()[rows].astype(np.int64)
+    # Kinds have negative numbers; a bucket's name is why it was closed.
+    unnamed = (rows < 0) | (kinds == KIND_NAMES.index("BUCKET"))
+    codes = np.where(unnamed, -1 - kinds.astype(np.int64), codes)
+    used, name = np.unique(codes, return_inverse=True)
+    of_kind = dict(enumerate(KIND_NAMES)) | {COMPUTE: "COMPUTE"}
+    kind_of = dict(zip(codes.tolist(), kinds.tolist(), strict=True))
+    words = [of_kind[-1 - code] if code < 0 else str(texts[code]) for code in used.tolist()]
+    names = [
+        word or of_kind[kind_of[code]] for word, code in zip(words, used.tolist(), strict=True)
+    ]
+    return names, name
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ def decode(body):
     for column, kind in sizes.items():
         head[column] = np.frombuffer(body, kind, head["slices"], at)
         at += head[column].nbytes
-    busy = np.frombuffer(body, "u1", offset=at)
-    head["busy"] = busy.reshape(head["lanes"], head["pixels"])
+    if head["exact"]:
+        assert at == len(body)
+    else:
+        head["busy"] = np.frombuffer(body, "u1", offset=at).reshape(head["lanes"], head["pixels"])
     return head

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.dashboard.data import hosts_of, open_run, ranks_of, tensor_names
+from hvdtune.dashboard.data import Run, hosts_of, open_run
 from hvdtune.dashboard.tiles import Window
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
@@ -16,11 +16,11 @@ TRACES = Path(__file__).parents[1] / "timeline" / "data"
 
 
 def test_tensors_ranks_and_hosts_are_named():
-    trace = training_trace(ranks=3, tensors=4)
-    assert tensor_names(trace)[0] == "model.layer0.weight"
-    assert HOSTILE in tensor_names(trace)
-    assert ranks_of(trace) == [0, 1, 2]
-    assert hosts_of(trace) == ["node-0", "node-1", "node-2"]
+    run = Run("run", training_trace(ranks=3, tensors=4))
+    assert run.tensors[0] == "model.layer0.weight"
+    assert HOSTILE in run.tensors
+    assert run.ranks == [0, 1, 2]
+    assert hosts_of(run.trace) == ["node-0", "node-1", "node-2"]
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
@@ -28,7 +28,7 @@ def test_a_directory_opens_its_merged_trace(tmp_path, name):
     trace = training_trace()
     write_chrome(trace, tmp_path / name)
     run = open_run(tmp_path)
-    assert tensor_names(run.trace) == tensor_names(trace)
+    assert run.tensors == Run("run", trace).tensors
     assert run.summary["steps"] == 6
     assert run.study is None
 
@@ -40,7 +40,7 @@ def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):
             GOLDEN, tmp_path / "ranks" / launch, ignore=shutil.ignore_patterns("*.json")
         )
     run = open_run(tmp_path)
-    assert ranks_of(run.trace) == [0]
+    assert run.ranks == [0]
     assert "this is the newest, launch-1" in run.trace.warnings[0]
 
 
@@ -64,5 +64,5 @@ def test_a_file_that_is_no_trace_is_a_trace_format_error(tmp_path):
 def test_traces_of_other_programs_are_drawn(name):
     run = open_run(TRACES / name)
     tile = decode(run.swimlane.tile(Window.of(0, run.swimlane.last_ns, 200)))
-    assert tile["busy"].max() > 0
+    assert tile["slices"] > 5
     assert "slices are of no kind that hvdtune records" in run.trace.warnings[-1]

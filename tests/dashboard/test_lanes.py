@@ -3,6 +3,7 @@ import os
 import numpy as np
 import pytest
 
+from hvdtune.dashboard import lanes
 from hvdtune.dashboard.lanes import MAX_DEPTH, Lane, depths, lanes_of, whole_stretches
 
 from .synthetic import Recording, training_trace
@@ -51,14 +52,15 @@ def test_the_busy_share_of_every_pixel_is_exact_and_no_slice_is_invisible():
         span = pixels * int(rng.integers(1, 60))
         edges = first + np.arange(pixels + 1, dtype=np.int64) * span // pixels
         share, seen = brute_force(chosen, edges)
-        busy = chosen.busy(edges)
+        (busy,) = lanes.busy([chosen], edges)
         assert np.abs(busy / 255 - share).max() <= 1 / 255 + 1e-12
         assert np.array_equal(busy > 0, seen)
 
 
 def test_a_slice_of_a_ns_shows_in_a_pixel_of_a_second():
     edges = np.arange(11, dtype=np.int64) * 1_000_000_000
-    busy = lane([(2_500_000_000, 2_500_000_001), (7_000_000_000, 7_000_000_000)]).busy(edges)
+    spans = [(2_500_000_000, 2_500_000_001), (7_000_000_000, 7_000_000_000)]
+    (busy,) = lanes.busy([lane(spans)], edges)
     assert busy.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 0]
 
 
@@ -124,6 +126,6 @@ def test_a_trace_without_buckets_shows_its_operations():
 def test_edge_cases_are_drawn(spans):
     edges = np.arange(0, 31, 10, dtype=np.int64)
     share, seen = brute_force(lane(spans), edges)
-    busy = lane(spans).busy(edges)
+    (busy,) = lanes.busy([lane(spans)], edges)
     assert np.array_equal(busy > 0, seen)
     assert np.abs(busy / 255 - share).max() <= 1 / 255

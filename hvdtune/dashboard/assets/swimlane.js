@@ -23,7 +23,8 @@
     return Object.assign(head, {
       begin: take(Float64Array, n), end: take(Float64Array, n), row: take(Int32Array, n),
       name: take(Uint32Array, n), lane: take(Uint16Array, n), kind: take(Uint8Array, n),
-      depth: take(Uint8Array, n), busy: take(Uint8Array, head.lanes * head.pixels),
+      depth: take(Uint8Array, n),
+      busy: take(Uint8Array, head.exact ? 0 : head.lanes * head.pixels),
     });
   }
 
@@ -140,7 +141,7 @@
     paint_strip() {
       // One pixel row per lane, scaled when it is drawn.
       const tile = this.tile;
-      if (!tile.lanes) return;
+      if (!tile.lanes || tile.exact) return;
       this.strip.width = tile.pixels;
       this.strip.height = tile.lanes;
       const image = new ImageData(tile.pixels, tile.lanes);

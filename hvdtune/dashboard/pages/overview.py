@@ -9,7 +9,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
-from hvdtune.dashboard.data import Run, hosts_of, ranks_of, tensor_names
+from hvdtune.dashboard.data import Run, hosts_of
 from hvdtune.dashboard.shell import Place, link
 from hvdtune.timeline.findings import Finding
 from hvdtune.timeline.findings.finding import OF_RANKS
@@ -139,7 +139,7 @@ def _findings(run: Run, place: Place) -> Component:
 
 
 def _about(run: Run) -> Component:
-    ranks, hosts, facts = ranks_of(run.trace), hosts_of(run.trace), run.facts
+    ranks, hosts, facts = run.ranks, hosts_of(run.trace), run.facts
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     per_step = float(sizes.max()) / max(run.summary["steps"], 1) / 2**20 if len(sizes) else 0.0
@@ -148,7 +148,7 @@ def _about(run: Run) -> Component:
         *_step_cards(run),
         card(
             "Tensors",
-            f"{len(tensor_names(run.trace)):,}",
+            f"{len(run.tensors):,}",
             f"{per_step:,.2f} MiB per step in buckets, {len(run.trace.events):,} events",
         ),
         _clock_card(run),
@@ -188,7 +188,7 @@ def _clock_card(run: Run) -> Component:
     residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
     if residuals:
         return card("Clock", f"{max(residuals):,.1f} us", "alignment residual, worst rank")
-    alone = len(ranks_of(run.trace)) < 2
+    alone = len(run.ranks) < 2
     return card("Clock", "as is", "one rank" if alone else "offsets were not measured")
 
 

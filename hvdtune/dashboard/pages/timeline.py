@@ -8,7 +8,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import nothing, section, sentences, spoken
-from hvdtune.dashboard.data import Run, ranks_of, tensor_names
+from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
 
@@ -92,7 +92,7 @@ def layout(run: Run, place: Place) -> list[Component]:
 
 
 def _controls(run: Run, place: Place) -> Component:
-    names, ranks = tensor_names(run.trace), ranks_of(run.trace)
+    names, ranks = run.tensors, run.ranks
     asked = [name for name in place.query.get("tensor", ()) if name in set(names)]
     chosen = [text for text in place.query.get("rank", ()) if text in set(map(str, ranks))]
     return html.Div(

@@ -1,0 +1,192 @@
+"""How long the dashboard takes with large traces: a table in Markdown.
+
+    python -m studies.bench.dashboard                 # 1 and 10 million events, about 5 minutes
+    python -m studies.bench.dashboard --events 200000
+
+A trace of 32 ranks is generated, opened by `hvdtune dashboard`, and looked at in a headless
+Chromium. `paint`: from the request for the timeline page until its first tile is drawn, in a new
+browser context (nothing cached). `answer`: from a key (zoom or pan) until what it asks for is
+drawn. `tile`: processor time of the server for one tile of 160 lanes and 1300 pixels in random
+windows. `memory`: resident memory of the largest renderer, which holds the page.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from playwright.sync_api import Page, sync_playwright
+
+from hvdtune.dashboard.swimlane import Swimlane
+from hvdtune.dashboard.tiles import Window
+from hvdtune.timeline import merge
+from hvdtune.timeline.schema import KINDS, RECORD
+from tests.timeline import rank_files
+
+RANKS, TENSORS, BUCKETS = 32, 24, 4
+PER_STEP = 2 + 2 * TENSORS + 3 * BUCKETS + 1
+BLOCK_RECORDS = 1 << 16
+LANES, PIXELS, WINDOWS, KEYS = 160, 1300, 300, 80
+_ANSWERED = """async key => {
+  const canvas = document.getElementById('swimlane'), before = canvas.dataset.tiles;
+  const began = performance.now();
+  canvas.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  while (canvas.dataset.tiles === before) await new Promise(r => requestAnimationFrame(r));
+  return performance.now() - began;
+}"""
+
+
+def write_trace(folder: Path, events: int) -> list[Path]:
+    """Files of all ranks with about so many events."""
+    steps = max(events // (RANKS * PER_STEP), 10)
+    return [_write_rank(folder, rank, steps) for rank in range(RANKS)]
+
+
+def _write_rank(folder: Path, rank: int, steps: int) -> Path:
+    random = np.random.default_rng(rank)
+    one = _step_of(rank)
+    rows = np.tile(one, steps)
+    number = np.repeat(np.arange(steps, dtype=np.int64), len(one))
+    late_ns = np.repeat(random.integers(0, 2_000_000, steps), len(one))
+    rows["begin_ns"] += (number * 40_000_000 + late_ns).astype("<u8")
+    rows["seq"] += np.where(rows["name"] > 0, number * TENSORS, number).astype("<u4")
+    rows["bucket"] += (number * BUCKETS).astype("<u4")
+    names = {1 + index: f"model.layer{index}.weight" for index in range(TENSORS)}
+    parts = [rank_files.header(), rank_files.metadata(rank, size=RANKS, host=f"node{rank // 8}")]
+    parts.append(rank_files.names(dict(names)))
+    for first in range(0, len(rows), BLOCK_RECORDS):
+        payload = rows[first : first + BLOCK_RECORDS].tobytes()
+        parts.append(rank_files.block(rank_files.RECORDS, payload))
+    path = folder / f"rank-{rank}.hvt"
+    return rank_files.write(path, *parts, rank_files.end())
+
+
+def _step_of(rank: int) -> np.ndarray:
+    """One step of 38 ms: computing, announcements, buckets that overlap it in part."""
+    ms = 1_000_000
+    rows: list[tuple[int, int, int, int, int, int]] = []
+
+    def add(kind: str, begin: int, end: int, name: int = 0, bucket: int = 0, arg: int = 0) -> None:
+        rows.append((begin, KINDS[kind].code << 48 | (end - begin), name, 0, bucket, arg))
+
+    add("STEP", 0, 38 * ms, arg=20_000)
+    add("BLOCKED", 30 * ms, 37 * ms)
+    add("CYCLE", 12 * ms, 12 * ms)
+    each = TENSORS // BUCKETS
+    for bucket in range(BUCKETS):
+        begin, end = (12 + 6 * bucket) * ms, (17 + 6 * bucket) * ms
+        add("BUCKET", begin, end, bucket=bucket, arg=each << 20)
+        add("PACK", begin, begin + ms, bucket=bucket, arg=each << 20)
+        add("UNPACK", end - ms, end, bucket=bucket, arg=each << 20)
+        for index in range(bucket * each, (bucket + 1) * each):
+            ready = (4 + index) * ms + 10_000 * rank
+            add("NEGOTIATE", ready, max(begin - 10_000, ready), index + 1, bucket, 1)
+            add("ALLREDUCE", begin, end, index + 1, bucket, 1 << 20)
+    table = np.array(rows, dtype=RECORD)
+    table["seq"] = np.where(table["name"] > 0, table["name"] - 1, 0)
+    return table[np.argsort(table["begin_ns"], kind="stable")]
+
+
+def tile_ms(swimlane: Swimlane) -> np.ndarray:
+    """Processor time of tiles in random windows of every width."""
+    random = np.random.default_rng(1)
+    lanes = Swimlane(swimlane.trace, swimlane.lanes[:LANES], swimlane.marks, swimlane.last_ns)
+    taken = []
+    for _ in range(WINDOWS):
+        width = swimlane.last_ns / 10 ** random.uniform(0, 5)
+        first = random.uniform(0, swimlane.last_ns - width)
+        began = time.thread_time()
+        lanes.tile(Window.of(first, first + width, PIXELS))
+        taken.append(1000 * (time.thread_time() - began))
+    return np.array(taken[20:])  # without what is computed once
+
+
+def look(page: Page, link: str) -> tuple[float, list[float]]:
+    """Seconds until the timeline is drawn, ms of each answer."""
+    page.goto(link)
+    page.wait_for_selector("#content h1", timeout=120_000)
+    origin = link.split("/?")[0]
+    page.context.clear_cookies()
+    fresh = page.context.browser
+    assert fresh is not None
+    context = fresh.new_context(viewport={"width": 1480, "height": 900})
+    new = context.new_page()
+    new.goto(link.replace("/?", "/timeline?"), wait_until="commit")
+    began = time.monotonic()
+    new.goto(f"{origin}/timeline", wait_until="commit")
+    new.wait_for_selector("#swimlane[data-tiles]", timeout=120_000)
+    painted_s = time.monotonic() - began
+    keys = ("wwwwwwddddaassss" * (KEYS // 16))[:KEYS]
+    answers = [float(new.evaluate(_ANSWERED, key)) for key in keys]
+    page.bring_to_front()
+    return painted_s, answers
+
+
+def renderer_mb() -> float:
+    """Of the largest renderer that this process has started."""
+    sizes = [
+        child.memory_info().rss
+        for child in psutil.Process().children(recursive=True)
+        if "--type=renderer" in " ".join(child.cmdline())
+    ]
+    return max(sizes, default=0) / 1e6
+
+
+def measure(events: int) -> str:
+    """A row of the table."""
+    with tempfile.TemporaryDirectory() as temporary:
+        files = write_trace(Path(temporary), events)
+        trace = merge(files)
+        count = len(trace.events)
+        taken = tile_ms(Swimlane.of(trace))
+        del trace
+        # The ranks' clocks were never measured, of which every rank would warn.
+        command = [sys.executable, "-m", "hvdtune", "dashboard", temporary]
+        began = time.monotonic()
+        with (
+            sync_playwright() as playwright,
+            subprocess.Popen(
+                [*command, "--port", "0", "--no-browser"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            ) as server,
+        ):
+            assert server.stdout is not None
+            link = re.search(r"http://\S+", server.stdout.readline())
+            assert link is not None
+            opened_s = time.monotonic() - began
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+            )
+            painted_s, answers = look(browser.new_page(), link[0])
+            memory = renderer_mb()
+            browser.close()
+            server.terminate()
+    middle, late = np.quantile(answers, (0.5, 0.95))
+    return (
+        f"| {count / 1e6:.1f} M | {opened_s:.1f} | {painted_s:.2f} | {middle:.0f} / {late:.0f} | "
+        f"{np.quantile(taken, 0.5):.1f} / {np.quantile(taken, 0.95):.1f} | {memory:.0f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--events", type=int, nargs="*", default=[1_000_000, 10_000_000])
+    arguments = parser.parse_args()
+    print(
+        "| events | opened s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | memory MB |"
+    )
+    print("|---|---|---|---|---|---|")
+    for events in arguments.events:
+        print(measure(events), flush=True)
+
+
+if __name__ == "__main__":
+    main()
