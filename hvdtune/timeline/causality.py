@@ -5,7 +5,7 @@ begun on every one. Round trips bound a clock by half of what they take; these p
 are thousands, often bound it closer, and no trace should show an effect before its cause.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,12 +76,12 @@ class _Clocks:
         self.ranks = sorted(int(rank) for rank in table["rank"].unique())
         self._shown, self._since = [], []
         origin = fits[self.ranks[0]].to_rank_0(columns[self.ranks[0]]["begin_ns"]).min()
+        places = _rows_of(table, self.ranks)
         for side in ("cause_ns", "effect_ns"):
-            wide = table.pivot_table(index="key", columns="rank", values="row", aggfunc="first")
-            shown, since = (np.full(wide.shape, np.nan) for _ in range(2))
+            shown, since = (np.full(places.shape, np.nan) for _ in range(2))
             for index, rank in enumerate(self.ranks):
-                known = wide[rank].notna().to_numpy()
-                rows = wide[rank].to_numpy()[known].astype(np.int64)
+                known = places[:, index] >= 0
+                rows = places[known, index]
                 own = columns[rank]["begin_ns"][rows]
                 # Differences are taken before float64 would round them.
                 shown[known, index] = fits[rank].to_rank_0(own) - origin
@@ -176,10 +176,26 @@ def _links(rank: int, columns: Columns) -> pd.DataFrame:
             done.assign(phase=1),
         ]
     )
-    parts = (links[column].tolist() for column in ("phase", "process_set", "name", "seq"))
-    return pd.DataFrame(
-        {"rank": rank, "key": list(zip(*parts, strict=True)), "row": links["row"].to_numpy()}
-    )
+    return links[[*_KEY, "row"]].assign(rank=rank)
+
+
+_KEY = ("phase", "process_set", "name", "seq")
+
+
+def _rows_of(table: pd.DataFrame, ranks: Sequence[int]) -> NDArray[np.int64]:
+    """For each key a row, for each rank a column: its first event of that key; -1: none."""
+    parts = [table[column].to_numpy() for column in _KEY]
+    order = np.lexsort(parts)
+    changes = np.zeros(max(len(order) - 1, 0), bool)
+    for part in parts:
+        changes |= np.diff(part[order]) != 0
+    key = np.empty(len(order), np.int64)
+    key[order] = np.concatenate((np.zeros(1, np.int64), np.cumsum(changes)))
+    places = np.full((int(key.max()) + 1, len(ranks)), -1, np.int64)
+    column = np.searchsorted(ranks, table["rank"].to_numpy())
+    # Backwards, so that what comes first stays.
+    places[key[::-1], column[::-1]] = table["row"].to_numpy()[::-1]
+    return places
 
 
 def _least_distance(matrix: Floats, least: Floats) -> Floats | None:
