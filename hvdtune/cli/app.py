@@ -162,7 +162,7 @@ def view(
     """Open the dashboard on traces or run folders."""
     from hvdtune.cli.dashboard import show
 
-    return show(paths, host, port, browser=browser, attach=None)
+    return show(paths, host, port, browser=browser)
 
 
 @app.command()
@@ -178,6 +178,9 @@ def dashboard(
         str | None,
         typer.Option(metavar="PID|RUN", help="A job under way: one of its processes, or its run."),
     ] = None,
+    link_gbps: Annotated[
+        float | None, typer.Option(min=0.001, help="What a link between hosts can carry, Gbit/s.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8050,
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
@@ -185,7 +188,7 @@ def dashboard(
     """Show runs, traces and studies in a browser, and a job as it goes."""
     from hvdtune.cli.dashboard import show
 
-    return show(paths or [], host, port, browser=browser, attach=attach)
+    return show(paths or [], host, port, browser=browser, attach=attach, link_gbps=link_gbps)
 
 
 @timeline.command()

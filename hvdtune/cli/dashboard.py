@@ -21,7 +21,15 @@ MOST_RUNS: Final = 8
 KEPT_BYTES: Final = 16 << 20
 
 
-def show(paths: list[Path], host: str, port: int, *, browser: bool, attach: str | None) -> int:
+def show(
+    paths: list[Path],
+    host: str,
+    port: int,
+    *,
+    browser: bool,
+    attach: str | None = None,
+    link_gbps: float | None = None,
+) -> int:
     """Serves until Ctrl-C. Without a path and a job: the newest runs below ./runs."""
     try:
         from hvdtune.dashboard.app import serve
@@ -36,7 +44,14 @@ def show(paths: list[Path], host: str, port: int, *, browser: bool, attach: str 
     paths = [_found(path) for path in paths]
     with contextlib.ExitStack() as stack:
         job = None if attach is None else stack.enter_context(_attached(attach))
-        serve(paths, host=host, port=port, open_browser=browser, attached=job)
+        serve(
+            paths,
+            host=host,
+            port=port,
+            open_browser=browser,
+            attached=job,
+            link_gbps=link_gbps,
+        )
     return 0
 
 

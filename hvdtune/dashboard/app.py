@@ -14,7 +14,7 @@ from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, htm
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtune.dashboard.blocks import nothing
-from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.data import Run, open_run
 from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.gate import guard, is_loopback
@@ -25,6 +25,8 @@ from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link, shell
 from hvdtune.errors import UsageError
 
+MANY_EVENTS = 1_000_000  # take long enough for somebody to wonder
+
 
 def serve(
     paths: Sequence[Path],
@@ -33,10 +35,12 @@ def serve(
     *,
     open_browser: bool = True,
     attached: Attached | None = None,
+    link_gbps: float | None = None,
 ) -> None:
     """Show the runs at `paths`, and a job under way, in a browser until Ctrl-C.
 
-    Each path is a trace file or a run's directory; port 0 picks a free one. The link with its
+    Each path is a trace file or a run's directory; port 0 picks a free one; `link_gbps` is what a
+    link between hosts can carry, in 10^9 bit/s. The link with its
     token is printed, and handed to the browser when `open_browser` is set: on a machine shared
     with strangers, who can see a browser's arguments, leave it off. Raises UsageError when a path
     holds no trace or the port is taken, TraceFormatError when a file is no trace.
@@ -47,9 +51,8 @@ def serve(
         listener = stack.enter_context(contextlib.closing(_listen(host, port)))
         bound = listener.getsockname()[1]
         token = secrets.token_urlsafe(32)
-        runs = [open_run(Path(path)) for path in paths]
+        runs = [_opened(Path(path), link_gbps) for path in paths]
         for run in runs:
-            run.prepare()
             for warning in run.trace.warnings:
                 print(f"hvdtune: warning: {run.title}: {warning}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
@@ -62,6 +65,15 @@ def serve(
             _announce(host, f"http://{_in_link(host)}:{bound}/?token={token}", open_browser)
             server.serve_forever()  # returns on Ctrl-C, its socket closed
     print("hvdtune dashboard: ended")
+
+
+def _opened(path: Path, link_gbps: float | None) -> Run:
+    run = open_run(path, link_gbps)
+    events = len(run.trace.events)
+    if events >= MANY_EVENTS:
+        print(f"hvdtune: {run.title}: {events:,} events, laying them out ...", file=sys.stderr)
+    run.prepare()
+    return run
 
 
 def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:

@@ -1,5 +1,6 @@
 """What the pages know of one run: its trace, what follows from it, and its study."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,12 +26,14 @@ from hvdtune.timeline.schema import COLLECTIVES, COLUMNS, make_events
 class Run:
     """One run as the pages show it; what they need of its trace is computed once, when asked for.
 
-    Two requests at once may both compute it, with the same result.
+    `link_gbps` is what a link between hosts can carry, in 10^9 bit/s, if somebody said so. Two
+    requests at once may both compute a part, with the same result.
     """
 
     title: str
     trace: Trace
     study: Study | None = None
+    link_gbps: float | None = None
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -40,7 +43,7 @@ class Run:
     @cached_property
     def facts(self) -> Facts:
         """What the trace says of the job."""
-        return facts_of(self.trace)
+        return facts_of(self.trace, self.link_gbps)
 
     @cached_property
     def answer(self) -> Answer:
@@ -60,6 +63,16 @@ class Run:
         return [str(name) for name in names.unique()]
 
     @cached_property
+    def fingerprint(self) -> str:
+        """Tells models apart: of the names and sizes of tensors, alike on every launch."""
+        events = self.trace.events
+        done = events[events["kind"].isin(COLLECTIVES)]
+        sizes = done.groupby(done["name"].cat.codes)["arg"].max()
+        names = events["name"].cat.categories.take(sizes.index.to_numpy())
+        lines = sorted(f"{name}\0{size}" for name, size in zip(names, sizes, strict=True))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:10]
+
+    @cached_property
     def ranks(self) -> list[int]:
         """Ranks with at least one event or metadata, ascending."""
         known = {int(rank) for rank in self.trace.meta.get("ranks", {})}
@@ -75,7 +88,7 @@ class Run:
         return Swimlane.of(self.trace)
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path, link_gbps: float | None = None) -> Run:
     """Open a merged trace, a raw rank file, a run's directory, or the file of a study.
 
     Raises UsageError when there is nothing to open at `path`, TraceFormatError when it is no trace.
@@ -87,9 +100,9 @@ def open_run(path: Path) -> Run:
     folder = path if path.is_dir() else path.parent
     study = open_study(folder)
     if not path.is_dir():
-        return Run(str(path), read(path), study)
+        return Run(str(path), read(path), study, link_gbps)
     try:
-        return Run(str(path), _read_directory(path), study)
+        return Run(str(path), _read_directory(path), study, link_gbps)
     except UsageError:  # there is none
         if study is None:
             raise

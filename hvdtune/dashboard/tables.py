@@ -10,6 +10,7 @@ from hvdtune.timeline import Trace, tensor_table
 _TENSOR_GROUPS = {  # header -> (field, header below it)
     "Tensor": (
         ("tensor", "Name"),
+        ("dtype", "Type and shape"),
         ("operation", "Operation"),
         ("bytes", "Size (bytes)"),
         ("count", "Count"),
@@ -17,10 +18,13 @@ _TENSOR_GROUPS = {  # header -> (field, header below it)
     "Negotiate (us)": (("negotiate_p50_us", "p50"), ("negotiate_p95_us", "p95")),
     "Queue (us)": (("queue_p50_us", "p50"), ("queue_p95_us", "p95")),
     "Communicate (us)": (("communicate_p50_us", "p50"), ("communicate_p95_us", "p95")),
+    "Announced to done (us)": (("done_p50_us", "p50"), ("done_p95_us", "p95")),
+    "Bucket": (("bucket_bytes", "bytes, median"),),
     "Announced last": (
         ("last_rank", "rank"),
         ("last_rank_percent", "how often (%)"),
         ("late_p95_us", "late p95 (us)"),
+        ("late_ms", "late in all (ms)"),
     ),
 }
 _TRIAL_HEADERS = {
@@ -77,7 +81,7 @@ def _column(field: str, header: str) -> dict[str, Any]:
     column: dict[str, Any] = {
         "field": field, "headerName": header, "minWidth": 74 + 7 * len(header)
     }  # fmt: skip
-    if field in {"tensor", "operation", "state", "reason"}:
+    if field in {"tensor", "dtype", "operation", "state", "reason"}:
         return column
     number = {
         "type": "rightAligned",

@@ -31,10 +31,12 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     is the time of the bucket, and sums over tensors mean nothing.
 
     Returns:
-        Columns tensor, operation and bytes (of the last occurrence), count (occurrences on the rank
-        with most), {negotiate,queue,communicate}_{p50,p95}_us, last_rank (the rank that was last
-        most often, -1 where unknown), last_rank_percent (how often it was), late_p95_us (how far
-        the last rank was behind the first).
+        Columns tensor, dtype (and shape, "" where it is not recorded), operation and bytes (of the
+        last occurrence), count (occurrences on the rank with most), {negotiate,queue,communicate,
+        done}_{p50,p95}_us (done: from a rank's announcement to its end), bucket_bytes (median, of
+        the buckets it travels in; NaN where they are not recorded), last_rank (the rank that was
+        last most often, -1 where unknown), last_rank_percent (how often it was), late_p95_us (how
+        far the last rank was behind the first), late_ms (the sum of that).
     """
     # By numbers: pandas cannot always join groups of many categories with others.
     texts = trace.events["name"].cat.categories
@@ -54,11 +56,32 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
         by_name = lasted.groupby(spans["name"])
         for percent in (50, 95):
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
+    table = table.join(_from_announcement(events, done))
     table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
     table = table.sort_values("communicate_p50_us", ascending=False, kind="stable")
     table = table.rename_axis("tensor").reset_index()
-    return table.assign(tensor=texts.take(table["tensor"].to_numpy()).astype("str"))
+    names = texts.take(table["tensor"].to_numpy()).astype("str")
+    shapes = trace.meta.get("shapes", {})
+    return table.assign(tensor=names, dtype=[str(shapes.get(name, "")) for name in names])
+
+
+def _from_announcement(events: pd.DataFrame, done: pd.DataFrame) -> pd.DataFrame:
+    """Of each tensor: from announcements to ends, and the bytes of its buckets."""
+    key = ["rank", "name", "seq"]
+    asked = events.loc[events["kind"] == "NEGOTIATE", [*key, "begin_ns"]]
+    both = done[[*key, "end_ns"]].merge(asked.drop_duplicates(key), on=key)
+    lasted = ((both["end_ns"] - both["begin_ns"]) / 1000).groupby(both["name"])
+    place = ["rank", "bucket"]
+    buckets = events.loc[events["kind"] == "BUCKET", [*place, "arg"]].drop_duplicates(place)
+    in_bucket = done[["name", *place]].merge(buckets, on=place)
+    return pd.DataFrame(
+        {
+            "done_p50_us": lasted.quantile(0.5),
+            "done_p95_us": lasted.quantile(0.95),
+            "bucket_bytes": in_bucket["arg"].groupby(in_bucket["name"]).median(),
+        }
+    )
 
 
 def _who_is_late(trace: Trace) -> pd.DataFrame:
@@ -75,6 +98,7 @@ def _who_is_late(trace: Trace) -> pd.DataFrame:
             "last_rank": most["last_rank"],
             "last_rank_percent": 100 * most["times"] / late_us.size(),
             "late_p95_us": late_us.quantile(0.95),
+            "late_ms": late_us.sum() / 1000,
         }
     )
 

@@ -65,6 +65,11 @@ def test_each_tensor_has_its_times_and_its_last_rank(trace: Trace) -> None:
         "last_rank": 1,
         "last_rank_percent": 100.0,
         "late_p95_us": 2000.0,
+        "late_ms": 4.0,
+        "done_p50_us": 6000.0,
+        "done_p95_us": 6000.0,
+        "bucket_bytes": 300.0,
+        "dtype": "",
     }
     assert table.loc["t1", "last_rank"] == 0
 

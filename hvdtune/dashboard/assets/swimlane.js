@@ -122,6 +122,7 @@
         .then((buffer) => {
           this.tile = read_tile(buffer);
           this.paint_strip();
+          this.fit();
           this.draw();
           this.canvas.dataset.answerMs = (performance.now() - asked_at).toFixed(1);
           this.canvas.dataset.tiles = Number(this.canvas.dataset.tiles || 0) + 1;
@@ -171,11 +172,18 @@
     }
 
     resize() {
-      const ratio = window.devicePixelRatio || 1;
+      const ratio = window.devicePixelRatio || 1, before = this.canvas.width;
       this.canvas.width = Math.round(this.canvas.clientWidth * ratio);
       this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
       this.draw();
-      this.fetch_soon();
+      if (this.canvas.width !== before || !this.tile) this.fetch_soon();
+    }
+
+    fit() {
+      // As high as its lanes, within the window.
+      this.rows();
+      const wanted = Math.round(Math.max(Math.min(this.total + 10, 0.7 * window.innerHeight, 720), 220));
+      if (this.canvas.style.height !== wanted + "px") this.canvas.style.height = wanted + "px";
     }
 
     draw() {

@@ -45,9 +45,14 @@ def layout(run: Run, place: Place) -> list[Component]:
         else html.Span(),
         _ranks(run, place),
         _efficiency(run),
-        section("Bus bandwidth", note(bandwidth.sentence(bandwidth.table(run.trace.events)))),
+        section("Bus bandwidth", note(_bandwidth(run))),
         sentences("About this trace", run.trace.warnings) or html.Span(),
     ]
+
+
+def _bandwidth(run: Run) -> str:
+    said = bandwidth.sentence(bandwidth.table(run.trace.events), run.link_gbps)
+    return said if run.link_gbps else f"{said} With --link-gbps it is compared with the limit."
 
 
 def _verdict(run: Run, place: Place) -> Component:
@@ -149,7 +154,8 @@ def _about(run: Run) -> Component:
         card(
             "Tensors",
             f"{len(run.tensors):,}",
-            f"{per_step:,.2f} MiB per step in buckets, {len(run.trace.events):,} events",
+            f"fingerprint {run.fingerprint}; {per_step:,.2f} MiB per step in buckets, "
+            f"{len(run.trace.events):,} events",
         ),
         _clock_card(run),
     ]

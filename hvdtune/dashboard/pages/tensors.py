@@ -32,7 +32,10 @@ def layout(run: Run, place: Place) -> list[Component]:
         note(tensors.sentence(rows)),
         section(
             "Of each tensor",
-            html.P("Choose a row for its times.", className="hint"),
+            html.P(
+                "Choose a row for its times. Late: the last rank's announcement after the first's.",
+                className="hint",
+            ),
             html.Button("Download CSV", id="tensor-csv", className="quiet"),
             grid(
                 "tensor-table",
