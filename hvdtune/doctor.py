@@ -164,7 +164,7 @@ def _nccl() -> Finding:
 
 
 def _dashboard() -> Finding:
-    needed = ("dash", "plotly", "dash_ag_grid")
+    needed = ("dash", "plotly", "dash_ag_grid", "dash_mantine_components")
     lacking = [module for module in needed if importlib.util.find_spec(module) is None]
     if lacking:
         advice = "pip install 'hvdtune[dashboard]'"

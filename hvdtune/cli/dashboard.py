@@ -43,7 +43,7 @@ def show(
         paths = _newest()
     paths = [_found(path) for path in paths]
     with contextlib.ExitStack() as stack:
-        job = None if attach is None else stack.enter_context(_attached(attach))
+        job = None if attach is None else stack.enter_context(_attached(attach, link_gbps))
         serve(
             paths,
             host=host,
@@ -73,7 +73,7 @@ def _found(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _attached(target: str) -> Iterator[Attached]:
+def _attached(target: str, link_gbps: float | None) -> Iterator[Attached]:
     """A job that records, on its own or for as long as the block runs."""
     from hvdtune.dashboard.live import Attached
     from hvdtune.launch.control import call
@@ -96,4 +96,4 @@ def _attached(target: str) -> Iterator[Attached]:
             return True
 
         title = f"{state.title} (process {job.pid})"
-        yield Attached(title, lambda: newest_job(files.parent), goes_on)
+        yield Attached(title, lambda: newest_job(files.parent), goes_on, link_gbps)

@@ -40,10 +40,10 @@ def serve(
     """Show the runs at `paths`, and a job under way, in a browser until Ctrl-C.
 
     Each path is a trace file or a run's directory; port 0 picks a free one; `link_gbps` is what a
-    link between hosts can carry, in 10^9 bit/s. The link with its
-    token is printed, and handed to the browser when `open_browser` is set: on a machine shared
-    with strangers, who can see a browser's arguments, leave it off. Raises UsageError when a path
-    holds no trace or the port is taken, TraceFormatError when a file is no trace.
+    link between hosts can carry, in 10^9 bit/s. The link with its token is printed, and handed to
+    the browser when `open_browser` is set: on a machine shared with strangers, who can see a
+    browser's arguments, leave it off. Raises UsageError when a path holds no trace or the port is
+    taken, TraceFormatError when a file is no trace.
     """
     if not paths and attached is None:
         raise UsageError("no trace to show: name a trace file or a run's directory")

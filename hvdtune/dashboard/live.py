@@ -23,11 +23,13 @@ class Attached:
         title: what to call it.
         files: the rank files as they are now; none before the first rank has begun.
         goes_on: whether the job still does; asked by one thread only.
+        link_gbps: see `data.Run`.
     """
 
     title: str
     files: Callable[[], Sequence[Path]]
     goes_on: Callable[[], bool]
+    link_gbps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,5 +95,6 @@ class Live:
             return replace(before, note=str(error))
         # It is being written: nobody has closed it.
         warnings = [text for text in trace.warnings if "did not close it" not in text]
-        run = Run(self._attached.title, replace(trace, warnings=warnings))
+        told = replace(trace, warnings=warnings)
+        run = Run(self._attached.title, told, link_gbps=self._attached.link_gbps)
         return Snapshot(run, before.number + 1, note="")
