@@ -132,7 +132,6 @@ def tensor_lane(events: pd.DataFrame, name: str) -> tuple[Lane, pd.DataFrame]:
     by_operation = asked.groupby(["set", "seq"])
     last = asked["begin_ns"] == by_operation["begin_ns"].transform("max")
     ticks = pd.DataFrame({"at_ns": asked["begin_ns"], "rank": asked["rank"], "last": last})
-    asked = asked.assign(kind="NEGOTIATE")
     done = own[own["kind"].isin(COLLECTIVES)]
     slices = pd.concat(
         [

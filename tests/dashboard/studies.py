@@ -4,9 +4,10 @@ import json
 import math
 from pathlib import Path
 
-from hvdtune.core.knobs import Knob
+from hvdtune.core.knobs import Knob, default_setting
 from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.pairs import Pair, PairLog
+from hvdtune.tuner.profile import FORMAT_VERSION, Evidence, Profile, write_profile
 from hvdtune.tuner.space import make_space
 from hvdtune.tuner.store import Outcome, StudyStore
 
@@ -58,3 +59,7 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
         for launch, gain in ((2, 7.0), (2, 7.6), (3, 6.8), (3, 8.0)):
             log.append(verification_pair(launch, gain))
     (folder / "verdict.json").write_text(json.dumps(VERDICT))
+    proof = Evidence(True, 7.3, (6.1, 8.4), 4, 2, 0.6, VERDICT["text"])
+    winner = default_setting() | {"cycle_time_ms": 0.5}
+    profile = Profile(FORMAT_VERSION, winner, default_setting(), proof, {}, "2026-11-22")
+    write_profile(profile, folder / "profile.yaml")

@@ -41,6 +41,5 @@ def test_files_that_cannot_be_read_are_told_of_and_read_again(error):
 
 def test_closing_does_not_wait_for_the_next_reading():
     live = Live(Attached("job", list, lambda: True), every_s=3600)
-    began = time.monotonic()
     live.close()
-    assert time.monotonic() - began < 60
+    assert "hvdtune-live" not in {thread.name for thread in threading.enumerate()}

@@ -124,6 +124,23 @@ def test_the_study_is_shown_with_verdict_trials_and_pairs(visit):
         wait_for(page, "#content .legendtext", state)
 
 
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [
+        ("profile.yaml", "cycle_time_ms: 0.5"),
+        ("hvdtune.env", "HVDTUNE_CYCLE_TIME_MS=0.5"),
+        ("horovod.env", "HOROVOD_CYCLE_TIME=0.5"),
+    ],
+)
+def test_the_winner_is_downloaded(visit, name, holds):
+    page = visit("/study")
+    with page.expect_download() as download:
+        page.get_by_role("button", name=name, exact=True).click()
+    assert download.value.suggested_filename == name
+    assert holds in download.value.path().read_text()
+    wait_for(page, "#export-note", f"{name} was made")
+
+
 def test_a_run_without_a_study_says_how_to_make_one(visit):
     page = visit("/study?run=1")
     assert "hvdtune run --trials 40" in page.locator("#content").inner_text()
