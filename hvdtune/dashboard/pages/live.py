@@ -69,8 +69,8 @@ def register(app: Dash, runs: Runs) -> None:
         if state == seen:
             return no_update, no_update, no_update, no_update
         steps, adopted = _steps(now.run, int(last))
-        words = "The job has ended." if now.ended else now.note
-        said = f"{_told(now.run)} {words}".strip()
+        ended = "The job has ended." if now.ended else ""
+        said = " ".join(word for word in (_told(now.run), now.note, ended) if word)
         figure = step_times_figure(steps, adopted, theme_of(theme))
         return figure, said, _verdict(now.run), state
 
