@@ -61,9 +61,7 @@ def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tm
 
 def test_a_job_that_ends_is_said_to_have_ended(hvdtune, script, page, tmp_path):
     # Until it is told: opening a dashboard takes as long as the machine is busy.
-    script(
-        "init(); print('up', os.getpid())\nwhile not os.path.exists('end'): time.sleep(0.01); step()"
-    )
+    script(TRAIN.replace("while True", "while not os.path.exists('end')"))
     job = hvdtune("run", "-np", "2", "-o", "kept", "--timeline-steps", "0:", "train.py")
     for _ in range(2):
         job.stdout.readline()
