@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
+from hvdtune.launch.interrupt import hold, release, stop_point
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.run import ExitReport
 from hvdtune.launch.spawn import ProcessGroup
@@ -44,6 +45,7 @@ class Command:
         self._group = ProcessGroup()
         self._output = Output(len(plan.environs), writers, _TAIL_LINES)
         self._children: list[subprocess.Popen[bytes]] = []
+        hold(self)
         try:
             for rank, environ in enumerate(plan.environs):
                 child = self._group.start(plan.command, environ, ())
@@ -65,6 +67,7 @@ class Command:
 
     def wait(self, timeout_s: float) -> None:
         """Returns when a process has ended since the last call, or after the timeout."""
+        stop_point()
         self._output.wait_for_change(timeout_s)
         self._note_end()
 
@@ -84,6 +87,7 @@ class Command:
         try:
             while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
                 self._output.wait_for_change(min(left_s, 0.1))
+                stop_point()  # asked again: no more grace
         finally:
             self._end()
 
@@ -132,6 +136,7 @@ class Command:
             reason = _how(code, rank if len(self._children) > 1 else None)
             code = 128 - code if code < 0 else code
             self._report = ExitReport(code, reason, self._output.tail(rank), rank)
+        release(self)
 
 
 def free_port(address: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from hvdtune.launch.hosts import (
     parse_hosts,
     read_hostfile,
 )
+from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import Slot, plan_slots
 from hvdtune.launch.rank_files import rank_files
@@ -124,12 +126,23 @@ def run(
             folder = Path(output_filename)
             writers.append(files.enter_context(rank_files(folder, len(places))))
         options = _options(variables, start_timeout, far)
-        with Job.start(plan, {}, options, writers=writers) as job:
-            if verbose:
-                for slot, pid in zip(places, job.pids, strict=True):
-                    print(f"hvdtune: rank {slot.rank} on {slot.host}: pid {pid}", file=sys.stderr)
-            report = job.wait()
+        try:
+            with (
+                stop_signals([signal.SIGINT]),
+                Job.start(plan, {}, options, writers=writers) as job,
+            ):
+                if verbose:
+                    _tell_ranks(job, places)
+                report = job.wait()
+        except Stopped as stop:
+            # Python ends by the signal, as shells expect, for this very class only.
+            raise KeyboardInterrupt(str(stop)) from None
         return _settle(report, results, title)
+
+
+def _tell_ranks(job: Job, places: Sequence[Slot]) -> None:
+    for slot, pid in zip(places, job.pids, strict=True):
+        print(f"hvdtune: rank {slot.rank} on {slot.host}: pid {pid}", file=sys.stderr)
 
 
 def _refuse_elastic(arguments: Mapping[str, object]) -> None:

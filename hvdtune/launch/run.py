@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from hvdtune.core.config import KEY_BYTES, worker_environ
 from hvdtune.launch.control import Control, JobState, open_control
+from hvdtune.launch.interrupt import hold, release, stop_point
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
 from hvdtune.launch.relay import relay_command
@@ -175,6 +176,7 @@ class Job:
         self._report: ExitReport | None = None
         self._control: Control | None = None
         self._steps = 0
+        hold(self)
 
     @classmethod
     def start(
@@ -238,6 +240,7 @@ class Job:
 
     def next_event(self, timeout_s: float) -> JobEvent | None:
         """The oldest event of the ranks not yet taken, None when none comes in time."""
+        stop_point()
         self._supervise()
         if self._pending:
             return self._pending.popleft()
@@ -253,12 +256,13 @@ class Job:
         while (report := self.poll()) is None:
             self._drain(0.0)
             self._pending.clear()
-            self._output.wait_for_change(0.25)
+            self.wait_for_change(0.25)
         return report
 
     def wait_for_change(self, timeout_s: float) -> bool:
         """Returns when a rank has ended since the last call, or after the timeout: whether any
         still runs."""
+        stop_point()
         self._output.wait_for_change(timeout_s)
         return bool(self._running())
 
@@ -275,6 +279,7 @@ class Job:
             try:
                 while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
                     self._output.wait_for_change(min(left_s, 0.1))
+                    stop_point()  # asked again: no more grace
             finally:
                 self._end()
 
@@ -401,6 +406,7 @@ class Job:
         )
         code, reason, rank = judge(ending, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank), rank)
+        release(self)
 
 
 def setting_environ(setting: Setting) -> dict[str, str]:

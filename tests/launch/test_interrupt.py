@@ -1,0 +1,131 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hvdtune.core.config import own_environ
+from hvdtune.launch.command import Command, CommandPlan
+from hvdtune.launch.interrupt import Stopped, hold, release, stop_point, stop_signals
+
+
+class _SignalledLock:
+    """A lock; once it has been taken, and before its taker knows, a signal comes."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.signalled = False
+
+    def acquire(self, *how):
+        taken = self._lock.acquire(*how)
+        if not self.signalled:
+            self.signalled = True
+            os.kill(os.getpid(), signal.SIGINT)
+        return taken
+
+    def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
+def _sleeper():
+    return Command(CommandPlan((sys.executable, "-c", "import time; time.sleep(600)"), ({},)))
+
+
+@pytest.mark.parametrize("of", ["process", "event"])
+def test_a_signal_in_the_middle_of_a_poll_leaves_no_lock_taken(of):
+    lock = _SignalledLock()
+    with stop_signals(), pytest.raises(Stopped) as stopped, _sleeper() as command:
+        if of == "process":
+            command._children[0]._waitpid_lock = lock
+        else:
+            command._output._changed._cond = threading.Condition(lock)
+        assert command.poll() is None
+        command.wait(0.0)
+        assert lock.signalled
+        command.wait(0.0)
+        pytest.fail("the signal was lost")
+    assert stopped.value.exit_code == 130
+    assert command.poll().reason == "the command was stopped"
+
+
+def test_a_signal_is_raised_at_once_where_there_is_nothing_to_end():
+    with stop_signals(), pytest.raises(Stopped, match="SIGTERM"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        pytest.fail("the signal was lost")
+
+
+def test_a_signal_that_came_while_processes_were_ended_is_raised_afterwards():
+    one, other = object(), object()
+    with stop_signals():
+        hold(one)
+        hold(other)
+        os.kill(os.getpid(), signal.SIGHUP)
+        release(one)
+        with pytest.raises(Stopped, match="SIGHUP"):
+            release(other)
+        release(other)
+
+
+def test_another_thread_is_not_stopped_in_place_of_the_main_one():
+    holder = object()
+    with stop_signals():
+        hold(holder)
+        os.kill(os.getpid(), signal.SIGINT)
+        thread = threading.Thread(target=stop_point)
+        thread.start()
+        thread.join()
+        with pytest.raises(Stopped):
+            release(holder)
+
+
+def test_what_was_ignored_or_handled_before_stays_so():
+    script = (
+        "import os, signal\n"
+        "from hvdtune.launch.interrupt import stop_signals\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('mine'))\n"
+        "with stop_signals():\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('on')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env=own_environ(),
+    )  # fmt: skip
+    assert done.stdout == "mine\non\n"
+
+
+def test_a_function_on_ranks_can_be_interrupted_between_any_two_instructions():
+    script = (
+        "import os, signal, subprocess, sys, threading\n"
+        "from hvdtune import run\n"
+        "before = subprocess.Popen._internal_poll\n"
+        "def poll(self, *args, **kwargs):\n"
+        "    lock = self._waitpid_lock\n"
+        "    if lock.acquire(False):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        lock.release()\n"
+        "        subprocess.Popen._internal_poll = before\n"
+        "    return before(self, *args, **kwargs)\n"
+        "def sleep():\n"
+        "    import time\n"
+        "    time.sleep(600)\n"
+        "subprocess.Popen._internal_poll = poll\n"
+        "try:\n"
+        "    run(sleep, np=1)\n"
+        "except KeyboardInterrupt as stop:\n"
+        "    print(stop)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=own_environ()
+    )
+    assert (done.returncode, done.stdout) == (0, "stopped by SIGINT\n"), done.stderr
