@@ -5,15 +5,28 @@ import secrets
 import socket
 import sys
 import threading
+import traceback
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, html, no_update
+from dash import (
+    ALL,
+    MATCH,
+    ClientsideFunction,
+    Dash,
+    Input,
+    Output,
+    State,
+    html,
+    no_update,
+    set_props,
+)
+from dash.development.base_component import Component
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from hvdtune.dashboard.blocks import nothing
+from hvdtune.dashboard.blocks import failure, nothing
 from hvdtune.dashboard.data import Run, open_run
 from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
@@ -87,6 +100,7 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
         suppress_callback_exceptions=True,
         enable_mcp=False,
         add_log_handler=False,
+        on_error=_show_error,
     )
     app.enable_dev_tools(
         debug=False,
@@ -106,6 +120,20 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
     add_routes(app.server, sources)
     guard(app.server, token, host, app.csp_hashes())
     return app
+
+
+def _show_error(error: Exception) -> None:
+    """What could not be computed is told above the page; the rest of the page stands."""
+    set_props("failure", {"children": _in_words(error)})
+
+
+def _in_words(error: Exception) -> Component:
+    traceback.print_exception(error)
+    return failure(
+        f"A part of this page could not be computed: {type(error).__name__}: {error}",
+        "The terminal of the dashboard has the details, which a report of this fault needs: "
+        "please make one, with the trace if you can.",
+    )
 
 
 class _Quiet(WSGIRequestHandler):
@@ -161,17 +189,22 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
         Output("content", "children"),
         Output({"type": "nav", "path": ALL}, "href"),
         Output("run", "value" if len(runs) > 1 else "data"),
+        Output("failure", "children"),
         Input("url", "pathname"),
         Input("url", "search"),
     )
-    def show_page(path: str | None, search: str | None) -> tuple[Any, list[str], str]:
+    def show_page(path: str | None, search: str | None) -> tuple[Any, list[str], str, list[Any]]:
         place = Place.of(search, len(runs))
         links = [link(page, place.run) for page in PAGES]
         page = PAGES.get(path or "/")
         if page is None:
             words = nothing(f"There is no page {path}.", "Choose one at the left.")
-            return [html.H1("Not here"), words], links, str(place.run)
-        return page.layout(runs[place.run], place), links, str(place.run)
+            return [html.H1("Not here"), words], links, str(place.run), []
+        try:
+            parts = page.layout(runs[place.run], place)
+        except Exception as error:  # any fault of a page is that page's
+            parts = [html.H1(page.TITLE), _in_words(error)]
+        return parts, links, str(place.run), []
 
     if len(runs) > 1:
 

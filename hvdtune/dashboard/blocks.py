@@ -47,6 +47,12 @@ def cards(found: Sequence[Component]) -> Component:
     return html.Div(list(found), className="cards")
 
 
+def failure(text: str, remedy: str) -> Component:
+    """An error state: what could not be done, and what to do about it."""
+    alert: Component = dmc.Alert([html.P(text), html.P(remedy)], color="red", className="nothing")
+    return alert
+
+
 def note(text: str, name: str = "") -> Component:
     """A sentence about what is shown."""
     more: dict[str, Any] = {"id": name} if name else {}
@@ -89,7 +95,7 @@ def figure(name: str, run: int, label: str, height: int = 300) -> Component:
 def grid(
     name: str, columns: Sequence[dict[str, Any]], rows: pd.DataFrame, **options: Any
 ) -> Component:
-    """A table that can be sorted and filtered."""
+    """A table that can be sorted, filtered and downloaded, as STEM.csv of a name STEM-table."""
     headers = 2 if any("children" in column for column in columns) else 1
     height = min(34 * headers + 32 * max(len(rows), 2) + 20, 440)
     made: Component = dag.AgGrid(
@@ -112,7 +118,17 @@ def grid(
         style={"height": f"{height}px", "width": "100%"},
         **options,
     )
-    return made
+    stem = name.removesuffix("-table")
+    # page.js does what is asked for here.
+    download: Any = {"data-table": name, "data-file": f"{stem}.csv"}
+    button = html.Button(
+        "Download CSV",
+        id=f"{name}-csv",
+        className="quiet csv",
+        **download,
+        **spoken(f"Download CSV: {stem}"),
+    )
+    return html.Div([made, button])
 
 
 def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str, Any]]:

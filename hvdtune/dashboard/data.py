@@ -13,10 +13,11 @@ import pandas as pd
 from hvdtune.dashboard.study import FILES, Study, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, merge, read, summary, trace_of
+from hvdtune.timeline import Trace, merge, read, summary
 from hvdtune.timeline.facts import Facts, facts_of
 from hvdtune.timeline.findings import Answer, why
 from hvdtune.timeline.folders import find
+from hvdtune.timeline.foreign import trace_for_findings
 from hvdtune.timeline.load import load_found
 from hvdtune.timeline.metrics import breakdown
 from hvdtune.timeline.schema import COLLECTIVES, COLUMNS, make_events
@@ -76,7 +77,10 @@ class Run:
     def ranks(self) -> list[int]:
         """Ranks with at least one event or metadata, ascending."""
         known = {int(rank) for rank in self.trace.meta.get("ranks", {})}
-        return sorted(known | {int(rank) for rank in self.trace.events["rank"].unique()})
+        for table in (self.trace.events, self.trace.others):
+            if table is not None:
+                known |= {int(rank) for rank in table["rank"].unique()}
+        return sorted(known)
 
     def prepare(self) -> None:
         """Computes what the first look at the timeline needs, so that it need not wait."""
@@ -130,5 +134,5 @@ def _read_directory(folder: Path) -> Trace:
     elif all(file.suffix == ".hvt" for file in found.files):
         trace = merge(found.files)
     else:
-        return trace_of(load_found(found))
+        return trace_for_findings(load_found(found))
     return replace(trace, warnings=[*found.notes, *trace.warnings])

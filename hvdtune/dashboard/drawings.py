@@ -20,7 +20,7 @@ def _own_times(run: Run, theme: Theme) -> go.Figure:
 
 
 def _lateness(run: Run, theme: Theme) -> go.Figure:
-    return lateness_figure(stragglers.own_times(run.steps), theme)
+    return lateness_figure(stragglers.own_times(run.steps), run.facts.hosts, theme)
 
 
 def _bucket_sizes(run: Run, theme: Theme) -> go.Figure:
@@ -69,7 +69,7 @@ FIGURES: Mapping[str, Callable[[Run, Theme], go.Figure]] = {
     "own_times": _own_times,
     "lateness": _lateness,
     "waits": lambda run, theme: waits_figure(
-        stragglers.waits_for(run.trace.events, run.steps), theme
+        stragglers.waits_for(run.trace.events, run.steps), run.facts.hosts, theme
     ),
     "bucket_sizes": _bucket_sizes,
     "cycles": _cycles,

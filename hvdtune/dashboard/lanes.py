@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.intervals import union
+from hvdtune.timeline.model import KIND_TEXTS
 from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, Ints
 
 Floats = NDArray[np.float64]
@@ -30,7 +31,11 @@ LANES: dict[str, tuple[str, ...]] = {
     "unpack": ("UNPACK",),
 }
 COMPUTE = 255  # as `kind` of a slice that no event is: what is left of a step
+UNKNOWN = 254  # ... of another program's slice of a kind that nobody knows
+# `kind` of slices -> its name. Those that only other programs record follow hvdtune's own.
+NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {COMPUTE: "COMPUTE", UNKNOWN: ""}
 MAX_DEPTH = 8  # rows of slices that overlap; more share the last one
+MAX_THREADS = 64  # of a rank that have a lane of their own; the idlest of more share one
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,10 @@ class Lane:
         rank: whose.
         label: a key of `LANES`, or what the row is otherwise called.
         begin, end: of its slices, in ns, by begin.
-        kind: of each, an index into `schema.KIND_NAMES`, or `COMPUTE`.
-        row: of each, its row in the events; -1: none.
+        kind: of each, a key of `NAMES_OF_KINDS`.
+        row: of each, its row in the events; -1: none; -2, -3 ...: row 0, 1 ... of
+            `Trace.others`.
+        rows: how many are drawn one below the other.
     """
 
     rank: int
@@ -51,6 +58,7 @@ class Lane:
     end: Ints
     kind: NDArray[np.uint8]
     row: NDArray[np.int32]
+    rows: int = 1
 
     @cached_property
     def stretches(self) -> tuple[Ints, Ints]:
@@ -152,6 +160,47 @@ def _computing(
     row = np.concatenate((np.full(len(left[0]), -1, np.int32), spans.astype(np.int32)))
     order = np.argsort(all_begin, kind="stable")
     return Lane(rank, "compute", all_begin[order], all_end[order], kind[order], row[order])
+
+
+def lanes_of_threads(others: pd.DataFrame) -> list[Lane]:
+    """A lane for every thread of other programs, of `Trace.others`."""
+    keys = ["rank", "process", "thread"]
+    length = (others["end_ns"] - others["begin_ns"]).to_numpy()
+    grouped = others.assign(length=length).groupby(keys, observed=True, sort=True)
+    number = grouped.ngroup().to_numpy()
+    threads = grouped["length"].sum().reset_index()
+    places = threads.groupby("rank")["length"].rank(method="first", ascending=False)
+    busiest = places <= MAX_THREADS
+    alone = threads.groupby(["rank", "thread"], observed=True)["process"].transform("size") == 1
+    labels = threads["thread"].astype(str).where(alone, _joined(threads))
+    codes = others["kind"].cat.codes.to_numpy().astype(np.int64) - 1
+    kinds = np.where(codes < 0, UNKNOWN, codes).astype(np.uint8)
+    result = [
+        _of_thread(others, np.flatnonzero(number == index), kinds, labels[index])
+        for index in np.flatnonzero(busiest)
+    ]
+    for _, rest in threads[~busiest].groupby("rank"):
+        rows = np.flatnonzero(np.isin(number, rest.index))
+        result.append(_of_thread(others, rows, kinds, f"{len(rest)} idler threads"))
+    return sorted(result, key=lambda lane: lane.rank)
+
+
+def _joined(threads: pd.DataFrame) -> "pd.Series[str]":
+    return threads["process"].astype(str) + " " + threads["thread"].astype(str)
+
+
+def _of_thread(
+    others: pd.DataFrame, rows: NDArray[np.intp], kinds: NDArray[np.uint8], label: str
+) -> Lane:
+    begin = others["begin_ns"].to_numpy()[rows]
+    end = others["end_ns"].to_numpy()[rows]
+    at = np.concatenate((begin, np.maximum(end, begin + 1)))
+    change = np.repeat([1, -1], len(rows))
+    # Where one ends as another begins they need one row, not two.
+    deepest = int(np.cumsum(change[np.lexsort((change, at))]).max())
+    rank = int(others["rank"].iloc[rows[0]])
+    row = (-2 - rows).astype(np.int32)
+    return Lane(rank, label, begin, end, kinds[rows], row, min(deepest, MAX_DEPTH))
 
 
 def _without(spans: tuple[Ints, Ints], cut: tuple[Ints, Ints]) -> tuple[Ints, Ints]:

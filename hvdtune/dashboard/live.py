@@ -2,13 +2,14 @@
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hvdtune.dashboard.data import Run, empty_trace
 from hvdtune.errors import HvdtuneError
-from hvdtune.timeline import merge
+from hvdtune.timeline import Trace, merge
 
 EVERY_S = 2.0
 # Of one processor's time at most, on a machine that the job may need whole.
@@ -93,10 +94,17 @@ class Live:
             trace = merge(files)
         except (HvdtuneError, OSError) as error:
             return replace(before, note=str(error))
+        try:
+            return Snapshot(self._analysed(trace), before.number + 1, note="")
+        except Exception as error:  # whatever it is, later events may do without it
+            traceback.print_exception(error)
+            return replace(before, note=f"Its last events cannot be analysed: {error!r}")
+
+    def _analysed(self, trace: Trace) -> Run:
         # It is being written: nobody has closed it.
         warnings = [text for text in trace.warnings if "did not close it" not in text]
         told = replace(trace, warnings=warnings)
         run = Run(self._attached.title, told, link_gbps=self._attached.link_gbps)
         # Here, where it counts as time taken, and not when a page asks.
         _ = run.summary, run.answer
-        return Snapshot(run, before.number + 1, note="")
+        return run

@@ -39,8 +39,11 @@ def add_routes(server: Flask, runs: Runs) -> None:
     @server.get("/event")
     def give_event() -> Response:
         swimlane = asked()
-        rows = len(swimlane.trace.events)
-        return jsonify(swimlane.describe(_number("row", int, 0, rows - 1)))
+        row = _number("row", int, -(2**31), 2**31)
+        try:
+            return jsonify(swimlane.describe(row))
+        except IndexError:
+            abort(400, f"row is out of range: {row}")
 
 
 def _window() -> Window:

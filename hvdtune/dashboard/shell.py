@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import spoken
+from hvdtune.dashboard.blocks import failure, spoken
 from hvdtune.dashboard.runs import Runs
 
 # Figures that are drawn later do not hide the page.
@@ -65,15 +65,7 @@ def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
                 [
                     dmc.AppShellHeader(_head(runs)),
                     dmc.AppShellNavbar(html.Nav(_links(pages), **spoken("Pages"))),
-                    dmc.AppShellMain(
-                        dcc.Loading(
-                            html.Div(id="content", tabIndex=-1),
-                            type="default",
-                            delay_show=300,
-                            overlay_style={"visibility": "visible", "opacity": 0.5},
-                            **_ONLY_PAGES,
-                        )
-                    ),
+                    dmc.AppShellMain([*_troubles(), _content()]),
                 ],
                 header={"height": 52},
                 navbar={"width": 168, "breakpoint": "sm", "collapsed": {"mobile": False}},
@@ -84,6 +76,25 @@ def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
         forceColorScheme="light",
     )
     return frame
+
+
+def _content() -> Component:
+    return dcc.Loading(
+        html.Div(id="content", tabIndex=-1),
+        type="default",
+        delay_show=300,
+        overlay_style={"visibility": "visible", "opacity": 0.5},
+        **_ONLY_PAGES,
+    )
+
+
+def _troubles() -> list[Component]:
+    """What is wrong, above the page: nothing, as long as nothing is."""
+    unreachable = failure(
+        "The dashboard does not answer: what is shown is as it was.",
+        "Is it still running? Start it again and open the link that it prints.",
+    )
+    return [html.Div(unreachable, id="unreachable", hidden=True), html.Div(id="failure")]
 
 
 def _head(runs: Runs) -> Component:

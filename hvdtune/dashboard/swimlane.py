@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import Lane, lanes_of
+from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, Lane, lanes_of, lanes_of_threads
 from hvdtune.dashboard.tiles import Marks, Window, tile
 from hvdtune.timeline import Trace
+from hvdtune.timeline.model import FOREIGN_KINDS
 from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 
 MAX_TICKS = 2_000
 MOST_NAMES = 40  # of tensors in one bucket
+MOST_TEXT = 2_000  # of what another program says of a slice
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,16 @@ class Swimlane:
     @classmethod
     def of(cls, trace: Trace) -> "Swimlane":
         lanes = lanes_of(trace.events)
+        if trace.others is not None:
+            threads = lanes_of_threads(trace.others)
+            lanes = sorted([*lanes, *threads], key=lambda lane: lane.rank)
         last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=1)
         return cls(trace, lanes, Marks.of(trace.events), last)
 
     def tile(self, window: Window, ranks: Sequence[int] = (), tensors: Sequence[str] = ()) -> bytes:
-        """See `tiles`; the head has, too, "labels" ([rank, text] of each lane, rank -1: of no rank)
-        and "ticks" ([lane, ns, rank, whether it was the last] of announcements of tensors)."""
+        """See `tiles`. The head has, too, "labels" ([rank, text, rows] of each lane, rank -1: of no
+        rank), "kinds" ({number: name} of those that only other programs record) and "ticks"
+        ([lane, ns, rank, whether it was the last] of announcements of tensors)."""
         lanes = [lane for lane in self.lanes if not ranks or lane.rank in ranks]
         ticks: list[list[Any]] = []
         for name in tensors:
@@ -48,10 +55,11 @@ class Swimlane:
                 ticks += [[len(lanes), *row] for row in inside.to_numpy().tolist()]
             lanes.append(lane)
         more = self.marks.within(window) | {
-            "labels": [[lane.rank, lane.label] for lane in lanes],
+            "labels": [[lane.rank, lane.label, lane.rows] for lane in lanes],
+            "kinds": _FOREIGN,
             "ticks": ticks,
         }
-        return tile(lanes, window, self.trace.events, more)
+        return tile(lanes, window, self.trace, more)
 
     def totals(self, window: Window, ranks: Sequence[int] = ()) -> list[dict[str, Any]]:
         """How long each lane is busy in a window: rank, lane, busy_ms, percent, slices."""
@@ -75,45 +83,75 @@ class Swimlane:
 
     def find(self, text: str, after_ns: int) -> dict[str, Any] | None:
         """The next operation of a tensor with this in its name, round to the first: its name, row,
-        begin_ns and end_ns; None: there is none."""
-        events = self.trace.events
-        names = events["name"].cat.categories
-        wanted = np.flatnonzero([text.lower() in name.lower() for name in names])
-        codes = events["name"].cat.codes.to_numpy()
+        begin_ns and end_ns; where no tensor has it, what other programs called so; None: nothing
+        is."""
+        events, others = self.trace.events, self.trace.others
         kinds = events["kind"].cat.codes.to_numpy()
-        rows = np.flatnonzero(np.isin(codes, wanted) & np.isin(kinds, _COLLECTIVE_CODES))
-        if len(rows) == 0:
-            return None
-        begin = events["begin_ns"].to_numpy()[rows]
-        index = int(np.searchsorted(begin, after_ns, side="right")) % len(rows)
-        row = int(rows[index])
-        return {
-            "tensor": str(events["name"].iloc[row]),
-            "row": row,
-            "begin_ns": int(begin[index]),
-            "end_ns": int(events["end_ns"].iloc[row]),
-        }
+        row = _next(events, np.isin(kinds, _COLLECTIVE_CODES), text, after_ns)
+        if row is not None:
+            return _place(events.iloc[row], row)
+        row = None if others is None else _next(others, np.True_, text, after_ns)
+        return None if others is None or row is None else _place(others.iloc[row], -2 - row)
 
     def describe(self, row: int) -> dict[str, Any]:
-        """One event in words: "title", "lines" ([what, value] each).
+        """One slice in words: "title", "lines" ([what, value] each).
+
+        Args:
+            row: as `Lane.row` has it, not -1.
 
         Raises:
             IndexError: there is no such row.
         """
+        others = self.trace.others
+        if row < -1 and others is not None and -2 - row < len(others):
+            event = others.iloc[-2 - row]
+            return {"title": str(event["name"]), "lines": [*_when(event), *_theirs(event)]}
         if not 0 <= row < len(self.trace.events):
             raise IndexError(row)
         event = self.trace.events.iloc[row]
-        lines = [
-            ["rank", str(event["rank"])],
-            ["begins", f"{event['begin_ns'] / 1e6:,.6f} ms after the first event"],
-            ["lasts", f"{(event['end_ns'] - event['begin_ns']) / 1e3:,.3f} us"],
-            *(list(line) for line in _more(self.trace, event)),
-        ]
+        lines = [*_when(event), *(list(line) for line in _more(self.trace, event))]
         name = "" if event["kind"] == "BUCKET" else str(event["name"])
         return {"title": f"{event['kind']} {name}".strip(), "lines": lines}
 
 
+_FOREIGN = {code: name for code, name in NAMES_OF_KINDS.items() if name in FOREIGN_KINDS}
 _COLLECTIVE_CODES = [KIND_NAMES.index(kind) for kind in COLLECTIVES]
+# What is left of a step is hvdtune's own, whatever it is called.
+_FOREIGN.pop(COMPUTE)
+
+
+def _next(
+    events: pd.DataFrame, searched: NDArray[np.bool_] | np.bool_, text: str, after_ns: int
+) -> int | None:
+    """The row of the first of the searched events after a time, else of all, with this in its
+    name; None: there is none."""
+    names = events["name"].cat.categories
+    wanted = np.flatnonzero([text.lower() in name.lower() for name in names])
+    rows = np.flatnonzero(np.isin(events["name"].cat.codes.to_numpy(), wanted) & searched)
+    if len(rows) == 0:
+        return None
+    begin = events["begin_ns"].to_numpy()[rows]
+    return int(rows[int(np.searchsorted(begin, after_ns, side="right")) % len(rows)])
+
+
+def _place(event: pd.Series, row: int) -> dict[str, Any]:
+    times = {key: int(event[key]) for key in ("begin_ns", "end_ns")}
+    return {"name": str(event["name"]), "row": row, **times}
+
+
+def _when(event: pd.Series) -> Iterator[list[str]]:
+    yield ["rank", str(event["rank"])]
+    yield ["begins", f"{event['begin_ns'] / 1e6:,.6f} ms after the first event"]
+    yield ["lasts", f"{(event['end_ns'] - event['begin_ns']) / 1e3:,.3f} us"]
+
+
+def _theirs(event: pd.Series) -> Iterator[list[str]]:
+    """Of a row of `Trace.others`."""
+    for what in ("process", "thread", "category"):
+        if text := str(event[what]):
+            yield [what, text]
+    if text := str(event["args"]):
+        yield ["said", text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."]
 
 
 def tensor_lane(events: pd.DataFrame, name: str) -> tuple[Lane, pd.DataFrame]:

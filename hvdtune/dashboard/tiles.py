@@ -1,8 +1,8 @@
 """What the swimlane draws of one stretch of time, as bytes.
 
 A tile is a head in JSON behind its length (4 bytes, little endian), padded to 8 bytes, then columns
-of slices: begin and end (float64, ns), row in the events (int32, -1: none), name (uint32, of the
-head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
+of slices: begin and end (float64, ns), row (int32, see `lanes.Lane`), name (uint32, of the head's
+names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
 many to be told apart, "exact" is false, there are none, and how busy each pixel of each lane is
 follows (uint8, of 255).
 """
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import COMPUTE, Lane, busy, depths, whole_stretches
-from hvdtune.timeline.schema import KIND_NAMES, Ints
+from hvdtune.dashboard.lanes import NAMES_OF_KINDS, Lane, busy, depths, whole_stretches
+from hvdtune.timeline.schema import KIND_NAMES, Ints, Trace
 
 MAX_SLICES = 6_000
 MAX_MARKS = 300
@@ -47,21 +47,19 @@ class Window:
         return self.first_ns + np.arange(self.pixels + 1, dtype=np.int64) * span // self.pixels
 
 
-def tile(
-    lanes: Sequence[Lane], window: Window, events: pd.DataFrame, more: Mapping[str, Any]
-) -> bytes:
+def tile(lanes: Sequence[Lane], window: Window, trace: Trace, more: Mapping[str, Any]) -> bytes:
     """The bytes of a tile.
 
     Args:
         lanes: those that are to be drawn.
-        events: what the rows of their slices are rows of.
+        trace: what the rows of their slices are rows of.
         more: for the head.
     """
     ranges = [lane.within(window.first_ns, window.last_ns) for lane in lanes]
     exact = sum(high - low for low, high in ranges) <= MAX_SLICES
     columns = _columns(lanes, ranges, window) if exact else _EMPTY
     rows = columns["row"]
-    names, name = _names(events, rows, columns["kind"])
+    names, name = _names(trace, rows, columns["kind"])
     head = {
         "from": window.first_ns,
         "to": window.last_ns,
@@ -127,23 +125,31 @@ def _columns(
 
 
 def _names(
-    events: pd.DataFrame, rows: NDArray[np.int32], kinds: NDArray[np.uint8]
+    trace: Trace, rows: NDArray[np.int32], kinds: NDArray[np.uint8]
 ) -> tuple[list[str], NDArray[np.int64]]:
     """The texts of slices, each once, and which each has: its name, or else its kind."""
     if len(rows) == 0:
         return [], np.empty(0, np.int64)
-    texts = events["name"].cat.categories
-    codes = events["name"].cat.codes.to_numpy()[rows].astype(np.int64)
+    own = trace.events["name"].cat.categories
+    theirs = None if trace.others is None else trace.others["name"]
+    codes = np.full(len(rows), -1, np.int64)
+    codes[rows >= 0] = trace.events["name"].cat.codes.to_numpy()[rows[rows >= 0]]
+    if theirs is not None:
+        of_theirs = theirs.cat.codes.to_numpy()[-2 - rows[rows < -1]]
+        codes[rows < -1] = len(own) + of_theirs.astype(np.int64)
     # Kinds have negative numbers; a bucket's name is why it was closed.
-    unnamed = (rows < 0) | (kinds == KIND_NAMES.index("BUCKET"))
+    unnamed = (rows == -1) | (kinds == KIND_NAMES.index("BUCKET"))
     codes = np.where(unnamed, -1 - kinds.astype(np.int64), codes)
     used, name = np.unique(codes, return_inverse=True)
-    of_kind = dict(enumerate(KIND_NAMES)) | {COMPUTE: "COMPUTE"}
     kind_of = dict(zip(codes.tolist(), kinds.tolist(), strict=True))
-    words = [of_kind[-1 - code] if code < 0 else str(texts[code]) for code in used.tolist()]
-    names = [
-        word or of_kind[kind_of[code]] for word, code in zip(words, used.tolist(), strict=True)
-    ]
+
+    def word(code: int) -> str:
+        if code < 0 or code < len(own):
+            return "" if code < 0 else str(own[code])
+        assert theirs is not None
+        return str(theirs.cat.categories[code - len(own)])
+
+    names = [word(code) or NAMES_OF_KINDS[kind_of[code]] for code in used.tolist()]
     return names, name
 
 

@@ -8,24 +8,36 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model import Model
-from hvdtune.timeline.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, Kind, Trace, make_events
+from hvdtune.timeline.schema import (
+    KIND_NAMES,
+    KINDS,
+    OTHER_COLUMNS,
+    PROCESS_SET_UNIT,
+    Kind,
+    Trace,
+    make_events,
+)
 
 # Labels that the model has columns for; others are in "args".
 _KNOWN = {"seq", "step", "cycle", "bucket", "bytes", "process_set", "cached", ""}
 
+# Letters of Chrome events that last, or happen on a thread at a time.
+_DRAWN = ("X", "b", "i", "n")
+
 
 def trace_of(model: Model) -> Trace:
-    """What of a model is a trace of hvdtune's: the slices whose kinds it records itself.
+    """A model as a trace of hvdtune's: the slices whose kinds it records itself, and the others.
 
-    A warning says how many others there are. What the model does not know is 0.
+    A warning says how many are neither: counters, flows. What the model does not know is 0.
     """
     slices = model.slices
     kind = slices["kind"].cat.codes.to_numpy().astype(np.int64) - 1
     ours = (kind >= 0) & (kind < len(KIND_NAMES))
     warnings = list(model.warnings)
-    if not ours.all():
-        count = int((~ours).sum())
-        warnings.append(f"{count} slices are of no kind that hvdtune records, and not drawn")
+    others = _others(slices[~ours])
+    left_out = len(slices) - int(ours.sum()) - len(others)
+    if left_out:
+        warnings.append(f"{left_out:,} events are counters, flows and the like: left out")
     slices, kind = slices[ours], kind[ours]
     names: dict[str, int] = {"": 0}
     columns: dict[str, NDArray[Any]] = {
@@ -47,7 +59,14 @@ def trace_of(model: Model) -> Trace:
         meta["ranks"][rank] = said
     if model.origin_unix_ns is not None:
         meta["origin_unix_ns"] = model.origin_unix_ns
-    return Trace(make_events(columns, list(names)), meta, warnings)
+    events = make_events(columns, list(names))
+    return Trace(events, meta, warnings, None if others.empty else others)
+
+
+def _others(slices: pd.DataFrame) -> pd.DataFrame:
+    """See `Trace.others`."""
+    drawn = slices.loc[slices["phase"].isin(_DRAWN), list(OTHER_COLUMNS)]
+    return drawn.assign(rank=drawn["rank"].clip(lower=0)).reset_index(drop=True)
 
 
 def _fill(

@@ -44,7 +44,7 @@ def trace_for_findings(model: Model) -> Trace:
     events = trace.events
     if formats == {"kineto"}:
         events = _with(events, _announcements(model), _inputs(model))
-    return Trace(events, trace.meta | {"gaps": gaps}, model.warnings)
+    return Trace(events, trace.meta | {"gaps": gaps}, trace.warnings, trace.others)
 
 
 def _announcements(model: Model) -> pd.DataFrame:

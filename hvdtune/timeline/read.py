@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.as_trace import trace_of
+from hvdtune.timeline.foreign import trace_for_findings
 from hvdtune.timeline.load import load
 from hvdtune.timeline.merge import merge
 from hvdtune.timeline.readers import hvt
@@ -13,7 +13,7 @@ from hvdtune.timeline.schema import Trace
 
 
 def read(path: Path | str) -> Trace:
-    """Read a trace of hvdtune's, or what of another's is of kinds that hvdtune records, too.
+    """Read a trace of hvdtune's, or another's as `foreign` takes it.
 
     Raises:
         TraceFormatError: it cannot be read; the message is one line and names the path.
@@ -31,4 +31,4 @@ def read(path: Path | str) -> Trace:
     try:
         return read_chrome(path)
     except TraceFormatError:
-        return trace_of(load(path))
+        return trace_for_findings(load(path))

@@ -96,6 +96,10 @@ PROCESS_SET_UNIT = 2
 
 INT_COLUMNS = ("begin_ns", "end_ns", "seq", "bucket", "arg")
 COLUMNS = ("rank", "kind", "name", *INT_COLUMNS)
+OTHER_COLUMNS = (
+    *("rank", "kind", "name", "begin_ns", "end_ns"),
+    *("category", "process", "thread", "args"),
+)
 
 
 @dataclass(frozen=True)
@@ -113,11 +117,14 @@ class Trace:
             "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
             time 0 on rank 0's monotonic clock and in ns since 1970.
         warnings: what could not be read or is not known, one sentence each.
+        others: slices of kinds that only other programs record, by begin_ns; None: there are none.
+            `OTHER_COLUMNS`, which `model` names, on the clock of `events`.
     """
 
     events: pd.DataFrame
     meta: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    others: pd.DataFrame | None = None
 
 
 def make_events(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> pd.DataFrame:

@@ -142,10 +142,10 @@ def test_tensors_are_sorted(visit):
 def test_tensors_are_downloaded(visit):
     page = visit("/tensors")
     page.wait_for_selector("#tensor-table .ag-row")
-    tab_to(page, "#tensor-csv")
+    tab_to(page, "#tensor-table-csv")
     with page.expect_download() as download:
         page.keyboard.press("Enter")
-    assert download.value.suggested_filename == "tensors.csv"
+    assert download.value.suggested_filename == "tensor.csv"
 
 
 def test_a_tensor_is_chosen_in_its_table(visit):

@@ -6,6 +6,8 @@ import pytest
 from hvdtune.dashboard.live import Attached, Live
 from hvdtune.errors import TraceFormatError
 
+from .synthetic import training_trace
+
 WAIT_S = 20
 
 
@@ -37,6 +39,22 @@ def test_files_that_cannot_be_read_are_told_of_and_read_again(error):
     wait_until(lambda: len(tried) > 2)
     assert live.now.note == str(error)
     live.close()
+
+
+def test_events_that_cannot_be_analysed_do_not_end_the_watching(monkeypatch, tmp_path, capsys):
+    def fail(_):
+        raise ZeroDivisionError("no")
+
+    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda files: training_trace())
+    monkeypatch.setattr("hvdtune.dashboard.data.summary", fail)
+    live = Live(Attached("job", lambda: [tmp_path], lambda: True), every_s=0.01)
+    wait_until(lambda: "ZeroDivisionError('no')" in live.now.note)
+    monkeypatch.undo()
+    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda files: training_trace())
+    wait_until(lambda: live.now.number > 0)
+    assert live.now.note == ""
+    live.close()
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_closing_does_not_wait_for_the_next_reading():

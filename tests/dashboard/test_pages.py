@@ -89,7 +89,7 @@ def test_tensors_sort_and_download_as_csv(visit):
     page.locator("#tensor-table .ag-header-cell[col-id=bytes]").click()
     page.wait_for_selector("#tensor-table .ag-header-cell[col-id=bytes][aria-sort=ascending]")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("button", name="Download CSV: tensor").click()
     text = download.value.path().read_text()
     assert "Size (bytes)" in text
     assert "model.layer2.bias" in text
@@ -107,12 +107,17 @@ def test_ranks_show_who_is_late(visit):
     page = visit("/ranks")
     page.wait_for_selector("#content .heatmaplayer image", timeout=WAIT_MS)
     wait_for(page, "#rank-table [col-id=host]", "node-1")
+    wait_for(page, "#content .yaxislayer-above text", "node-1: rank 1")
 
 
 def test_buckets_show_why_they_closed(visit):
     page = visit("/fusion")
     wait_for(page, "#reason-table [col-id=reason]", "cycle")
     wait_for(page, "#content .legendtext", "cycle")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV: reason").click()
+    assert download.value.suggested_filename == "reason.csv"
+    assert "Closed because" in download.value.path().read_text()
 
 
 def test_the_study_is_shown_with_verdict_trials_and_pairs(visit):
@@ -153,6 +158,8 @@ def test_two_runs_are_compared(visit):
     page.locator("#compare-a").click()
     page.get_by_role("option", name="other.json").click()
     wait_for(page, "#compare-shown", "No difference of step times is shown")
+    page.wait_for_selector("#compare-shown .pair .barlayer", timeout=WAIT_MS)
+    page.wait_for_selector("#compare-shown .pair .boxlayer", timeout=WAIT_MS)
 
 
 def test_another_run_can_be_chosen(visit):

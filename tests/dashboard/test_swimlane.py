@@ -31,7 +31,7 @@ def test_slices_lie_in_the_lane_of_their_rank(swimlane):
     tile = decode(swimlane.tile(Window.of(44e6, 84e6, 500)))
     ranks = swimlane.trace.events["rank"].to_numpy()
     known = tile["row"] >= 0
-    of_lane = np.array([rank for rank, _ in tile["labels"]])
+    of_lane = np.array([rank for rank, _, _ in tile["labels"]])
     assert np.array_equal(of_lane[tile["lane"][known]], ranks[tile["row"][known]])
 
 
@@ -44,13 +44,13 @@ def test_steps_cycles_and_settings_are_marked(swimlane):
 
 def test_ranks_can_be_chosen(swimlane):
     tile = decode(swimlane.tile(Window.of(0, 1e8, 100), ranks=[1]))
-    assert {rank for rank, _ in tile["labels"]} == {1}
+    assert {rank for rank, _, _ in tile["labels"]} == {1}
 
 
 def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(swimlane):
     window = Window.of(44e6, 84e6, 500)
     tile = decode(swimlane.tile(window, tensors=["model.layer3.weight"]))
-    assert tile["labels"][-1] == [-1, "model.layer3.weight"]
+    assert tile["labels"][-1] == [-1, "model.layer3.weight", 1]
     lane = len(tile["labels"]) - 1
     ticks = [tick for tick in tile["ticks"] if tick[0] == lane]
     assert sorted(tick[2] for tick in ticks) == [0, 1]
@@ -63,7 +63,7 @@ def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(
 
 def test_a_tensor_that_is_not_there_is_an_empty_row(swimlane):
     tile = decode(swimlane.tile(Window.of(0, 1e8, 100), tensors=["no such tensor"]))
-    assert tile["labels"][-1] == [-1, "no such tensor"]
+    assert tile["labels"][-1] == [-1, "no such tensor", 1]
     assert (tile["lane"] < len(tile["labels"]) - 1).all()
 
 
@@ -89,7 +89,7 @@ def test_totals_are_time_covered(swimlane):
 def test_find_goes_from_one_operation_to_the_next_and_round(swimlane):
     first = swimlane.find("LAYER3.w", -1)
     second = swimlane.find("LAYER3.w", first["begin_ns"])
-    assert first["tensor"] == "model.layer3.weight"
+    assert first["name"] == "model.layer3.weight"
     assert second["begin_ns"] > first["begin_ns"]
     assert swimlane.find("layer3.w", 10**12)["begin_ns"] == first["begin_ns"]
     assert swimlane.find("no such", -1) is None

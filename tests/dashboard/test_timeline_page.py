@@ -1,13 +1,16 @@
 """The swimlane in a real browser."""
 
 import json
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from .conftest import Dashboard, watch
 from .synthetic import HOSTILE
 
 WAIT_MS = 15_000
+KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
 
 
 def view(page):
@@ -170,3 +173,22 @@ def test_a_server_that_fails_is_told_of(timeline, page):
     page.route("**/tile**", lambda route: route.fulfill(status=200, body=b"no tile"))
     press(page, "w")
     wait_for_status(page, "cannot be read")
+
+
+def test_slices_of_another_program_are_chosen_and_described(browser):
+    dashboard = Dashboard(KINETO)
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    complaints = watch(page, dashboard.origin)
+    page.goto(dashboard.link)
+    page.goto(dashboard.origin + "/timeline")
+    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+    page.get_by_label("Find a tensor").fill("aten::addmm")
+    page.get_by_role("button", name="Find", exact=True).click()
+    wait_for_details(page, "aten::addmm")
+    wait_for_details(page, "cpu_op")
+    wait_for_status(page, "slices")
+    assert len(page.screenshot()) > 30_000
+    context.close()
+    dashboard.close()
+    assert complaints == []

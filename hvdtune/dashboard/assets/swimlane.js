@@ -2,13 +2,15 @@
 // drawn on the canvas or set as textContent, never as HTML.
 (function () {
   "use strict";
-  const GUTTER = 148, RULER = 34, LANE = 18, GAP = 3, RANK_GAP = 8, LEAST_NS = 200;
+  const GUTTER = 148, RULER = 34, LANE = 18, ROW = 13, GAP = 3, RANK_GAP = 8, LEAST_NS = 200;
   // Okabe and Ito's colours, which people with any colour vision can tell apart.
   const COLORS = {
     compute: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
     pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
   };
   const SPAN_COLOR = "#d55e00";
+  // Kinds of slices that only other programs record are like lanes of ours.
+  const KIND_COLORS = { COMPUTE: "compute", COPY: "pack", INPUT: "wait", READY: "negotiate" };
 
   function read_tile(buffer) {
     const length = new DataView(buffer).getUint32(0, true);
@@ -68,7 +70,7 @@
       let y = RULER;
       (this.tile ? this.tile.labels : []).forEach((label, index, all) => {
         if (index && (label[0] !== all[index - 1][0] || label[0] < 0)) y += RANK_GAP;
-        const height = label[0] < 0 ? 2 * LANE : LANE;
+        const height = label[0] < 0 ? 2 * LANE : Math.max(LANE, label[2] * ROW);
         places.push({ y: y - this.scroll, height });
         y += height + GAP;
       });
@@ -127,7 +129,7 @@
           this.canvas.dataset.answerMs = (performance.now() - asked_at).toFixed(1);
           this.canvas.dataset.tiles = Number(this.canvas.dataset.tiles || 0) + 1;
           this.tell_view();
-          if (this.config.row >= 0) this.open_row(this.config.row);
+          if (this.config.row !== -1) this.open_row(this.config.row);
         })
         .catch((error) => {
           if (error.name === "AbortError") return;
@@ -225,7 +227,7 @@
 
     draw_slices(places) {
       const c = this.context, tile = this.tile;
-      const deepest = new Uint8Array(tile.lanes);
+      const deepest = Uint8Array.from(tile.labels, (label) => label[2] - 1);
       for (let k = 0; k < tile.slices; k++) {
         deepest[tile.lane[k]] = Math.max(deepest[tile.lane[k]], tile.depth[k]);
       }
@@ -235,7 +237,9 @@
         if (box.x > GUTTER + this.width || box.x + box.width < GUTTER) continue;
         const label = tile.labels[tile.lane[k]];
         const is_span = label[1] === "compute" && tile.row[k] >= 0;
+        const foreign = KIND_COLORS[tile.kinds[tile.kind[k]]];
         c.fillStyle = is_span ? SPAN_COLOR
+          : foreign ? COLORS[foreign]
           : label[0] < 0 && tile.names[tile.name[k]] === "NEGOTIATE" ? COLORS.negotiate
           : this.color_of(label);
         c.fillRect(box.x, box.y, box.width, box.height);
@@ -357,7 +361,7 @@
       this.say(`${in_words(this.from)} to ${in_words(this.to)} (${in_words(this.to - this.from)}): ${what}`);
       const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
       this.config.tensors.forEach((name) => query.append("tensor", name));
-      if (this.selected && this.selected.row >= 0) query.set("row", this.selected.row);
+      if (this.selected && this.selected.row !== -1) query.set("row", this.selected.row);
       window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
     }
 
@@ -376,7 +380,7 @@
         this.look(chosen.begin - half, chosen.begin + half);
       }
       this.draw_soon();
-      if (chosen.row >= 0) this.open_row(chosen.row);
+      if (chosen.row !== -1) this.open_row(chosen.row);
       else this.show_lines(chosen.name, [["rank", String(rank)], ["lasts", in_words(chosen.end - chosen.begin)]]);
     }
 
@@ -420,7 +424,7 @@
       return fetch("/find?" + this.query({ text, after: Math.round(after) }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((place) => {
-          if (!place) { this.say(`No tensor has ${text} in its name.`); return; }
+          if (!place) { this.say(`Nothing has ${text} in its name.`); return; }
           this.found_at = place.begin_ns;
           this.found_text = text;
           const margin = Math.max(place.end_ns - place.begin_ns, 1e5) * 2;

@@ -25,14 +25,25 @@ def breakdown_figure(steps: pd.DataFrame, theme: Theme) -> go.Figure:
 
     Time in which a thread neither ran nor could have is "unknown": idle, or a device at work.
     """
+    means = parts_of(steps).groupby(steps["rank"]).mean()
+    means = means.loc[means.sum(axis=1).sort_values(ascending=False).index[:MOST_RANKS]]
+    means = means.sort_index(ascending=False)
+    figure = stacked_figure(means.rename(lambda rank: f"rank {rank}"), theme, 300)
+    figure.update_xaxes(title="ms per step (mean)")
+    return figure
+
+
+def parts_of(steps: pd.DataFrame) -> pd.DataFrame:
+    """The `PARTS` of each of a breakdown's steps, ms."""
     known = steps["ran_ms"].notna()
     off = steps["off_processor_ms"].where(known, 0.0).fillna(0.0)
     off = off.clip(upper=steps["compute_ms"])
-    parts = steps.assign(unknown=off, computing=steps["compute_ms"] - off)
-    means = parts.groupby("rank")[list(PARTS)].mean()
-    means = means.loc[means.sum(axis=1).sort_values(ascending=False).index[:MOST_RANKS]]
-    means = means.sort_index(ascending=False)
-    figure = empty_figure(theme, 300)
+    return steps.assign(unknown=off, computing=steps["compute_ms"] - off)[list(PARTS)]
+
+
+def stacked_figure(means: pd.DataFrame, theme: Theme, height: int) -> go.Figure:
+    """A bar of `PARTS`, in ms, for each row, which its index names."""
+    figure = empty_figure(theme, height)
     for part, (colour, pattern, text) in PARTS.items():
         if not (means[part] > 0).any():
             continue
@@ -40,7 +51,7 @@ def breakdown_figure(steps: pd.DataFrame, theme: Theme) -> go.Figure:
             go.Bar(
                 name=text,
                 orientation="h",
-                y=[f"rank {rank}" for rank in means.index],
+                y=means.index.to_list(),
                 x=means[part].to_numpy(),
                 marker={"color": colour, "pattern": pattern_of(pattern, colour, theme)},
                 hovertemplate=f"%{{y}}: {text} %{{x:,.3f}} ms (mean)<extra></extra>",
@@ -48,7 +59,7 @@ def breakdown_figure(steps: pd.DataFrame, theme: Theme) -> go.Figure:
         )
     figure.update_layout(barmode="stack", bargap=0.25, showlegend=True)
     figure.update_layout(legend={"traceorder": "normal"}, margin={"t": 64})
-    figure.update_xaxes(title="ms per step (mean)", rangemode="tozero")
+    figure.update_xaxes(rangemode="tozero")
     return figure
 
 

@@ -3,11 +3,21 @@
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, html
+from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import (
+    GRAPH,
+    grid,
+    note,
+    nothing,
+    number_columns,
+    section,
+    spoken,
+)
 from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
+from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
 from hvdtune.timeline import compare
@@ -56,9 +66,10 @@ def register(app: Dash, runs: Runs) -> None:
         Output("compare-shown", "children"),
         Input("compare-a", "value"),
         Input("compare-b", "value"),
+        Input("theme", "data"),
         prevent_initial_call=True,
     )
-    def show(first: str | None, second: str | None) -> Any:
+    def show(first: str | None, second: str | None, theme: str | None) -> Any:
         if first is None or second is None:
             return note("Choose two runs.")
         a, b = runs[int(first)], runs[int(second)]
@@ -67,6 +78,7 @@ def register(app: Dash, runs: Runs) -> None:
         rows = rows[list(_HEADERS)]
         return [
             note(compare.sentence(table)),
+            _pictures(a, b, theme),
             section(
                 "Parts of a step",
                 html.P(
@@ -77,3 +89,22 @@ def register(app: Dash, runs: Runs) -> None:
                 grid("compare-table", number_columns(rows, _HEADERS), rows),
             ),
         ]
+
+
+def _pictures(a: Run, b: Run, theme: str | None) -> Component:
+    if a.steps.empty or b.steps.empty:
+        missing = a if a.steps.empty else b
+        return nothing(f"{missing.title} has no steps.", "Mark them in the script: hvd.mark_step()")
+    drawn = (
+        ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
+        ("Boxes and points: step times in ms, of both runs", times_figure),
+    )
+    pictures = [
+        html.Div(
+            dcc.Graph(figure=draw(a.steps, b.steps, theme_of(theme)), config=GRAPH),
+            role="figure",
+            **spoken(label),
+        )
+        for label, draw in drawn
+    ]
+    return section("Side by side", html.Div(pictures, className="pair"))

@@ -36,14 +36,7 @@ def layout(run: Run, place: Place) -> list[Component]:
                 "Choose a row for its times. Late: the last rank's announcement after the first's.",
                 className="hint",
             ),
-            html.Button("Download CSV", id="tensor-csv", className="quiet"),
-            grid(
-                "tensor-table",
-                tensor_columns(),
-                rows,
-                getRowId="params.data.tensor",
-                csvExportParams={"fileName": "tensors.csv"},
-            ),
+            grid("tensor-table", tensor_columns(), rows, getRowId="params.data.tensor"),
         ),
         section(
             "Of one tensor",
@@ -61,14 +54,6 @@ def layout(run: Run, place: Place) -> list[Component]:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    @app.callback(
-        Output("tensor-table", "exportDataAsCsv"),
-        Input("tensor-csv", "n_clicks"),
-        prevent_initial_call=True,
-    )
-    def export(clicks: int | None) -> bool:
-        return bool(clicks)
-
     @app.callback(
         Output("tensor-phases", "figure"),
         Output("tensor-chosen", "children"),

@@ -35,11 +35,12 @@ _MEANINGS = (
     ("pack", "tensors are copied into a bucket"),
     ("communicate", "a bucket is under way"),
     ("unpack", "results are copied out of it"),
+    ("others", "threads and streams as another program recorded them"),
 )
 
 
 def layout(run: Run, place: Place) -> list[Component]:
-    if run.trace.events.empty:
+    if not run.swimlane.lanes:
         return [
             html.H1(TITLE),
             nothing(
@@ -99,7 +100,7 @@ def _controls(run: Run, place: Place) -> Component:
         [
             dmc.TextInput(
                 id="swimlane-search",
-                label="Find a tensor",
+                label="Find a tensor or slice",
                 placeholder="part of its name",
                 className="control-wide",
             ),

@@ -1,0 +1,143 @@
+import gzip
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.lanes import MAX_DEPTH, MAX_THREADS
+from hvdtune.dashboard.tiles import Window
+
+from .decode import decode
+from .synthetic import HOSTILE
+
+KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
+
+
+def _slice(name, at_us, lasts_us, tid="7", pid="1", **more):
+    return {"ph": "X", "name": name, "ts": at_us, "dur": lasts_us, "pid": pid, "tid": tid, **more}
+
+
+def _title(pid, name, tid=None):
+    kind = "process_name" if tid is None else "thread_name"
+    more = {} if tid is None else {"tid": tid}
+    return {"ph": "M", "name": kind, "pid": pid, "args": {"name": name}, **more}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    def write(*events):
+        path = tmp_path / "trace.json.gz"
+        path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+        return open_run(path)
+
+    return write
+
+
+def tile_of(run, pixels=400, **more):
+    lanes = run.swimlane
+    return decode(lanes.tile(Window.of(0, lanes.last_ns, pixels), **more))
+
+
+def test_every_slice_of_another_program_is_drawn_once_in_the_lane_of_its_thread(opened):
+    events = [_slice(f"op {n % 3}", 10 * n, 8, tid=str(n % 2)) for n in range(40)]
+    run = opened(*events)
+    tile = tile_of(run)
+    drawn = Counter((tile["names"][code], tile["labels"][lane][1]) for code, lane in zip(
+        tile["name"], tile["lane"], strict=True
+    ))  # fmt: skip
+    assert drawn == Counter((each["name"], f"tid {each['tid']}") for each in events)
+    assert (tile["row"] < -1).all()
+    assert len(set(tile["row"].tolist())) == 40
+
+
+def test_a_call_stack_is_drawn_as_deep_as_it_is_and_callers_are_above(opened):
+    depth = MAX_DEPTH + 2
+    run = opened(*(_slice(f"call {n}", n, 100 - 2 * n) for n in range(depth)))
+    tile = tile_of(run)
+    assert tile["labels"] == [[0, "tid 7", MAX_DEPTH]]
+    by_name = {tile["names"][c]: d for c, d in zip(tile["name"], tile["depth"], strict=True)}
+    assert [by_name[f"call {n}"] for n in range(MAX_DEPTH)] == list(range(MAX_DEPTH))
+    assert by_name[f"call {depth - 1}"] == MAX_DEPTH - 1
+
+
+def test_slices_that_follow_each_other_need_one_row(opened):
+    run = opened(*(_slice("op", 10 * n, 10) for n in range(5)))
+    assert tile_of(run)["labels"] == [[0, "tid 7", 1]]
+
+
+def test_threads_of_one_name_are_told_apart_by_their_process(opened):
+    run = opened(
+        _title("1", "python"), _title("2", "GPU 0"), _title("1", "main", "7"),
+        _title("2", "main", "7"), _title("2", "stream 9", "9"),
+        _slice("a", 0, 5), _slice("b", 1, 5, pid="2"), _slice("c", 2, 5, pid="2", tid="9"),
+    )  # fmt: skip
+    labels = {label for _, label, _ in tile_of(run)["labels"]}
+    assert labels == {"python main", "GPU 0 main", "stream 9"}
+
+
+def test_the_idlest_of_very_many_threads_share_a_lane(opened):
+    threads = MAX_THREADS + 5
+    run = opened(*(_slice("op", n, 1 + n, tid=str(n)) for n in range(threads)))
+    labels = [label for _, label, _ in tile_of(run)["labels"]]
+    assert len(labels) == MAX_THREADS + 1
+    assert "5 idler threads" in labels
+    assert "tid 4" not in labels
+    assert "tid 5" in labels
+
+
+def test_a_slice_of_another_program_is_described_and_found(opened):
+    run = opened(
+        _slice("first", 0, 5, cat="cpu_op", args={"Input": "[3, 4]"}),
+        _slice(HOSTILE, 100, 7, args={"long": "x" * 5000}),
+    )
+    place = run.swimlane.find("FIR", -1)
+    assert (place["name"], place["begin_ns"], place["end_ns"]) == ("first", 0, 5000)
+    said = dict(run.swimlane.describe(place["row"])["lines"])
+    assert said["category"] == "cpu_op"
+    assert said["thread"] == "tid 7"
+    assert said["said"] == '{"Input": "[3, 4]"}'
+    other = run.swimlane.find(HOSTILE[:4], -1)
+    found = run.swimlane.describe(other["row"])
+    assert found["title"] == HOSTILE
+    assert dict(found["lines"])["said"].endswith(" ...")
+    for row in (-1, -4):
+        with pytest.raises(IndexError):
+            run.swimlane.describe(row)
+
+
+def test_counters_and_flows_are_counted_and_not_drawn(opened):
+    run = opened(
+        _slice("op", 0, 5),
+        {"ph": "C", "name": "memory", "ts": 1, "pid": "1", "args": {"bytes": 3}},
+        {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1},
+    )
+    assert len(tile_of(run)["row"]) == 1
+    assert "2 events are counters, flows and the like: left out" in run.trace.warnings
+
+
+def test_instants_are_visible_and_ranks_can_be_chosen(opened):
+    run = opened(_slice("op", 0, 50), {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"})
+    tile = tile_of(run, ranks=[0])
+    assert sorted(tile["names"][code] for code in tile["name"]) == ["mark", "op"]
+    assert tile_of(run, ranks=[1])["lanes"] == 0
+
+
+def test_rows_of_both_tables_share_a_tile():
+    run = open_run(KINETO)
+    others = run.trace.others
+    seen = set()
+    edges = np.linspace(0, run.swimlane.last_ns + 1, 60).astype(int)
+    for first, last in pairwise(edges):
+        tile = decode(run.swimlane.tile(Window.of(first, last, 1200)))
+        assert tile["exact"]
+        for row, code in zip(tile["row"].tolist(), tile["name"].tolist(), strict=True):
+            name = tile["names"][code]
+            if row < -1:
+                assert name == str(others["name"].iloc[-2 - row])
+            seen.add(row)
+    assert {row for row in seen if row < -1} == set(range(-1 - len(others), -1))
+    assert any(row >= 0 for row in seen)
