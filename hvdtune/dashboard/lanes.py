@@ -172,7 +172,8 @@ def lanes_of_threads(others: pd.DataFrame) -> list[Lane]:
     places = threads.groupby("rank")["length"].rank(method="first", ascending=False)
     busiest = places <= MAX_THREADS
     alone = threads.groupby(["rank", "thread"], observed=True)["process"].transform("size") == 1
-    labels = threads["thread"].astype(str).where(alone, _joined(threads))
+    labels = threads["thread"].astype(str).where(alone, _joined(threads)).str.strip()
+    labels = labels.mask(labels == "", "no thread")
     codes = others["kind"].cat.codes.to_numpy().astype(np.int64) - 1
     kinds = np.where(codes < 0, UNKNOWN, codes).astype(np.uint8)
     result = [

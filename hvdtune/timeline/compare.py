@@ -28,7 +28,11 @@ def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         are too few), percent (of a), differs (the interval excludes zero). The interval is one over
         steps: two launches of the very same job may differ by more.
     """
-    left, right = (breakdown.steady(breakdown.table(events)) for events in (a, b))
+    return of_steps(*(breakdown.steady(breakdown.table(events)) for events in (a, b)))
+
+
+def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    """As `table`, of the steady steps of two breakdowns."""
     rows = [_row("step", _mean("step_ms")(left), _mean("step_ms")(right))]
     rows += [
         _row(part.removesuffix("_ms"), _mean(part)(left), _mean(part)(right)) for part in _PARTS

@@ -50,6 +50,28 @@ def test_waits_that_are_not_recorded_are_inferred() -> None:
     assert inferred["blocked_ms"].to_numpy() == pytest.approx(told["blocked_ms"])
 
 
+@pytest.mark.parametrize(
+    ("between_ms", "step_ms"),
+    [
+        # Cut at the waits, which end 4 ms before the marks: nothing is lost but at the very ends.
+        (0.0, [16.0, 20.0, 20.0]),
+        (0.5, [16.0, 20.5, 20.5]),
+        # They do not follow one another, so each stays as it was marked.
+        (9.0, [20.0, 20.0, 20.0]),
+    ],
+)
+def test_steps_are_cut_at_waits_where_they_follow_one_another(
+    between_ms: float, step_ms: list[float]
+) -> None:
+    record = Recorder()
+    for step in range(3):
+        at = (20.0 + between_ms) * step
+        record.add(0, "STEP", at, at + 20, seq=step)
+        record.add(0, "BLOCKED", at + 12, at + 16)
+    steps = breakdown.table(record.trace(1).events, from_waits=True)
+    assert steps["step_ms"].to_numpy() == pytest.approx(step_ms)
+
+
 def test_communication_behind_computing_is_hidden() -> None:
     record = Recorder()
     for step in range(3):

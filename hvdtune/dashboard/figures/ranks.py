@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
 
 MOST_STEPS = 600  # drawn one by one; of more, means of neighbours
+LEAST_MS = 0.01  # that the scale of who waits reaches to; of nothing it would have no end
 _SCALE = "Viridis"  # readable with any colour vision, and without colours
 
 
@@ -62,6 +63,7 @@ def waits_figure(waits: pd.DataFrame, hosts: Mapping[int, str], theme: Theme) ->
             y=labels_of(rows, hosts),
             colorscale=_SCALE,
             zmin=0,
+            zmax=max(float(waits.to_numpy().max()), LEAST_MS),
             texttemplate="%{z:.2f}" if len(waits) <= 12 else None,
             colorbar={"title": {"text": "ms per step"}},
             hovertemplate="%{y} waits %{z:,.3f} ms per step for %{x}<extra></extra>",

@@ -3,6 +3,7 @@
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
@@ -21,6 +22,7 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
 from hvdtune.timeline import compare
+from hvdtune.timeline.metrics import breakdown
 
 PATH, TITLE = "/compare", "Compare"
 
@@ -73,12 +75,13 @@ def register(app: Dash, runs: Runs) -> None:
         if first is None or second is None:
             return note("Choose two runs.")
         a, b = runs[int(first)], runs[int(second)]
-        table = compare.table(a.trace.events, b.trace.events)
+        left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
+        table = compare.of_steps(left, right)
         rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
         rows = rows[list(_HEADERS)]
         return [
             note(compare.sentence(table)),
-            _pictures(a, b, theme),
+            _pictures((a, b), left, right, theme),
             section(
                 "Parts of a step",
                 html.P(
@@ -91,17 +94,19 @@ def register(app: Dash, runs: Runs) -> None:
         ]
 
 
-def _pictures(a: Run, b: Run, theme: str | None) -> Component:
-    if a.steps.empty or b.steps.empty:
-        missing = a if a.steps.empty else b
-        return nothing(f"{missing.title} has no steps.", "Mark them in the script: hvd.mark_step()")
+def _pictures(
+    pair: tuple[Run, Run], left: pd.DataFrame, right: pd.DataFrame, theme: str | None
+) -> Component:
+    for run, own in zip(pair, (left, right), strict=True):
+        if own.empty:
+            return nothing(f"{run.title} has no steps.", "Mark them: hvd.mark_step()")
     drawn = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
         ("Boxes and points: step times in ms, of both runs", times_figure),
     )
     pictures = [
         html.Div(
-            dcc.Graph(figure=draw(a.steps, b.steps, theme_of(theme)), config=GRAPH),
+            dcc.Graph(figure=draw(left, right, theme_of(theme)), config=GRAPH),
             role="figure",
             **spoken(label),
         )

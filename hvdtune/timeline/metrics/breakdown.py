@@ -35,6 +35,8 @@ COLUMNS = (
     "ran_ms",
     "off_processor_ms",
 )
+# Of a step: between it and the next, which then follows. A profiler takes time for itself there.
+_MOST_BETWEEN = 0.05
 
 Spans = tuple[Ints, Ints]
 
@@ -174,12 +176,17 @@ def spans_of(events: pd.DataFrame, kinds: tuple[str, ...]) -> Spans:
 
 
 def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
-    """Steps that follow one another move to the last wait that ends in them, where there is one."""
+    """Steps that follow one another move to the last wait that ends in them, where there is one.
+
+    Those that stand alone stay as they are: what they lost at their end, no other would gain.
+    """
     if len(waited) == 0:
         return begin, end
     last = waited[np.maximum(np.searchsorted(waited, end, side="right") - 1, 0)]
     moved = np.where((last > begin) & (last <= end), last, end)
-    follows = begin[1:] == end[:-1]
+    follows = begin[1:] - end[:-1] <= _MOST_BETWEEN * (end - begin)[:-1]
+    no = np.zeros(1, bool)
+    moved = np.where(np.concatenate((follows, no)) | np.concatenate((no, follows)), moved, end)
     return np.concatenate((begin[:1], np.where(follows, moved[:-1], begin[1:]))), moved
 
 
