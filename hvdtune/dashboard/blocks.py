@@ -13,8 +13,8 @@ GRAPH: Any = {
     "displaylogo": False,
     "showSendToCloud": False,
     "responsive": True,
-    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-    "toImageButtonOptions": {"format": "svg"},
+    # Buttons below each figure save it, see `drawn`.
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "toImage"],
 }
 
 
@@ -81,15 +81,26 @@ def figure(name: str, run: int, label: str, height: int = 300) -> Component:
     Args:
         label: what it shows, for those who do not see it.
     """
-    return html.Div(
-        dcc.Graph(
-            id={"type": "figure", "name": name, "run": run},
-            config=GRAPH,
-            style={"height": f"{height}px"},
-        ),
-        role="figure",
-        **spoken(label),
+    graph = dcc.Graph(
+        id={"type": "figure", "name": name, "run": run},
+        config=GRAPH,
+        style={"height": f"{height}px"},
     )
+    return drawn(graph, label)
+
+
+def drawn(graph: dcc.Graph, label: str, **more: Any) -> Component:
+    """A figure with its label for those who do not see it, and buttons that save it."""
+    # page.js does what is asked for here.
+    buttons = [_saving("svg", label), _saving("png", label)]
+    parts = [graph, html.Div(buttons, className="saves")]
+    return html.Div(parts, role="figure", **spoken(label), **more)
+
+
+def _saving(kind: str, label: str) -> Component:
+    asked: Any = {"data-save": kind}
+    words = spoken(f"Save as {kind.upper()}: {label}")
+    return html.Button(kind.upper(), className="quiet", **asked, **words)
 
 
 def grid(
@@ -128,7 +139,7 @@ def grid(
         **download,
         **spoken(f"Download CSV: {stem}"),
     )
-    return html.Div([made, button])
+    return html.Div([button, made])
 
 
 def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str, Any]]:

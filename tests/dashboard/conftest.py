@@ -49,7 +49,7 @@ def run_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def plain_trace(tmp_path_factory):
     path = tmp_path_factory.mktemp("plain") / "other.json"
-    write_chrome(training_trace(tensors=4, steps=30, hostile=False), path)
+    write_chrome(training_trace(tensors=4, steps=30, hostile=False, step_us=20_000), path)
     return path
 
 

@@ -45,9 +45,15 @@ class Recording:
 
 
 def training_trace(
-    *, ranks: int = 2, steps: int = 6, tensors: int = 12, hostile: bool = True, seed: int = 1
+    *,
+    ranks: int = 2,
+    steps: int = 6,
+    tensors: int = 12,
+    hostile: bool = True,
+    seed: int = 1,
+    step_us: int = 40_000,
 ) -> Trace:
-    """Steps of about 40 ms; tensors go out in buckets of four; the last rank is often late."""
+    """Tensors go out in buckets of four; the last rank is often late. Short steps are for few."""
     rng = np.random.default_rng(seed)
     names = [f"model.layer{i // 2}.{'weight' if i % 2 == 0 else 'bias'}" for i in range(tensors)]
     if hostile:
@@ -56,9 +62,9 @@ def training_trace(
     for rank in range(ranks):
         recording.add(rank, "BROADCAST", (1_000, 1_900), name=names[0], seq=0, bucket=0, arg=4096)
     for step in range(steps):
-        start = 4_000 + step * 40_000
+        start = 4_000 + step * step_us
         for rank in range(ranks):
-            length = 38_000 + float(rng.uniform(0, 1500))
+            length = step_us - 2_000 + float(rng.uniform(0, 1500))
             recording.add(rank, "STEP", (start, start + length), seq=step)
         for first in range(0, tensors, 4):
             bucket, group = bucket + 1, names[first : first + 4]

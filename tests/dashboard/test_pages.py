@@ -160,6 +160,41 @@ def test_two_runs_are_compared(visit):
     wait_for(page, "#compare-shown", "No difference of step times is shown")
     page.wait_for_selector("#compare-shown .pair .barlayer", timeout=WAIT_MS)
     page.wait_for_selector("#compare-shown .pair .boxlayer", timeout=WAIT_MS)
+    assert "run=1&with=1" in page.url
+    page.reload()
+    wait_for(page, "#compare-shown", "No difference of step times is shown")
+
+
+def test_a_tensor_of_the_address_is_chosen(visit):
+    page = visit("/tensors")
+    page.locator("#tensor-table [col-id=tensor]", has_text="model.layer2.bias").click()
+    wait_for(page, "#tensor-chosen", "model.layer2.bias")
+    assert "tensor=model.layer2.bias" in page.url
+    page.reload()
+    wait_for(page, "#tensor-chosen", "model.layer2.bias")
+    page.goto(page.url.replace("layer2", "layer999"))
+    wait_for(page, "#tensor-chosen", "No tensor is chosen")
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("SVG", b"<svg"), ("PNG", b"\x89PNG")])
+def test_a_figure_is_saved(visit, kind, begins):
+    page = visit("/ranks?run=1")
+    page.wait_for_selector("#content .heatmaplayer image", timeout=WAIT_MS)
+    with page.expect_download() as download:
+        page.get_by_role("button", name=f"Save as {kind}: Heat map of rank by step").click()
+    assert download.value.suggested_filename == f"hvdtune.{kind.lower()}"
+    content = download.value.path().read_bytes()
+    assert begins in content[:200]
+    assert len(content) > 5_000
+
+
+def test_the_timeline_is_saved(visit):
+    page = visit("/timeline?run=1")
+    page.wait_for_selector("#swimlane[data-tiles]")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save PNG").click()
+    assert download.value.suggested_filename == "timeline.png"
+    assert len(download.value.path().read_bytes()) > 5_000
 
 
 def test_another_run_can_be_chosen(visit):

@@ -19,6 +19,22 @@
     table.exportDataAsCsv({ fileName: button.dataset.file });
   });
 
+  // Buttons of figures, see blocks.drawn.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-save]");
+    if (!button) return;
+    const drawing = button.closest("[role=figure]").querySelector(".js-plotly-plot");
+    if (!drawing) return;
+    const { width, height } = drawing.getBoundingClientRect();
+    const format = button.dataset.save;
+    // On a screen's background the picture's is transparent; on others it may be read on nothing.
+    const layout = Object.assign({}, drawing.layout, {
+      paper_bgcolor: getComputedStyle(root).getPropertyValue("--surface").trim(),
+    });
+    const figure = { data: drawing.data, layout, config: { displayModeBar: false } };
+    window.Plotly.downloadImage(figure, { format, width, height, scale: 2, filename: "hvdtune" });
+  });
+
   // What a page asks may fail because nobody is there any more: that is said, once, on top.
   const ask = window.fetch;
   function tell(lost) {
@@ -38,8 +54,23 @@
     );
   };
 
+  function keep(values) {
+    const query = new URLSearchParams(window.location.search);
+    Object.entries(values).forEach(([key, value]) => query.set(key, value));
+    window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
+  }
+
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     hvdtune: {
+      // Choices become part of the address, as those in the swimlane do.
+      keep_tensor: function (rows) {
+        if (rows && rows.length) keep({ tensor: rows[0].tensor });
+        return "";
+      },
+      keep_pair: function (first, second) {
+        if (first && second) keep({ run: first, with: second });
+        return "";
+      },
       switch_theme: function (clicks) {
         if (clicks) {
           root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";

@@ -583,6 +583,17 @@
       if (shown && clicks && text) shown.find(text);
       return "";
     },
+    save: function (clicks) {
+      if (!shown || !clicks) return "";
+      shown.canvas.toBlob((picture) => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(picture);
+        link.download = "timeline.png";
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      });
+      return "";
+    },
     whole: function (clicks) {
       if (shown && clicks) shown.look(0, shown.config.last_ns);
       return "";

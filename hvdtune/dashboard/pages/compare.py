@@ -4,17 +4,17 @@ from typing import Any
 
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import Dash, Input, Output, dcc, html
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import (
     GRAPH,
+    drawn,
     grid,
     note,
     nothing,
     number_columns,
     section,
-    spoken,
 )
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
@@ -40,7 +40,12 @@ _HEADERS = {
 
 def layout(run: Run, place: Place) -> list[Component]:
     del run
-    return [html.H1(TITLE), html.Div(id="compare-choice"), html.Div(id="compare-shown")]
+    return [
+        html.H1(TITLE),
+        html.Div(id="compare-choice"),
+        html.Div(id="compare-shown"),
+        html.Span(id="compare-kept", hidden=True),
+    ]
 
 
 def register(app: Dash, runs: Runs) -> None:
@@ -54,8 +59,7 @@ def register(app: Dash, runs: Runs) -> None:
                 "There is one run only.", "Name two: hvdtune timeline view before.json after.json"
             )
         options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
-        first = Place.of(search, len(runs)).run
-        second = next(index for index in range(len(runs)) if index != first)
+        first, second = _asked(search, len(runs))
         return html.Div(
             [
                 dmc.Select(data=options, value=str(first), id="compare-a", label="First"),
@@ -63,6 +67,14 @@ def register(app: Dash, runs: Runs) -> None:
             ],
             className="controls",
         )
+
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("hvdtune", "keep_pair"),
+        Output("compare-kept", "children"),
+        Input("compare-a", "value"),
+        Input("compare-b", "value"),
+        prevent_initial_call=True,
+    )
 
     @app.callback(
         Output("compare-shown", "children"),
@@ -94,22 +106,27 @@ def register(app: Dash, runs: Runs) -> None:
         ]
 
 
+def _asked(search: str | None, runs: int) -> tuple[int, int]:
+    """The two runs of an address; the second is another one where it does not say."""
+    place = Place.of(search, runs)
+    second = place.whole("with")
+    if second is None or not 0 <= second < runs:
+        second = 0 if place.run else 1
+    return place.run, second
+
+
 def _pictures(
     pair: tuple[Run, Run], left: pd.DataFrame, right: pd.DataFrame, theme: str | None
 ) -> Component:
     for run, own in zip(pair, (left, right), strict=True):
         if own.empty:
             return nothing(f"{run.title} has no steps.", "Mark them: hvd.mark_step()")
-    drawn = (
+    figures = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
         ("Boxes and points: step times in ms, of both runs", times_figure),
     )
     pictures = [
-        html.Div(
-            dcc.Graph(figure=draw(left, right, theme_of(theme)), config=GRAPH),
-            role="figure",
-            **spoken(label),
-        )
-        for label, draw in drawn
+        drawn(dcc.Graph(figure=draw(left, right, theme_of(theme)), config=GRAPH), label)
+        for label, draw in figures
     ]
     return section("Side by side", html.Div(pictures, className="pair"))

@@ -7,7 +7,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, note, nothing, section, spoken
+from hvdtune.dashboard.blocks import GRAPH, drawn, note, nothing, section
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -94,10 +94,9 @@ def _attached() -> list[Component]:
         section(
             "Step times",
             html.P("Dashed lines: a setting was adopted.", className="hint"),
-            html.Div(
+            drawn(
                 dcc.Graph(id="live-steps", config=GRAPH, style={"height": "300px"}),
-                role="figure",
-                **spoken("Lines: ms of each step, for each rank"),
+                "Lines: ms of each step, for each rank",
             ),
         ),
         section("What costs time now", html.Div(id="live-verdict")),

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+import pandas as pd
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, grid, note, nothing, section, spoken
+from hvdtune.dashboard.blocks import GRAPH, drawn, grid, note, nothing, section
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -36,24 +37,45 @@ def layout(run: Run, place: Place) -> list[Component]:
                 "Choose a row for its times. Late: the last rank's announcement after the first's.",
                 className="hint",
             ),
-            grid("tensor-table", tensor_columns(), rows, getRowId="params.data.tensor"),
+            grid(
+                "tensor-table",
+                tensor_columns(),
+                rows,
+                getRowId="params.data.tensor",
+                **_chosen(place, rows),
+            ),
         ),
         section(
             "Of one tensor",
             html.P("No tensor is chosen.", id="tensor-chosen", className="note"),
-            html.Div(
+            drawn(
                 dcc.Graph(id="tensor-phases", config=GRAPH, style={"height": "300px"}),
+                "Histograms of the phases of the chosen tensor, in ms",
                 id="tensor-drawn",
                 hidden=True,
-                role="figure",
-                **spoken("Histograms of the phases of the chosen tensor, in ms"),
             ),
         ),
         dcc.Store(id="tensor-run", data=place.run),
+        html.Span(id="tensor-kept", hidden=True),
     ]
 
 
+def _chosen(place: Place, rows: pd.DataFrame) -> dict[str, Any]:
+    """The row that the address names."""
+    name = place.query.get("tensor", [""])[0]
+    if name not in set(rows["tensor"].astype(str)):
+        return {}
+    return {"selectedRows": {"ids": [name]}, "scrollTo": {"rowId": name}}
+
+
 def register(app: Dash, runs: Runs) -> None:
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("hvdtune", "keep_tensor"),
+        Output("tensor-kept", "children"),
+        Input("tensor-table", "selectedRows"),
+        prevent_initial_call=True,
+    )
+
     @app.callback(
         Output("tensor-phases", "figure"),
         Output("tensor-chosen", "children"),

@@ -125,6 +125,7 @@ def _controls(run: Run, place: Place) -> Component:
                 className="control-middle",
             ),
             dmc.Button("All of it", id="swimlane-whole", variant="default"),
+            dmc.Button("Save PNG", id="swimlane-save", variant="default"),
         ],
         className="controls",
     )
@@ -164,9 +165,10 @@ def register(app: Dash, runs: Runs) -> None:
         State("swimlane-search", "value"),
         prevent_initial_call=True,
     )
-    app.clientside_callback(  # type: ignore[no-untyped-call]
-        ClientsideFunction("swimlane", "whole"),
-        shown,
-        Input("swimlane-whole", "n_clicks"),
-        prevent_initial_call=True,
-    )
+    for name in ("whole", "save"):
+        app.clientside_callback(  # type: ignore[no-untyped-call]
+            ClientsideFunction("swimlane", name),
+            shown,
+            Input(f"swimlane-{name}", "n_clicks"),
+            prevent_initial_call=True,
+        )
