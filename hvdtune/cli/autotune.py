@@ -16,10 +16,10 @@ from hvdtune.cli.search_options import search_options, searched
 from hvdtune.cli.trace import Form, write_traces
 from hvdtune.cli.tune import Launches
 from hvdtune.core.config import read_setting
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.launch.hosts import far_hosts
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.hire import Hire
 from hvdtune.tuner.host import LocalHost

@@ -13,9 +13,9 @@ from typing import Final
 
 from hvdtune.cli.messages import tell, warn
 from hvdtune.cli.trace import Form, newest_job
+from hvdtune.core.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.launch.control import Caller, JobState, call
-from hvdtune.launch.interrupt import stop_signals
 from hvdtune.timeline.merge import merge
 from hvdtune.timeline.readers.hvt import is_closed
 from hvdtune.timeline.schema import Trace

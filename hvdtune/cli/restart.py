@@ -21,9 +21,9 @@ from hvdtune.cli.resolve import (
     rank_variables,
 )
 from hvdtune.core.config import launch_defaults, own_environ, read_setting
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Value, load_knobs, parse_assignments, validate
 from hvdtune.errors import UsageError
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.plan import starts_its_own_ranks
 from hvdtune.launch.run import JobPlan

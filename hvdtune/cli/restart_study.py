@@ -19,9 +19,9 @@ from hvdtune.cli.resolve import check_space, job_options, named_knobs
 from hvdtune.cli.restart import Prepared, budget_s
 from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.tune import open_folder, study_writers
+from hvdtune.core.interrupt import Stopped
 from hvdtune.core.knobs import Value, parse_assignments
 from hvdtune.errors import UsageError
-from hvdtune.launch.interrupt import Stopped
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.run import JobOptions
 from hvdtune.tuner.adapters import Target

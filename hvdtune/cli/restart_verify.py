@@ -12,8 +12,8 @@ from hvdtune.cli.resolve import settle
 from hvdtune.cli.restart import prepare
 from hvdtune.cli.restart_study import launch_s, opened, say
 from hvdtune.cli.verify_options import AaOptions, CompareOptions
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Value
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.tuner.compare import compare, measure_floor
 from hvdtune.tuner.options import TuneOptions, by_restarting
 from hvdtune.tuner.profile import read_setting_file

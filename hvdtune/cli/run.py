@@ -15,9 +15,9 @@ from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
 from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config import launch_defaults
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import UsageError
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import file_writer
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 
@@ -57,7 +57,8 @@ def run(options: RunOptions) -> int:
     if options.profile is not None:
         from hvdtune.cli.fingerprint import warn_of_differences
 
-        warn_of_differences(options.profile, plan, launch)
+        with stop_signals():
+            warn_of_differences(options.profile, plan, launch)
     if options.trials is not None:
         from hvdtune.cli.tune import tune
 

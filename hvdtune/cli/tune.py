@@ -18,10 +18,10 @@ from hvdtune.cli.search_options import search_options, searched
 from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config import read_setting
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.hosts import far_hosts
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan

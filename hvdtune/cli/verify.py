@@ -23,9 +23,9 @@ from hvdtune.cli.tune import (
 )
 from hvdtune.cli.verify_options import AaOptions, CompareOptions, VerifyOptions
 from hvdtune.core.config import launch_defaults, read_setting
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.knobs import Setting, Value, default_setting, load_knobs
 from hvdtune.errors import UsageError
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.compare import compare, measure_floor
 from hvdtune.tuner.floor import Floor

@@ -82,7 +82,7 @@ def serve(
 
 def _opened(path: Path, link_gbps: float | None) -> Run:
     run = open_run(path, link_gbps)
-    events = len(run.trace.events)
+    events = len(run.trace.events) + (0 if run.trace.others is None else len(run.trace.others))
     if events >= MANY_EVENTS:
         print(f"hvdtune: {run.title}: {events:,} events, laying them out ...", file=sys.stderr)
     run.prepare()

@@ -35,6 +35,7 @@ UNKNOWN = 254  # ... of another program's slice of a kind that nobody knows
 # `kind` of slices -> its name. Those that only other programs record follow hvdtune's own.
 NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {COMPUTE: "COMPUTE", UNKNOWN: ""}
 MAX_DEPTH = 8  # rows of slices that overlap; more share the last one
+MAX_LANES = 4_096  # of threads of other programs
 MAX_THREADS = 64  # of a rank that have a lane of their own; the idlest of more share one
 
 
@@ -137,8 +138,11 @@ def lanes_of(events: pd.DataFrame) -> list[Lane]:
                 result.append(_computing(rank, begin, end, kinds, rows))
                 continue
             own = rows(names)
-            if label == "communicate" and len(own) == 0:  # a trace without buckets
-                own = rows(COLLECTIVES)
+            if label == "communicate":
+                alone = rows(COLLECTIVES)
+                # A trace without buckets, or with one around each operation, whose name says more.
+                same = len(alone) == len(own) and (begin[alone] == begin[own]).all()
+                own = alone if len(own) == 0 or (same and (end[alone] == end[own]).all()) else own
             result.append(Lane(rank, label, begin[own], end[own], kinds[own], own.astype(np.int32)))
     used = {lane.label for lane in result if len(lane.begin)}
     return [lane for lane in result if lane.label in used]
@@ -164,30 +168,40 @@ def _computing(
 
 def lanes_of_threads(others: pd.DataFrame) -> list[Lane]:
     """A lane for every thread of other programs, of `Trace.others`."""
-    keys = ["rank", "process", "thread"]
     length = (others["end_ns"] - others["begin_ns"]).to_numpy()
-    grouped = others.assign(length=length).groupby(keys, observed=True, sort=True)
-    number = grouped.ngroup().to_numpy()
-    threads = grouped["length"].sum().reset_index()
+    keys = others.assign(length=length).groupby(["rank", "pid", "tid"], observed=True, sort=True)
+    number = keys.ngroup().to_numpy()
+    titles = keys[["process", "thread"]].first()
+    threads = keys["length"].sum().to_frame().join(titles).reset_index()
+    most = max(min(MAX_THREADS, MAX_LANES // threads["rank"].nunique()), 1)
     places = threads.groupby("rank")["length"].rank(method="first", ascending=False)
-    busiest = places <= MAX_THREADS
-    alone = threads.groupby(["rank", "thread"], observed=True)["process"].transform("size") == 1
-    labels = threads["thread"].astype(str).where(alone, _joined(threads)).str.strip()
-    labels = labels.mask(labels == "", "no thread")
+    # What has no lane of its own is in its rank's last one.
+    lane = np.where(places <= most, np.arange(len(threads)), -1 - threads["rank"].to_numpy())
+    labels = dict(zip(lane.tolist(), _labels(threads), strict=True))
+    idler = threads["rank"][places > most].value_counts()
+    labels |= {-1 - int(str(rank)): f"{count} idler threads" for rank, count in idler.items()}
     codes = others["kind"].cat.codes.to_numpy().astype(np.int64) - 1
     kinds = np.where(codes < 0, UNKNOWN, codes).astype(np.uint8)
+    of_slice = lane[number]
+    order = np.argsort(of_slice, kind="stable")
+    numbers, first = np.unique(of_slice[order], return_index=True)
     result = [
-        _of_thread(others, np.flatnonzero(number == index), kinds, labels[index])
-        for index in np.flatnonzero(busiest)
+        _of_thread(others, rows, kinds, labels[key])
+        for key, rows in zip(numbers.tolist(), np.split(order, first[1:]), strict=True)
     ]
-    for _, rest in threads[~busiest].groupby("rank"):
-        rows = np.flatnonzero(np.isin(number, rest.index))
-        result.append(_of_thread(others, rows, kinds, f"{len(rest)} idler threads"))
     return sorted(result, key=lambda lane: lane.rank)
 
 
-def _joined(threads: pd.DataFrame) -> "pd.Series[str]":
-    return threads["process"].astype(str) + " " + threads["thread"].astype(str)
+def _labels(threads: pd.DataFrame) -> list[str]:
+    """What threads are called: by their title, and by more where several of a rank share that."""
+    labels = threads["thread"].astype(str).str.strip()
+    labels = labels.mask(labels == "", "no thread")
+    for more in ("process", "tid"):
+        shared = labels.groupby(threads["rank"].astype(str) + " " + labels).transform("size") > 1
+        said = threads[more].astype(str)
+        joined = said + " " + labels if more == "process" else labels + " " + said
+        labels = labels.where(~shared, joined.str.strip())
+    return labels.to_list()
 
 
 def _of_thread(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+
 from hvdtune.dashboard.data import Run, empty_trace
 from hvdtune.errors import HvdtuneError
 from hvdtune.timeline import Trace, merge
@@ -14,6 +16,8 @@ from hvdtune.timeline import Trace, merge
 EVERY_S = 2.0
 # Of one processor's time at most, on a machine that the job may need whole.
 SHARE = 0.1
+_NOT_YET = "No rank has begun to record yet."
+_NONE_HERE = "No rank of this host has recorded anything."
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,15 @@ class Attached:
         files: the rank files as they are now; none before the first rank has begun.
         goes_on: whether the job still does; asked by one thread only.
         link_gbps: see `data.Run`.
+        steps: of ranks whose files are not here, too: columns rank, step, step_ms, the latest of
+            all ranks; asked by the same thread. None: all files are here.
     """
 
     title: str
     files: Callable[[], Sequence[Path]]
     goes_on: Callable[[], bool]
     link_gbps: float | None = None
+    steps: Callable[[], pd.DataFrame] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,12 +48,14 @@ class Snapshot:
         number: how often it has been read.
         note: what is to be said of it, "" for nothing.
         ended: it does not go on.
+        steps: see `Attached`; None: the run has them.
     """
 
     run: Run
     number: int = 0
-    note: str = "No rank has begun to record yet."
+    note: str = _NOT_YET
     ended: bool = False
+    steps: pd.DataFrame | None = None
 
 
 class Live:
@@ -80,11 +89,22 @@ class Live:
         while not ended and not self._closed.wait(rest_s):
             ended = not self._attached.goes_on()
             began_s = time.thread_time()
-            found = self._read(self.now)
+            found = self._with_steps(self._read(self.now))
             took_s = time.thread_time() - began_s
             with self._lock:
                 self._now = replace(found, ended=ended)
             rest_s = max(self._every_s, took_s / SHARE)
+
+    def _with_steps(self, found: Snapshot) -> Snapshot:
+        if self._attached.steps is None:
+            return found
+        try:
+            steps = self._attached.steps()
+        except HvdtuneError:  # it has ended, which is asked for by itself
+            return found
+        note = found.note if steps.empty or len(found.run.trace.events) else _NONE_HERE
+        number = found.number + (steps is not found.steps)
+        return replace(found, steps=steps, number=number, note=note)
 
     def _read(self, before: Snapshot) -> Snapshot:
         try:
@@ -95,7 +115,7 @@ class Live:
         except (HvdtuneError, OSError) as error:
             return replace(before, note=str(error))
         try:
-            return Snapshot(self._analysed(trace), before.number + 1, note="")
+            return replace(before, run=self._analysed(trace), number=before.number + 1, note="")
         except Exception as error:  # whatever it is, later events may do without it
             traceback.print_exception(error)
             return replace(before, note=f"Its last events cannot be analysed: {error!r}")

@@ -22,7 +22,6 @@ from hvdtune.timeline.schema import KIND_NAMES, Ints, Trace
 MAX_SLICES = 6_000
 MAX_MARKS = 300
 MAX_PIXELS = 8_192
-MAX_LANES = 4_096
 
 
 @dataclass(frozen=True)

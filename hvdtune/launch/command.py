@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from hvdtune.launch.interrupt import hold, release, stop_point
+from hvdtune.core.interrupt import hold, release, stop_point
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.run import ExitReport
 from hvdtune.launch.spawn import ProcessGroup
@@ -123,6 +123,12 @@ class Command:
         return next((rank for rank in order if self._children[rank].returncode), None)
 
     def _end(self) -> None:
+        try:
+            self._end_all()
+        finally:
+            release(self)
+
+    def _end_all(self) -> None:
         rank = self._first_failed() if self._failed_rank is None else self._failed_rank
         self._group.kill()
         self._output.close(_LAST_OUTPUT_S)
@@ -136,7 +142,6 @@ class Command:
             reason = _how(code, rank if len(self._children) > 1 else None)
             code = 128 - code if code < 0 else code
             self._report = ExitReport(code, reason, self._output.tail(rank), rank)
-        release(self)
 
 
 def free_port(address: str) -> int:

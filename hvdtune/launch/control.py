@@ -14,9 +14,11 @@ import selectors
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self
+from typing import Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -27,6 +29,8 @@ _MAX_BYTES: Final = 65536
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _ANSWER_S: Final = 5.0
 _MOST_CALLERS: Final = 16
+_KEPT_NUMBERS: Final = 200_000  # of steps, one for each rank
+_MOST_NUMBERS: Final = 4_000  # in a message, of up to ten digits each
 _numbers: Final = itertools.count()
 
 
@@ -46,10 +50,28 @@ class JobState(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class JobSteps(msgspec.Struct, frozen=True):
+    """Steps that have ended on all ranks, on whatever host: numbers `first`, `first + 1` ...
+
+    `durations_us` has a row per step with an entry per rank; no row: there is nothing new. `job`
+    is greater for each job that the ranks of a launch form. `error` as of JobState.
+    """
+
+    job: int = 0
+    first: int = 0
+    durations_us: list[list[int]] = []
+    error: str = ""
+
+
+_Answer = TypeVar("_Answer", JobState, JobSteps)
+
+
 class _Request(msgspec.Struct):
-    ask: Literal["state", "record", "stop"]
+    ask: Literal["state", "record", "stop", "steps"]
     path: str = ""
     max_bytes: int = 0
+    job: int = 0
+    since: int = 0
 
 
 class _Recordable(Protocol):
@@ -63,6 +85,44 @@ class Controlled(Protocol):
     def state(self) -> JobState: ...
     @property
     def channel(self) -> _Recordable: ...
+    def steps_since(self, job: int, first: int) -> JobSteps: ...
+
+
+class StepLog:
+    """The latest steps of the latest job of a launch. All but `_lock` is guarded by it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: deque[array[int]] = deque()
+        self._job = self._first = 0
+
+    def begin_job(self) -> None:
+        """Those of the job before are forgotten."""
+        with self._lock:
+            self._job += 1
+            self._rows.clear()
+            self._first = 0
+
+    def add(self, step: int, durations_ns: Sequence[int]) -> None:
+        """A step has ended. One that does not follow the one before begins anew."""
+        with self._lock:
+            if step != self._first + len(self._rows):
+                self._rows.clear()
+                self._first = step
+            self._rows.append(array("Q", [duration // 1000 for duration in durations_ns]))
+            while len(self._rows) > max(_KEPT_NUMBERS // max(len(durations_ns), 1), 1):
+                self._rows.popleft()
+                self._first += 1
+
+    def since(self, job: int, first: int) -> JobSteps:
+        """From this number on, or all of a job that is not this one: as many as fit into one
+        message; older ones may be gone."""
+        with self._lock:
+            begin = max(first, self._first) if job == self._job else self._first
+            ranks = len(self._rows[-1]) if self._rows else 1
+            most = max(_MOST_NUMBERS // max(ranks, 1), 1)
+            rows = itertools.islice(self._rows, begin - self._first, begin - self._first + most)
+            return JobSteps(self._job, begin, [list(row) for row in rows])
 
 
 def open_control(job: Controlled) -> Control | None:
@@ -133,11 +193,13 @@ class Control:
         if self._recorder is caller:
             self._end_recording()
 
-    def _answer(self, caller: socket.socket, data: bytes) -> JobState:
+    def _answer(self, caller: socket.socket, data: bytes) -> JobState | JobSteps:
         try:
             request = msgspec.json.decode(data, type=_Request)
         except msgspec.DecodeError as error:
             return self._refusal(f"no request: {error}")
+        if request.ask == "steps":
+            return self._job.steps_since(request.job, request.since)
         if request.ask == "record":
             if self._recorder is not None:
                 return self._refusal("somebody else records this job now")
@@ -164,31 +226,39 @@ class Caller:
 
     def state(self) -> JobState:
         """As of now. Raises HvdtuneError when the launcher is gone."""
-        return self._ask(_Request("state"))
+        return self._ask(_Request("state"), JobState)
 
     def record(self, path: str, max_bytes: int) -> JobState:
         """Has all ranks record to `path` (`%r`: the rank), or on where they do already.
 
         Raises HvdtuneError when somebody else has asked for that, or the launcher is gone.
         """
-        return self._ask(_Request("record", path, max_bytes))
+        return self._ask(_Request("record", path, max_bytes), JobState)
 
     def stop(self) -> JobState:
         """Ends what `record` began."""
-        return self._ask(_Request("stop"))
+        return self._ask(_Request("stop"), JobState)
 
-    def _ask(self, request: _Request) -> JobState:
+    def steps(self, job: int, since: int) -> JobSteps:
+        """Steps of this job from this number on; those of another one from its first on."""
+        return self._ask(_Request("steps", job=job, since=since), JobSteps)
+
+    def _ask(self, request: _Request, kind: type[_Answer]) -> _Answer:
         try:
             self._connection.send(msgspec.json.encode(request))
             data = self._connection.recv(_MAX_BYTES)
         except OSError:
+            self._connection.close()  # an answer that comes late would be taken for the next one's
             data = b""
         if not data:
             raise HvdtuneError(f"the job of process {self.pid} has ended")
-        state = msgspec.json.decode(data, type=JobState)
-        if state.error:
-            raise HvdtuneError(f"process {self.pid}: {state.error}")
-        return state
+        try:
+            answer = msgspec.json.decode(data, type=kind)
+        except msgspec.MsgspecError as error:
+            raise HvdtuneError(f"process {self.pid} is of another version: {error}") from None
+        if answer.error:
+            raise HvdtuneError(f"process {self.pid}: {answer.error}")
+        return answer
 
     def __enter__(self) -> Self:
         return self

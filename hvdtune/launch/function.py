@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from hvdtune import __version__
 from hvdtune.core.config import launch_defaults, launcher_values, worker_environ
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launch.call import read_outcome, write_call
 from hvdtune.launch.hosts import (
@@ -23,7 +24,6 @@ from hvdtune.launch.hosts import (
     parse_hosts,
     read_hostfile,
 )
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import Slot, plan_slots
 from hvdtune.launch.rank_files import rank_files

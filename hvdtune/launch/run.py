@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from hvdtune.core.config import KEY_BYTES, worker_environ
-from hvdtune.launch.control import Control, JobState, open_control
-from hvdtune.launch.interrupt import hold, release, stop_point
+from hvdtune.core.interrupt import hold, release, stop_point
+from hvdtune.launch.control import Control, JobState, JobSteps, StepLog, open_control
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
 from hvdtune.launch.relay import relay_command
@@ -176,6 +176,7 @@ class Job:
         self._report: ExitReport | None = None
         self._control: Control | None = None
         self._steps = 0
+        self._step_log = StepLog()
         hold(self)
 
     @classmethod
@@ -224,6 +225,10 @@ class Job:
             timeline=os.path.abspath(self._options.timeline) if self._options.timeline else "",
             steps=self._steps,
         )
+
+    def steps_since(self, job: int, first: int) -> JobSteps:
+        """See `StepLog.since`; may be asked from any thread."""
+        return self._step_log.since(job, first)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -325,11 +330,13 @@ class Job:
 
         event = self.channel.next_event(timeout_s)
         match event:
-            case StepDone(step=step):
+            case StepDone(step=step, durations_ns=durations_ns):
                 self._steps = step + 1
+                self._step_log.add(step, durations_ns)
             case Formed():
                 self._formed, self._gathering = True, False
                 self._steps = 0
+                self._step_log.begin_job()
             case Closed():
                 self._gathering = True
             case Lost(message=message) if self._gathering:
@@ -384,6 +391,12 @@ class Job:
         self.channel.abort(f"rank {ended[0]} {how} before all ranks had called hvd.init()")
 
     def _end(self) -> None:
+        try:
+            self._end_all()
+        finally:
+            release(self)
+
+    def _end_all(self) -> None:
         """Leaves no process and no descriptor, whatever the state."""
         if self._report is not None:
             return
@@ -406,7 +419,6 @@ class Job:
         )
         code, reason, rank = judge(ending, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank), rank)
-        release(self)
 
 
 def setting_environ(setting: Setting) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Traces of distributed training: read, merge, measure, export. Needs no extension module.
 
 `load` opens traces of any format as one table of slices, whose columns `model` names, and
-`write_slices` exports it. `read` opens what of a trace hvdtune records itself, `merge` joins the
-files of all ranks, `write_chrome` exports for chrome://tracing and Perfetto; `tensor_table`,
-`phase_table`, `step_table` and `summary` measure, `lateness` says who announced last.
+`write_slices` exports it. `read` opens one as hvdtune records it, `merge` joins the files of all
+ranks, `write_chrome` exports for chrome://tracing and Perfetto; `tensor_table`, `phase_table`,
+`step_table` and `summary` measure, `lateness` says who announced last.
 """
 
 from hvdtune.timeline.as_trace import trace_of

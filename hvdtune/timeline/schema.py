@@ -98,7 +98,7 @@ INT_COLUMNS = ("begin_ns", "end_ns", "seq", "bucket", "arg")
 COLUMNS = ("rank", "kind", "name", *INT_COLUMNS)
 OTHER_COLUMNS = (
     *("rank", "kind", "name", "begin_ns", "end_ns"),
-    *("category", "process", "thread", "args"),
+    *("category", "process", "thread", "pid", "tid", "args"),
 )
 
 

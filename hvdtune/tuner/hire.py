@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hvdtune.core.config import own_environ
+from hvdtune.core.interrupt import hold, release, stop_point
 from hvdtune.core.job import Formed
 from hvdtune.core.knobs import Setting
 from hvdtune.core.own_module import module_command
@@ -141,6 +142,7 @@ class Hire:
         tuner = self._tuner
         if tuner is None:
             return
+        stop_point()
         try:
             self._pass_on(tuner)
             while (message := tuner.next()) is not None:
@@ -241,6 +243,7 @@ class _Tuner:
     reads nothing holds nobody up."""
 
     def __init__(self, begin: Begin) -> None:
+        hold(self)
         here, there = socket.socketpair()
         with there:
             try:
@@ -255,6 +258,7 @@ class _Tuner:
                 )
             except OSError as error:
                 here.close()
+                release(self)
                 raise StudyError(f"cannot start the tuner: {error.strerror}") from None
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -297,6 +301,12 @@ class _Tuner:
 
     def end(self) -> None:
         """Leaves no process and no thread."""
+        try:
+            self._end()
+        finally:
+            release(self)
+
+    def _end(self) -> None:
         # The tuner sees that nobody is there any more, closes its database and ends.
         with (
             contextlib.suppress(OSError),

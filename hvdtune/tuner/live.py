@@ -363,7 +363,7 @@ class LiveRun:
         assert self.job is not None
         deadline = self._clock.now() + self._options.exit_timeout_s
         while (report := self.job.poll()) is None and self._clock.now() < deadline:
-            self._clock.sleep(_POLL_S)
+            self.job.next_event(_POLL_S)
         self.stop()
         if report is None or report.returncode != 0:
             what = "the script hung up but did not end"

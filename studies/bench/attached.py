@@ -81,9 +81,11 @@ def watched(pid: int, *, page: bool) -> Iterator[None]:
         assert server.stdout is not None
         link = re.search(r"http://\S+", server.stdout.readline())
         assert link is not None
-        with looking(link[0]) if page else contextlib.nullcontext():
-            yield
-        server.terminate()
+        try:
+            with looking(link[0]) if page else contextlib.nullcontext():
+                yield
+        finally:
+            server.terminate()
 
 
 @contextlib.contextmanager
@@ -97,8 +99,10 @@ def looking(link: str) -> Iterator[None]:
         page.goto(link)
         page.goto(link.split("/?")[0] + "/live")
         page.wait_for_selector("#live-steps .scatterlayer .trace", timeout=120_000)
-        yield
-        browser.close()
+        try:
+            yield
+        finally:
+            browser.close()
 
 
 def step_s(times: Path) -> float:

@@ -1,10 +1,14 @@
 import threading
 import time
 
+import pandas as pd
 import pytest
 
+from hvdtune.cli.dashboard import _StepFeed
 from hvdtune.dashboard.live import Attached, Live
+from hvdtune.dashboard.pages import live as live_page
 from hvdtune.errors import TraceFormatError
+from hvdtune.launch.control import JobSteps
 
 from .synthetic import training_trace
 
@@ -55,6 +59,48 @@ def test_events_that_cannot_be_analysed_do_not_end_the_watching(monkeypatch, tmp
     assert live.now.note == ""
     live.close()
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_steps_of_ranks_elsewhere_are_shown_without_their_files():
+    tables = [
+        pd.DataFrame({"rank": [0, 1], "step": [0, 0], "step_ms": [1.0, 2.0]}),
+        pd.DataFrame({"rank": [0, 1] * 2, "step": [0, 0, 1, 1], "step_ms": [1.0, 2.0, 3.0, 5.0]}),
+    ]
+    asked = []
+
+    def steps():
+        asked.append(1)
+        return tables[min(len(asked) // 2, 1)]
+
+    live = Live(Attached("job", list, lambda: True, steps=steps), every_s=0.01)
+    wait_until(lambda: len(asked) > 5)
+    now = live.now
+    assert now.number == 2  # nothing is drawn again where nothing is new
+    shown, adopted = live_page._steps(now, 0)
+    assert (shown["step_ms"].tolist(), adopted) == ([1.0, 2.0, 3.0, 5.0], [])
+    assert live_page._steps(now, 1)[0]["step_ms"].tolist() == [3.0, 5.0]
+    assert "2 steps, 3.50 ms" in live_page._told(now)
+    assert "2 ranks, 0 of them on this host" in live_page._told(now)
+    assert now.note == "No rank of this host has recorded anything."
+    live.close()
+
+
+def test_a_job_with_ranks_elsewhere_is_watched_before_its_first_step():
+    class Launcher:
+        rows = ()
+
+        def steps(self, job, since):
+            return JobSteps(1, since, list(self.rows)[since:])
+
+    launcher = Launcher()
+    feed = _StepFeed(launcher)
+    assert feed.table().empty
+    launcher.rows = [[1000, 2000], [3000, 4000]]
+    table = feed.table()
+    assert table.to_dict("list") == {
+        "rank": [0, 1, 0, 1], "step": [0, 0, 1, 1], "step_ms": [1.0, 2.0, 3.0, 4.0]
+    }  # fmt: skip
+    assert feed.table() is table
 
 
 def test_closing_does_not_wait_for_the_next_reading():

@@ -79,6 +79,14 @@ def test_threads_of_one_name_are_told_apart_by_their_process(opened):
     assert labels == {"python main", "GPU 0 main", "stream 9"}
 
 
+def test_threads_of_equal_titles_have_a_lane_each(opened):
+    run = opened(
+        _title("1", "python"), _title("1", "pool", "7"), _title("1", "pool", "8"),
+        _slice("a", 0, 50), _slice("b", 1, 50, tid="8"),
+    )  # fmt: skip
+    assert tile_of(run)["labels"] == [[0, "python pool 7", 1], [0, "python pool 8", 1]]
+
+
 def test_the_idlest_of_very_many_threads_share_a_lane(opened):
     threads = MAX_THREADS + 5
     run = opened(*(_slice("op", n, 1 + n, tid=str(n)) for n in range(threads)))

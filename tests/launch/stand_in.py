@@ -3,15 +3,16 @@
 Run as a program it is a launcher: `python stand_in.py RANKS COMMAND...`.
 """
 
+import os
 import queue
 import socket
 import sys
 import threading
 
+from hvdtune.core.interrupt import Stopped, stop_signals
 from hvdtune.core.job import Closed, Formed, JobEvent, Lost, RankAddress
 from hvdtune.core.knobs import Setting
 from hvdtune.launch.hosts import Host
-from hvdtune.launch.interrupt import Stopped, stop_signals
 from hvdtune.launch.output import terminal_writer
 from hvdtune.launch.plan import plan_slots
 from hvdtune.launch.run import Job, JobOptions, JobPlan
@@ -92,7 +93,7 @@ def main(ranks: int, command: list[str]) -> int:
             Job.start(
                 plan,
                 {},
-                JobOptions(terminate_grace_s=0.5),
+                JobOptions(terminate_grace_s=float(os.environ.get("STAND_IN_GRACE_S", "0.5"))),
                 writers=[terminal_writer()],
                 open_channel=StandInChannel,
             ) as job,

@@ -8,7 +8,7 @@ import pytest
 
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.launch import control
-from hvdtune.launch.control import JobState, call, open_control
+from hvdtune.launch.control import JobState, JobSteps, StepLog, call, open_control
 
 
 class FakeJob:
@@ -18,6 +18,8 @@ class FakeJob:
         self.state = JobState("train.py", 2, timeline=timeline, steps=7)
         self.channel = self
         self.asked = []
+        self.log = StepLog()
+        self.steps_since = self.log.since
 
     def record(self, path, max_bytes=0):
         self.asked.append((path, max_bytes))
@@ -101,6 +103,42 @@ def test_callers_that_say_nothing_delay_nobody(job):
         assert caller.state().steps == 7
     for connection in silent:
         connection.close()
+
+
+def test_the_steps_of_all_ranks_are_told_as_they_end(job):
+    with call(str(os.getpid())) as caller:
+        assert caller.steps(0, 0) == JobSteps()
+        job.log.begin_job()
+        job.log.add(0, (1_000_999, 2_000_000))
+        job.log.add(1, (3_000_000, 4_000_000))
+        assert caller.steps(0, 0) == JobSteps(1, 0, [[1000, 2000], [3000, 4000]])
+        assert caller.steps(1, 1) == JobSteps(1, 1, [[3000, 4000]])
+        assert caller.steps(1, 2) == JobSteps(1, 2, [])
+        # Another job of the same launcher, which has come further already.
+        job.log.begin_job()
+        for step in range(3):
+            job.log.add(step, (5_000_000, 6_000_000))
+        assert caller.steps(1, 2) == JobSteps(2, 0, [[5000, 6000]] * 3)
+
+
+def test_steps_of_many_ranks_come_in_several_messages_and_old_ones_go(job):
+    ranks, steps = 1000, control._KEPT_NUMBERS // 1000 + 5
+    for step in range(steps):
+        job.log.add(step, [10**12] * ranks)
+    with call(str(os.getpid())) as caller:
+        found = caller.steps(0, 0)
+        assert found.first == 5
+        seen = list(found.durations_us)
+        while (found := caller.steps(0, 5 + len(seen))).durations_us:
+            assert found.first == 5 + len(seen)
+            seen += found.durations_us
+    assert seen == [[10**9] * ranks] * (steps - 5)
+
+
+def test_an_answer_that_cannot_be_understood_is_an_error(job, monkeypatch):
+    monkeypatch.setattr(job, "steps_since", lambda job, first: {"first": "none"})
+    with call(str(os.getpid())) as caller, pytest.raises(HvdtuneError, match="another version"):
+        caller.steps(0, 0)
 
 
 def test_a_run_folder_names_its_job(tmp_path):

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hvdtune.errors import UsageError
+from hvdtune.launch.control import call
 from tests.parallel import netns
 
 
@@ -208,6 +210,30 @@ def test_a_rank_elsewhere_is_asked_to_end_before_it_is_made_to(hosts, launch, tm
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=30)
     assert sorted(out.splitlines()) == ["[0]<stdout>:asked", "[1]<stdout>:asked"]
+
+
+def test_who_asks_the_launcher_is_told_the_steps_of_all_hosts(hosts, launch, tmp_path):
+    (tmp_path / "train.py").write_text(
+        INIT + "from hvdtune.core.runtime import native\n"
+        "while True:\n    barrier()\n    native().mark_step()\n    time.sleep(0.01)\n"
+    )
+    job = launch("run", *on(hosts), "train.py")
+    give_up_s = time.monotonic() + 60
+    with hosts[0].entered(), contextlib.ExitStack() as stack:
+        caller = None
+        while caller is None:
+            with contextlib.suppress(UsageError):  # it does not listen yet
+                caller = stack.enter_context(call(str(job.pid)))
+            assert job.poll() is None
+            assert time.monotonic() < give_up_s
+        steps = []
+        while len(steps) < 10:
+            found = caller.steps(1, len(steps))
+            assert found.first == len(steps)
+            steps += found.durations_us
+            assert time.monotonic() < give_up_s
+        assert caller.state().far == 1
+    assert all(len(row) == 2 and min(row) > 0 for row in steps)
 
 
 def test_the_trace_has_the_ranks_of_all_hosts(hosts, launch, tmp_path):

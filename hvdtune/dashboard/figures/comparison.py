@@ -27,7 +27,7 @@ def times_figure(first: pd.DataFrame, second: pd.DataFrame, theme: Theme) -> go.
         figure.add_trace(
             go.Box(
                 x=shown.to_numpy(),
-                name=f"{name}, n = {len(shown)}",
+                name=f"{name}, n = {len(slowest)}",
                 boxpoints="all",
                 jitter=0.5,
                 pointpos=0,

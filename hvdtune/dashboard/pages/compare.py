@@ -68,6 +68,8 @@ def register(app: Dash, runs: Runs) -> None:
             className="controls",
         )
 
+    if len(runs) < 2:
+        return  # the parts of the page that what follows is about are not there
     app.clientside_callback(  # type: ignore[no-untyped-call]
         ClientsideFunction("hvdtune", "keep_pair"),
         Output("compare-kept", "children"),
@@ -120,7 +122,9 @@ def _pictures(
 ) -> Component:
     for run, own in zip(pair, (left, right), strict=True):
         if own.empty:
-            return nothing(f"{run.title} has no steps.", "Mark them: hvd.mark_step()")
+            return nothing(
+                f"{run.title} has too few steps to compare.", "Mark them: hvd.mark_step()"
+            )
     figures = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
         ("Boxes and points: step times in ms, of both runs", times_figure),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -11,6 +12,7 @@ from hvdtune.dashboard.blocks import GRAPH, drawn, note, nothing, section
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
+from hvdtune.dashboard.live import Snapshot
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link
 from hvdtune.timeline.metrics import breakdown
@@ -65,12 +67,12 @@ def register(app: Dash, runs: Runs) -> None:
         if runs.live is None:
             return no_update, no_update, no_update, no_update
         now = runs.live.now
-        state = [now.number, now.ended, last, theme]
+        state = [now.number, now.note, now.ended, last, theme]
         if state == seen:
             return no_update, no_update, no_update, no_update
-        steps, adopted = _steps(now.run, int(last))
+        steps, adopted = _steps(now, int(last))
         ended = "The job has ended." if now.ended else ""
-        said = " ".join(word for word in (_told(now.run), now.note, ended) if word)
+        said = " ".join(word for word in (_told(now), now.note, ended) if word)
         figure = step_times_figure(steps, adopted, theme_of(theme))
         return figure, said, _verdict(now.run), state
 
@@ -105,22 +107,29 @@ def _attached() -> list[Component]:
     ]
 
 
-def _steps(run: Run, last: int) -> tuple[Any, list[tuple[int, str]]]:
+def _steps(now: Snapshot, last: int) -> tuple[pd.DataFrame, list[tuple[int, str]]]:
     """Steps that every rank has, and the settings adopted in them."""
-    table = breakdown.table(run.trace.events)[["rank", "step", "step_ms", "begin_ns"]]
+    columns = ["rank", "step", "step_ms", "begin_ns"]
+    seen = breakdown.table(now.run.trace.events)[columns].drop_duplicates(["rank", "step"])
+    table = seen if now.steps is None else now.steps
     common = table.groupby("step")["rank"].nunique()
     kept = common.index[common == table["rank"].nunique()]
     kept = kept[-last:] if last else kept
-    table = table[table["step"].isin(kept)].drop_duplicates(["rank", "step"])
+    shown = table[table["step"].isin(kept)]
+    return shown, _adopted(now.run, seen[seen["step"].isin(kept)])
+
+
+def _adopted(run: Run, steps: pd.DataFrame) -> list[tuple[int, str]]:
+    """Step and setting, of those of these steps."""
     events = run.trace.events
     adopted = events[(events["kind"] == "KNOB_ADOPTED") & (events["rank"] == events["rank"].min())]
-    first = table[table["rank"] == table["rank"].min()].sort_values("begin_ns")
+    first = steps[steps["rank"] == steps["rank"].min()].sort_values("begin_ns")
     found = []
     for at, text in zip(adopted["begin_ns"], adopted["name"].astype(str), strict=True):
         index = int(first["begin_ns"].searchsorted(at, side="right")) - 1
         if index >= 0:
             found.append((int(first["step"].iloc[index]), _short(text)))
-    return table, found[-MOST_ADOPTED:]
+    return found[-MOST_ADOPTED:]
 
 
 def _short(setting: str) -> str:
@@ -134,7 +143,16 @@ def _short(setting: str) -> str:
     return f"{megabytes:g} MiB, {values.get('cycle_time_ms', 0):g} ms"
 
 
-def _told(run: Run) -> str:
+def _told(now: Snapshot) -> str:
+    run = now.run
+    if now.steps is not None and not now.steps.empty:
+        slowest = now.steps.groupby("step")["step_ms"].max()
+        ranks, here = now.steps["rank"].nunique(), len(run.facts.ranks)
+        return (
+            f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
+            f"slowest rank, last {len(slowest):,} steps), {ranks} ranks, {here} of them on this "
+            "host: what costs time is said of those."
+        )
     said = run.summary
     if "step_ms_p50" not in said:
         return "No step has ended yet."

@@ -184,7 +184,8 @@ def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
         return begin, end
     last = waited[np.maximum(np.searchsorted(waited, end, side="right") - 1, 0)]
     moved = np.where((last > begin) & (last <= end), last, end)
-    follows = begin[1:] - end[:-1] <= _MOST_BETWEEN * (end - begin)[:-1]
+    between = begin[1:] - end[:-1]
+    follows = (between >= 0) & (between <= _MOST_BETWEEN * (end - begin)[:-1])
     no = np.zeros(1, bool)
     moved = np.where(np.concatenate((follows, no)) | np.concatenate((no, follows)), moved, end)
     return np.concatenate((begin[:1], np.where(follows, moved[:-1], begin[1:]))), moved

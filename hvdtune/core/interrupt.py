@@ -2,14 +2,17 @@
 
 Python raises it between any two instructions. In the middle of `Popen.poll` or `Event.wait` that
 leaves a lock taken for good, and ending the job then waits for it for ever. So while there are
-processes to end (`hold`) a signal is only noted, and raised where nothing is half done.
+processes to end (`hold`) a signal is only noted, and raised where nothing is half done. Where that
+does not come the third one ends this process as if nobody had handled it; its children see that.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Final
@@ -18,8 +21,13 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Ids of what has processes to end. One operation of a set is atomic, so any thread may.
 _holders: Final[set[int]] = set()
-# The signals not yet raised; the main thread's, as is all that handles signals.
+# The signals not yet raised, and when the latest came; the main thread's, as is all that handles
+# signals.
 _noted: Final[list[int]] = []
+_latest_s = -1.0
+# `timeout` and shells send a signal to a process and to its group: that is one request.
+_ONE_REQUEST_S: Final = 0.1
+_MOST_NOTED: Final = 2
 
 
 class Stopped(KeyboardInterrupt):
@@ -39,16 +47,21 @@ def stop_signals(numbers: Sequence[signal.Signals] = _SIGNALS) -> Iterator[None]
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _forget_latest()
     before = {number: signal.getsignal(number) for number in numbers}
-    for number, action in before.items():
-        if action in (signal.SIG_DFL, signal.default_int_handler):
-            signal.signal(number, _stop)
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    taken = {number: action for number, action in before.items() if action in usual}
+    for number in taken:
+        signal.signal(number, _stop)
     try:
         yield
+        if taken:
+            stop_point()
     finally:
-        for number, action in before.items():
+        for number, action in taken.items():
             signal.signal(number, action)
-        _noted.clear()
+        if taken:
+            _noted.clear()
 
 
 def hold(owner: object) -> None:
@@ -72,7 +85,19 @@ def stop_point() -> None:
         raise Stopped(_noted.pop(0))
 
 
+def _forget_latest() -> None:
+    global _latest_s
+    _latest_s = -1.0
+
+
 def _stop(number: int, _: FrameType | None) -> None:
+    global _latest_s
+    before_s, _latest_s = _latest_s, time.monotonic()
+    if _latest_s - before_s < _ONE_REQUEST_S:
+        return
     _noted.append(number)
     if not _holders:
         stop_point()
+    elif len(_noted) > _MOST_NOTED:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

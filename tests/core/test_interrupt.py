@@ -3,12 +3,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from hvdtune.core.config import own_environ
+from hvdtune.core.interrupt import Stopped, hold, release, stop_point, stop_signals
 from hvdtune.launch.command import Command, CommandPlan
-from hvdtune.launch.interrupt import Stopped, hold, release, stop_point, stop_signals
 
 
 class _SignalledLock:
@@ -74,6 +75,48 @@ def test_a_signal_that_came_while_processes_were_ended_is_raised_afterwards():
         release(other)
 
 
+def test_a_signal_that_comes_twice_at_once_is_one_request_and_a_later_one_is_another():
+    holder = object()
+    with stop_signals():
+        hold(holder)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped):
+            stop_point()
+        stop_point()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped):
+            stop_point()
+        release(holder)
+
+
+def test_the_third_request_that_nobody_raises_ends_the_process():
+    script = (
+        "import os, signal, time\n"
+        "from hvdtune.core.interrupt import hold, stop_signals\n"
+        "with stop_signals():\n"
+        "    hold(os)\n"
+        "    for _ in range(3):\n"
+        "        time.sleep(0.2)\n"
+        "        print('asked', flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('survived')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=own_environ()
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "asked\n" * 3)
+
+
+def test_a_signal_that_nobody_could_raise_is_raised_at_the_end():
+    holder = object()
+    with pytest.raises(Stopped), stop_signals():
+        hold(holder)
+        os.kill(os.getpid(), signal.SIGINT)
+    release(holder)
+
+
 def test_another_thread_is_not_stopped_in_place_of_the_main_one():
     holder = object()
     with stop_signals():
@@ -89,7 +132,7 @@ def test_another_thread_is_not_stopped_in_place_of_the_main_one():
 def test_what_was_ignored_or_handled_before_stays_so():
     script = (
         "import os, signal\n"
-        "from hvdtune.launch.interrupt import stop_signals\n"
+        "from hvdtune.core.interrupt import stop_signals\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('mine'))\n"
         "with stop_signals():\n"
