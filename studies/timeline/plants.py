@@ -200,7 +200,10 @@ PLANTS: tuple[Make, ...] = (
 
 
 def balanced(ranks: int, variant: int) -> Run:
-    """Launches in which nothing is planted."""
+    """Launches in which nothing is planted.
+
+    Of more ranks than processors those with little to communicate: others lack processors in truth.
+    """
     works = (
         Work(),
         Work(tensor_bytes=MiB // 2),
@@ -208,4 +211,10 @@ def balanced(ranks: int, variant: int) -> Run:
         Work(forward_ms=3.0, backward_ms=20.0),
         Work(tensors=8, tensor_bytes=64 << 10, forward_ms=10.0, backward_ms=4.0),
     )
+    if ranks > (os.cpu_count() or 1):
+        works = (
+            Work(tensors=8, tensor_bytes=64 << 10),
+            Work(tensors=8, tensor_bytes=64 << 10, forward_ms=10.0, backward_ms=4.0),
+            Work(tensors=4, tensor_bytes=128 << 10, forward_ms=3.0, backward_ms=20.0),
+        )
     return Run(Place(ranks), works[variant % len(works)])
