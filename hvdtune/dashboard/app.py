@@ -24,6 +24,8 @@ from dash import (
     set_props,
 )
 from dash.development.base_component import Component
+from flask import request
+from werkzeug.exceptions import HTTPException
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtune.dashboard.blocks import failure, nothing
@@ -67,7 +69,8 @@ def serve(
         runs = [_opened(Path(path), link_gbps) for path in paths]
         for run in runs:
             for warning in run.trace.warnings:
-                print(f"hvdtune: warning: {run.title}: {warning}", file=sys.stderr)
+                told = warning if warning.startswith(run.title) else f"{run.title}: {warning}"
+                print(f"hvdtune: warning: {told}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
         app = create_app(Runs(runs, live), token, host=host)
         server = make_server(
@@ -118,6 +121,7 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
         if register := getattr(page, "register", None):
             register(app, sources)
     add_routes(app.server, sources)
+    _refuse_nonsense(app)
     guard(app.server, token, host, app.csp_hashes())
     return app
 
@@ -136,6 +140,19 @@ def _in_words(error: Exception) -> Component:
     )
 
 
+def _refuse_nonsense(app: Dash) -> None:
+    """What fails beside a callback, whose faults `_show_error` tells, is no request of ours."""
+
+    def refuse(error: Exception) -> Any:
+        if isinstance(error, HTTPException):
+            return error
+        if request.path != "/_dash-update-component":
+            raise error
+        return f"400: no request of a page of this dashboard: {error!r}\n", 400
+
+    app.server.register_error_handler(Exception, refuse)
+
+
 class _Quiet(WSGIRequestHandler):
     """Logs no requests: their addresses would put the token on the terminal."""
 
@@ -144,6 +161,8 @@ class _Quiet(WSGIRequestHandler):
 
 
 def _in_link(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "localhost"
     return f"[{host}]" if ":" in host else host
 
 
@@ -151,7 +170,8 @@ def _announce(host: str, link: str, open_browser: bool) -> None:
     print(f"hvdtune dashboard: {link}  (Ctrl-C ends it)", flush=True)
     if not is_loopback(host):
         print(
-            f"hvdtune: warning: {host} can be reached from other machines, over plain http",
+            f"hvdtune: warning: {host} can be reached from other machines, over plain http, by "
+            "whoever has the token of this link",
             file=sys.stderr,
         )
     if open_browser:
@@ -200,6 +220,12 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
         if page is None:
             words = nothing(f"There is no page {path}.", "Choose one at the left.")
             return [html.H1("Not here"), words], links, str(place.run), []
+        if place.missing:
+            words = nothing(
+                f"There is no run {place.missing}: this dashboard shows runs 0 to {len(runs) - 1}.",
+                "Choose one at the top.",
+            )
+            return [html.H1(page.TITLE), words], links, str(place.run), []
         try:
             parts = page.layout(runs[place.run], place)
         except Exception as error:  # any fault of a page is that page's

@@ -110,7 +110,7 @@ def open_run(path: Path, link_gbps: float | None = None) -> Run:
     except UsageError:  # there is none
         if study is None:
             raise
-        text = "No trace lies beside this study: tune with --timeline, or record the job."
+        text = "No trace lies beside this study: tune with -o FOLDER, or record the job."
         return Run(str(path), empty_trace([text]), study)
 
 

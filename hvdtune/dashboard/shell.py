@@ -21,20 +21,22 @@ class Place:
     """Where somebody is: a run and what the address says more.
 
     Attributes:
-        run: its number.
+        run: its number; the first where the address has none.
+        missing: what the address says instead of the number of a run; "" where it does not.
         query: the address's values by name.
     """
 
     run: int
     query: Mapping[str, Sequence[str]]
+    missing: str = ""
 
     @classmethod
     def of(cls, search: str | None, runs: int) -> "Place":
-        """Of the part of an address behind its question mark; nonsense counts as not there."""
+        """Of the part of an address behind its question mark."""
         query = parse_qs((search or "").removeprefix("?"), max_num_fields=200)
         text = query.get("run", ["0"])[0]
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-        return cls(min(number, runs - 1), query)
+        known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < runs
+        return cls(int(text), query) if known else cls(0, query, text[:40])
 
     def whole(self, name: str) -> int | None:
         """A number of the address, if it has it and it is one."""

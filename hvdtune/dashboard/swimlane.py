@@ -25,7 +25,7 @@ class Swimlane:
 
     Attributes:
         lanes: of ranks, in their order.
-        last_ns: the end of the last slice.
+        last_ns: behind the end of the last slice.
     """
 
     trace: Trace
@@ -39,8 +39,8 @@ class Swimlane:
         if trace.others is not None:
             threads = lanes_of_threads(trace.others)
             lanes = sorted([*lanes, *threads], key=lambda lane: lane.rank)
-        last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=1)
-        return cls(trace, lanes, Marks.of(trace.events), last)
+        last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=0)
+        return cls(trace, lanes, Marks.of(trace.events), last + 1)
 
     def tile(self, window: Window, ranks: Sequence[int] = (), tensors: Sequence[str] = ()) -> bytes:
         """See `tiles`. The head has, too, "labels" ([rank, text, rows] of each lane, rank -1: of no

@@ -275,6 +275,8 @@ def call(target: str) -> Caller:
     Raises:
         UsageError: there is no such job.
     """
+    if not target:
+        raise UsageError("name a job: a process id or a run folder")
     if target.isdigit():
         for pid in _with_ancestors(int(target)):
             for name in _names(pid):

@@ -16,6 +16,12 @@ from .synthetic import HOSTILE
 WAIT_MS = 15_000
 
 
+_ON_TOP = """() => {
+  const title = document.querySelector('#content h1'), box = title.getBoundingClientRect();
+  return title === document.elementFromPoint(box.x + 5, box.y + box.height / 2);
+}"""
+
+
 def wait_for(page, selector, text):
     page.locator(selector, has_text=text).first.wait_for(timeout=WAIT_MS)
 
@@ -28,10 +34,12 @@ def test_every_page_opens_and_nothing_sticks_out_of_it(visit, path):
     assert link.get_attribute("data-active") == "true"
     page.wait_for_timeout(300)
     assert len(page.screenshot()) > 15_000
-    for width in (1280, 480):
+    for width in (1280, 760, 480, 320):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.evaluate("window.scrollTo(0, 0)")
+        assert page.evaluate(_ON_TOP), f"something covers the title at {width} px"
 
 
 def test_the_overview_tells_what_the_run_is(visit):
@@ -69,9 +77,13 @@ def test_an_address_that_is_no_page_says_so(visit):
     assert "There is no page /nowhere" in page.locator("#content").inner_text()
 
 
-@pytest.mark.parametrize("search", ["?run=99", "?run=-1", "?run=x", "?run=1e9", "?" + "a=1&" * 150])
+@pytest.mark.parametrize("search", ["?run=99", "?run=-1", "?run=x", "?run=1e9"])
 def test_nonsense_in_the_address_does_no_harm(visit, search):
-    assert visit("/" + search).locator("#verdict").count() == 1
+    wait_for(visit("/" + search), "#content", f"There is no run {search.removeprefix('?run=')}")
+
+
+def test_a_long_address_does_no_harm(visit):
+    assert visit("/?" + "a=1&" * 150).locator("#verdict").count() == 1
 
 
 def test_a_row_of_a_tensor_shows_its_times_and_leads_to_the_timeline(visit):
@@ -160,6 +172,9 @@ def test_two_runs_are_compared(visit):
     wait_for(page, "#compare-shown", "No difference of step times is shown")
     page.wait_for_selector("#compare-shown .pair .barlayer", timeout=WAIT_MS)
     page.wait_for_selector("#compare-shown .pair .boxlayer", timeout=WAIT_MS)
+    page.wait_for_timeout(1500)
+    heights = "() => [...document.querySelectorAll('.pair .main-svg')].map(e => e.clientHeight)"
+    assert min(page.evaluate(heights)) > 200
     assert "run=1&with=1" in page.url
     page.reload()
     wait_for(page, "#compare-shown", "No difference of step times is shown")
@@ -195,6 +210,20 @@ def test_the_timeline_is_saved(visit):
         page.get_by_role("button", name="Save PNG").click()
     assert download.value.suggested_filename == "timeline.png"
     assert len(download.value.path().read_bytes()) > 5_000
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("/?run=99", "There is no run 99: this dashboard shows runs 0 to 1."),
+        ("/tensors?run=-1", "There is no run -1"),
+        ("/compare?run=0&with=99", "There is no run 99"),
+        ("/tensors?run=1&tensor=none", "There is no tensor none in this trace."),
+    ],
+)
+def test_what_an_address_asks_for_and_is_not_there_is_told(visit, address, said):
+    page = visit(address)
+    wait_for(page, "#content", said)
 
 
 def test_another_run_can_be_chosen(visit):

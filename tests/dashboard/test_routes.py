@@ -56,3 +56,12 @@ def test_a_bad_request_is_told_what_is_wrong(client, address):
 
 def test_routes_only_answer_questions(client):
     assert client.post("/tile?run=0&from=0&to=1").status_code == 405
+
+
+def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):
+    client = create_app(Runs([Run("run", training_trace())]), "a-token").server.test_client()
+    client.get("/?token=a-token", base_url="http://localhost")
+    answer = client.post("/_dash-update-component", json={}, base_url="http://localhost")
+    assert answer.status_code == 400
+    assert "no request of a page" in answer.text
+    assert "Traceback" not in capsys.readouterr().err

@@ -78,6 +78,14 @@ def test_more_slices_than_can_be_told_apart_are_left_to_the_busy_shares():
     assert decode(swimlane.tile(Window.of(0, swimlane.last_ns / 2, 100)))["exact"]
 
 
+def test_the_last_instant_of_a_trace_is_in_the_whole_of_it():
+    recording = Recording()
+    recording.add(0, "PACK", (0, 10), bucket=1)
+    recording.add(0, "PACK", (20, 20), bucket=2)
+    swimlane = Swimlane.of(recording.trace(1))
+    assert len(decode(swimlane.tile(Window.of(0, swimlane.last_ns, 100)))["row"]) == 2
+
+
 def test_totals_are_time_covered(swimlane):
     rows = swimlane.totals(Window.of(44e6, 84e6, 1))
     pack = next(row for row in rows if (row["rank"], row["lane"]) == (0, "pack"))

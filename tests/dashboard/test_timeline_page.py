@@ -175,6 +175,30 @@ def test_a_server_that_fails_is_told_of(timeline, page):
     wait_for_status(page, "cannot be read")
 
 
+def test_the_chosen_slice_is_part_of_the_address(timeline):
+    page = timeline()
+    page.get_by_label("Find a tensor").fill("layer3.weight")
+    page.get_by_role("button", name="Find", exact=True).click()
+    wait_for_details(page, "layer3.weight")
+    page.wait_for_function("() => location.search.includes('row=')")
+    page.reload()
+    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+    wait_for_details(page, "layer3.weight")
+    press(page, "Enter")
+    assert page.evaluate("document.activeElement.id") == "swimlane-details"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.id") == "swimlane"
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !location.search.includes('row=')")
+
+
+def test_a_stretch_that_ends_before_it_begins_is_no_stretch(timeline):
+    page = timeline("/timeline?run=0&from=10&to=5")
+    first, last = view(page)
+    assert first == 0
+    assert last > 1_000_000
+
+
 def test_slices_of_another_program_are_chosen_and_described(browser):
     dashboard = Dashboard(KINETO)
     context = browser.new_context(viewport={"width": 1280, "height": 900})

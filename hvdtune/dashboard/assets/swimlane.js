@@ -51,6 +51,7 @@
       this.tile = null;
       this.strip = document.createElement("canvas");
       this.selected = null; // {lane, begin, end, row, name}
+      this.told = config.row; // row of the slice that the words are about; -1: none
       this.range = null; // [from, to] chosen with the mouse
       this.wanted = 0; // number of the last request
       this.events = new AbortController();
@@ -359,9 +360,13 @@
         : "too many slices to tell apart: how busy each lane is; zoom in for slices";
       this.canvas.dataset.exact = tile.exact;
       this.say(`${in_words(this.from)} to ${in_words(this.to)} (${in_words(this.to - this.from)}): ${what}`);
+      this.keep_address();
+    }
+
+    keep_address() {
       const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
       this.config.tensors.forEach((name) => query.append("tensor", name));
-      if (this.selected && this.selected.row !== -1) query.set("row", this.selected.row);
+      if (this.told !== -1) query.set("row", this.told);
       window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
     }
 
@@ -380,12 +385,16 @@
         this.look(chosen.begin - half, chosen.begin + half);
       }
       this.draw_soon();
-      if (chosen.row !== -1) this.open_row(chosen.row);
-      else this.show_lines(chosen.name, [["rank", String(rank)], ["lasts", in_words(chosen.end - chosen.begin)]]);
+      if (chosen.row !== -1) { this.open_row(chosen.row); return; }
+      this.told = -1;
+      this.keep_address();
+      this.show_lines(chosen.name, [["rank", String(rank)], ["lasts", in_words(chosen.end - chosen.begin)]]);
     }
 
     open_row(row) {
       this.config.row = -1;
+      this.told = row;
+      this.keep_address();
       fetch("/event?" + this.query({ row }), { signal: this.events.signal })
         .then((answer) => (answer.ok ? answer.json() : null))
         .then((found) => { if (found) this.show_lines(found.title, found.lines); })
@@ -502,7 +511,12 @@
           this.selected.end + (this.selected.end - this.selected.begin)),
         t: () => this.show_totals(this.from, this.to),
         Enter: () => this.details && this.details.focus(),
-        Escape: () => { this.selected = null; this.range = null; this.draw_soon(); this.tell_view(); },
+        Escape: () => {
+          this.selected = this.range = null;
+          this.told = -1;
+          this.draw_soon();
+          if (this.tile) this.tell_view();
+        },
         "?": () => { const help = document.getElementById("swimlane-help"); if (help) help.open = !help.open; },
       };
       const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -515,6 +529,9 @@
       const on = (target, name, action, more) =>
         target.addEventListener(name, action, Object.assign({ signal: this.events.signal }, more));
       on(this.canvas, "keydown", (event) => this.key(event));
+      if (this.details) {
+        on(this.details, "keydown", (event) => { if (event.key === "Escape") this.canvas.focus(); });
+      }
       on(this.canvas, "wheel", (event) => {
         event.preventDefault();
         if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(event.deltaY / 300), this.ns_at(event.offsetX));

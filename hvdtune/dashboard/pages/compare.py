@@ -60,6 +60,12 @@ def register(app: Dash, runs: Runs) -> None:
             )
         options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
         first, second = _asked(search, len(runs))
+        asked = Place.of(search, len(runs)).query.get("with", [str(second)])[0]
+        if asked != str(second):
+            return nothing(
+                f"There is no run {asked[:40]}: this dashboard shows runs 0 to {len(runs) - 1}.",
+                "Choose Compare at the left, then two runs.",
+            )
         return html.Div(
             [
                 dmc.Select(data=options, value=str(first), id="compare-a", label="First"),
@@ -130,7 +136,12 @@ def _pictures(
         ("Boxes and points: step times in ms, of both runs", times_figure),
     )
     pictures = [
-        drawn(dcc.Graph(figure=draw(left, right, theme_of(theme)), config=GRAPH), label)
+        drawn(
+            dcc.Graph(
+                figure=draw(left, right, theme_of(theme)), config=GRAPH, style={"height": "280px"}
+            ),
+            label,
+        )
         for label, draw in figures
     ]
     return section("Side by side", html.Div(pictures, className="pair"))

@@ -147,15 +147,18 @@ def _about(run: Run) -> Component:
     ranks, hosts, facts = run.ranks, hosts_of(run.trace), run.facts
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
-    per_step = float(sizes.max()) / max(run.summary["steps"], 1) / 2**20 if len(sizes) else 0.0
+    steps = run.summary["steps"]
+    known = len(sizes) and steps
+    per_step = f"{sizes.max() / steps / 2**20:,.2f} MiB per step in buckets, " if known else ""
+    # Traces of other programs do not say how many ranks there were.
+    of_all = f"{len(ranks)} of {facts.size}" if facts.size >= len(ranks) else f"{len(ranks)}"
     found = [
-        card("Ranks", f"{len(ranks)} of {facts.size}", where if hosts else "host not recorded"),
+        card("Ranks", of_all, where if hosts else "host not recorded"),
         *_step_cards(run),
         card(
             "Tensors",
             f"{len(run.tensors):,}",
-            f"fingerprint {run.fingerprint}; {per_step:,.2f} MiB per step in buckets, "
-            f"{len(run.trace.events):,} events",
+            f"fingerprint {run.fingerprint}; {per_step}{len(run.trace.events):,} events",
         ),
         _clock_card(run),
     ]

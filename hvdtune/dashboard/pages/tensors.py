@@ -47,7 +47,7 @@ def layout(run: Run, place: Place) -> list[Component]:
         ),
         section(
             "Of one tensor",
-            html.P("No tensor is chosen.", id="tensor-chosen", className="note"),
+            html.P(_first_words(place, rows), id="tensor-chosen", className="note"),
             drawn(
                 dcc.Graph(id="tensor-phases", config=GRAPH, style={"height": "300px"}),
                 "Histograms of the phases of the chosen tensor, in ms",
@@ -58,6 +58,13 @@ def layout(run: Run, place: Place) -> list[Component]:
         dcc.Store(id="tensor-run", data=place.run),
         html.Span(id="tensor-kept", hidden=True),
     ]
+
+
+def _first_words(place: Place, rows: pd.DataFrame) -> str:
+    name = place.query.get("tensor", [""])[0]
+    if name and name not in set(rows["tensor"].astype(str)):
+        return f"There is no tensor {name[:200]} in this trace. No tensor is chosen."
+    return "No tensor is chosen."
 
 
 def _chosen(place: Place, rows: pd.DataFrame) -> dict[str, Any]:

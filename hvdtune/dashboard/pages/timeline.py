@@ -22,7 +22,7 @@ _KEYS = (
     ("F", "zoom to the chosen slice"),
     ("T", "totals of what is shown"),
     ("Home", "all of it"),
-    ("Enter", "to the words about the slice"),
+    ("Enter", "to the words about the slice; Esc leads back"),
     ("Esc", "choose nothing"),
     ("wheel", "scroll; with Ctrl zoom, with Shift move"),
     ("drag", "totals of a stretch"),
@@ -45,17 +45,19 @@ def layout(run: Run, place: Place) -> list[Component]:
             html.H1(TITLE),
             nothing(
                 "This trace holds no events.",
-                "Record one: hvdtune run --timeline trace.json train.py",
+                "Record one: hvdtune run --timeline-filename trace.json train.py",
             ),
         ]
     last = run.swimlane.last_ns
     first_shown, last_shown = place.whole("from"), place.whole("to")
+    if first_shown is None or last_shown is None or first_shown >= last_shown:
+        first_shown, last_shown = 0, last
     row = place.whole("row")
     config = {
         "run": place.run,
         "last_ns": last,
-        "from": 0 if first_shown is None else first_shown,
-        "to": last if last_shown is None else last_shown,
+        "from": first_shown,
+        "to": last_shown,
         "row": -1 if row is None else row,
     }
     return [

@@ -35,6 +35,16 @@ COLUMNS = (
     "ran_ms",
     "off_processor_ms",
 )
+_WORDS = {
+    "compute_ms": "computing",
+    "input_ms": "input",
+    "gc_ms": "garbage collection",
+    "checkpoint_ms": "checkpoints",
+    "no_processor_ms": "without a processor",
+    "wait_ms": "waiting for other ranks",
+    "negotiate_ms": "negotiation",
+    "exposed_ms": "communication that nothing hides",
+}
 # Of a step: between it and the next, which then follows. A profiler takes time for itself there.
 _MOST_BETWEEN = 0.05
 
@@ -71,9 +81,8 @@ def sentence(table: pd.DataFrame) -> str:
     if table.empty:
         return "The trace has no steps."
     total = float(table["step_ms"].sum())
-    names = {"compute_ms": "computing", "input_ms": "input", "wait_ms": "waiting for other ranks"}
-    names |= {"exposed_ms": "communication that nothing hides", "negotiate_ms": "negotiation"}
-    shares = ", ".join(f"{100 * table[k].sum() / total:.0f} % {v}" for k, v in names.items())
+    percent = {part: 100 * float(table[part].sum()) / total for part in _WORDS}
+    shares = ", ".join(f"{share:.0f} % {_WORDS[part]}" for part, share in percent.items() if share)
     mean = total / len(table)
     return f"A step takes {mean:.2f} ms on average over {len(table)} steps of ranks: {shares}."
 

@@ -19,7 +19,7 @@ REASONS = {
     "gc_ms": "garbage collection",
     "checkpoint_ms": "checkpoints",
     "no_processor_ms": "no processor",
-    "off_processor_ms": "waiting, for neither operations nor a processor",
+    "off_processor_ms": "being off the processor, for a device or idle",
     "compute_ms": "compute",
 }
 
