@@ -69,7 +69,13 @@ def test_another_run_is_chosen(visit):
     page = visit("/")
     tab_to(page, "#run")
     page.keyboard.press("ArrowDown")
-    page.get_by_role("option", name="other.json").wait_for()
+    other = page.get_by_role("option", name="other.json")
+    other.wait_for()
+    for _ in range(10):  # the list may open before one of its lines is marked
+        page.wait_for_timeout(200)
+        if other.get_attribute("data-combobox-selected"):
+            break
+        page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**/?run=1", timeout=WAIT_MS)
 
