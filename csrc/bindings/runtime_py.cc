@@ -7,6 +7,7 @@
 #include "bindings/knobs_py.h"
 #include "bindings/options_py.h"
 #include "bindings/register.h"
+#include "runtime/framework.h"
 #include "runtime/runtime.h"
 
 namespace py = pybind11;
@@ -182,6 +183,7 @@ py::dict topology(Runtime& runtime) {
 }  // namespace
 
 void register_runtime(py::module_& module) {
+  module.def("framework_api", &framework_api);
   py::class_<Request, std::shared_ptr<Request>>(module, "Request")
       .def(py::init(&make_request), py::arg("op"), py::arg("name"), py::arg("tensors"),
            py::arg("reduce_op") = 0, py::arg("root") = 0, py::arg("prescale") = 1.0,
@@ -198,6 +200,7 @@ void register_runtime(py::module_& module) {
       .def(py::init(&make_runtime))
       .def("topology", &topology)
       .def("submit", &submit)
+      .def("framework_job", &new_job)
       .def("poll", &Runtime::poll)
       .def("wait", &wait, NoGil())
       .def("wait_all", &wait_all, NoGil())

@@ -71,6 +71,8 @@ class CycleThread {
   // A caller waits for an operation, so collecting more would only delay it. Returns when it has
   // ended, or when waiting for it is all that is left to do.
   void caller_waits(const std::function<bool()>& has_ended, Deadline deadline);
+  // As that, without taking part and without waiting.
+  void callers_wait();
   // `use` is what the calling thread had of processors in the step, outside of its waits.
   void mark_step(ProcessorUse use);
   // Rank 0 only. Returns the version under which it will be adopted.

@@ -45,6 +45,10 @@ void CycleThread::work_added() {
 
 void CycleThread::caller_waits(const std::function<bool()>& has_ended, Deadline deadline) {
   if (may_drive_ && drive(has_ended, deadline)) return;
+  callers_wait();
+}
+
+void CycleThread::callers_wait() {
   if (interest_.load() != Interest::kNone) wake_.notify();
 }
 

@@ -59,50 +59,59 @@ std::shared_ptr<Operation> OperationTable::find(const OperationKey& key) const {
   return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
 }
 
-void OperationTable::end_locked(Entry& entry, std::optional<Error> error) {
+void OperationTable::end_locked(Handle handle, std::optional<Error> error) {
+  Entry& entry = entries_.at(handle);
+  waiting_ -= std::exchange(entry.waiting, 0);
+  if (entry.operation->on_end) {
+    endings_.push_back({std::move(entry.operation), std::move(error)});
+    entries_.erase(handle);
+    return;
+  }
   entry.done = true;
   entry.error = std::move(error);
-  waiting_ -= std::exchange(entry.waiting, 0);
 }
 
 void OperationTable::finish_locked(const OperationKey& key, std::optional<Error> error) {
   const auto handle = in_flight_.find(key);
   if (handle == in_flight_.end()) return;
-  end_locked(entries_.at(handle->second), std::move(error));
+  end_locked(handle->second, std::move(error));
   in_flight_.erase(handle);
 }
 
-void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& operation : operations) {
-      finish_locked(key_of(*operation->request), std::nullopt);
-    }
-  }
+// Whoever waits and whoever is to be called.
+void OperationTable::tell(std::unique_lock<std::mutex> lock) {
+  const std::vector<Ending> endings = std::exchange(endings_, {});
+  lock.unlock();
   done_.notify_all();
+  for (const auto& [operation, error] : endings) {
+    operation->on_end(*operation, error ? &*error : nullptr);
+  }
+}
+
+void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
+  std::unique_lock lock(mutex_);
+  for (const auto& operation : operations) {
+    finish_locked(key_of(*operation->request), std::nullopt);
+  }
+  tell(std::move(lock));
 }
 
 void OperationTable::fail(std::span<const Failure> failures) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, error] : failures) finish_locked(key, error);
-  }
-  done_.notify_all();
+  std::unique_lock lock(mutex_);
+  for (const auto& [key, error] : failures) finish_locked(key, error);
+  tell(std::move(lock));
 }
 
 void OperationTable::fail_set(uint32_t process_set, const Error& error) {
-  {
-    const std::lock_guard lock(mutex_);
-    std::vector<OperationKey> keys;
-    for (const auto& [key, handle] : in_flight_) {
-      if (key.process_set == process_set) keys.push_back(key);
-    }
-    for (const OperationKey& key : keys) finish_locked(key, naming_tensor(error, key.name));
-    std::erase_if(new_, [&](const auto& operation) {
-      return operation->request->process_set == process_set;
-    });
+  std::unique_lock lock(mutex_);
+  std::vector<OperationKey> keys;
+  for (const auto& [key, handle] : in_flight_) {
+    if (key.process_set == process_set) keys.push_back(key);
   }
-  done_.notify_all();
+  for (const OperationKey& key : keys) finish_locked(key, naming_tensor(error, key.name));
+  std::erase_if(
+      new_, [&](const auto& operation) { return operation->request->process_set == process_set; });
+  tell(std::move(lock));
 }
 
 std::vector<PendingOperation> OperationTable::pending() const {
@@ -118,17 +127,13 @@ std::vector<PendingOperation> OperationTable::pending() const {
 }
 
 void OperationTable::close(const Error& error) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = error;
-    for (const auto& [key, handle] : in_flight_) {
-      end_locked(entries_.at(handle), naming_tensor(error, key.name));
-    }
-    in_flight_.clear();
-    new_.clear();
-  }
-  done_.notify_all();
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  closed_ = error;
+  for (const auto& [key, handle] : in_flight_) end_locked(handle, naming_tensor(error, key.name));
+  in_flight_.clear();
+  new_.clear();
+  tell(std::move(lock));
 }
 
 const OperationTable::Entry& OperationTable::entry(Handle handle) const {
@@ -177,6 +182,15 @@ bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time, const On
     --waiting_;
   }
   return is_done(handle);
+}
+
+void OperationTable::await_all() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [handle, entry] : entries_) {
+    if (!entry.operation->on_end || entry.waiting != 0) continue;
+    entry.waiting = 1;
+    ++waiting_;
+  }
 }
 
 std::shared_ptr<Operation> OperationTable::release(Handle handle) {

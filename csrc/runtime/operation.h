@@ -35,6 +35,12 @@ struct Result {
   std::vector<int64_t> shape;
 };
 
+struct Operation;
+
+// Told once that an operation has ended, and why it failed (null if it did not), by the thread that
+// ends it, which holds no lock of the table. Must not block.
+using OnEnd = std::function<void(const Operation&, const Error*)>;
+
 // Immutable once added, but for the fields that only the cycle thread uses until it is done and
 // only the caller after.
 struct Operation {
@@ -45,6 +51,7 @@ struct Operation {
   std::vector<Result> results;   // allgather, alltoall: one per tensor
   std::vector<int64_t> numbers;  // alltoall: rows received from each rank of the set; join: the
                                  // last rank; new process set: its number
+  OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
 };
 
 // What is in flight on this rank, for whoever explains why it does not end.
@@ -82,12 +89,14 @@ class OperationTable {
   // lock; its argument says whether the operation has ended.
   using OnBlock = std::function<void(const std::function<bool()>& has_ended)>;
   bool wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
+  // Everything in flight that has an on_end counts as waited for from now on.
+  void await_all();
   // Ends a handle and hands out its operation. REQUIRES: it is done.
   std::shared_ptr<Operation> release(Handle handle);
 
   // In the order in which they were submitted.
   std::vector<PendingOperation> pending() const;
-  // How many threads are inside wait() for an operation that is not done.
+  // How many wait for operations that are not done: threads inside wait(), and await_all().
   int waiting_threads() const;
 
  private:
@@ -97,8 +106,13 @@ class OperationTable {
     std::optional<Error> error;
     int waiting = 0;
   };
-  void end_locked(Entry& entry, std::optional<Error> error);
+  struct Ending {
+    std::shared_ptr<Operation> operation;
+    std::optional<Error> error;
+  };
+  void end_locked(Handle handle, std::optional<Error> error);
   void finish_locked(const OperationKey& key, std::optional<Error> error);
+  void tell(std::unique_lock<std::mutex> lock);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
   bool has_ended_locked(Handle handle) const;
@@ -108,6 +122,7 @@ class OperationTable {
   std::unordered_map<Handle, Entry> entries_;
   std::unordered_map<OperationKey, Handle, OperationKeyHash> in_flight_;
   std::vector<std::shared_ptr<Operation>> new_;
+  std::vector<Ending> endings_;  // to be told, by whoever holds the lock, without it
   std::optional<Error> closed_;
   Handle next_ = 1;
   int waiting_ = 0;  // sum over entries_

@@ -85,7 +85,10 @@ Runtime::Runtime(const RuntimeOptions& options)
   health_->start();
 }
 
-Runtime::~Runtime() { shutdown(); }
+Runtime::~Runtime() {
+  gate_->close();
+  shutdown();
+}
 
 void Runtime::check(const Submission& submission, const ProcessSets& sets) const {
   const Request& request = *submission.request;
@@ -107,6 +110,38 @@ void Runtime::check(const Submission& submission, const ProcessSets& sets) const
 }
 
 std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
+  return add(std::move(submissions), nullptr);
+}
+
+void Runtime::submit(Submission submission, OnEnd on_end) {
+  awaited_.started();
+  try {
+    std::vector<Submission> one;
+    one.push_back(std::move(submission));
+    add(std::move(one),
+        [this, on_end = std::move(on_end)](const Operation& operation, const Error* error) {
+          end_of_submitted();
+          on_end(operation, error);
+        });
+  } catch (...) {
+    end_of_submitted();
+    throw;
+  }
+}
+
+void Runtime::end_of_submitted() {
+  const uint64_t begin = awaited_.ended();
+  if (begin != 0 && script_.enabled()) script_.end_wait(begin, now_ns());
+}
+
+void Runtime::await_submitted() {
+  const uint64_t now = now_ns();
+  if (awaited_.begin(now) && script_.enabled()) script_.begin_wait(now);
+  table_.await_all();
+  cycle_->callers_wait();
+}
+
+std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEnd& on_end) {
   std::vector<Operation> operations;
   operations.reserve(submissions.size());
   const uint64_t now = now_ns();
@@ -117,6 +152,7 @@ std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
     operation.announced_ns = now;
     operation.request = std::move(submission.request);
     operation.memory = std::move(submission.memory);
+    operation.on_end = on_end;
     operations.push_back(std::move(operation));
   }
   std::vector<Handle> handles = table_.add(std::move(operations));

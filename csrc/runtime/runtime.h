@@ -10,8 +10,10 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "mpi/backend.h"
+#include "runtime/awaited.h"
 #include "runtime/cycle_thread.h"
 #include "runtime/explain.h"
+#include "runtime/gate.h"
 #include "runtime/health.h"
 #include "runtime/operation.h"
 #include "runtime/progress.h"
@@ -61,6 +63,11 @@ class Runtime {
   // All or none. Throws Error(kUsage) for what no rank could ever do, Error(kDuplicateName), or the
   // error the job ended with.
   std::vector<Handle> submit(std::vector<Submission> submissions);
+  // One operation without a handle: on_end is told when it has ended. Throws as the other one, and
+  // then tells nothing.
+  void submit(Submission submission, OnEnd on_end);
+  // The script does nothing more before all has ended that it is to be told the end of.
+  void await_submitted();
   bool poll(Handle handle) const { return table_.poll(handle); }
   // False when `time` has passed; throws what the operation failed with.
   bool wait(Handle handle, std::chrono::nanoseconds time);
@@ -80,6 +87,9 @@ class Runtime {
   CycleCounts counts() const { return cycle_->counts(); }
   std::shared_ptr<const ProcessSets> process_sets() const { return cycle_->process_sets(); }
 
+  // For threads that may outlive this object.
+  std::shared_ptr<const Gate> gate() const { return gate_; }
+
   // Throw what Recorder::start throws. stop_timeline() logs what the file has not taken.
   void start_timeline(const TimelineOptions& options);
   void stop_timeline();
@@ -93,6 +103,8 @@ class Runtime {
 
  private:
   void check(const Submission& submission, const ProcessSets& sets) const;
+  std::vector<Handle> add(std::vector<Submission> submissions, const OnEnd& on_end);
+  void end_of_submitted();
   size_t undelivered_bytes() const;
   std::chrono::nanoseconds patience() const;
   std::string obey(const TimelineOrder& order);
@@ -107,12 +119,14 @@ class Runtime {
   Recorder::Lane& cycle_lane_;
   Recorder::Lane& health_lane_;
   ScriptLog script_;
+  Awaited awaited_;
   OperationTable table_;
   Progress progress_;
   std::unique_ptr<Explainer> explainer_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<CycleThread> cycle_;
   bool parted_ = false;  // shutdown()'s
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(*this);
 };
 
 }  // namespace hvdtune

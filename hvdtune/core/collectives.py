@@ -42,6 +42,7 @@ __all__ = [
     "even_splits",
     "handle_average_backwards_compatibility",
     "join",
+    "native_reduce",
     "poll",
     "reducescatter_async",
     "synchronize",
@@ -71,6 +72,11 @@ _NATIVE_REDUCE: Final = {
 }
 
 
+def native_reduce(op: ReduceOp) -> int:
+    """Its number on the wire."""
+    return _NATIVE_REDUCE[op]
+
+
 class _Op(enum.IntEnum):
     """The core's operations, by their numbers on the wire."""
 
@@ -93,7 +99,7 @@ class Reduction:
 
 
 def handle_average_backwards_compatibility(
-    op: ReduceOp | int | None, average: bool | None
+    op: ReduceOp | int | None, average: bool | None, stacklevel: int = 4
 ) -> ReduceOp:
     """The operation that `op` names, or `average`, which came before it; Average by default.
 
@@ -106,7 +112,7 @@ def handle_average_backwards_compatibility(
         warnings.warn(
             "average= has been replaced by op=: use op=hvd.Average or op=hvd.Sum",
             DeprecationWarning,
-            stacklevel=4,  # who called the collective, by way of its framework's function
+            stacklevel=stacklevel,  # by default who called the framework's function
         )
         return ReduceOp.AVERAGE if average else ReduceOp.SUM
     try:
@@ -137,7 +143,7 @@ def _request(
         op=int(op),
         name=handles.named(op.name.lower(), name, number),
         tensors=list(tensors),
-        reduce_op=_NATIVE_REDUCE[reduction.op],
+        reduce_op=native_reduce(reduction.op),
         root=_root(root),
         prescale=_factor("prescale_factor", reduction.prescale_factor),
         postscale=_factor("postscale_factor", reduction.postscale_factor),

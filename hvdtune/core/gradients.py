@@ -45,6 +45,31 @@ def check_names(named: Sequence[tuple[str, object]], expected: int) -> None:
         )
 
 
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names in order, where one comes again with its position after it."""
+    taken: set[str] = set()
+    found = []
+    for number, name in enumerate(names):
+        found.append(f"{name}.{number}" if name in taken else name)
+        taken.add(name)
+    return found
+
+
+def variables_of(layers: Any) -> list[Any]:
+    """The variables that the layers train.
+
+    Raises:
+        UsageError: one is no layer.
+    """
+    rows = [] if layers is None else layers if isinstance(layers, Iterable) else [layers]
+    found: list[Any] = []
+    for layer in rows:
+        if not hasattr(layer, "trainable_weights"):
+            raise UsageError(f"local_layers has {layer!r:.80}, which is no layer of Keras")
+        found += layer.trainable_weights
+    return found
+
+
 @dataclass(frozen=True)
 class Gradient(Generic[P]):
     """The gradient of one parameter. `packable`: it is dense, in host memory, of a known dtype."""
@@ -130,6 +155,22 @@ def passes_of(backward_passes_per_step: int) -> int:
             f"{backward_passes_per_step!r}"
         )
     return backward_passes_per_step
+
+
+def reduction_of_gradients(op: ReduceOp | int, predivide: float) -> Reduction:
+    """How gradients are combined; `predivide` is Horovod's gradient_predivide_factor.
+
+    Raises:
+        UsageError: by none of Average, Sum and Adasum, or the factor is not above 0 or not for
+            Average.
+    """
+    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.ADASUM):
+        raise UsageError(f"gradients are combined by hvd.Average, Sum or Adasum, not by op={op!r}")
+    if not predivide > 0:
+        raise UsageError(f"gradient_predivide_factor must be above 0, not {predivide}")
+    if predivide != 1.0 and op != ReduceOp.AVERAGE:
+        raise UsageError("gradient_predivide_factor needs op=Average")
+    return Reduction(ReduceOp(op), 1.0 / predivide, predivide)
 
 
 @dataclass

@@ -86,6 +86,12 @@ class ProcessSet:
     def _register(self, number: int | None) -> None:
         self._number, self._generation = number, runtime.generation()
 
+    @classmethod
+    def _registered(cls, number: int, ranks: Sequence[int]) -> ProcessSet:
+        found = cls(ranks)
+        found._register(number)
+        return found
+
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
@@ -117,6 +123,16 @@ def id_of(process_set: ProcessSet) -> int:
     if number is None:
         raise UsageError(f"{process_set} is not registered; use hvd.add_process_set() on all ranks")
     return number
+
+
+def with_id(number: int) -> ProcessSet:
+    """The registered process set of this number. Raises UsageError when there is none."""
+    if number == 0:
+        return global_process_set
+    ranks = ids_and_ranks().get(number)
+    if ranks is None:
+        raise UsageError(f"there is no process set {number}")
+    return ProcessSet._registered(number, ranks)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:

@@ -7,12 +7,13 @@ are at work from `init` to `shutdown`.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -59,6 +60,22 @@ def note(name: str, begin_ns: int) -> None:
 def watch(watcher: Callable[[], Undo]) -> None:
     """Has `watcher` called by every `init`, and what it returns by the next `shutdown`."""
     _watchers.append(watcher)
+
+
+def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
+    """Has each call of a function or method of `owner` be a span, unless it is short."""
+    before = getattr(owner, attribute)
+
+    @functools.wraps(before)
+    def call(*arguments: Any, **options: Any) -> Any:
+        begin_ns = time.monotonic_ns()
+        result = before(*arguments, **options)
+        if time.monotonic_ns() - begin_ns >= SHORTEST_NS:
+            note(name, begin_ns)
+        return result
+
+    setattr(owner, attribute, call)
+    return lambda: setattr(owner, attribute, before)
 
 
 def begin(runtime: _native.Runtime) -> None:

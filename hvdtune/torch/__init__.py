@@ -13,6 +13,7 @@ from hvdtune.core.built import (
     rocm_built,
 )
 from hvdtune.core.collectives import barrier, poll, synchronize
+from hvdtune.core.objects import allgather_object, broadcast_object
 from hvdtune.core.process_sets import (
     ProcessSet,
     add_process_set,
@@ -74,7 +75,6 @@ from hvdtune.torch.differentiable import (
     grouped_reducescatter,
     reducescatter,
 )
-from hvdtune.torch.objects import allgather_object, broadcast_object
 from hvdtune.torch.optimizer import DistributedOptimizer
 from hvdtune.torch.spans import span
 from hvdtune.torch.sparse import sparse_allreduce_async

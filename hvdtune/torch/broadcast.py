@@ -10,11 +10,11 @@ import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.objects import broadcast_object
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.collectives import broadcast_async_, start_allreduce
-from hvdtune.torch.objects import broadcast_object
 
 
 def broadcast_parameters(

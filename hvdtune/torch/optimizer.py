@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import torch
 
 from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.collectives import ReduceOp, allreduce_request
 from hvdtune.core.gradients import (
     DENSE,
     Gradient,
@@ -22,6 +22,7 @@ from hvdtune.core.gradients import (
     arrange,
     check_names,
     passes_of,
+    reduction_of_gradients,
     split,
 )
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
@@ -96,7 +97,7 @@ def DistributedOptimizer(
     options = Options(
         compressor_of(compression),
         passes_of(backward_passes_per_step),
-        _reduction(op, gradient_predivide_factor),
+        reduction_of_gradients(op, gradient_predivide_factor),
         _groups(num_groups if groups is None else groups, parameters),
         sparse_as_dense,
         process_set,
@@ -340,16 +341,6 @@ def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
             alive._gradient_ready(parameter)
 
     cast(Any, parameter).register_post_accumulate_grad_hook(ready)
-
-
-def _reduction(op: ReduceOp | int, predivide: float) -> Reduction:
-    if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.ADASUM):
-        raise UsageError(f"gradients are combined by hvd.Average, Sum or Adasum, not by op={op!r}")
-    if not predivide > 0:
-        raise UsageError(f"gradient_predivide_factor must be above 0, not {predivide}")
-    if predivide != 1.0 and op != ReduceOp.AVERAGE:
-        raise UsageError("gradient_predivide_factor needs op=Average")
-    return Reduction(ReduceOp(op), 1.0 / predivide, predivide)
 
 
 def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:

@@ -96,3 +96,40 @@ TEST(no_completion_is_missed_by_a_waiting_thread) {
     table.release(handle);
   }
 }
+
+TEST(an_operation_with_an_on_end_is_told_once_and_leaves_nothing) {
+  OperationTable table;
+  std::vector<std::string> ended;
+  const auto added = [&](const std::string& name) {
+    std::vector<Operation> operations = named({name});
+    operations[0].on_end = [&](const Operation& operation, const Error* error) {
+      ended.push_back(operation.request->name + (error == nullptr ? "" : ": " + error->tensor()));
+      if (error == nullptr) table.add(named({"next"}));  // no lock is held
+    };
+    return table.add(std::move(operations))[0];
+  };
+  const Handle done = added("a");
+  table.complete(std::vector{table.find({kWorldSet, "a"})});
+  CHECK_THROWS(ErrorCode::kUsage, table.poll(done));
+  added("b");
+  const Failure failure({kWorldSet, "b"}, Error(ErrorCode::kMismatch, "no", -1, "b"));
+  table.fail({&failure, 1});
+  added("c");
+  table.close(Error(ErrorCode::kShutdown, "over"));
+  CHECK(ended == std::vector<std::string>({"a", "b: b", "c: c"}));
+}
+
+TEST(what_is_told_counts_as_waited_for_until_it_ends) {
+  OperationTable table;
+  std::vector<Operation> operations = named({"a", "b", "c"});
+  for (size_t i = 0; i < 2; ++i) operations[i].on_end = [](const Operation&, const Error*) {};
+  table.add(std::move(operations));
+  CHECK_EQ(table.waiting_threads(), 0);
+  table.await_all();
+  table.await_all();
+  CHECK_EQ(table.waiting_threads(), 2);
+  table.complete(std::vector{table.find({kWorldSet, "a"}), table.find({kWorldSet, "c"})});
+  CHECK_EQ(table.waiting_threads(), 1);
+  table.complete(std::vector{table.find({kWorldSet, "b"})});
+  CHECK_EQ(table.waiting_threads(), 0);
+}

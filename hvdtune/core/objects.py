@@ -10,13 +10,13 @@ import pickle
 from typing import Any, cast
 
 import cloudpickle
-import torch
+import numpy as np
 
-from hvdtune.core import runtime
+from hvdtune.core import collectives, runtime
+from hvdtune.core.arrays import ADAPTER, Array
+from hvdtune.core.collectives import synchronize
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.collectives import broadcast_
-from hvdtune.torch.differentiable import grouped_allgather
 
 _FAILED = -1  # instead of a length
 
@@ -39,13 +39,13 @@ def broadcast_object(
     label = name or "object"
     is_root = runtime.rank() == root_rank
     payload, failure = _pickled(obj) if is_root else (_room(0), None)
-    length = torch.tensor([_FAILED if failure else len(payload)])
-    count = int(broadcast_(length, root_rank, f"{label}.length", process_set).item())
+    length = np.array([_FAILED if failure else len(payload)])
+    count = int(_broadcast(length, root_rank, f"{label}.length", process_set)[0])
     if count == _FAILED:
         _refuse([root_rank], failure)
     if not is_root:
         payload = _room(count)
-    broadcast_(payload, root_rank, f"{label}.data", process_set)
+    _broadcast(payload, root_rank, f"{label}.data", process_set)
     return obj if is_root else _loaded(payload)
 
 
@@ -58,29 +58,35 @@ def allgather_object(
         UsageError: a rank's object cannot be pickled.
     """
     payload, failure = _pickled(obj)
-    length = torch.tensor([_FAILED if failure else len(payload)])
-    gathered = grouped_allgather([length, payload], name or "object", process_set)
-    counts = cast(list[int], gathered[0].tolist())
+    length = np.array([_FAILED if failure else len(payload)])
+    handle = collectives.allgather_async(ADAPTER, [length, payload], name or "object", process_set)
+    lengths, payloads = synchronize(handle)
+    counts = cast(list[int], lengths.tolist())
     if _FAILED in counts:
         members = process_set.ranks or []
         _refuse([r for r, count in zip(members, counts, strict=True) if count < 0], failure)
-    return [_loaded(part) for part in torch.split(gathered[1], counts)]
+    return [_loaded(part) for part in np.split(payloads, np.cumsum(counts)[:-1])]
 
 
-def _room(count: int) -> torch.Tensor:
-    return torch.empty(count, dtype=torch.uint8)
+def _broadcast(array: Array, root_rank: int, name: str, process_set: ProcessSet) -> Array:
+    handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name, process_set)
+    return cast(Array, synchronize(handle))
 
 
-def _pickled(obj: Any) -> tuple[torch.Tensor, Exception | None]:
+def _room(count: int) -> Array:
+    return np.empty(count, np.uint8)
+
+
+def _pickled(obj: Any) -> tuple[Array, Exception | None]:
     try:
         content = bytearray(cloudpickle.dumps(obj))
     except Exception as error:  # an object's own methods may raise anything; _refuse tells it
         return _room(0), error
-    return torch.frombuffer(content, dtype=torch.uint8), None
+    return np.frombuffer(content, np.uint8), None
 
 
-def _loaded(payload: torch.Tensor) -> Any:
-    return pickle.loads(cast(Any, payload.numpy()))
+def _loaded(payload: Array) -> Any:
+    return pickle.loads(payload.data)
 
 
 def _refuse(ranks: list[int], failure: Exception | None) -> None:

@@ -1,0 +1,122 @@
+/* What a framework's own library, compiled for the version of the framework that is installed, asks
+ * of the core, which is compiled for none. `_native.framework_api()` is the address of the table;
+ * the library links nothing of the core.
+ *
+ * Thread rule: every function may be called from any thread, also while the job ends.
+ */
+#ifndef HVDTUNE_FRAMEWORK_API_H
+#define HVDTUNE_FRAMEWORK_API_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVDTUNE_FRAMEWORK_API_VERSION 1
+
+/* A job that this process is, or was, part of. Owned by whoever got it. */
+struct hvdtune_job;
+
+/* Numbered as on the wire. */
+enum hvdtune_op {
+  HVDTUNE_ALLREDUCE = 0,
+  HVDTUNE_BROADCAST = 1,
+  HVDTUNE_ALLGATHER = 2,
+  HVDTUNE_ALLTOALL = 4,
+  HVDTUNE_REDUCESCATTER = 5,
+  HVDTUNE_JOIN = 6
+};
+
+enum hvdtune_error {
+  HVDTUNE_OK,
+  HVDTUNE_USAGE,
+  HVDTUNE_MISMATCH,
+  HVDTUNE_DUPLICATE_NAME,
+  HVDTUNE_RANK_LOST,
+  HVDTUNE_SHUTDOWN,
+  HVDTUNE_HANG,
+  HVDTUNE_INTERNAL
+};
+
+/* Memory that lives until `done`. `output` is NULL for allgather and alltoall. */
+struct hvdtune_tensor {
+  const char* dtype; /* a NumPy name or "bfloat16" */
+  const int64_t* shape;
+  int dims;
+  const void* input;
+  void* output;
+};
+
+struct hvdtune_request {
+  enum hvdtune_op op;
+  const char* name;
+  int reduce_op; /* numbered as on the wire */
+  int root;
+  double prescale;
+  double postscale;
+  uint32_t process_set;
+  const struct hvdtune_tensor* tensors;
+  int tensor_count;
+  const int64_t* splits; /* of alltoall */
+  int split_count;
+};
+
+/* What only negotiation tells: of allgather and alltoall, one for each tensor. */
+struct hvdtune_result {
+  const void* bytes;
+  const int64_t* shape;
+  int dims;
+};
+
+/* All of it lives until `done` returns. */
+struct hvdtune_outcome {
+  enum hvdtune_error error;
+  const char* message; /* "" without an error */
+  int rank;            /* that the error is about, -1 for none */
+  const struct hvdtune_result* results;
+  int result_count;
+  const int64_t* numbers; /* alltoall: rows from each rank of the set; join: the last rank */
+  int number_count;
+};
+
+/* Called once, from any thread, perhaps before the call that it belongs to returns. Must not
+ * block. */
+typedef void (*hvdtune_done)(void* context, const struct hvdtune_outcome* outcome);
+
+/* Of this process, as the functions of Horovod's names tell it. */
+struct hvdtune_place {
+  int rank;
+  int size;
+  int local_rank;
+  int local_size;
+  int cross_rank;
+  int cross_size;
+};
+
+struct hvdtune_framework_api {
+  uint32_t version; /* HVDTUNE_FRAMEWORK_API_VERSION: the first field of every version */
+
+  struct hvdtune_job* (*copy)(struct hvdtune_job* job);
+  void (*release)(struct hvdtune_job* job);
+
+  /* Starts an operation. With `awaited`, nothing more comes before all that was started has ended,
+   * so that collecting more would only delay it. */
+  void (*submit)(struct hvdtune_job* job, const struct hvdtune_request* request, int awaited,
+                 hvdtune_done done, void* context);
+  /* 0 once the job has ended. */
+  int (*place)(struct hvdtune_job* job, struct hvdtune_place* place);
+  /* How many ranks a process set has, and which of them this process is, -1 for none. 0 where there
+   * is no such set. */
+  int (*process_set)(struct hvdtune_job* job, uint32_t process_set, int* size, int* position);
+  /* A training step has ended. */
+  void (*mark_step)(struct hvdtune_job* job);
+  /* For the timeline: what the script did, by CLOCK_MONOTONIC. */
+  void (*mark_span)(struct hvdtune_job* job, const char* name, uint64_t begin_ns, uint64_t end_ns);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,216 @@
+"""What the callbacks do, for whichever Keras they are callbacks of: each is a part to be put before
+that Keras' Callback."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from hvdtune.core import runtime
+from hvdtune.errors import UsageError
+from hvdtune.keras import backend
+
+
+class BroadcastPart:
+    """Gives every rank the root's weights and optimizer state when training begins.
+
+    Where the model is not built then, it does so after the first batch. Use it before callbacks
+    that look at weights.
+
+    Args:
+        root_rank: whose they are.
+        device: does nothing.
+        local_variables: variables that stay as they are on each rank.
+    """
+
+    model: Any
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.broadcast_done = False
+        self._local = [id(variable) for variable in local_variables or []]
+
+    def register_local_var(self, var: Any) -> None:
+        """Leaves this variable as it is on each rank."""
+        self._local.append(id(var))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.broadcast_done = False
+        optimizer = getattr(self.model, "optimizer", None)
+        if self.model.built and optimizer is not None and getattr(optimizer, "built", False):
+            self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if not self.broadcast_done:
+            self._broadcast()
+
+    def _broadcast(self) -> None:
+        self.broadcast_done = True
+        rows = list(self.model.variables)
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None:
+            own = optimizer.variables
+            known = {id(variable) for variable in rows}
+            rows += [v for v in (own() if callable(own) else own) if id(v) not in known]
+        chosen = [variable for variable in rows if id(variable) not in self._local]
+        backend.broadcast_variables(chosen, self.root_rank)
+
+
+class MetricAveragePart:
+    """Makes metrics of an epoch the mean over all ranks. Use it before callbacks that read them.
+
+    Args:
+        device: does nothing.
+    """
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+        self.device = device
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs and runtime.size() > 1:
+            logs.update(backend.mean_of(logs))
+
+
+class LearningRatePart:
+    """Multiplies the learning rate by epoch.
+
+    Args:
+        initial_lr: the learning rate that is multiplied.
+        multiplier: a number, or a function of the epoch, which is a fraction where `staircase` is
+            not set.
+        start_epoch: from then on.
+        end_epoch: up to, and without; None for ever.
+        staircase: changes at the begin of epochs only, not with every batch.
+        momentum_correction: where the learning rate changes, the velocity of an optimizer with
+            momentum changes as much, as https://arxiv.org/abs/1706.02677 has it.
+        steps_per_epoch: how many batches make up an epoch; found out if Keras knows it.
+
+    Raises:
+        UsageError: initial_lr is missing, or the optimizer's learning rate is a schedule.
+    """
+
+    model: Any
+    params: Any
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise UsageError("initial_lr is needed: the learning rate that is multiplied")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        if callable(multiplier):
+            self.staircase = staircase
+            self.multiplier = multiplier
+        else:
+            number = multiplier
+            self.staircase = True
+            self.multiplier = lambda epoch: number
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise UsageError(
+                    f"{type(self).__name__}: Keras does not know how many batches an epoch has; "
+                    "give steps_per_epoch="
+                )
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        epoch = self.current_epoch
+        if epoch < self.start_epoch or (self.end_epoch is not None and epoch >= self.end_epoch):
+            return
+        if not self.staircase:
+            self._adjust(epoch + batch / (self.steps_per_epoch or 1))
+        elif batch == 0:
+            self._adjust(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if logs is not None:
+            logs["lr"] = float(self.model.optimizer.learning_rate)
+
+    def _adjust(self, epoch: float) -> None:
+        optimizer = self.model.optimizer
+        rate = optimizer.learning_rate
+        if not hasattr(rate, "assign"):
+            raise UsageError(
+                f"{type(self).__name__}: the learning rate of the optimizer is a schedule, "
+                f"{type(rate).__name__}; give it a number"
+            )
+        before, after = float(rate), self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = after
+        if self.momentum_correction and getattr(optimizer, "momentum", None) and before > 0:
+            self._correct_momentum(optimizer, after / before)
+
+    def _correct_momentum(self, optimizer: Any, ratio: float) -> None:
+        # The momentum itself is a constant of the compiled step; so what it multiplies is changed.
+        velocities = getattr(optimizer, "momentums", None)
+        if velocities is None and getattr(optimizer, "built", True):
+            warnings.warn(
+                f"{type(self).__name__}: {type(optimizer).__name__} keeps no momentums that could "
+                "be corrected",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if ratio != 1.0:
+            for velocity in velocities or []:
+                velocity.assign(velocity * ratio)
+
+
+class WarmupPart(LearningRatePart):
+    """Raises the learning rate from that of one rank to that of all, over the first epochs.
+
+    See https://arxiv.org/abs/1706.02677.
+
+    Args:
+        initial_lr: the learning rate for all ranks, size() times that of one.
+        warmup_epochs: how long.
+        momentum_correction: see LearningRateScheduleCallback.
+        steps_per_epoch: see LearningRateScheduleCallback.
+        verbose: above 0: rank 0 prints when it is over.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            # So that epochs end at round numbers.
+            done = epoch + 1.0 / (self.steps_per_epoch or 1)
+            ranks = runtime.size()
+            return (done * (ranks - 1) / warmup_epochs + 1) / ranks
+
+        super().__init__(
+            initial_lr, multiplier, 0, warmup_epochs, False, momentum_correction, steps_per_epoch
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        super().on_epoch_end(epoch, logs)
+        is_last = self.end_epoch is not None and epoch == self.end_epoch - 1
+        if is_last and self.verbose > 0 and runtime.rank() == 0:
+            rate = float(self.model.optimizer.learning_rate)
+            print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")

@@ -1,0 +1,58 @@
+"""Gradients of Keras on TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
+from hvdtune.tensorflow.gradients import Options, combine, end_step
+
+
+class TensorFlowCombiner:
+    """Implements hvdtune.keras.backend.Combiner."""
+
+    def __init__(self, options: Options, passes: int, *, average: bool) -> None:
+        self._options = options
+        self._helper = None
+        if passes > 1:
+            self._helper = LocalGradientAggregationHelper(passes, average=average)
+
+    def register_local(self, variable: Any) -> None:
+        self._options.register_local(variable)
+
+    def apply(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        step: Callable[[list[Any]], None],
+        skip: Callable[[], None],
+    ) -> None:
+        helper = self._helper
+        if helper is None:
+            self._combine(gradients, variables, step)
+            return
+        is_due = helper.add(gradients)
+
+        def due() -> Any:
+            self._combine(helper.take(), variables, step)
+            helper.clear()
+            return tf.constant(True)
+
+        def not_due() -> Any:
+            skip()
+            return tf.constant(False)
+
+        if tf.executing_eagerly():
+            due() if bool(is_due) else not_due()
+        else:
+            tf.cond(is_due, due, not_due)
+
+    def _combine(
+        self, gradients: Sequence[Any], variables: Sequence[Any], step: Callable[[list[Any]], None]
+    ) -> None:
+        combined = combine(gradients, variables, self._options)
+        step(combined)
+        end_step(combined)

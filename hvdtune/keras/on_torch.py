@@ -1,0 +1,130 @@
+"""Gradients of Keras on PyTorch, which are there when Keras applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hvdtune.core import runtime
+from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, split
+from hvdtune.core.process_sets import ProcessSet
+from hvdtune.torch.collectives import start_allreduce
+from hvdtune.torch.compression import Compression, compressor_of
+
+
+class TorchCombiner:
+    """Implements hvdtune.keras.backend.Combiner.
+
+    Args:
+        groups: a number, or lists of variables of Keras.
+    """
+
+    def __init__(
+        self,
+        compression: Any,
+        reduction: Reduction,
+        groups: Any,
+        process_set: ProcessSet,
+        passes: int,
+        *,
+        average: bool,
+        scale_local: bool,
+    ) -> None:
+        self._compression = compressor_of(compression)
+        self._reduction = reduction
+        self._groups = groups
+        self._process_set = process_set
+        self._passes = passes
+        self._average = average
+        self._scale_local = scale_local
+        self._local: set[int] = set()
+        self._count = 0
+        self._sums: list[torch.Tensor | None] = []
+
+    def register_local(self, variable: Any) -> None:
+        self._local.add(id(variable))
+
+    def apply(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        step: Callable[[list[Any]], None],
+        skip: Callable[[], None],
+    ) -> None:
+        if self._passes > 1:
+            gradients = self._added(gradients)
+            self._count += 1
+            if self._count % self._passes:
+                skip()
+                return
+            self._sums = []
+            if self._average:
+                gradients = [g if g is None else g / self._passes for g in gradients]
+        step(self._combined(gradients, variables))
+        runtime.mark_step()
+
+    def _added(self, gradients: Sequence[Any]) -> list[torch.Tensor | None]:
+        if not self._sums:
+            self._sums = [None if g is None else g.clone() for g in gradients]
+        else:
+            for total, gradient in zip(self._sums, gradients, strict=True):
+                if total is not None and gradient is not None:
+                    total += gradient
+        return self._sums
+
+    def _combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        process_set = self._process_set
+        if not process_set.included() or process_set.size() == 1:
+            return list(gradients)
+        results: dict[int, Any] = {}
+        rows, given, contexts = [], {}, {}
+        names = distinct([variable.path for variable in variables])
+        for number, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+            if gradient is None:
+                continue
+            if id(variable) in self._local:
+                results[number] = self._own(gradient)
+                continue
+            given[number], contexts[number] = self._compression.compress(gradient.detach())
+            rows.append(_described(number, names[number], given[number]))
+        started = []
+        for members in self._arranged(rows, variables):
+            tensors = [given[row.parameter] for row in members]
+            name = joint_name(members)
+            handle = start_allreduce(tensors, name, self._reduction, process_set, grouped=True)
+            started.append((members, handle))
+        for members, handle in started:
+            for row, reduced in zip(members, synchronize(handle), strict=True):
+                context = contexts[row.parameter]
+                results[row.parameter] = self._compression.decompress(reduced, context)
+        return [results.get(number) for number in range(len(gradients))]
+
+    def _own(self, gradient: torch.Tensor) -> torch.Tensor:
+        if not self._scale_local or self._reduction.op is not ReduceOp.AVERAGE:
+            return gradient
+        return gradient / self._process_set.size()
+
+    def _arranged(
+        self, rows: list[Gradient[int]], variables: Sequence[Any]
+    ) -> list[Sequence[Gradient[int]]]:
+        if isinstance(self._groups, int):
+            groups = split(rows, self._groups) if self._groups else []
+        else:
+            by_variable = {id(variables[row.parameter]): row for row in rows}
+            groups = [
+                [by_variable[id(v)] for v in group if id(v) in by_variable]
+                for group in self._groups
+            ]
+        plan = arrange(rows, groups)
+        return [*plan.groups, *(pack.members for pack in plan.packs)]
+
+
+def _described(number: int, name: str, tensor: torch.Tensor) -> Gradient[int]:
+    nbytes = tensor.numel() * tensor.element_size()
+    return Gradient(number, name, str(tensor.dtype), tensor.numel(), nbytes)
+
+
+NO_COMPRESSION = Compression.none

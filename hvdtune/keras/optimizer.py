@@ -1,0 +1,199 @@
+"""DistributedOptimizer for optimizers of Keras: combines gradients before they are applied.
+
+Keras 3 applies gradients in `apply`, Keras 2 (tf_keras) in `apply_gradients`; either is where they
+are combined. The result shares everything with the wrapped optimizer and has its class's name, so
+that a saved model loads without hvdtune; hvdtune.keras.load_model wraps the optimizer again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hvdtune.core.collectives import ReduceOp
+from hvdtune.core.gradients import passes_of, reduction_of_gradients
+from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.errors import UsageError
+from hvdtune.keras import backend
+from hvdtune.keras.backend import Combiner
+
+_COMBINER = "_hvdtune_combiner"
+Groups = int | Sequence[Sequence[Any]]
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = None,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp | int = ReduceOp.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps an optimizer of Keras so that it applies gradients combined over all ranks.
+
+    The result is also an instance of the optimizer's class and shares its state.
+
+    Args:
+        optimizer: of Keras 3, on the tensorflow or the torch backend, or of Keras 2.
+        name: does nothing, as `device_dense` and `device_sparse`: the optimizer keeps its name.
+        compression: one of hvd.Compression, or a class of your own with `compress` and
+            `decompress`; None is hvd.Compression.none. IndexedSlices travel as they are.
+        sparse_as_dense: makes tf.IndexedSlices dense before they are sent.
+        gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
+            by f after; with op=Average only.
+        op: Average or Sum.
+        backward_passes_per_step: passes whose gradients are added up locally before they are sent
+            and applied; the optimizer's `iterations` counts each.
+        average_aggregated_gradients: what is sent is the mean of the passes, not the sum.
+        num_groups: deprecated; `groups` as a number.
+        groups: gradients that are one operation: a list of lists of variables, or how many groups
+            all gradients make up.
+        process_set: the ranks whose gradients are combined; the others keep theirs.
+        scale_local_gradients: gradients of variables given to `register_local_var` stay on this
+            rank; with op=Average they are divided by the number of ranks.
+
+    Raises:
+        UsageError: an argument is not as above.
+    """
+    keras = keras_of(optimizer)
+    if hasattr(optimizer, _COMBINER):
+        raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
+    if op == ReduceOp.ADASUM:
+        raise UsageError("Adasum is not for optimizers of Keras; use hvd.Average or hvd.Sum")
+    id_of(process_set)
+    reduction = reduction_of_gradients(op, gradient_predivide_factor)
+    passes = passes_of(backward_passes_per_step)
+    chosen = num_groups if groups is None else groups
+    combiner: Combiner
+    if backend.name_of(keras) == "torch":
+        from hvdtune.keras.on_torch import NO_COMPRESSION, TorchCombiner
+
+        combiner = TorchCombiner(
+            compression or NO_COMPRESSION,
+            reduction,
+            chosen,
+            process_set,
+            passes,
+            average=average_aggregated_gradients,
+            scale_local=scale_local_gradients,
+        )
+    else:
+        from hvdtune.keras.on_tensorflow import TensorFlowCombiner
+        from hvdtune.tensorflow.compression import Compression
+        from hvdtune.tensorflow.gradients import Options
+
+        options = Options(
+            compression or Compression.none,
+            reduction,
+            sparse_as_dense,
+            chosen,
+            process_set,
+            scale_local_gradients,
+        )
+        combiner = TensorFlowCombiner(options, passes, average=average_aggregated_gradients)
+    return _wrapped(_outermost(optimizer, keras), combiner)
+
+
+def keras_of(optimizer: Any) -> Any:
+    """The Keras that the optimizer is of: the module keras or tf_keras.
+
+    Raises:
+        UsageError: it is of none.
+    """
+    for name in ("keras", "tf_keras"):
+        keras = sys.modules.get(name)
+        if keras is None:
+            continue
+        kinds = [keras.optimizers.Optimizer]
+        if name == "tf_keras":
+            kinds.append(keras.optimizers.legacy.Optimizer)
+        if isinstance(optimizer, tuple(kinds)):
+            return keras
+    raise UsageError(f"an optimizer of Keras is needed, not {type(optimizer).__name__}")
+
+
+def _outermost(optimizer: Any, keras: Any) -> Any:
+    """Keras puts an optimizer with scaled losses around what it compiles with, for models of
+    float16. It skips steps, and all ranks must skip the same: it goes inside."""
+    scaled = getattr(keras.optimizers, "LossScaleOptimizer", None)
+    policies = getattr(keras, "dtype_policies", None)
+    if scaled is None or policies is None or isinstance(optimizer, scaled):
+        return optimizer
+    is_half = keras.mixed_precision.dtype_policy().name == "mixed_float16"
+    return scaled(optimizer, name="loss_scale_optimizer") if is_half else optimizer
+
+
+class _Distributed:
+    """What a wrapped optimizer of either Keras has besides its own."""
+
+    _hvdtune_combiner: Combiner
+    _hvdtune_inside: bool
+
+    def register_local_var(self, var: Any) -> None:
+        """Keeps the gradient of this variable on this rank; it is not combined."""
+        self._hvdtune_combiner.register_local(var)
+
+
+class _Keras3(_Distributed):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+        """As the wrapped optimizer's, with gradients combined over all ranks."""
+        own: Any = super()
+        if trainable_variables is None:
+            known = list(self._trainable_variables)  # type: ignore[attr-defined]
+        else:
+            known = list(trainable_variables)
+        if not self.built and known:  # type: ignore[has-type]
+            # Here, because `step` may be in a branch of a graph, where variables cannot be made.
+            with sys.modules["keras"].name_scope(self.name, caller=self):  # type: ignore[attr-defined]
+                self.build(known)  # type: ignore[attr-defined]
+            self.built = True
+        gradients = list(grads)
+
+        def step(combined: list[Any]) -> None:
+            own.apply(combined, None if trainable_variables is None else known)
+
+        def skip() -> None:
+            self.iterations.assign_add(1)  # type: ignore[attr-defined]
+
+        self._hvdtune_combiner.apply(gradients, known, step, skip)
+
+
+class _Keras2(_Distributed):
+    def apply_gradients(
+        self, grads_and_vars: Iterable[Any], *arguments: Any, **options: Any
+    ) -> Any:
+        """As the wrapped optimizer's, with gradients combined over all ranks."""
+        own: Any = super()
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        if hasattr(self, "build") and not getattr(self, "_built", True):
+            self.build(variables)
+
+        def step(combined: list[Any]) -> None:
+            own.apply_gradients(zip(combined, variables, strict=True), *arguments, **options)
+
+        def skip() -> None:
+            self.iterations.assign_add(1)  # type: ignore[attr-defined]
+
+        self._hvdtune_combiner.apply([g for g, _ in pairs], variables, step, skip)
+        return self.iterations  # type: ignore[attr-defined]
+
+
+def _wrapped(optimizer: Any, combiner: Combiner) -> Any:
+    inner = type(optimizer)
+    mixin = _Keras3 if hasattr(inner, "apply") else _Keras2
+    kind = type(inner.__name__, (mixin, inner), {"__module__": inner.__module__})
+    wrapper: Any = object.__new__(kind)
+    # One dictionary for both: whoever holds the wrapped optimizer sees the same state.
+    object.__setattr__(wrapper, "__dict__", optimizer.__dict__)
+    object.__setattr__(wrapper, _COMBINER, combiner)
+    return wrapper

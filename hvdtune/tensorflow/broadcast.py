@@ -1,0 +1,101 @@
+"""Giving every rank the root's variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from hvdtune.core import collectives, runtime
+from hvdtune.core.arrays import ADAPTER
+from hvdtune.core.collectives import synchronize
+from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.errors import UsageError
+from hvdtune.tensorflow.collectives import as_it_is, broadcast_
+
+
+@as_it_is
+def broadcast_variables(
+    variables: Sequence[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Overwrites every rank's variables with the root's.
+
+    Args:
+        variables: of TensorFlow or Keras, as many in the same order on all ranks.
+        root_rank: a rank of the job that belongs to the process set.
+        inplace: accepted for Horovod's users; variables are always overwritten.
+
+    Returns:
+        In a graph, the operation that does it; else None.
+
+    Raises:
+        UsageError: a variable has no values yet, or a dtype that cannot be sent.
+    """
+    rows = list(variables)
+    if not tf.executing_eagerly():
+        return tf.group(*broadcast_(rows, root_rank, "variables", process_set))
+    started = []
+    for number, variable in enumerate(rows):
+        array = _array(variable)
+        handle = collectives.broadcast_async(
+            ADAPTER, array, array, root_rank, f"variables.{number}", process_set
+        )
+        started.append((variable, handle))
+    for variable, handle in started:
+        value = synchronize(handle)
+        if runtime.rank() != root_rank:
+            variable.assign(value.reshape(variable.shape))
+    return None
+
+
+def _array(variable: Any) -> Any:
+    if not hasattr(variable, "assign"):
+        raise UsageError(
+            f"broadcast_variables takes variables, not {type(variable).__name__}: "
+            "model.variables, for instance"
+        )
+    return np.array(variable.numpy())  # never the variable's own memory
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """In a graph of TensorFlow 1, what has to be run to give all ranks the root's variables.
+
+    Raises:
+        UsageError: in TensorFlow 2, which has no global variables.
+    """
+    if tf.executing_eagerly():
+        raise UsageError(
+            "hvd.broadcast_global_variables() needs a graph of TensorFlow 1; use "
+            "hvd.broadcast_variables(model.variables, root_rank) instead"
+        )
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
+    """For a MonitoredSession of TensorFlow 1: gives all ranks the root's variables at its start.
+
+    Args:
+        root_rank: whose they are.
+        device: does nothing.
+    """
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.bcast_op: Any = None
+
+    def begin(self) -> None:
+        """Adds the operation to the graph."""
+        graph = tf.compat.v1.get_default_graph()
+        if self.bcast_op is None or self.bcast_op.graph is not graph:
+            self.bcast_op = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Runs it."""
+        session.run(self.bcast_op)

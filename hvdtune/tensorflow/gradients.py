@@ -1,0 +1,210 @@
+"""Gradients of TensorFlow on their way: each an operation of its own, or with others.
+
+In a graph every operation starts as soon as its gradients are computed, so that it overlaps with
+the rest of the backward pass; small gradients travel together, in one operation. What is computed
+eagerly is there at once and travels as one operation.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tensorflow as tf
+
+from hvdtune.core import runtime
+from hvdtune.core.collectives import ReduceOp, Reduction
+from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, split
+from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.errors import UsageError
+from hvdtune.tensorflow import operations
+from hvdtune.tensorflow.collectives import combine_slices
+from hvdtune.tensorflow.compression import Compression, compressor_of
+from hvdtune.tensorflow.operations import Batch
+
+Tensor = Any
+Groups = int | Sequence[Sequence[Any]]
+
+
+@dataclass
+class Options:
+    """How gradients are combined: what DistributedOptimizer and DistributedGradientTape take.
+
+    Attributes:
+        local: keys of the variables that this rank has for itself, see `key_of`.
+        scale_local: gradients of those are divided by the number of ranks, as an average of the
+            others would.
+    """
+
+    compression: Any = Compression.none
+    reduction: Reduction = field(default_factory=Reduction)
+    sparse_as_dense: bool = False
+    groups: Groups = 0
+    process_set: ProcessSet = global_process_set
+    scale_local: bool = True
+    local: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        compressor_of(self.compression)
+        if isinstance(self.groups, int):
+            if self.groups < 0:
+                raise UsageError(f"groups is a number of at least 0, not {self.groups}")
+            return
+        known = isinstance(self.groups, list | tuple)
+        if not known or not all(isinstance(group, list | tuple) for group in self.groups):
+            raise UsageError(
+                "groups is a number of at least 0 or a list of lists of variables, not "
+                f"{self.groups!r:.80}"
+            )
+
+    def register_local(self, variable: Any) -> None:
+        """Keeps the gradient of this variable on this rank."""
+        self.local.add(key_of(variable))
+
+    def travels(self) -> bool:
+        """Whether there is another rank to combine with."""
+        return self.process_set.included() and self.process_set.size() > 1
+
+
+def key_of(variable: Any) -> int:
+    """What tells a variable from others, however it is wrapped: Keras has an object around each."""
+    value = getattr(variable, "value", None)
+    inner = variable if value is None or callable(value) else value
+    return id(inner)
+
+
+def names_of(sources: Sequence[Any]) -> list[str]:
+    """Of the variables, or by position of what has no name; all different."""
+    names = []
+    for number, source in enumerate(sources):
+        name = getattr(source, "path", None) if not isinstance(source, tf.Tensor) else None
+        if name is None and isinstance(source, tf.Variable):
+            name = source.name.partition(":")[0]
+        names.append(name or f"gradient.{number}")
+    return distinct(names)
+
+
+_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def _alone_in_graph(name: str) -> str:
+    """Two tapes of one graph may be under way at once, with gradients of the same variables."""
+    if tf.executing_eagerly():
+        return name
+    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}.{number + 1}"
+    taken.add(found)
+    return found
+
+
+def combine(
+    gradients: Sequence[Tensor | None], sources: Sequence[Any], options: Options
+) -> list[Tensor | None]:
+    """The gradients of `sources`, combined over all ranks; None stays None.
+
+    Every rank must call it with gradients of the same sources, None for the same ones.
+    """
+    if not options.travels():
+        return list(gradients)
+    results: dict[int, Any] = {}
+    dense: list[Gradient[int]] = []
+    given: dict[int, Tensor] = {}
+    contexts: dict[int, Any] = {}
+    for number, (name, gradient) in enumerate(zip(names_of(sources), gradients, strict=True)):
+        if gradient is None:
+            continue
+        if key_of(sources[number]) in options.local:
+            results[number] = _local(gradient, options)
+            continue
+        if isinstance(gradient, tf.IndexedSlices):
+            if not options.sparse_as_dense:
+                label = _alone_in_graph(name)
+                results[number] = combine_slices(
+                    gradient, label, options.reduction, options.process_set
+                )
+                continue
+            gradient = tf.convert_to_tensor(gradient)
+        given[number], contexts[number] = options.compression.compress(gradient)
+        dense.append(_described(number, name, given[number]))
+    results.update(_combine_dense(dense, given, sources, options))
+    for number, context in contexts.items():
+        results[number] = options.compression.decompress(results[number], context)
+    return [results.get(number) for number in range(len(gradients))]
+
+
+def _local(gradient: Tensor, options: Options) -> Tensor:
+    if not options.scale_local or options.reduction.op is not ReduceOp.AVERAGE:
+        return gradient
+    return gradient / options.process_set.size()
+
+
+_LARGE: Final = 1 << 60  # of unknown shape
+
+
+def _described(number: int, name: str, tensor: Tensor) -> Gradient[int]:
+    count = tensor.shape.num_elements()
+    nbytes = _LARGE if count is None else count * tensor.dtype.size
+    dtype = tensor.dtype.base_dtype.name
+    return Gradient(number, name, dtype, count or 0, nbytes, packable=count is not None)
+
+
+def _combine_dense(
+    rows: Sequence[Gradient[int]],
+    given: dict[int, Tensor],
+    sources: Sequence[Any],
+    options: Options,
+) -> dict[int, Tensor]:
+    if not rows:
+        return {}
+    operations_of = _arranged(rows, sources, options)
+    batch = Batch.of(len(operations_of))
+    results: dict[int, Tensor] = {}
+    for members in operations_of:
+        reduced = operations.allreduce(
+            [given[row.parameter] for row in members],
+            _alone_in_graph(joint_name(members)),
+            options.reduction,
+            options.process_set,
+            batch,
+        )
+        results.update(zip((row.parameter for row in members), reduced, strict=True))
+    return results
+
+
+def _arranged(
+    rows: Sequence[Gradient[int]], sources: Sequence[Any], options: Options
+) -> list[Sequence[Gradient[int]]]:
+    if tf.executing_eagerly() and not options.groups:
+        return [rows]
+    plan = arrange(rows, _grouped(rows, sources, options.groups))
+    return [*plan.groups, *(pack.members for pack in plan.packs)]
+
+
+def _grouped(
+    rows: Sequence[Gradient[int]], sources: Sequence[Any], groups: Groups
+) -> list[Sequence[Gradient[int]]]:
+    if isinstance(groups, int):
+        return split(rows, groups) if groups else []
+    by_key = {key_of(sources[row.parameter]): row for row in rows}
+    chosen: list[Sequence[Gradient[int]]] = [
+        [by_key[key_of(v)] for v in group if key_of(v) in by_key] for group in groups
+    ]
+    members = [row.parameter for group in chosen for row in group]
+    if len(set(members)) < len(members):
+        raise UsageError("a variable can be in one of the groups, and there once")
+    return chosen
+
+
+def end_step(results: Iterable[Any]) -> None:
+    """A training step has ended when these gradients are combined."""
+    if not runtime.is_initialized():
+        return
+    tensors = []
+    for result in results:
+        if result is not None:
+            tensors.append(result.values if isinstance(result, tf.IndexedSlices) else result)
+    operations.mark_step(tensors)

@@ -1,0 +1,171 @@
+"""The operations' own library, compiled for the TensorFlow that is installed.
+
+TensorFlow's interface for operations in C++ is bound to its version, so the library is made on
+first use, in about 20 seconds, and kept for this user; `hvdtune build tensorflow` makes it ahead.
+Where that is not possible, operations are carried out by Python: correct, but one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import tensorflow as tf
+
+from hvdtune.core import runtime
+from hvdtune.core.config import cache_folder, own_environ
+from hvdtune.errors import HvdtuneError
+
+_COMPILERS: Final = ("c++", "g++", "clang++")
+_TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
+_API_VERSION: Final = 1
+
+_lock = threading.Lock()  # guards what follows
+_library: _Library | None = None
+_is_missing = False
+
+
+class _Library:
+    """The loaded library: `ops` has a function for each operation."""
+
+    def __init__(self, path: Path) -> None:
+        self.ops: Any = tf.load_op_library(str(path))
+        self._bind = ctypes.CDLL(str(path)).hvdtune_tensorflow_bind
+        self._bind.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self._bind.restype = ctypes.c_uint
+
+    def bind(self) -> None:
+        """Leads the operations to the job that this process is part of now, if any."""
+        from hvdtune.core import _native
+
+        job = runtime.native().framework_job() if runtime.is_initialized() else None
+        version = self._bind(_native.framework_api(), job)
+        if version != _API_VERSION:
+            raise HvdtuneError(f"the library for TensorFlow is of version {version}: build it anew")
+
+
+def operations() -> Any:
+    """A function for each operation, or None where there is no library; warns once then."""
+    global _library, _is_missing
+    if _library is not None:
+        return _library.ops
+    with _lock:
+        if _library is None and not _is_missing:
+            try:
+                found = _Library(build())
+                found.bind()
+                _library = found
+            except (HvdtuneError, tf.errors.NotFoundError) as error:
+                _is_missing = True
+                warnings.warn(
+                    f"{error}\nUntil then, hvdtune's operations in TensorFlow are slow: they are "
+                    "carried out one after the other. `hvdtune build tensorflow` tries again.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+    return None if _library is None else _library.ops
+
+
+def _follow_job() -> None:
+    if _library is not None:
+        _library.bind()
+    if runtime.is_initialized():
+        runtime.call_after_shutdown(_follow_job)
+
+
+runtime.call_after_init(_follow_job)
+if runtime.is_initialized():
+    _follow_job()
+
+
+def path() -> Path:
+    """Where the library for this TensorFlow and this hvdtune belongs."""
+    known = hashlib.sha256()
+    for source in _sources():
+        known.update(source.read_bytes())
+    known.update(" ".join(_flags()).encode())
+    name = f"{tf.__version__}-{known.hexdigest()[:16]}.so"
+    return cache_folder() / "tensorflow" / name
+
+
+def build() -> Path:
+    """Compiles the library unless it is there.
+
+    Raises:
+        HvdtuneError: there is no compiler, or it fails.
+    """
+    target = path()
+    if target.is_file():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(target.with_suffix(".lock")):
+            return target if target.is_file() else _compile(target)
+    except OSError as error:
+        raise HvdtuneError(f"the library for TensorFlow cannot be kept: {error}") from None
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """While the ranks of a host find the library missing together, one of them makes it."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # which ends with its holder
+        yield
+
+
+def _compile(target: Path) -> Path:
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if compiler is None:
+        raise HvdtuneError(
+            "no C++ compiler was found, so the library for TensorFlow cannot be built: "
+            "apt install g++"
+        )
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        sources = [str(source) for source in _sources() if source.suffix == ".cc"]
+        include = dict.fromkeys(f"-I{source.parent}" for source in _sources())
+        command = [compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+        command += [*include, *_flags(), *sources, *tf.sysconfig.get_link_flags(), "-o", str(made)]
+        _run(command, "the library for TensorFlow was not built, because the compiler fails")
+        _run(
+            [sys.executable, "-c", _TRY, str(made)],
+            "the library for TensorFlow was built, but does not load",
+        )
+        os.replace(made, target)
+    return target
+
+
+def _flags() -> list[str]:
+    # TensorFlow's own headers warn.
+    return ["-w", *tf.sysconfig.get_compile_flags()]
+
+
+def _sources() -> list[Path]:
+    package = Path(__file__).parent / "op_library"
+    checkout = Path(__file__).parents[2] / "csrc"
+    for folder, api in ((checkout / "tensorflow", checkout / "runtime"), (package, package)):
+        if (folder / "kernels.cc").is_file():
+            found = {*folder.glob("*.cc"), *folder.glob("*.h"), api / "framework_api.h"}
+            return sorted(found)
+    raise HvdtuneError("the source of the library for TensorFlow is missing: install hvdtune again")
+
+
+def _run(command: list[str], complaint: str) -> None:
+    quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
+    if done.returncode != 0:
+        text = (done.stderr or done.stdout).strip()
+        raise HvdtuneError(f"{complaint}:\n{shlex.join(command)}\n{text[-2000:]}")

@@ -1,0 +1,182 @@
+"""DistributedOptimizer for optimizers of Keras and of TensorFlow 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from hvdtune.core.collectives import ReduceOp
+from hvdtune.core.gradients import passes_of
+from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.errors import UsageError
+from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
+from hvdtune.tensorflow.collectives import Average
+from hvdtune.tensorflow.compression import Compression
+from hvdtune.tensorflow.gradients import Groups, Options, combine, end_step
+from hvdtune.tensorflow.tape import options_of
+
+_V1: Any = tf.compat.v1.train.Optimizer
+
+
+def DistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps an optimizer so that it applies gradients combined over all ranks.
+
+    An optimizer of Keras keeps its class, its state and its configuration; see hvdtune.keras. One
+    of TensorFlow 1 (tf.compat.v1.train) has its `compute_gradients` combine.
+
+    Args:
+        optimizer: an optimizer of Keras, or of tf.compat.v1.train.
+        name: of the wrapper of one of TensorFlow 1.
+        use_locking: as for tf.compat.v1.train.Optimizer.
+        device_dense: does nothing, as `device_sparse`.
+        compression: one of hvd.Compression, or a class of your own with `compress` and
+            `decompress`. IndexedSlices travel as they are.
+        sparse_as_dense: makes tf.IndexedSlices dense before they are sent.
+        backward_passes_per_step: passes whose gradients are added up locally before they are sent
+            and applied.
+        op: Average or Sum.
+        gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
+            by f after; with op=Average only.
+        average_aggregated_gradients: what is sent is the mean of the passes, not the sum.
+        num_groups: deprecated; `groups` as a number.
+        groups: gradients that are one operation: a list of lists of variables, or how many groups
+            all gradients make up.
+        process_set: the ranks whose gradients are combined; the others keep theirs.
+        scale_local_gradients: gradients of variables given to `register_local_var` stay on this
+            rank; with op=Average they are divided by the number of ranks.
+
+    Raises:
+        UsageError: an argument is not as above, or backward_passes_per_step is above 1 for an
+            optimizer of TensorFlow 1 in TensorFlow 2, which applies gradients at once.
+    """
+    if not isinstance(optimizer, _V1):
+        from hvdtune.keras.optimizer import DistributedOptimizer as for_keras
+
+        return for_keras(
+            optimizer,
+            name,
+            device_dense,
+            device_sparse,
+            compression,
+            sparse_as_dense,
+            gradient_predivide_factor,
+            op,
+            backward_passes_per_step,
+            average_aggregated_gradients,
+            num_groups,
+            groups,
+            process_set,
+            scale_local_gradients,
+        )
+    if op == ReduceOp.ADASUM:
+        raise UsageError("Adasum is not for optimizers here; use DistributedGradientTape")
+    if passes_of(backward_passes_per_step) > 1 and tf.executing_eagerly():
+        raise UsageError(
+            "backward_passes_per_step above 1 needs a graph for an optimizer of TensorFlow 1"
+        )
+    options = options_of(
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    helper = None
+    if backward_passes_per_step > 1:
+        helper = LocalGradientAggregationHelper(
+            backward_passes_per_step, average=average_aggregated_gradients
+        )
+    return _DistributedV1(optimizer, name, use_locking, options, helper)
+
+
+class _DistributedV1(_V1):
+    """An optimizer of TensorFlow 1 around another one."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        name: str | None,
+        use_locking: bool,
+        options: Options,
+        helper: LocalGradientAggregationHelper | None,
+    ) -> None:
+        super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
+        self._optimizer = optimizer
+        self._options = options
+        self._helper = helper
+        self._is_due: Any = None
+
+    def register_local_var(self, var: Any) -> None:
+        """Keeps the gradient of this variable on this rank; it is not combined."""
+        self._options.register_local(var)
+
+    def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
+        """As the wrapped optimizer's, combined over all ranks."""
+        pairs = list(self._optimizer.compute_gradients(*arguments, **options))
+        gradients = [gradient for gradient, _ in pairs]
+        variables = [variable for _, variable in pairs]
+        if self._helper is None:
+            combined = combine(gradients, variables, self._options)
+            end_step(combined)
+            return list(zip(combined, variables, strict=True))
+        helper = self._helper
+        self._is_due = helper.add(gradients)
+
+        def due() -> list[Any]:
+            combined = combine(helper.take(), variables, self._options)
+            end_step(combined)
+            return [c for c in combined if c is not None]
+
+        with tf.control_dependencies([self._is_due]):
+            present = [g for g in helper.take() if g is not None]
+        chosen = iter(tf.cond(self._is_due, due, lambda: [tf.identity(g) for g in present]))
+        return [(None if g is None else next(chosen), v) for g, v in pairs]
+
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], *arguments: Any, **options: Any
+    ) -> Any:
+        """As the wrapped optimizer's; what is not due yet is not applied."""
+        pairs = list(grads_and_vars)
+        if self._helper is None or self._is_due is None:
+            return self._optimizer.apply_gradients(pairs, *arguments, **options)
+        helper = self._helper
+
+        def due() -> Any:
+            applied = self._optimizer.apply_gradients(pairs, *arguments, **options)
+            with tf.control_dependencies([applied]):
+                return tf.group(*helper.clear())
+
+        return tf.cond(self._is_due, due, tf.no_op)
+
+    def get_slot(self, *arguments: Any, **options: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.get_slot(*arguments, **options)
+
+    def get_slot_names(self, *arguments: Any, **options: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.get_slot_names(*arguments, **options)
+
+    def variables(self, *arguments: Any, **options: Any) -> Any:
+        """As the wrapped optimizer's."""
+        return self._optimizer.variables(*arguments, **options)

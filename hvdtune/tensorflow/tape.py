@@ -1,0 +1,181 @@
+"""Tapes whose gradients are combined over all ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvdtune.core.collectives import ReduceOp
+from hvdtune.core.gradients import reduction_of_gradients, variables_of
+from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.errors import UsageError
+from hvdtune.tensorflow.collectives import Average, as_it_is
+from hvdtune.tensorflow.compression import Compression
+from hvdtune.tensorflow.gradients import Groups, Options, combine, end_step, key_of
+
+
+def DistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups | None = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps a tape so that `gradient` returns gradients combined over all ranks.
+
+    The result is also an instance of the tape's class. Each call of `gradient` is a training step
+    to the tuner and the timeline.
+
+    Args:
+        gradtape: a tf.GradientTape, before or after it has recorded.
+        device_dense: does nothing, as `device_sparse`.
+        compression: one of hvd.Compression, or a class of your own with `compress` and
+            `decompress`. IndexedSlices travel as they are.
+        sparse_as_dense: makes tf.IndexedSlices dense before they are sent.
+        op: Average, Sum, or Adasum.
+        gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
+            by f after; with op=Average only.
+        num_groups: deprecated; `groups` as a number.
+        groups: gradients that are one operation, all or nothing: a list of lists of variables, or
+            how many groups of about equal length all gradients make up in their order.
+        process_set: the ranks whose gradients are combined; the others keep theirs.
+        scale_local_gradients: gradients of sources given to `register_local_source` stay on this
+            rank; with op=Average they are divided by the number of ranks.
+
+    Raises:
+        UsageError: an argument is not as above.
+    """
+    if not isinstance(gradtape, tf.GradientTape):
+        raise UsageError(f"a tf.GradientTape is needed, not {type(gradtape).__name__}")
+    if isinstance(gradtape, _DistributedTape):
+        raise UsageError("the tape is a DistributedGradientTape already; wrap it once")
+    options = options_of(
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    inner = type(gradtape)
+    kind = type(inner.__name__, (_DistributedTape, inner), {"__module__": inner.__module__})
+    return kind(gradtape, options)
+
+
+def options_of(
+    compression: Any,
+    sparse_as_dense: bool,
+    op: ReduceOp | int,
+    predivide: float,
+    num_groups: int,
+    groups: Groups | None,
+    process_set: ProcessSet,
+    scale_local: bool,
+) -> Options:
+    """From the arguments of a public function, whose caller a warning points at."""
+    if num_groups != 0:
+        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
+    id_of(process_set)
+    reduction = reduction_of_gradients(op, predivide)
+    chosen = num_groups if groups is None else groups
+    return Options(compression, reduction, sparse_as_dense, chosen, process_set, scale_local)
+
+
+class _DistributedTape(tf.GradientTape):
+    def __init__(self, tape: tf.GradientTape, options: Options) -> None:
+        # Not the base's __init__: what the tape has recorded is recorded here.
+        self.__dict__.update(tape.__dict__)
+        self._options = options
+
+    def register_local_source(self, source: Any) -> None:
+        """Keeps the gradient of this variable on this rank; it is not combined."""
+        self._options.register_local(source)
+
+    @as_it_is
+    def gradient(
+        self,
+        target: Any,
+        sources: Any,
+        output_gradients: Any = None,
+        unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
+        **options: Any,
+    ) -> Any:
+        """As tf.GradientTape.gradient, combined over all ranks."""
+        own = super().gradient(target, sources, output_gradients, unconnected_gradients, **options)
+        flat_sources = tf.nest.flatten(sources)
+        flat = tf.nest.flatten(own, expand_composites=False)
+        combined = combine(flat, flat_sources, self._options)
+        end_step(combined)
+        return tf.nest.pack_sequence_as(sources, combined)
+
+    def get_local_and_global_gradients(
+        self, sources: Sequence[Any], gradients: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
+        """Sources that stay on this rank and those that do not, each with their gradients.
+
+        Returns:
+            Local sources, their gradients, the other sources, their gradients.
+        """
+        local: list[Any] = []
+        others: list[Any] = []
+        for source, gradient in zip(sources, gradients, strict=True):
+            is_local = key_of(source) in self._options.local
+            (local if is_local else others).append((source, gradient))
+        return (
+            [source for source, _ in local],
+            [gradient for _, gradient in local],
+            [source for source, _ in others],
+            [gradient for _, gradient in others],
+        )
+
+
+def PartialDistributedGradientTape(
+    gradtape: tf.GradientTape,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    op: ReduceOp | int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Groups | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As DistributedGradientTape; gradients of `local_layers` stay on this rank.
+
+    Args:
+        local_layers: a Keras layer or several, whose variables differ between ranks, as parts of a
+            model that is divided among them.
+
+    Raises:
+        UsageError: local_layers has something that is no layer.
+    """
+    tape = DistributedGradientTape(
+        gradtape,
+        device_dense,
+        device_sparse,
+        compression,
+        sparse_as_dense,
+        op,
+        gradient_predivide_factor,
+        num_groups,
+        groups,
+        process_set,
+        scale_local_gradients,
+    )
+    for variable in variables_of(local_layers):
+        tape.register_local_source(variable)
+    return tape

@@ -1,0 +1,153 @@
+// The interface that a framework's own library uses, by two ranks in one process.
+#include "runtime/framework_api.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "runtime/framework.h"
+#include "runtime/job.h"
+
+using namespace hvdtune;
+using namespace hvdtune::testing;
+
+namespace {
+
+const hvdtune_framework_api& api() {
+  return *reinterpret_cast<const hvdtune_framework_api*>(framework_api());
+}
+
+hvdtune_job* job_of(const Runtime& runtime) {
+  return reinterpret_cast<hvdtune_job*>(new_job(runtime));
+}
+
+// What `done` has been told; waits for it.
+class Told {
+ public:
+  static void done(void* context, const hvdtune_outcome* outcome) {
+    auto& self = *static_cast<Told*>(context);
+    const std::lock_guard lock(self.mutex_);
+    self.error_ = outcome->error;
+    self.message_ = outcome->message;
+    for (int i = 0; i < outcome->number_count; ++i) self.numbers_.push_back(outcome->numbers[i]);
+    for (int i = 0; i < outcome->result_count; ++i) {
+      const hvdtune_result& result = outcome->results[i];
+      self.rows_.push_back(result.shape[0]);
+      self.first_.push_back(*static_cast<const float*>(result.bytes));
+    }
+    ++self.times_;
+    self.changed_.notify_all();
+  }
+
+  hvdtune_error wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return times_ > 0; });
+    return error_;
+  }
+
+  const std::string& message() const { return message_; }
+  const std::vector<int64_t>& numbers() const { return numbers_; }
+  const std::vector<int64_t>& rows() const { return rows_; }
+  const std::vector<float>& first() const { return first_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int times_ = 0;
+  hvdtune_error error_ = HVDTUNE_INTERNAL;
+  std::string message_;
+  std::vector<int64_t> numbers_;
+  std::vector<int64_t> rows_;
+  std::vector<float> first_;
+};
+
+struct Call {
+  hvdtune_request request{};
+  hvdtune_tensor tensor{};
+  int64_t shape[1];
+
+  Call(hvdtune_op op, const char* name, std::vector<float>& input, float* output)
+      : shape{static_cast<int64_t>(input.size())} {
+    tensor = {"float32", shape, 1, input.data(), output};
+    request.op = op;
+    request.name = name;
+    request.prescale = request.postscale = 1.0;
+    request.tensors = &tensor;
+    request.tensor_count = 1;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+}  // namespace
+
+TEST(an_allreduce_and_an_allgather_are_told_to_both_ranks) {
+  Job job({});
+  job.each([](Runtime& runtime, int rank) {
+    hvdtune_job* own = job_of(runtime);
+    std::vector<float> values(3, static_cast<float>(rank + 1));
+    Told reduced;
+    const Call sum(HVDTUNE_ALLREDUCE, "sum", values, values.data());
+    api().submit(own, &sum.request, 1, Told::done, &reduced);
+    CHECK_EQ(reduced.wait(), HVDTUNE_OK);
+    CHECK_EQ(values[2], 3.0F);
+
+    std::vector<float> rows(static_cast<size_t>(rank + 1), static_cast<float>(rank));
+    Told gathered;
+    const Call all(HVDTUNE_ALLGATHER, "all", rows, nullptr);
+    api().submit(own, &all.request, 1, Told::done, &gathered);
+    CHECK_EQ(gathered.wait(), HVDTUNE_OK);
+    CHECK(gathered.rows() == std::vector<int64_t>{3});
+    CHECK(gathered.first() == std::vector<float>{0.0F});
+    api().release(own);
+  });
+}
+
+TEST(what_cannot_be_is_told_with_its_code) {
+  Job job({});
+  job.each([](Runtime& runtime, int rank) {
+    hvdtune_job* own = job_of(runtime);
+    std::vector<float> values(3, 1.0F);
+    Told refused;
+    const Call nameless(HVDTUNE_ALLREDUCE, "", values, values.data());
+    api().submit(own, &nameless.request, 1, Told::done, &refused);
+    CHECK_EQ(refused.wait(), HVDTUNE_USAGE);
+    CHECK(refused.message().find("no name") != std::string::npos);
+
+    std::vector<float> other(static_cast<size_t>(rank + 1), 1.0F);
+    Told differing;
+    const Call odd(HVDTUNE_ALLREDUCE, "odd", other, other.data());
+    api().submit(own, &odd.request, 1, Told::done, &differing);
+    CHECK_EQ(differing.wait(), HVDTUNE_MISMATCH);
+    api().release(own);
+  });
+}
+
+TEST(a_job_that_is_over_is_said_to_be) {
+  hvdtune_job* own = nullptr;
+  Told pending;
+  std::vector<float> values(3, 1.0F);
+  const Call lonely(HVDTUNE_ALLREDUCE, "lonely", values, values.data());
+  {
+    Job job({});
+    own = job_of(job[0]);
+    hvdtune_place place{};
+    CHECK_EQ(api().place(own, &place), 1);
+    CHECK_EQ(place.size, 2);
+    int size = 0;
+    int position = 0;
+    CHECK_EQ(api().process_set(own, 0, &size, &position), 1);
+    CHECK_EQ(position, 0);
+    CHECK_EQ(api().process_set(own, 7, &size, &position), 0);
+    api().submit(own, &lonely.request, 0, Told::done, &pending);
+  }
+  CHECK(pending.wait() != HVDTUNE_OK);
+  Told late;
+  api().submit(own, &lonely.request, 0, Told::done, &late);
+  CHECK_EQ(late.wait(), HVDTUNE_SHUTDOWN);
+  hvdtune_place place{};
+  CHECK_EQ(api().place(own, &place), 0);
+  api().mark_step(own);
+  hvdtune_job* copied = api().copy(own);
+  api().release(own);
+  api().release(copied);
+}
