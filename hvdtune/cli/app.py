@@ -124,6 +124,16 @@ def build_mpi(
     return build_mpi(check=check)
 
 
+@build.command("tensorflow")
+def build_tensorflow(
+    *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
+) -> int:
+    """Compile the operations for the TensorFlow that is installed; needs a C++ compiler."""
+    from hvdtune.cli.build import build_tensorflow
+
+    return build_tensorflow(check=check)
+
+
 @profile.command("export")
 def export_profile(
     path: Annotated[Path, typer.Argument(metavar="PROFILE", help="profile.yaml of a study.")],

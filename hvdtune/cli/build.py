@@ -1,4 +1,4 @@
-"""`hvdtune build mpi`: compiles the plugin for each MPI of this machine."""
+"""`hvdtune build`: compiles the plugin for each MPI of this machine, and TensorFlow's operations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,22 @@ def build_mpi(*, check: bool) -> int:
             failed += 1
             print(f"  plugin    {error}")
     return 1 if failed else 0
+
+
+def build_tensorflow(*, check: bool) -> int:
+    """Compiles the operations for this TensorFlow, or with `check` only says whether they are
+    there. Returns the exit code."""
+    if find_spec("tensorflow") is None:
+        raise HvdtuneError("TensorFlow is not installed: pip install tensorflow")
+    from hvdtune.tensorflow import library
+
+    target = library.path()
+    print(f"TensorFlow {library.version()}")
+    if check and not target.is_file():
+        print("  operations  not built: run `hvdtune build tensorflow`")
+        return 1
+    print(f"  operations  {target if check else library.build()}")
+    return 0
 
 
 def find() -> Iterator[Found]:

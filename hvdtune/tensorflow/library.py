@@ -91,13 +91,18 @@ if runtime.is_initialized():
     _follow_job()
 
 
+def version() -> str:
+    """Of the TensorFlow that is installed."""
+    return str(tf.__version__)
+
+
 def path() -> Path:
     """Where the library for this TensorFlow and this hvdtune belongs."""
     known = hashlib.sha256()
     for source in _sources():
         known.update(source.read_bytes())
     known.update(" ".join(_flags()).encode())
-    name = f"{tf.__version__}-{known.hexdigest()[:16]}.so"
+    name = f"{version()}-{known.hexdigest()[:16]}.so"
     return cache_folder() / "tensorflow" / name
 
 

@@ -6,6 +6,9 @@ Input is seen where a loop takes batches out of a dataset, not where a graph doe
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import tensorflow as tf
 
 from hvdtune.core import spans
@@ -15,8 +18,25 @@ __all__ = ["span"]
 
 
 def _watch_input() -> spans.Undo:
-    iterator = type(iter(tf.data.Dataset.range(1)))  # the one of all datasets
-    return spans.watch_calls(iterator, "__next__", spans.INPUT)
+    """Watches the iterators of datasets from the first one on: making one sooner would begin
+    TensorFlow's runtime, which scripts configure after `init`."""
+    before = tf.data.Dataset.__iter__
+    undo: list[spans.Undo] = []
+
+    @functools.wraps(before)
+    def iterate(dataset: Any) -> Any:
+        iterator = before(dataset)
+        if not undo:
+            undo.append(spans.watch_calls(type(iterator), "__next__", spans.INPUT))
+        return iterator
+
+    def end() -> None:
+        tf.data.Dataset.__iter__ = before
+        while undo:
+            undo.pop()()
+
+    tf.data.Dataset.__iter__ = iterate
+    return end
 
 
 spans.watch(_watch_input)
