@@ -1,4 +1,4 @@
-"""`hvdtune build`: compiles the plugin for each MPI of this machine, and TensorFlow's operations."""
+"""`hvdtune build`: compiles the plugin for each MPI of this machine, and for TensorFlow."""
 
 from __future__ import annotations
 
