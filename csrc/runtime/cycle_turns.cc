@@ -22,6 +22,17 @@ constexpr uint64_t kSpinNs = 100'000;
 constexpr uint64_t kRestNs = 300'000;
 constexpr std::chrono::nanoseconds kLauncherPatience = std::chrono::seconds(2);
 
+// Whether this thread takes turns now, of any runtime.
+thread_local bool takes_turns = false;
+
+class TakingTurns {
+ public:
+  TakingTurns() { takes_turns = true; }
+  ~TakingTurns() { takes_turns = false; }
+  TakingTurns(const TakingTurns&) = delete;
+  TakingTurns& operator=(const TakingTurns&) = delete;
+};
+
 // A thread has its own rounding and flushing of subnormals; sums must not depend on the caller.
 class DefaultRounding {
  public:
@@ -49,6 +60,12 @@ void CycleThread::caller_waits(const std::function<bool()>& has_ended, Deadline 
 }
 
 void CycleThread::callers_wait() {
+  // Nobody else has to answer a single rank: a turn is all it takes, and sooner done than the
+  // thread is woken. What is told the end of an operation may start another one here.
+  if (may_drive_ && size_ == 1 && !takes_turns) {
+    if (drive([this] { return !rank_waits(); }, Deadline::in(std::chrono::nanoseconds(kRestNs))))
+      return;
+  }
   if (interest_.load() != Interest::kNone) wake_.notify();
 }
 
@@ -60,6 +77,7 @@ void CycleThread::leave() {
 
 void CycleThread::run() {
   const DefaultRounding rounding;
+  const TakingTurns taking;
   std::unique_lock turns(turns_);
   try {
     while (!leaving_.load() && !ended_) {
@@ -100,6 +118,7 @@ bool CycleThread::drive(const std::function<bool()>& has_ended, Deadline deadlin
   const std::unique_lock turns(turns_, std::try_to_lock);
   if (!turns || ended_ || leaving_.load()) return false;
   const DefaultRounding rounding;
+  const TakingTurns taking;
   interest_.store(Interest::kNone);
   bool ended = false;
   try {

@@ -151,3 +151,30 @@ TEST(a_job_that_is_over_is_said_to_be) {
   api().release(own);
   api().release(copied);
 }
+
+// One rank: the operation ends in the call that starts it, and so do those that it starts.
+TEST(what_is_told_the_end_may_start_the_next) {
+  JobOptions alone;
+  alone.size = 1;
+  Job job(alone);
+  struct Chain {
+    hvdtune_job* own;
+    std::vector<float> values = std::vector<float>(3, 2.0F);
+    Call call{HVDTUNE_ALLREDUCE, "link", values, values.data()};
+    Told told;
+    int left = 5;
+
+    static void next(void* context, const hvdtune_outcome* outcome) {
+      auto& self = *static_cast<Chain*>(context);
+      if (outcome->error != HVDTUNE_OK || --self.left == 0) {
+        return Told::done(&self.told, outcome);
+      }
+      api().submit(self.own, &self.call.request, 1, next, context);
+    }
+  } chain;
+  chain.own = job_of(job[0]);
+  api().submit(chain.own, &chain.call.request, 1, Chain::next, &chain);
+  CHECK_EQ(chain.told.wait(), HVDTUNE_OK);
+  CHECK_EQ(chain.left, 0);
+  api().release(chain.own);
+}
