@@ -1,14 +1,26 @@
 // A strict reader of JSON values in memory. Every function returns false, or nothing, where the
 // text is not what it reads or ends too early; the cursor then stands anywhere.
+//
+// What every event calls some dozen times is here, to be compiled into its callers.
 
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace hvdtune::scan {
+
+inline constexpr int kMaxDepth = 64;
+
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
 class Cursor {
  public:
@@ -33,9 +45,143 @@ class Cursor {
  private:
   const char* at_;
   const char* end_;
+
+  bool skip_escape();
+  bool skip_container(int depth);
+  bool skip_word();
+  void skip_digits();
+  std::uint64_t digits();
 };
 
 // The text that escapes stand for; nothing for half of a surrogate pair, and whole pairs too.
 std::optional<std::string> unescape(std::string_view written);
+
+// Bytes at which a string needs a look: quote, backslash, control characters.
+inline constexpr auto kSpecial = [] {
+  std::array<bool, 256> special{};
+  for (int byte = 0; byte < 0x20; ++byte) special[byte] = true;
+  special['"'] = special['\\'] = true;
+  return special;
+}();
+
+inline const char* next_special(const char* at, const char* end) {
+#ifdef __SSE2__
+  const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+  const __m128i control = _mm_set1_epi8(0x1F);
+  for (; end - at >= 16; at += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+    const __m128i is_control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, control), bytes);
+    const __m128i special = _mm_or_si128(
+        is_control, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
+    const auto found = static_cast<unsigned>(_mm_movemask_epi8(special));
+    if (found != 0) return at + std::countr_zero(found);
+  }
+#endif
+  while (at != end && !kSpecial[static_cast<unsigned char>(*at)]) ++at;
+  return at;
+}
+
+inline void Cursor::skip_space() {
+  while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+}
+
+inline bool Cursor::take(char wanted) {
+  if (at_ == end_ || *at_ != wanted) return false;
+  ++at_;
+  return true;
+}
+
+inline std::optional<std::string_view> Cursor::string(bool& has_escapes) {
+  if (!take('"')) return std::nullopt;
+  const char* begin = at_;
+  has_escapes = false;
+  while (true) {
+    at_ = next_special(at_, end_);
+    if (at_ == end_) return std::nullopt;
+    if (*at_ == '"') {
+      return std::string_view(begin, static_cast<std::size_t>(at_++ - begin));
+    }
+    has_escapes = true;
+    if (!skip_escape()) return std::nullopt;
+  }
+}
+
+inline bool Cursor::skip_value(int depth) {
+  if (depth > kMaxDepth) return false;
+  const char next = peek();
+  if (next == '"') {
+    bool has_escapes = false;
+    return string(has_escapes).has_value();
+  }
+  return is_digit(next) || next == '-' ? skip_number() : skip_container(depth);
+}
+
+inline void Cursor::skip_digits() {
+  while (at_ != end_ && is_digit(*at_)) ++at_;
+}
+
+inline bool Cursor::skip_number() {
+  take('-');
+  if (!is_digit(peek())) return false;
+  if (!take('0')) skip_digits();
+  if (take('.')) {
+    if (!is_digit(peek())) return false;
+    skip_digits();
+  }
+  if (take('e') || take('E')) {
+    if (!take('+')) take('-');
+    if (!is_digit(peek())) return false;
+    skip_digits();
+  }
+  // At the end of the data the number may go on.
+  return at_ != end_;
+}
+
+// Their value, modulo 2 to the power of 64.
+inline std::uint64_t Cursor::digits() {
+  std::uint64_t value = 0;
+  for (; at_ != end_ && is_digit(*at_); ++at_) {
+    value = 10 * value + static_cast<unsigned char>(*at_ - '0');
+  }
+  return value;
+}
+
+inline std::optional<std::int64_t> Cursor::integer() {
+  const bool negative = take('-');
+  const char* begin = at_;
+  const auto value = static_cast<std::int64_t>(digits());
+  const auto count = at_ - begin;
+  if (count == 0 || count > 18) return std::nullopt;
+  if (*begin == '0' && (count > 1 || negative)) return std::nullopt;
+  const char next = peek();
+  if (at_ == end_ || next == '.' || next == 'e' || next == 'E') return std::nullopt;
+  return negative ? -value : value;
+}
+
+inline std::optional<std::int64_t> Cursor::nanoseconds() {
+  const bool quoted = take('"');
+  const bool negative = take('-');
+  const char* begin = at_;
+  std::uint64_t value = digits();
+  const auto count = at_ - begin;
+  if (count == 0 || count > 15 || (*begin == '0' && count > 1)) return std::nullopt;
+  int scaled = 0;
+  bool up = false;
+  if (take('.')) {
+    for (; scaled < 3 && is_digit(peek()); ++scaled) {
+      value = 10 * value + static_cast<unsigned char>(*at_++ - '0');
+    }
+    if (scaled == 0) return std::nullopt;
+    up = scaled == 3 && is_digit(peek()) && *at_ >= '5';
+    skip_digits();
+  }
+  for (; scaled < 3; ++scaled) value *= 10;
+  value += up;
+  const char next = peek();
+  if (at_ == end_ || next == 'e' || next == 'E') return std::nullopt;
+  if (quoted && !take('"')) return std::nullopt;
+  const auto ns = static_cast<std::int64_t>(value);
+  return negative ? -ns : ns;
+}
 
 }  // namespace hvdtune::scan
