@@ -10,23 +10,19 @@ namespace hvdtune::scan {
 enum Text : std::size_t { kName, kCategory, kPid, kTid, kId };
 enum Number : std::size_t { kSeq, kBucket, kBytes, kProcessSet, kCached };
 
-struct Event {
-  std::uint8_t phase;
-  std::array<std::string_view, 5> texts;
-  std::int64_t at_ns, lasted_ns, thread_lasted_ns;
-  std::array<std::int64_t, kNumbers> numbers;
-  std::int64_t step, cycle;
-  std::string_view args, id2;
-  std::array<std::string, 5> unescaped;  // what texts look into where they had escapes
+// What texts of an event with escapes in them stand for.
+using Unescaped = std::array<std::string, 5>;
 
-  void clear() {
-    phase = 0;
-    texts.fill({});
-    at_ns = lasted_ns = thread_lasted_ns = kMissing;
-    numbers.fill(-1);
-    step = cycle = -1;
-    args = id2 = {};
-  }
+struct Event {
+  explicit Event(Unescaped& kept) : unescaped(kept) {}
+
+  std::uint8_t phase = 0;
+  std::array<std::string_view, 5> texts{};
+  std::int64_t at_ns = kMissing, lasted_ns = kMissing, thread_lasted_ns = kMissing;
+  std::array<std::int64_t, kNumbers> numbers{-1, -1, -1, -1, -1};
+  std::int64_t step = -1, cycle = -1;
+  std::string_view args{}, id2{};
+  Unescaped& unescaped;
 };
 
 namespace {
@@ -163,37 +159,24 @@ bool read_event(Cursor& cursor, Event& event) {
   return whole && event.phase != 0;
 }
 
-bool is_half(std::uint8_t phase) {
-  return std::string_view("BEbeSF").find(static_cast<char>(phase)) != std::string_view::npos;
-}
+constexpr auto kIsHalf = [] {
+  std::array<bool, 256> half{};
+  for (const unsigned char letter : {'B', 'E', 'b', 'e', 'S', 'F'}) half[letter] = true;
+  return half;
+}();
 
 }  // namespace
-
-Scanner::Scanner() { code(""); }
-
-std::int32_t Scanner::code(std::string_view text) {
-  const auto known = codes_.find(text);
-  if (known != codes_.end()) return known->second;
-  const auto number = static_cast<std::int32_t>(texts_.size());
-  codes_.emplace(texts_.emplace_back(text), number);
-  return number;
-}
-
-std::int32_t Scanner::code_like_last(std::size_t column, std::string_view text) {
-  if (texts_[static_cast<std::size_t>(last_[column])] != text) last_[column] = code(text);
-  return last_[column];
-}
 
 std::size_t Scanner::run(std::string_view data, std::size_t at, Columns& whole, Columns& halves) {
   const char* begin = data.data();
   Cursor cursor(begin + at, begin + data.size());
   std::size_t stop = at;
-  Event event;
+  Unescaped unescaped;
   while (true) {
-    event.clear();
+    Event event(unescaped);
     if (!read_event(cursor, event)) return stop;
     stop = static_cast<std::size_t>(cursor.at() - begin);
-    append(event, is_half(event.phase) ? halves : whole);
+    append(event, kIsHalf[event.phase] ? halves : whole);
     // One comma and another event, or the careful reader has a look.
     cursor.skip_space();
     if (!cursor.take(',')) return stop;
@@ -209,14 +192,14 @@ void Scanner::append(Event& event, Columns& columns) {
   if (event.args == "null") event.args = {};
   if (event.lasted_ns == kMissing) event.lasted_ns = event.thread_lasted_ns;
   columns.phase.push_back(event.phase);
-  columns.name.push_back(code_like_last(kName, event.texts[kName]));
-  columns.category.push_back(code_like_last(kCategory, event.texts[kCategory]));
-  columns.pid.push_back(code_like_last(kPid, event.texts[kPid]));
-  columns.tid.push_back(code_like_last(kTid, event.texts[kTid]));
-  columns.id.push_back(code_like_last(kId, event.texts[kId]));
+  columns.name.push_back(texts_.code(event.texts[kName]));
+  columns.category.push_back(texts_.code(event.texts[kCategory]));
+  columns.pid.push_back(texts_.code(event.texts[kPid]));
+  columns.tid.push_back(texts_.code(event.texts[kTid]));
+  columns.id.push_back(texts_.code(event.texts[kId]));
   columns.at_ns.push_back(event.at_ns);
   columns.lasted_ns.push_back(event.lasted_ns);
-  columns.numbers.insert(columns.numbers.end(), event.numbers.begin(), event.numbers.end());
+  for (std::size_t k = 0; k < kNumbers; ++k) columns.numbers[k].push_back(event.numbers[k]);
   columns.args.insert(columns.args.end(), event.args.begin(), event.args.end());
   columns.args_ends.push_back(static_cast<std::int32_t>(columns.args.size()));
 }

@@ -20,9 +20,10 @@ bool is_whole(const scan::Columns& columns, size_t texts) {
     };
     if (codes->size() != rows || !std::ranges::all_of(*codes, is_known)) return false;
   }
+  const auto is_long = [rows](const auto& column) { return column.size() == rows; };
   const auto& ends = columns.args_ends;
   return columns.at_ns.size() == rows && columns.lasted_ns.size() == rows &&
-         columns.numbers.size() == rows * scan::kNumbers && ends.size() == rows + 1 &&
+         std::ranges::all_of(columns.numbers, is_long) && ends.size() == rows + 1 &&
          std::ranges::is_sorted(ends) && static_cast<size_t>(ends.back()) == columns.args.size();
 }
 

@@ -69,7 +69,7 @@ class Assembler:
             "begin_ns": batch.at_ns,
             "end_ns": end,
             "open": np.zeros(len(batch), bool),
-            **{name: batch.numbers[:, index] for index, name in enumerate(NUMBERS)},
+            **dict(zip(NUMBERS, batch.numbers, strict=True)),
         }
         rows = pa.record_batch([*map(pa.array, columns.values()), batch.args], schema=SCHEMA)
         done = []

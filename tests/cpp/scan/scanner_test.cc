@@ -37,9 +37,9 @@ TEST(columns_have_what_events_say) {
   CHECK_EQ(scanned.text(scanned.whole.tid[0]), "t");
   CHECK_EQ(scanned.whole.at_ns[0], 1500);
   CHECK_EQ(scanned.whole.lasted_ns[0], 2000);
-  CHECK_EQ(scanned.whole.numbers[0], 7);
-  CHECK_EQ(scanned.whole.numbers[1], -1);
-  CHECK_EQ(scanned.whole.numbers[2], 4096);
+  CHECK_EQ(scanned.whole.numbers[0][0], 7);
+  CHECK_EQ(scanned.whole.numbers[1][0], -1);
+  CHECK_EQ(scanned.whole.numbers[2][0], 4096);
   CHECK_EQ(scanned.halves.phase.size(), 1u);
   CHECK_EQ(scanned.halves.at_ns[0], -1);
   CHECK_EQ(scanned.halves.lasted_ns[0], kMissing);
