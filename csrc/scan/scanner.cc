@@ -167,7 +167,25 @@ constexpr auto kIsHalf = [] {
 
 }  // namespace
 
+void Columns::reserve(std::size_t events, std::size_t args_bytes) {
+  phase.reserve(events);
+  for (auto* codes : {&name, &category, &pid, &tid, &id}) codes->reserve(events);
+  for (auto* times : {&at_ns, &lasted_ns}) times->reserve(events);
+  for (auto& column : numbers) column.reserve(events);
+  args_ends.reserve(events + 1);
+  args.reserve(args_bytes);
+}
+
 std::size_t Scanner::run(std::string_view data, std::size_t at, Columns& whole, Columns& halves) {
+  whole.reserve(last_whole_.events, last_whole_.args_bytes);
+  halves.reserve(last_halves_.events, last_halves_.args_bytes);
+  const std::size_t stop = read(data, at, whole, halves);
+  last_whole_ = {whole.phase.size(), whole.args.size()};
+  last_halves_ = {halves.phase.size(), halves.args.size()};
+  return stop;
+}
+
+std::size_t Scanner::read(std::string_view data, std::size_t at, Columns& whole, Columns& halves) {
   const char* begin = data.data();
   Cursor cursor(begin + at, begin + data.size());
   std::size_t stop = at;

@@ -31,6 +31,8 @@ struct Columns {
   std::array<std::vector<std::int64_t>, kNumbers> numbers;
   std::vector<std::int32_t> args_ends{0};
   std::vector<std::uint8_t> args;
+
+  void reserve(std::size_t events, std::size_t args_bytes);
 };
 
 struct Event;
@@ -47,8 +49,15 @@ class Scanner {
   const std::deque<std::string>& texts() const { return texts_.all(); }
 
  private:
-  Texts texts_;
+  struct Size {
+    std::size_t events = 0, args_bytes = 0;
+  };
 
+  Texts texts_;
+  // Of the last run: the next will be like it, and columns that grow are copied.
+  Size last_whole_, last_halves_;
+
+  std::size_t read(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
   void append(Event& event, Columns& columns);
 };
 
