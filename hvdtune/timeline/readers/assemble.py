@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hvdtune.timeline.numbering import Numbering, raise_to
 from hvdtune.timeline.readers.batch import MISSING, NUMBERS, Batch, Scanner
 from hvdtune.timeline.readers.halves import SCHEMA, Halves
 from hvdtune.timeline.readers.report import Report
@@ -46,7 +47,7 @@ class Assembler:
         self.tracks = Tracks()
         self._scanner = scanner
         self._report = report
-        self._numbers: dict[int, int] = {}  # of tracks
+        self._numbers = Numbering()  # of tracks
         self._last_ns = np.full(64, MISSING, np.int64)  # of each track
         self._texts: list[str] = []
         self._halves = {begin: Halves(begin, end, report) for begin, end in _PAIRS.items()}
@@ -137,23 +138,18 @@ class Assembler:
             self.tracks.clues |= said
 
     def _track_of(self, batch: Batch) -> NDArray[np.int32]:
-        keys = batch.pid.astype(np.int64) << 32 | batch.tid
-        used, inverse = np.unique(keys, return_inverse=True)
-        numbers = np.empty(len(used), np.int32)
-        for index, key in enumerate(used.tolist()):
-            known = self._numbers.get(key)
-            if known is None:
-                known = self._numbers[key] = len(self._numbers)
-                self.tracks.pid.append(self._texts[key >> 32])
-                self.tracks.tid.append(self._texts[key & 0xFFFFFFFF])
-            numbers[index] = known
-        return numbers[inverse]
+        known = len(self._numbers)
+        track = self._numbers.of(batch.pid, batch.tid)
+        pids, tids = self._numbers.pairs(known)
+        self.tracks.pid += [self._texts[code] for code in pids.tolist()]
+        self.tracks.tid += [self._texts[code] for code in tids.tolist()]
+        return track
 
     def _reach(self, track: NDArray[np.int32], end_ns: NDArray[np.int64]) -> None:
         if len(self._last_ns) < len(self._numbers):
             more = np.full(len(self._numbers), MISSING, np.int64)
             self._last_ns = np.concatenate((self._last_ns, more))
-        np.maximum.at(self._last_ns, track, end_ns)
+        raise_to(self._last_ns, track, end_ns)
 
 
 def _filtered(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> pa.RecordBatch:
