@@ -41,39 +41,41 @@ char meaning(char escaped) {
 
 }  // namespace
 
-bool Cursor::skip_escape() {
-  if (*at_ != '\\' || end_ - at_ < 2) return false;
-  const char escaped = at_[1];
-  at_ += 2;
+// nullptr: it is none, as of the next.
+const char* Cursor::behind_escape(const char* at, const char* end) {
+  if (*at != '\\' || end - at < 2) return nullptr;
+  const char escaped = at[1];
+  at += 2;
   if (escaped != 'u') {
-    return std::string_view("\"\\/bfnrt").find(escaped) != std::string_view::npos;
+    return std::string_view("\"\\/bfnrt").find(escaped) != std::string_view::npos ? at : nullptr;
   }
-  if (end_ - at_ < 4) return false;
+  if (end - at < 4) return nullptr;
   for (int k = 0; k < 4; ++k) {
-    if (hex_digit(*at_++) < 0) return false;
+    if (hex_digit(*at++) < 0) return nullptr;
   }
-  return true;
+  return at;
 }
 
-bool Cursor::skip_container(int depth) {
-  if (peek() != '{' && peek() != '[') return skip_word();
-  const bool is_object = *at_++ == '{';
-  const char close = is_object ? '}' : ']';
-  skip_space();
-  if (take(close)) return true;
+const char* Cursor::behind_container(Cursor cursor, int depth) {
+  const char open = cursor.peek();
+  if (open != '{' && open != '[') return cursor.skip_word() ? cursor.at_ : nullptr;
+  const char close = open == '{' ? '}' : ']';
+  ++cursor.at_;
+  cursor.skip_space();
+  if (cursor.take(close)) return cursor.at_;
   while (true) {
-    if (is_object) {
+    if (open == '{') {
       bool has_escapes = false;
-      skip_space();
-      if (!string(has_escapes)) return false;
-      skip_space();
-      if (!take(':')) return false;
+      cursor.skip_space();
+      if (!cursor.string(has_escapes)) return nullptr;
+      cursor.skip_space();
+      if (!cursor.take(':')) return nullptr;
     }
-    skip_space();
-    if (!skip_value(depth + 1)) return false;
-    skip_space();
-    if (take(close)) return true;
-    if (!take(',')) return false;
+    cursor.skip_space();
+    if (!cursor.skip_value(depth + 1)) return nullptr;
+    cursor.skip_space();
+    if (cursor.take(close)) return cursor.at_;
+    if (!cursor.take(',')) return nullptr;
   }
 }
 

@@ -1,7 +1,9 @@
 // A strict reader of JSON values in memory. Every function returns false, or nothing, where the
 // text is not what it reads or ends too early; the cursor then stands anywhere.
 //
-// What every event calls some dozen times is here, to be compiled into its callers.
+// A NUL follows the text, so that few steps need to ask whether it ends: JSON has none. What every
+// event calls some dozen times is here, to be compiled into its callers, which can then keep the
+// cursor in registers as long as nothing takes its address.
 
 #pragma once
 
@@ -22,13 +24,19 @@ inline constexpr int kMaxDepth = 64;
 
 inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
 
+// Mostly what is asked about is none, and larger than all.
+inline bool is_space(char c) {
+  return static_cast<unsigned char>(c) <= ' ' && (c == ' ' || c == '\n' || c == '\r' || c == '\t');
+}
+
 class Cursor {
  public:
+  // *end is NUL.
   Cursor(const char* at, const char* end) : at_(at), end_(end) {}
 
   const char* at() const { return at_; }
   bool done() const { return at_ == end_; }
-  char peek() const { return at_ == end_ ? '\0' : *at_; }
+  char peek() const { return *at_; }
 
   void skip_space();
   bool take(char wanted);
@@ -46,9 +54,10 @@ class Cursor {
   const char* at_;
   const char* end_;
 
-  bool skip_escape();
-  bool skip_container(int depth);
+  bool goes_on_to(const char* at);
   bool skip_word();
+  static const char* behind_escape(const char* at, const char* end);
+  static const char* behind_container(Cursor cursor, int depth);
   void skip_digits();
   std::uint64_t digits();
 };
@@ -81,46 +90,51 @@ inline const char* next_special(const char* at, const char* end) {
   return at;
 }
 
-inline void Cursor::skip_space() {
-  while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+[[gnu::always_inline]] inline void Cursor::skip_space() {
+  while (is_space(*at_)) ++at_;
 }
 
-inline bool Cursor::take(char wanted) {
-  if (at_ == end_ || *at_ != wanted) return false;
+[[gnu::always_inline]] inline bool Cursor::take(char wanted) {
+  if (*at_ != wanted) return false;
   ++at_;
   return true;
 }
 
-inline std::optional<std::string_view> Cursor::string(bool& has_escapes) {
+[[gnu::always_inline]] inline std::optional<std::string_view> Cursor::string(bool& has_escapes) {
   if (!take('"')) return std::nullopt;
   const char* begin = at_;
   has_escapes = false;
   while (true) {
     at_ = next_special(at_, end_);
-    if (at_ == end_) return std::nullopt;
     if (*at_ == '"') {
       return std::string_view(begin, static_cast<std::size_t>(at_++ - begin));
     }
     has_escapes = true;
-    if (!skip_escape()) return std::nullopt;
+    if (!goes_on_to(behind_escape(at_, end_))) return std::nullopt;
   }
 }
 
-inline bool Cursor::skip_value(int depth) {
+[[gnu::always_inline]] inline bool Cursor::skip_value(int depth) {
   if (depth > kMaxDepth) return false;
   const char next = peek();
   if (next == '"') {
     bool has_escapes = false;
     return string(has_escapes).has_value();
   }
-  return is_digit(next) || next == '-' ? skip_number() : skip_container(depth);
+  if (is_digit(next) || next == '-') return skip_number();
+  return goes_on_to(behind_container(*this, depth));
 }
 
-inline void Cursor::skip_digits() {
-  while (at_ != end_ && is_digit(*at_)) ++at_;
+[[gnu::always_inline]] inline bool Cursor::goes_on_to(const char* at) {
+  at_ = at;
+  return at != nullptr;
 }
 
-inline bool Cursor::skip_number() {
+[[gnu::always_inline]] inline void Cursor::skip_digits() {
+  while (is_digit(*at_)) ++at_;
+}
+
+[[gnu::always_inline]] inline bool Cursor::skip_number() {
   take('-');
   if (!is_digit(peek())) return false;
   if (!take('0')) skip_digits();
@@ -138,15 +152,15 @@ inline bool Cursor::skip_number() {
 }
 
 // Their value, modulo 2 to the power of 64.
-inline std::uint64_t Cursor::digits() {
+[[gnu::always_inline]] inline std::uint64_t Cursor::digits() {
   std::uint64_t value = 0;
-  for (; at_ != end_ && is_digit(*at_); ++at_) {
+  for (; is_digit(*at_); ++at_) {
     value = 10 * value + static_cast<unsigned char>(*at_ - '0');
   }
   return value;
 }
 
-inline std::optional<std::int64_t> Cursor::integer() {
+[[gnu::always_inline]] inline std::optional<std::int64_t> Cursor::integer() {
   const bool negative = take('-');
   const char* begin = at_;
   const auto value = static_cast<std::int64_t>(digits());
@@ -158,7 +172,7 @@ inline std::optional<std::int64_t> Cursor::integer() {
   return negative ? -value : value;
 }
 
-inline std::optional<std::int64_t> Cursor::nanoseconds() {
+[[gnu::always_inline]] inline std::optional<std::int64_t> Cursor::nanoseconds() {
   const bool quoted = take('"');
   const bool negative = take('-');
   const char* begin = at_;

@@ -31,7 +31,7 @@ std::string_view between(const char* begin, const char* end) {
   return {begin, static_cast<std::size_t>(end - begin)};
 }
 
-bool read_text(Cursor& cursor, Event& event, Text which) {
+[[gnu::always_inline]] inline bool read_text(Cursor& cursor, Event& event, Text which) {
   bool has_escapes = false;
   const auto written = cursor.string(has_escapes);
   if (!written) return false;
@@ -44,7 +44,7 @@ bool read_text(Cursor& cursor, Event& event, Text which) {
   return true;
 }
 
-bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
+[[gnu::always_inline]] inline bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
   if (cursor.peek() == '"') return read_text(cursor, event, which);
   const char* begin = cursor.at();
   if (!cursor.integer()) return false;
@@ -52,20 +52,20 @@ bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
   return true;
 }
 
-bool read_raw(Cursor& cursor, std::string_view& raw) {
+[[gnu::always_inline]] inline bool read_raw(Cursor& cursor, std::string_view& raw) {
   const char* begin = cursor.at();
   if (!cursor.skip_value(1)) return false;
   raw = between(begin, cursor.at());
   return true;
 }
 
-bool read_ns(Cursor& cursor, std::int64_t& ns) {
+[[gnu::always_inline]] inline bool read_ns(Cursor& cursor, std::int64_t& ns) {
   const auto found = cursor.nanoseconds();
   if (found) ns = *found;
   return found.has_value();
 }
 
-bool read_number(Cursor& cursor, std::int64_t& number) {
+[[gnu::always_inline]] inline bool read_number(Cursor& cursor, std::int64_t& number) {
   const Cursor before = cursor;
   if (const auto found = cursor.integer()) {
     number = *found;
@@ -90,7 +90,7 @@ std::int64_t* number_named(Event& event, std::string_view key) {
 
 // Calls read(key) for each key of the object that begins here; it reads the value.
 template <typename Read>
-bool read_object(Cursor& cursor, Read read) {
+[[gnu::always_inline]] inline bool read_object(Cursor& cursor, Read read) {
   if (!cursor.take('{')) return false;
   cursor.skip_space();
   if (cursor.take('}')) return true;
@@ -109,7 +109,7 @@ bool read_object(Cursor& cursor, Read read) {
   }
 }
 
-bool read_args(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_args(Cursor& cursor, Event& event) {
   const char* begin = cursor.at();
   if (cursor.peek() != '{') return read_raw(cursor, event.args);
   const bool whole = read_object(cursor, [&](std::string_view key) {
@@ -120,7 +120,7 @@ bool read_args(Cursor& cursor, Event& event) {
   return whole;
 }
 
-bool read_phase(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_phase(Cursor& cursor, Event& event) {
   bool has_escapes = false;
   const auto text = cursor.string(has_escapes);
   if (!text || text->size() != 1 || has_escapes) return false;
@@ -128,7 +128,7 @@ bool read_phase(Cursor& cursor, Event& event) {
   return event.phase < 0x80;
 }
 
-bool read_event(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_event(Cursor& cursor, Event& event) {
   const bool whole = read_object(cursor, [&](std::string_view key) {
     switch (key.size()) {
       case 2:

@@ -40,7 +40,8 @@ struct Event;
 class Scanner {
  public:
   // Appends the events from data[at] on, which is a "{", and returns where it stopped: behind the
-  // last event that it appended, or at `at`. `data` must be UTF-8. Begins and ends of slices go to
+  // last event that it appended, or at `at`. `data` must be UTF-8
+  // that a NUL follows. Begins and ends of slices go to
   // `halves`, everything else to `whole`.
   std::size_t run(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
 

@@ -3,7 +3,7 @@
 //
 //   input := u8 where to begin, the text
 #include <algorithm>
-#include <string_view>
+#include <string>
 
 #include "scan/scanner.h"
 #include "script.h"
@@ -27,7 +27,7 @@ bool is_whole(const scan::Columns& columns, size_t texts) {
          std::ranges::is_sorted(ends) && static_cast<size_t>(ends.back()) == columns.args.size();
 }
 
-void run(std::string_view text, size_t at) {
+void run(const std::string& text, size_t at) {
   scan::Scanner scanner;
   scan::Columns whole, halves;
   const size_t stop = scanner.run(text, at, whole, halves);
@@ -52,7 +52,7 @@ void run(std::string_view text, size_t at) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   hvdtune::fuzz::run(text, data[0] % text.size());
   return 0;
 }
