@@ -28,6 +28,11 @@ class Cover:
     starts: NDArray[np.intp]
     span_ns: int
 
+    def spans(self) -> Spans:
+        """The stretches and their groups, for a cover by groups of these groups."""
+        groups = np.arange(len(self.starts) - 1, dtype=np.int32)
+        return np.repeat(groups, np.diff(self.starts)), self.begin, self.end
+
     def total_ns(self) -> Ints:
         """What each group covers."""
         return np.diff(_before(self.end - self.begin)[self.starts])

@@ -56,11 +56,13 @@ class Assembler:
         """The slices that are whole so far."""
         self._texts = self._scanner.texts()
         letters = batch.phase
+        present = {chr(letter) for letter in np.flatnonzero(np.bincount(letters)).tolist()}
         wanted = self._accept(batch)
-        self._read_titles(batch)
+        if "M" in present:
+            self._read_titles(batch)
         track = self._track_of(batch)
         end = batch.at_ns + np.maximum(batch.lasted_ns, 0) * (letters == ord("X"))
-        self._reach(track[wanted], end[wanted])
+        self._reach(*((track, end) if wanted.all() else (track[wanted], end[wanted])))
         columns = {
             "track": track,
             "phase": np.where(letters == ord("I"), np.uint8(ord("i")), letters),
@@ -75,6 +77,8 @@ class Assembler:
         rows = pa.record_batch([*map(pa.array, columns.values()), batch.args], schema=SCHEMA)
         done = []
         for begin, ending in _PAIRS.items():
+            if present.isdisjoint((begin, ending)):
+                continue
             half = wanted & ((letters == ord(begin)) | (letters == ord(ending)))
             if half.any():
                 done += self._halves[begin].add(_filtered(rows, half), self._last_ns)
