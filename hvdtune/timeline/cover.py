@@ -10,6 +10,7 @@ from hvdtune.timeline.schema import Ints
 
 Spans = tuple[NDArray[np.int32], Ints, Ints]
 _NEVER = 2**63
+_BLOCK = 1 << 16
 _MAX_CELLS = 1 << 18
 _MAX_BINS = 1 << 12
 
@@ -81,17 +82,22 @@ def cover(spans: Sequence[Spans], groups: int, group_of: NDArray[np.int32] | Non
             key[filled : filled + len(group)] = base | ((at_ns - first) >> coarse) << 1 | tag
             filled += len(group)
     key.sort()
-    step = np.empty(len(key), np.int8)
-    np.bitwise_and(key, 1, out=step, casting="unsafe")
-    step *= -2
-    step += 1
-    # Where no slice is under way behind an end.
-    ends = np.flatnonzero(np.cumsum(step, dtype=np.int32) == 0)
+    ends = _where_none_is_left(key)
     begins = np.append(0, ends[:-1] + 1)[: len(ends)]
     mask = (1 << bits) - 1
     starts = np.searchsorted(key[begins] >> bits, np.arange(groups + 1))
     begin, end = (((key[rows] & mask) >> 1) << coarse for rows in (begins, ends))
     return Cover(begin, end, starts, span)
+
+
+def _where_none_is_left(key: Ints) -> NDArray[np.intp]:
+    """The ends behind which no slice is under way; block by block, since keys are many."""
+    ends, before = [], 0
+    for at in range(0, len(key), _BLOCK):
+        open_ones = before + np.cumsum(1 - 2 * (key[at : at + _BLOCK] & 1))
+        ends.append(at + np.flatnonzero(open_ones == 0))
+        before = open_ones[-1]
+    return np.concatenate([np.empty(0, np.intp), *ends])
 
 
 def _grouped(spans: Sequence[Spans], group_of: NDArray[np.int32] | None) -> Iterator[Spans]:
