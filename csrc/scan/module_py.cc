@@ -23,12 +23,14 @@ py::array_t<T> array_of(std::vector<T>&& values) {
 }
 
 py::tuple arrays_of(Columns& columns) {
+  py::tuple numbers(kNumbers);
+  for (std::size_t k = 0; k < kNumbers; ++k) numbers[k] = array_of(std::move(columns.numbers[k]));
   return py::make_tuple(array_of(std::move(columns.phase)), array_of(std::move(columns.name)),
                         array_of(std::move(columns.category)), array_of(std::move(columns.pid)),
                         array_of(std::move(columns.tid)), array_of(std::move(columns.id)),
                         array_of(std::move(columns.at_ns)), array_of(std::move(columns.lasted_ns)),
-                        array_of(std::move(columns.numbers)),
-                        array_of(std::move(columns.args_ends)), array_of(std::move(columns.args)));
+                        numbers, array_of(std::move(columns.args_ends)),
+                        array_of(std::move(columns.args)));
 }
 
 py::tuple run(Scanner& scanner, const py::bytes& data, std::size_t at) {

@@ -10,23 +10,19 @@ namespace hvdtune::scan {
 enum Text : std::size_t { kName, kCategory, kPid, kTid, kId };
 enum Number : std::size_t { kSeq, kBucket, kBytes, kProcessSet, kCached };
 
-struct Event {
-  std::uint8_t phase;
-  std::array<std::string_view, 5> texts;
-  std::int64_t at_ns, lasted_ns, thread_lasted_ns;
-  std::array<std::int64_t, kNumbers> numbers;
-  std::int64_t step, cycle;
-  std::string_view args, id2;
-  std::array<std::string, 5> unescaped;  // what texts look into where they had escapes
+// What texts of an event with escapes in them stand for.
+using Unescaped = std::array<std::string, 5>;
 
-  void clear() {
-    phase = 0;
-    texts.fill({});
-    at_ns = lasted_ns = thread_lasted_ns = kMissing;
-    numbers.fill(-1);
-    step = cycle = -1;
-    args = id2 = {};
-  }
+struct Event {
+  explicit Event(Unescaped& kept) : unescaped(kept) {}
+
+  std::uint8_t phase = 0;
+  std::array<std::string_view, 5> texts{};
+  std::int64_t at_ns = kMissing, lasted_ns = kMissing, thread_lasted_ns = kMissing;
+  std::array<std::int64_t, kNumbers> numbers{-1, -1, -1, -1, -1};
+  std::int64_t step = -1, cycle = -1;
+  std::string_view args{}, id2{};
+  Unescaped& unescaped;
 };
 
 namespace {
@@ -35,7 +31,7 @@ std::string_view between(const char* begin, const char* end) {
   return {begin, static_cast<std::size_t>(end - begin)};
 }
 
-bool read_text(Cursor& cursor, Event& event, Text which) {
+[[gnu::always_inline]] inline bool read_text(Cursor& cursor, Event& event, Text which) {
   bool has_escapes = false;
   const auto written = cursor.string(has_escapes);
   if (!written) return false;
@@ -48,7 +44,7 @@ bool read_text(Cursor& cursor, Event& event, Text which) {
   return true;
 }
 
-bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
+[[gnu::always_inline]] inline bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
   if (cursor.peek() == '"') return read_text(cursor, event, which);
   const char* begin = cursor.at();
   if (!cursor.integer()) return false;
@@ -56,20 +52,20 @@ bool read_text_or_integer(Cursor& cursor, Event& event, Text which) {
   return true;
 }
 
-bool read_raw(Cursor& cursor, std::string_view& raw) {
+[[gnu::always_inline]] inline bool read_raw(Cursor& cursor, std::string_view& raw) {
   const char* begin = cursor.at();
   if (!cursor.skip_value(1)) return false;
   raw = between(begin, cursor.at());
   return true;
 }
 
-bool read_ns(Cursor& cursor, std::int64_t& ns) {
+[[gnu::always_inline]] inline bool read_ns(Cursor& cursor, std::int64_t& ns) {
   const auto found = cursor.nanoseconds();
   if (found) ns = *found;
   return found.has_value();
 }
 
-bool read_number(Cursor& cursor, std::int64_t& number) {
+[[gnu::always_inline]] inline bool read_number(Cursor& cursor, std::int64_t& number) {
   const Cursor before = cursor;
   if (const auto found = cursor.integer()) {
     number = *found;
@@ -94,7 +90,7 @@ std::int64_t* number_named(Event& event, std::string_view key) {
 
 // Calls read(key) for each key of the object that begins here; it reads the value.
 template <typename Read>
-bool read_object(Cursor& cursor, Read read) {
+[[gnu::always_inline]] inline bool read_object(Cursor& cursor, Read read) {
   if (!cursor.take('{')) return false;
   cursor.skip_space();
   if (cursor.take('}')) return true;
@@ -113,7 +109,7 @@ bool read_object(Cursor& cursor, Read read) {
   }
 }
 
-bool read_args(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_args(Cursor& cursor, Event& event) {
   const char* begin = cursor.at();
   if (cursor.peek() != '{') return read_raw(cursor, event.args);
   const bool whole = read_object(cursor, [&](std::string_view key) {
@@ -124,7 +120,7 @@ bool read_args(Cursor& cursor, Event& event) {
   return whole;
 }
 
-bool read_phase(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_phase(Cursor& cursor, Event& event) {
   bool has_escapes = false;
   const auto text = cursor.string(has_escapes);
   if (!text || text->size() != 1 || has_escapes) return false;
@@ -132,7 +128,7 @@ bool read_phase(Cursor& cursor, Event& event) {
   return event.phase < 0x80;
 }
 
-bool read_event(Cursor& cursor, Event& event) {
+[[gnu::always_inline]] inline bool read_event(Cursor& cursor, Event& event) {
   const bool whole = read_object(cursor, [&](std::string_view key) {
     switch (key.size()) {
       case 2:
@@ -163,37 +159,42 @@ bool read_event(Cursor& cursor, Event& event) {
   return whole && event.phase != 0;
 }
 
-bool is_half(std::uint8_t phase) {
-  return std::string_view("BEbeSF").find(static_cast<char>(phase)) != std::string_view::npos;
-}
+constexpr auto kIsHalf = [] {
+  std::array<bool, 256> half{};
+  for (const unsigned char letter : {'B', 'E', 'b', 'e', 'S', 'F'}) half[letter] = true;
+  return half;
+}();
 
 }  // namespace
 
-Scanner::Scanner() { code(""); }
-
-std::int32_t Scanner::code(std::string_view text) {
-  const auto known = codes_.find(text);
-  if (known != codes_.end()) return known->second;
-  const auto number = static_cast<std::int32_t>(texts_.size());
-  codes_.emplace(texts_.emplace_back(text), number);
-  return number;
-}
-
-std::int32_t Scanner::code_like_last(std::size_t column, std::string_view text) {
-  if (texts_[static_cast<std::size_t>(last_[column])] != text) last_[column] = code(text);
-  return last_[column];
+void Columns::reserve(std::size_t events, std::size_t args_bytes) {
+  phase.reserve(events);
+  for (auto* codes : {&name, &category, &pid, &tid, &id}) codes->reserve(events);
+  for (auto* times : {&at_ns, &lasted_ns}) times->reserve(events);
+  for (auto& column : numbers) column.reserve(events);
+  args_ends.reserve(events + 1);
+  args.reserve(args_bytes);
 }
 
 std::size_t Scanner::run(std::string_view data, std::size_t at, Columns& whole, Columns& halves) {
+  whole.reserve(last_whole_.events, last_whole_.args_bytes);
+  halves.reserve(last_halves_.events, last_halves_.args_bytes);
+  const std::size_t stop = read(data, at, whole, halves);
+  last_whole_ = {whole.phase.size(), whole.args.size()};
+  last_halves_ = {halves.phase.size(), halves.args.size()};
+  return stop;
+}
+
+std::size_t Scanner::read(std::string_view data, std::size_t at, Columns& whole, Columns& halves) {
   const char* begin = data.data();
   Cursor cursor(begin + at, begin + data.size());
   std::size_t stop = at;
-  Event event;
+  Unescaped unescaped;
   while (true) {
-    event.clear();
+    Event event(unescaped);
     if (!read_event(cursor, event)) return stop;
     stop = static_cast<std::size_t>(cursor.at() - begin);
-    append(event, is_half(event.phase) ? halves : whole);
+    append(event, kIsHalf[event.phase] ? halves : whole);
     // One comma and another event, or the careful reader has a look.
     cursor.skip_space();
     if (!cursor.take(',')) return stop;
@@ -209,14 +210,14 @@ void Scanner::append(Event& event, Columns& columns) {
   if (event.args == "null") event.args = {};
   if (event.lasted_ns == kMissing) event.lasted_ns = event.thread_lasted_ns;
   columns.phase.push_back(event.phase);
-  columns.name.push_back(code_like_last(kName, event.texts[kName]));
-  columns.category.push_back(code_like_last(kCategory, event.texts[kCategory]));
-  columns.pid.push_back(code_like_last(kPid, event.texts[kPid]));
-  columns.tid.push_back(code_like_last(kTid, event.texts[kTid]));
-  columns.id.push_back(code_like_last(kId, event.texts[kId]));
+  columns.name.push_back(texts_.code(event.texts[kName]));
+  columns.category.push_back(texts_.code(event.texts[kCategory]));
+  columns.pid.push_back(texts_.code(event.texts[kPid]));
+  columns.tid.push_back(texts_.code(event.texts[kTid]));
+  columns.id.push_back(texts_.code(event.texts[kId]));
   columns.at_ns.push_back(event.at_ns);
   columns.lasted_ns.push_back(event.lasted_ns);
-  columns.numbers.insert(columns.numbers.end(), event.numbers.begin(), event.numbers.end());
+  for (std::size_t k = 0; k < kNumbers; ++k) columns.numbers[k].push_back(event.numbers[k]);
   columns.args.insert(columns.args.end(), event.args.begin(), event.args.end());
   columns.args_ends.push_back(static_cast<std::int32_t>(columns.args.size()));
 }

@@ -12,8 +12,9 @@
 #include <deque>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "scan/texts.h"
 
 namespace hvdtune::scan {
 
@@ -21,41 +22,44 @@ namespace hvdtune::scan {
 inline constexpr std::int64_t kMissing = INT64_MIN;
 inline constexpr std::size_t kNumbers = 5;  // seq, bucket, bytes, process_set, cached
 
-// Events in the order of the file. All columns have one length, but for `numbers`, which has
-// kNumbers for each event, and `args_ends`, which begins with a 0.
+// Events in the order of the file. All columns have one length, but for `args_ends`, which begins
+// with a 0.
 struct Columns {
   std::vector<std::uint8_t> phase;
   std::vector<std::int32_t> name, category, pid, tid, id;
-  std::vector<std::int64_t> at_ns, lasted_ns, numbers;
+  std::vector<std::int64_t> at_ns, lasted_ns;
+  std::array<std::vector<std::int64_t>, kNumbers> numbers;
   std::vector<std::int32_t> args_ends{0};
   std::vector<std::uint8_t> args;
+
+  void reserve(std::size_t events, std::size_t args_bytes);
 };
 
 struct Event;
 
 class Scanner {
  public:
-  Scanner();
-  Scanner(const Scanner&) = delete;  // the map looks into the deque
-  Scanner& operator=(const Scanner&) = delete;
-
   // Appends the events from data[at] on, which is a "{", and returns where it stopped: behind the
-  // last event that it appended, or at `at`. `data` must be UTF-8. Begins and ends of slices go to
+  // last event that it appended, or at `at`. `data` must be UTF-8
+  // that a NUL follows. Begins and ends of slices go to
   // `halves`, everything else to `whole`.
   std::size_t run(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
 
   // The number of a text; each has one, "" has 0.
-  std::int32_t code(std::string_view text);
-  const std::deque<std::string>& texts() const { return texts_; }
+  std::int32_t code(std::string_view text) { return texts_.code(text); }
+  const std::deque<std::string>& texts() const { return texts_.all(); }
 
  private:
-  std::deque<std::string> texts_;
-  std::unordered_map<std::string_view, std::int32_t> codes_;
-  // The text that each column had last: threads and categories come in runs.
-  std::array<std::int32_t, 5> last_{};
+  struct Size {
+    std::size_t events = 0, args_bytes = 0;
+  };
 
+  Texts texts_;
+  // Of the last run: the next will be like it, and columns that grow are copied.
+  Size last_whole_, last_halves_;
+
+  std::size_t read(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
   void append(Event& event, Columns& columns);
-  std::int32_t code_like_last(std::size_t column, std::string_view text);
 };
 
 }  // namespace hvdtune::scan

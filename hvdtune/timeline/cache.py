@@ -201,6 +201,7 @@ class _Writer:
             compression="lz4",
             use_dictionary=["track", "phase", "name", "category", "process_set", "cached"],
             write_statistics=["begin_ns", "end_ns"],
+            write_batch_size=ROWS_PER_GROUP,
         )
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0

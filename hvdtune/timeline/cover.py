@@ -1,6 +1,6 @@
 """How much of the time the slices of each group cover, in all and in each of many bins."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from hvdtune.timeline.schema import Ints
 
 Spans = tuple[NDArray[np.int32], Ints, Ints]
+_NEVER = 2**63
+_BLOCK = 1 << 16
 _MAX_CELLS = 1 << 18
 _MAX_BINS = 1 << 12
 
@@ -26,6 +28,11 @@ class Cover:
     end: Ints
     starts: NDArray[np.intp]
     span_ns: int
+
+    def spans(self) -> Spans:
+        """The stretches and their groups, for a cover by groups of these groups."""
+        groups = np.arange(len(self.starts) - 1, dtype=np.int32)
+        return np.repeat(groups, np.diff(self.starts)), self.begin, self.end
 
     def total_ns(self) -> Ints:
         """What each group covers."""
@@ -49,16 +56,19 @@ class Cover:
         return shares
 
 
-def cover(spans: Iterable[Spans], groups: int) -> Cover:
+def cover(spans: Sequence[Spans], groups: int, group_of: NDArray[np.int32] | None = None) -> Cover:
     """The time that the slices of each group cover; overlapping ones count once.
 
     Args:
-        spans: in parts: group of each slice, below `groups`; begin and end in ns.
+        spans: in parts: a number of each slice; begin and end in ns.
+        group_of: the group of each number, below `groups`, or -1 for none; else they are groups.
     """
-    parts = list(spans)
-    count = sum(len(group) for group, *_ in parts)
-    first = min((int(begin.min()) for _, begin, _ in parts if len(begin)), default=0)
-    span = max((int(end.max()) for *_, end in parts if len(end)), default=first) - first
+    count, first, last = 0, _NEVER, -_NEVER
+    for group, begin_ns, end_ns in _grouped(spans, group_of):
+        count += len(group)
+        first = min(first, int(begin_ns.min()))
+        last = max(last, int(end_ns.max()))
+    first, span = (first, last - first) if count else (0, 0)
     # One number for group, time and whether it is an end, so that one sort does for all groups.
     # Where they do not fit 63 bits, times lose what a century cannot show.
     bits = max(span, 1).bit_length()
@@ -66,23 +76,39 @@ def cover(spans: Iterable[Spans], groups: int) -> Cover:
     bits += 1 - coarse
     key = np.empty(2 * count, np.int64)
     filled = 0
-    for group, begin_ns, end_ns in parts:
+    for group, begin_ns, end_ns in _grouped(spans, group_of):
         base = group.astype(np.int64) << bits
         for at_ns, tag in ((begin_ns, 0), (end_ns, 1)):
             key[filled : filled + len(group)] = base | ((at_ns - first) >> coarse) << 1 | tag
             filled += len(group)
-    del parts
     key.sort()
-    step = (key & 1).astype(np.int8)
-    step *= -2
-    step += 1
-    # Where no slice is under way behind an end.
-    ends = np.flatnonzero(np.cumsum(step, dtype=np.int32) == 0)
+    ends = _where_none_is_left(key)
     begins = np.append(0, ends[:-1] + 1)[: len(ends)]
     mask = (1 << bits) - 1
     starts = np.searchsorted(key[begins] >> bits, np.arange(groups + 1))
     begin, end = (((key[rows] & mask) >> 1) << coarse for rows in (begins, ends))
     return Cover(begin, end, starts, span)
+
+
+def _where_none_is_left(key: Ints) -> NDArray[np.intp]:
+    """The ends behind which no slice is under way; block by block, since keys are many."""
+    ends, before = [], 0
+    for at in range(0, len(key), _BLOCK):
+        open_ones = before + np.cumsum(1 - 2 * (key[at : at + _BLOCK] & 1))
+        ends.append(at + np.flatnonzero(open_ones == 0))
+        before = open_ones[-1]
+    return np.concatenate([np.empty(0, np.intp), *ends])
+
+
+def _grouped(spans: Sequence[Spans], group_of: NDArray[np.int32] | None) -> Iterator[Spans]:
+    """The parts with groups; again for each use, since all at once are as large as the spans."""
+    for number, begin_ns, end_ns in spans:
+        group = number if group_of is None else group_of[number]
+        if group_of is not None and (group < 0).any():
+            within = group >= 0
+            group, begin_ns, end_ns = group[within], begin_ns[within], end_ns[within]
+        if len(group):
+            yield group, begin_ns, end_ns
 
 
 def bins_for(groups: int) -> int:

@@ -1,7 +1,7 @@
 """A trace in a few tables, computed from few columns, so that a cache can keep them."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.cover import Spans, bins_for, cover
 from hvdtune.timeline.model import KIND_TEXTS, Model
+from hvdtune.timeline.numbering import Numbering, raise_to
 from hvdtune.timeline.schema import Ints
 
 MAX_NAMES = 100
@@ -66,18 +67,32 @@ class Statistics(msgspec.Struct, frozen=True):
     threads: list[ThreadRow]
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """What slices of one kind on one thread come to, for each kind and thread that has some.
+
+    Attributes:
+        spans: what they cover, which takes far less room than they, and less time to sort again.
+    """
+
+    track: Ints
+    kind: Ints
+    count: NDArray[Any]
+    spans: list[Spans]
+
+
 class Tally:
     """Takes slices in batches and holds no more of them than it must."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._first_ns, self._last_ns = 2**62, -(2**62)
-        self._pairs: dict[int, int] = {}  # numbers of name and category that came together
-        self._counts: Counter[tuple[int, int]] = Counter()  # by track and pair
-        self._total_ns: Counter[int] = Counter()  # by name
-        self._longest_ns: dict[int, int] = {}
-        self._spans: list[Spans] = []  # of slices with a length: their tracks
-        self._pair_of: list[NDArray[np.int32]] = []  # and their pairs
+        self._pairs = Numbering()  # of name and category
+        self._sorts = Numbering()  # of track and pair
+        self._counts = np.zeros(0, np.int64)  # of each sort
+        self._total_ns = np.zeros(0)  # of each pair; floats, since sums may pass 64 bits
+        self._longest_ns = np.zeros(0, np.int64)
+        self._spans: list[Spans] = []  # of slices with a length: their sorts
 
     def add(
         self,
@@ -94,26 +109,19 @@ class Tally:
         self._rows += len(begin_ns)
         self._first_ns = min(self._first_ns, int(begin_ns.min()))
         self._last_ns = max(self._last_ns, int(end_ns.max()))
-        keys, inverse = np.unique(name.astype(np.int64) << 32 | category, return_inverse=True)
-        numbers = [self._pairs.setdefault(key, len(self._pairs)) for key in keys.tolist()]
-        pair = np.array(numbers, np.int32)[inverse]
-        together = track.astype(np.int64) << 32 | pair
-        for key, count in zip(*map(list, np.unique(together, return_counts=True)), strict=True):
-            self._counts[int(key) >> 32, int(key) & 0xFFFFFFFF] += int(count)
+        pair = self._pairs.of(name, category)
+        sort = self._sorts.of(track, pair)
+        self._counts = _longer(self._counts, len(self._sorts))
+        self._counts += np.bincount(sort, minlength=len(self._counts))
         lasting = _LASTING[phase]
-        self._add_times(name, (end_ns - begin_ns) * lasting)
-        begin, end = begin_ns[lasting], end_ns[lasting]
-        self._spans.append((track[lasting].astype(np.int32), begin, end))
-        self._pair_of.append(pair[lasting])
+        self._add_times(pair, (end_ns - begin_ns) * lasting)
+        self._spans.append((sort[lasting], begin_ns[lasting], end_ns[lasting]))
 
-    def _add_times(self, name: NDArray[Any], lasted_ns: Ints) -> None:
-        used, inverse = np.unique(name, return_inverse=True)
-        totals = np.bincount(inverse, weights=lasted_ns)
-        longest = np.zeros(len(used), np.int64)
-        np.maximum.at(longest, inverse, lasted_ns)
-        for code, total, most in zip(used.tolist(), totals.tolist(), longest.tolist(), strict=True):
-            self._total_ns[code] += int(total)
-            self._longest_ns[code] = max(self._longest_ns.get(code, 0), most)
+    def _add_times(self, pair: NDArray[np.int32], lasted_ns: Ints) -> None:
+        self._total_ns = _longer(self._total_ns, len(self._pairs))
+        self._total_ns += np.bincount(pair, lasted_ns, len(self._total_ns))
+        self._longest_ns = _longer(self._longest_ns, len(self._pairs))
+        raise_to(self._longest_ns, pair, lasted_ns)
 
     def statistics(
         self,
@@ -129,73 +137,81 @@ class Tally:
             kind: what events of a name and a category are.
         """
         empty = self._rows == 0
-        pairs = [divmod(key, 1 << 32) for key in self._pairs]
-        kinds = [KIND_TEXTS.index(kind(names[name], categories[of])) for name, of in pairs]
+        name, category = self._pairs.pairs()
+        texts = zip(name.tolist(), category.tolist(), strict=True)
+        kinds = [KIND_TEXTS.index(kind(names[one], categories[other])) for one, other in texts]
+        cells = self._cells(np.array(kinds, np.int64))
         return Statistics(
             slices=self._rows,
             first_ns=0 if empty else self._first_ns,
             last_ns=0 if empty else self._last_ns,
-            kinds=self._kind_rows(kinds, [rank for rank, *_ in tracks]),
-            names=self._name_rows(names, [name for name, _ in pairs]),
-            threads=self._thread_rows(tracks),
+            kinds=_kind_rows(cells, [rank for rank, *_ in tracks]),
+            names=self._name_rows(names, name),
+            threads=_thread_rows(cells, tracks),
         )
 
-    def _kind_rows(self, kinds: list[int], ranks: list[int]) -> list[KindRow]:
-        known = sorted(set(ranks))
-        counts: Counter[int] = Counter()
-        rank = np.array([known.index(each) for each in ranks] or [0], np.int32)
-        kind = np.array(kinds or [0], np.int32)
-        for (track, pair), count in self._counts.items():
-            counts[int(rank[track]) * len(KIND_TEXTS) + kinds[pair]] += count
-        groups = len(known) * len(KIND_TEXTS)
-        spans = (
-            (
-                rank[track][meant] * np.int32(len(KIND_TEXTS)) + kind[pair][meant],
-                begin[meant],
-                end[meant],
-            )
-            for (track, begin, end), pair in zip(self._spans, self._pair_of, strict=True)
-            if (meant := kind[pair] > 0).any()
-        )
-        total_ns = cover(spans, groups).total_ns()
-        rows = []
-        for group, count in sorted(counts.items()):
-            which, number = divmod(group, len(KIND_TEXTS))
-            if number:
-                busy_ms = float(total_ns[group]) / 1e6
-                rows.append(KindRow(known[which], KIND_TEXTS[number], count, busy_ms))
-        return rows
+    def _cells(self, kinds: Ints) -> _Cells:
+        track, pair = self._sorts.pairs()
+        used, cell = np.unique(track * len(KIND_TEXTS) + kinds[pair], return_inverse=True)
+        counts = np.bincount(cell, self._counts, len(used))
+        spans = cover(self._spans, len(used), cell.astype(np.int32)).spans()
+        return _Cells(*np.divmod(used, len(KIND_TEXTS)), counts, [spans])
 
-    def _name_rows(self, names: Sequence[str], name_of_pair: list[int]) -> list[NameRow]:
-        counts: Counter[int] = Counter()
-        for (_, pair), count in self._counts.items():
-            counts[name_of_pair[pair]] += count
-        order = sorted(counts, key=lambda name: (-self._total_ns[name], -counts[name], name))
+    def _name_rows(self, names: Sequence[str], name_of_pair: Ints) -> list[NameRow]:
+        used, name = np.unique(name_of_pair, return_inverse=True)
+        counts = np.bincount(name[self._sorts.pairs()[1]], self._counts, len(used))
+        total_ns = np.bincount(name, self._total_ns, len(used))
+        longest_ns = np.zeros(len(used), np.int64)
+        np.maximum.at(longest_ns, name, self._longest_ns)
+        order = np.lexsort((used, -counts, -total_ns))[:MAX_NAMES]
         return [
             NameRow(
-                names[name],
-                counts[name],
-                self._total_ns[name] / 1e6,
-                self._longest_ns[name] / 1e6,
+                names[used[row]],
+                int(counts[row]),
+                float(total_ns[row]) / 1e6,
+                float(longest_ns[row]) / 1e6,
             )
-            for name in order[:MAX_NAMES]
+            for row in order.tolist()
         ]
 
-    def _thread_rows(self, tracks: Sequence[Track]) -> list[ThreadRow]:
-        counts: Counter[int] = Counter()
-        for (track, _), count in self._counts.items():
-            counts[track] += count
-        covered = cover(self._spans, len(tracks))
-        total_ns, busy = covered.total_ns(), covered.busy(bins_for(len(tracks)))
-        return [
-            ThreadRow(
-                *tracks[track],
-                count=counts[track],
-                busy_ms=float(total_ns[track]) / 1e6,
-                busy=np.round(busy[track].astype(np.float64), 4).tolist(),
-            )
-            for track in sorted(counts)
-        ]
+
+def _kind_rows(cells: _Cells, ranks: list[int]) -> list[KindRow]:
+    known, rank = np.unique(np.array(ranks, np.int64), return_inverse=True)
+    groups = len(known) * len(KIND_TEXTS)
+    group_of = (rank[cells.track] * len(KIND_TEXTS) + cells.kind).astype(np.int32)
+    counts = np.bincount(group_of, cells.count, groups)
+    group_of[cells.kind == 0] = -1
+    total_ns = cover(cells.spans, groups, group_of).total_ns()
+    return [
+        KindRow(
+            int(known[group // len(KIND_TEXTS)]),
+            KIND_TEXTS[group % len(KIND_TEXTS)],
+            int(counts[group]),
+            float(total_ns[group]) / 1e6,
+        )
+        for group in np.flatnonzero(counts).tolist()
+        if group % len(KIND_TEXTS)
+    ]
+
+
+def _thread_rows(cells: _Cells, tracks: Sequence[Track]) -> list[ThreadRow]:
+    counts = np.bincount(cells.track, cells.count, len(tracks))
+    covered = cover(cells.spans, len(tracks), cells.track.astype(np.int32))
+    total_ns, busy = covered.total_ns(), covered.busy(bins_for(len(tracks)))
+    return [
+        ThreadRow(
+            *tracks[number],
+            count=int(counts[number]),
+            busy_ms=float(total_ns[number]) / 1e6,
+            busy=np.round(busy[number].astype(np.float64), 4).tolist(),
+        )
+        for number in np.flatnonzero(counts).tolist()
+    ]
+
+
+def _longer(values: NDArray[Any], length: int) -> NDArray[Any]:
+    """With zeros at the end, up to a length."""
+    return np.concatenate((values, np.zeros(length - len(values), values.dtype)))
 
 
 def statistics_of(model: Model) -> Statistics:

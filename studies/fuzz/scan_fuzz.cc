@@ -3,7 +3,7 @@
 //
 //   input := u8 where to begin, the text
 #include <algorithm>
-#include <string_view>
+#include <string>
 
 #include "scan/scanner.h"
 #include "script.h"
@@ -20,13 +20,14 @@ bool is_whole(const scan::Columns& columns, size_t texts) {
     };
     if (codes->size() != rows || !std::ranges::all_of(*codes, is_known)) return false;
   }
+  const auto is_long = [rows](const auto& column) { return column.size() == rows; };
   const auto& ends = columns.args_ends;
   return columns.at_ns.size() == rows && columns.lasted_ns.size() == rows &&
-         columns.numbers.size() == rows * scan::kNumbers && ends.size() == rows + 1 &&
+         std::ranges::all_of(columns.numbers, is_long) && ends.size() == rows + 1 &&
          std::ranges::is_sorted(ends) && static_cast<size_t>(ends.back()) == columns.args.size();
 }
 
-void run(std::string_view text, size_t at) {
+void run(const std::string& text, size_t at) {
   scan::Scanner scanner;
   scan::Columns whole, halves;
   const size_t stop = scanner.run(text, at, whole, halves);
@@ -51,7 +52,7 @@ void run(std::string_view text, size_t at) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   hvdtune::fuzz::run(text, data[0] % text.size());
   return 0;
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hvdtune.timeline.numbering import Numbering, raise_to
 from hvdtune.timeline.readers.batch import MISSING, NUMBERS, Batch, Scanner
 from hvdtune.timeline.readers.halves import SCHEMA, Halves
 from hvdtune.timeline.readers.report import Report
@@ -46,7 +47,7 @@ class Assembler:
         self.tracks = Tracks()
         self._scanner = scanner
         self._report = report
-        self._numbers: dict[int, int] = {}  # of tracks
+        self._numbers = Numbering()  # of tracks
         self._last_ns = np.full(64, MISSING, np.int64)  # of each track
         self._texts: list[str] = []
         self._halves = {begin: Halves(begin, end, report) for begin, end in _PAIRS.items()}
@@ -55,11 +56,13 @@ class Assembler:
         """The slices that are whole so far."""
         self._texts = self._scanner.texts()
         letters = batch.phase
+        present = {chr(letter) for letter in np.flatnonzero(np.bincount(letters)).tolist()}
         wanted = self._accept(batch)
-        self._read_titles(batch)
+        if "M" in present:
+            self._read_titles(batch)
         track = self._track_of(batch)
         end = batch.at_ns + np.maximum(batch.lasted_ns, 0) * (letters == ord("X"))
-        self._reach(track[wanted], end[wanted])
+        self._reach(*((track, end) if wanted.all() else (track[wanted], end[wanted])))
         columns = {
             "track": track,
             "phase": np.where(letters == ord("I"), np.uint8(ord("i")), letters),
@@ -69,11 +72,13 @@ class Assembler:
             "begin_ns": batch.at_ns,
             "end_ns": end,
             "open": np.zeros(len(batch), bool),
-            **{name: batch.numbers[:, index] for index, name in enumerate(NUMBERS)},
+            **dict(zip(NUMBERS, batch.numbers, strict=True)),
         }
         rows = pa.record_batch([*map(pa.array, columns.values()), batch.args], schema=SCHEMA)
         done = []
         for begin, ending in _PAIRS.items():
+            if present.isdisjoint((begin, ending)):
+                continue
             half = wanted & ((letters == ord(begin)) | (letters == ord(ending)))
             if half.any():
                 done += self._halves[begin].add(_filtered(rows, half), self._last_ns)
@@ -137,23 +142,18 @@ class Assembler:
             self.tracks.clues |= said
 
     def _track_of(self, batch: Batch) -> NDArray[np.int32]:
-        keys = batch.pid.astype(np.int64) << 32 | batch.tid
-        used, inverse = np.unique(keys, return_inverse=True)
-        numbers = np.empty(len(used), np.int32)
-        for index, key in enumerate(used.tolist()):
-            known = self._numbers.get(key)
-            if known is None:
-                known = self._numbers[key] = len(self._numbers)
-                self.tracks.pid.append(self._texts[key >> 32])
-                self.tracks.tid.append(self._texts[key & 0xFFFFFFFF])
-            numbers[index] = known
-        return numbers[inverse]
+        known = len(self._numbers)
+        track = self._numbers.of(batch.pid, batch.tid)
+        pids, tids = self._numbers.pairs(known)
+        self.tracks.pid += [self._texts[code] for code in pids.tolist()]
+        self.tracks.tid += [self._texts[code] for code in tids.tolist()]
+        return track
 
     def _reach(self, track: NDArray[np.int32], end_ns: NDArray[np.int64]) -> None:
         if len(self._last_ns) < len(self._numbers):
             more = np.full(len(self._numbers), MISSING, np.int64)
             self._last_ns = np.concatenate((self._last_ns, more))
-        np.maximum.at(self._last_ns, track, end_ns)
+        raise_to(self._last_ns, track, end_ns)
 
 
 def _filtered(rows: pa.RecordBatch, which: NDArray[np.bool_]) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ class Batch:
         phase: uint8, the letter.
         name, category, pid, tid, id: int32, numbers of texts.
         at_ns, lasted_ns: int64, "ts" and "dur"; `MISSING` where there is none.
-        numbers: int64, one column for each of `NUMBERS`; -1 where there is none.
+        numbers: for each of `NUMBERS` an array of int64; -1 where there is none.
         args: JSON text of "args", "" where there is none.
     """
 
@@ -45,7 +45,7 @@ class Batch:
     id: NDArray[np.int32]
     at_ns: NDArray[np.int64]
     lasted_ns: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+    numbers: tuple[NDArray[np.int64], ...]
     args: pa.StringArray
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Rows:
             id=ident,
             at_ns=table[:, 6],
             lasted_ns=table[:, 7],
-            numbers=table[:, 8:],
+            numbers=tuple(table[:, 8:].T),
             args=args,
         )
 

@@ -11,9 +11,11 @@ from hvdtune.timeline.readers.batch import NUMBERS
 from hvdtune.timeline.readers.report import Report
 from hvdtune.timeline.readers.spans import pair
 
-# One row as it is stored; texts and tracks are numbers.
+# One row as it is stored; texts and tracks are numbers. That nothing is null saves Parquet a third
+# of the writing: it would keep for every value whether there is one.
 SCHEMA: Final = pa.schema(
-    [
+    pa.field(name, kind, nullable=False)
+    for name, kind in (
         ("track", pa.int32()),
         ("phase", pa.uint8()),
         ("name", pa.int32()),
@@ -24,7 +26,7 @@ SCHEMA: Final = pa.schema(
         ("open", pa.bool_()),
         *((name, pa.int64()) for name in NUMBERS),
         ("args", pa.string()),
-    ]
+    )
 )
 
 # Pairing goes on when so many events wait, or half as many as were left over.

@@ -1,13 +1,9 @@
 """The scanner of `csrc/scan/`, where it is built."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from hvdtune.timeline import _scan
-from hvdtune.timeline.readers.batch import NUMBERS, Batch
+from hvdtune.timeline.readers.batch import Batch
 
 
 class NativeScanner:
@@ -29,9 +25,8 @@ class NativeScanner:
         return [_batch(columns) for columns in parts if len(columns[0])], stop
 
 
-def _batch(columns: Sequence[NDArray[Any]]) -> Batch:
+def _batch(columns: "_scan.Columns") -> Batch:
     phase, name, category, pid, tid, ident, at_ns, lasted_ns, numbers, args_ends, args = columns
     buffers = pa.py_buffer(args_ends), pa.py_buffer(args)
     texts = pa.StringArray.from_buffers(len(phase), *buffers)
-    table = numbers.reshape(-1, len(NUMBERS))
-    return Batch(phase, name, category, pid, tid, ident, at_ns, lasted_ns, table, texts)
+    return Batch(phase, name, category, pid, tid, ident, at_ns, lasted_ns, numbers, texts)

@@ -2,23 +2,25 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "check.h"
-#include "scan/cursor.h"
+#include "scan/texts.h"
 
 using namespace hvdtune::scan;
 
 namespace {
 
-// In memory that ends where the text does, so that a look behind it is seen.
+// In memory that ends where the text and its NUL do, so that a look behind them is seen.
 struct Scanned {
   Scanner scanner;
   Columns whole, halves;
   size_t stop = 0;
 
   explicit Scanned(const std::string& text, size_t at = 0) {
-    const std::unique_ptr<char[]> exact(new char[text.size()]);
+    const std::unique_ptr<char[]> exact(new char[text.size() + 1]);
     text.copy(exact.get(), text.size());
+    exact[text.size()] = '\0';
     stop = scanner.run({exact.get(), text.size()}, at, whole, halves);
   }
   std::string text(int32_t code) const { return scanner.texts()[static_cast<size_t>(code)]; }
@@ -37,9 +39,9 @@ TEST(columns_have_what_events_say) {
   CHECK_EQ(scanned.text(scanned.whole.tid[0]), "t");
   CHECK_EQ(scanned.whole.at_ns[0], 1500);
   CHECK_EQ(scanned.whole.lasted_ns[0], 2000);
-  CHECK_EQ(scanned.whole.numbers[0], 7);
-  CHECK_EQ(scanned.whole.numbers[1], -1);
-  CHECK_EQ(scanned.whole.numbers[2], 4096);
+  CHECK_EQ(scanned.whole.numbers[0][0], 7);
+  CHECK_EQ(scanned.whole.numbers[1][0], -1);
+  CHECK_EQ(scanned.whole.numbers[2][0], 4096);
   CHECK_EQ(scanned.halves.phase.size(), 1u);
   CHECK_EQ(scanned.halves.at_ns[0], -1);
   CHECK_EQ(scanned.halves.lasted_ns[0], kMissing);
@@ -66,6 +68,30 @@ TEST(an_event_that_is_cut_anywhere_is_not_taken_in) {
     CHECK(scanned.whole.phase.empty());
   }
   CHECK_EQ(Scanned(text).stop, text.size());
+}
+
+TEST(a_nul_in_the_text_is_not_its_end) {
+  const std::string text = R"({"ph":"X","name":"a?b","ts":1})";
+  for (size_t at = 0; at < text.size(); ++at) {
+    std::string broken = text;
+    broken[at] = '\0';
+    CHECK_EQ(Scanned(broken).stop, 0u);
+  }
+}
+
+TEST(texts_have_one_number_however_alike_they_are) {
+  Texts texts;
+  std::vector<std::string> all{""};
+  for (size_t size = 1; size < 40; ++size) {
+    for (size_t at = 0; at < size; ++at) {
+      all.push_back(std::string(size, 'a'));
+      all.back()[at] = 'b';
+    }
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (size_t k = 0; k < all.size(); ++k) CHECK_EQ(texts.code(all[k]), static_cast<int32_t>(k));
+  }
+  CHECK_EQ(texts.all().size(), all.size());
 }
 
 TEST(values_may_be_nested_so_deeply_and_no_deeper) {
