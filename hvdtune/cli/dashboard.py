@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
+
 from hvdtune.cli.messages import warn
 from hvdtune.cli.trace import newest_job
 from hvdtune.errors import HvdtuneError, UsageError
@@ -24,6 +26,7 @@ MOST_RUNS: Final = 8
 # Of each rank of an attached job that records nothing by itself; the oldest goes first.
 KEPT_BYTES: Final = 16 << 20
 KEPT_STEPS: Final = 2_000  # of a job with ranks on other hosts
+LOWEST_PRIORITY: Final = 19
 
 
 def show(
@@ -95,6 +98,7 @@ def _attached(target: str, link_gbps: float | None) -> Iterator[Attached]:
             )
         files = Path(state.timeline) if state.timeline else Path(folder) / "rank-%r.hvt"
         job.record(str(files), KEPT_BYTES)
+        psutil.Process().nice(LOWEST_PRIORITY)  # the job's ranks may be beside it
 
         def goes_on() -> bool:
             try:

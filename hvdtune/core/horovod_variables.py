@@ -89,7 +89,7 @@ RUN_TIME: Final = (
     _Row("HOROVOD_BATCH_D2D_MEMCOPIES", parse.switch, idle=_NO_GPU_KERNELS),
     _Row("HOROVOD_NUM_NCCL_STREAMS", parse.whole, idle=_NO_NCCL),
     _Row("HOROVOD_ENABLE_ASYNC_COMPLETION", parse.switch, idle=_NO_GPU_KERNELS),
-    _Row("HOROVOD_ENABLE_XLA_OPS", parse.switch, idle="TensorFlow comes in a later version"),
+    _Row("HOROVOD_ENABLE_XLA_OPS", parse.switch, idle="hvdtune has no operations for XLA"),
     _Row(
         "HOROVOD_DISABLE_GROUP_FUSION",
         parse.switch,

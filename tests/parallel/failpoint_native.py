@@ -32,7 +32,9 @@ def build() -> None:
         f"-S{ROOT}",
         f"-B{BUILD}",
         "-GNinja",
-        "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        # What is tested is where it fails, not how fast: a third of the time to compile.
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
         "-DHVDTUNE_FAILPOINTS=ON",
         "-DHVDTUNE_PYTHON=ON",
         f"-DPython_EXECUTABLE={sys.executable}",
