@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core import mpi_library
+from hvdtune.core.frameworks import installed_version, tensorflow_folder
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def examine() -> list[Finding]:
     """All findings, in the order in which they are shown."""
     findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
-    findings += [_mpi(), _mpi_plugin()]
+    findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
     findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
     return [*findings, _dashboard()]
 
@@ -130,11 +131,16 @@ def _package(
 ) -> Finding:
     if importlib.util.find_spec(module) is None:
         return Finding(group, name, "absent", "", advice)
-    try:
-        version = importlib.metadata.version(module)
-    except importlib.metadata.PackageNotFoundError:
-        version = "found, of unknown version"
-    return Finding(group, name, "ok", version)
+    return Finding(group, name, "ok", installed_version(module) or "found, of unknown version")
+
+
+def _tensorflow_operations() -> Finding:
+    name, version = "TF operations", installed_version("tensorflow")
+    built = sorted(tensorflow_folder().glob(f"{version}-*.so"), key=lambda f: f.stat().st_mtime)
+    if built:
+        return Finding("library", name, "ok", str(built[-1]))
+    advice = "for TensorFlow only, made on first use: hvdtune build tensorflow"
+    return Finding("library", name, "absent", "", advice)
 
 
 def _mpi() -> Finding:

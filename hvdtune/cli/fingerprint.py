@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import hvdtune
 from hvdtune.cli.folder import RUNS
 from hvdtune.cli.messages import tell, warn
+from hvdtune.core.frameworks import installed_version
 from hvdtune.core.job import StepDone
 from hvdtune.core.knobs import Setting
 from hvdtune.errors import HvdtuneError
@@ -90,5 +89,5 @@ def warn_of_other_tensors(path: Path, job: Job, raw: Path) -> None:
 
 def _installed_frameworks() -> Iterator[tuple[str, str]]:
     for name in _FRAMEWORKS:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            yield name, importlib.metadata.version(name)
+        if version := installed_version(name):
+            yield name, version

@@ -26,7 +26,8 @@ from typing import Any, Final
 import tensorflow as tf
 
 from hvdtune.core import runtime
-from hvdtune.core.config import cache_folder, own_environ
+from hvdtune.core.config import own_environ
+from hvdtune.core.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
 
 _COMPILERS: Final = ("c++", "g++", "clang++")
@@ -103,7 +104,7 @@ def path() -> Path:
         known.update(source.read_bytes())
     known.update(" ".join(_flags()).encode())
     name = f"{version()}-{known.hexdigest()[:16]}.so"
-    return cache_folder() / "tensorflow" / name
+    return tensorflow_folder() / name
 
 
 def build() -> Path:

@@ -7,6 +7,10 @@
 `tf.identity`, `hvd.allreduce`, and the same 200 requests given to the core by themselves. The bar:
 an allreduce takes at most three times what an identity takes, and what the core takes.
 
+**Copies.** The same of 4 MB, 20 negations with and without an allreduce after each: what an
+allreduce of one process adds is about what it copies, as there is nothing to combine. Beside it
+torch's in place and into a new tensor. The bar: no more copies than torch's in place.
+
 **Steps.** The CNN of studies/quickstart, in Keras by `fit` and in torch by a loop, each on one
 thread: alone, without hvdtune, and as two ranks through hvdtune. How much longer a step of two
 ranks takes is a matter of the machine, too, so that factor of Keras is compared with torch's. The
@@ -44,6 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.work == "operations":
         measure_operations(arguments.rounds)
+        measure_copies(arguments.rounds)
     elif arguments.work:
         step = keras_steps if arguments.work == "keras" else torch_steps
         with contextlib.suppress(KeyboardInterrupt):
@@ -118,6 +123,57 @@ def measure_operations(rounds: int) -> None:
     print(
         f"| allreduce / (3 identity + core) | {spread([a / (3 * i + c) for i, a, c in triples])} |"
     )
+
+
+def measure_copies(rounds: int) -> None:
+    """Prints a table in Markdown."""
+    import tensorflow as tf
+    import torch
+
+    import hvdtune.tensorflow as hvd
+    import hvdtune.torch as torch_hvd
+
+    count, elements = 20, 1 << 20
+    values, tensor = tf.ones(elements), torch.ones(elements)
+
+    @tf.function
+    def negate(given: Any) -> Any:
+        for _ in range(count):
+            given = tf.negative(given)
+        return given
+
+    @tf.function
+    def negate_and_reduce(given: Any) -> Any:
+        for number in range(count):
+            given = hvd.allreduce(tf.negative(given), op=hvd.Sum, name=f"large.{number}")
+        return given
+
+    def in_torch(reduce: Callable[..., Any] | None) -> None:
+        for number in range(count):
+            own = torch.neg(tensor)
+            if reduce is not None:
+                reduce(own, op=torch_hvd.Sum, name=f"torch.{number}")
+
+    peers: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "tensorflow": (lambda: negate(values), lambda: negate_and_reduce(values)),
+        "torch, in place": (lambda: in_torch(None), lambda: in_torch(torch_hvd.allreduce_)),
+        "torch, a new tensor": (lambda: in_torch(None), lambda: in_torch(torch_hvd.allreduce)),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in peers}
+    for round_number in range(rounds + 3):
+        for name, calls in peers.items():
+            times = []
+            for call in calls:
+                begin = time.perf_counter()
+                call()
+                times.append((time.perf_counter() - begin) / count * 1e6)
+            if round_number >= 3:
+                samples[name].append(times[1] - times[0])
+    print(
+        "\n| allreduce of 4 MB, one process, beyond what makes the tensor | us each |\n|---|---:|"
+    )
+    for name, row in samples.items():
+        print(f"| {name} | {spread(row)} |")
 
 
 def compare_steps(rounds: int) -> None:

@@ -1,4 +1,5 @@
 import sys
+from importlib.util import find_spec
 
 import hvdtune
 from hvdtune.cli import check_build
@@ -8,11 +9,12 @@ from hvdtune.core.mpi_library import built_plugins
 def test_the_page_has_horovods_layout():
     lines = check_build.render().splitlines()
     mpi = "X" if built_plugins() else " "
+    tensorflow = "X" if find_spec("tensorflow") else " "
     assert lines == [
         f"hvdtune v{hvdtune.__version__}:",
         "",
         "Available Frameworks:",
-        "    [ ] TensorFlow",
+        f"    [{tensorflow}] TensorFlow",
         "    [X] PyTorch",
         "    [ ] MXNet",
         "",
