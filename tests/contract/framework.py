@@ -134,7 +134,9 @@ class TensorFlow:
     def _weighted(self, output: Any, weights: Callable[..., np.ndarray], index: int) -> Any:
         tf = self.tf
         # In a graph only a run knows how many rows come from other ranks.
-        given = tf.numpy_function(lambda n: weights(index, tuple(n)), [tf.shape(output)], tf.float64)
+        given = tf.numpy_function(
+            lambda n: weights(index, tuple(n)), [tf.shape(output)], tf.float64
+        )
         return tf.reduce_sum(output * tf.reshape(given, tf.shape(output)))
 
 
