@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
@@ -63,6 +64,22 @@ class Batch:
 
 ALONE: Final = Batch()
 _batches = itertools.count(1)
+
+
+_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def alone_in_graph(name: str) -> str:
+    """This name, or one like it: operations of one graph are under way at once, and what is called
+    twice while a graph is traced makes two of them."""
+    if tf.executing_eagerly():
+        return name
+    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}.{number + 1}"
+    taken.add(found)
+    return found
 
 
 def typed_error(error: Any) -> Exception:
