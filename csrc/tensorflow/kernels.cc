@@ -3,6 +3,7 @@
 #include <absl/status/status.h>
 #include <absl/strings/cord.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <tensorflow/core/framework/op_kernel.h>
 #include <tensorflow/core/framework/tensor.h>
 #include <tensorflow/core/framework/tensor_shape.h>
@@ -63,16 +64,17 @@ absl::Status not_initialized() {
 }
 
 // The codes are those that Horovod's users catch; the payload tells hvdtune's own errors apart.
-absl::Status status_of(const hvdtune_outcome& outcome) {
+absl::Status error_of(hvdtune_error error, int rank, const std::string& tensor,
+                      absl::string_view message) {
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  if (outcome.error == HVDTUNE_USAGE || outcome.error == HVDTUNE_DUPLICATE_NAME) {
+  if (error == HVDTUNE_USAGE || error == HVDTUNE_DUPLICATE_NAME) {
     code = absl::StatusCode::kInvalidArgument;
-  } else if (outcome.error == HVDTUNE_MISMATCH) {
+  } else if (error == HVDTUNE_MISMATCH) {
     code = absl::StatusCode::kFailedPrecondition;
   }
-  absl::Status status(code, outcome.message);
+  absl::Status status(code, message);
   const std::string payload =
-      absl::StrCat(static_cast<int>(outcome.error), " ", outcome.rank, " ", outcome.message);
+      absl::StrCat(static_cast<int>(error), " ", rank, " ", tensor.size(), " ", tensor, message);
   // Of a view: TensorFlow does not export what makes it of a string.
   status.SetPayload(kErrorPayload, absl::Cord(absl::string_view(payload)));
   return status;
@@ -160,6 +162,10 @@ class Collective : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
+  absl::Status misuse(absl::string_view message) const {
+    return error_of(HVDTUNE_USAGE, -1, tensor_name_, message);
+  }
+
   uint32_t process_set() const { return static_cast<uint32_t>(process_set_); }
 
   // REQUIRES: `run.dims` has room, because its addresses are taken. `output` is null where only
@@ -174,9 +180,10 @@ class Collective : public AsyncOpKernel {
   static void ended(void* given, const hvdtune_outcome* outcome) {
     const std::unique_ptr<Run> run(static_cast<Run*>(given));
     OpKernelContext* context = run->context;
-    const absl::Status status = outcome->error == HVDTUNE_OK
-                                    ? run->kernel->deliver(context, *outcome)
-                                    : status_of(*outcome);
+    const absl::Status status =
+        outcome->error == HVDTUNE_OK
+            ? run->kernel->deliver(context, *outcome)
+            : error_of(outcome->error, outcome->rank, run->kernel->tensor_name_, outcome->message);
     if (!status.ok()) context->SetStatus(status);
     run->done();
   }
@@ -274,15 +281,14 @@ class Reducescatter : public Collective {
     int size = 0;
     int position = -1;
     if (api().process_set(job, process_set(), &size, &position) == 0 || position < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("this process is not in process set ", process_set()));
+      return misuse(absl::StrCat("this process is not in process set ", process_set()));
     }
     const int count = run.context->num_inputs();
     run.dims.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
       const Tensor& input = run.context->input(i);
       if (input.dims() == 0) {
-        return absl::InvalidArgumentError("a scalar has no rows to divide; reshape it to [1]");
+        return misuse("reducescatter needs at least one dimension to divide; reshape it to [1]");
       }
       TensorShape shape = input.shape();
       shape.set_dim(0, shape.dim_size(0) / size + (position < shape.dim_size(0) % size ? 1 : 0));
@@ -346,20 +352,33 @@ class Alltoall : public Collective {
     int size = 0;
     int position = -1;
     if (api().process_set(job, process_set(), &size, &position) == 0) size = 1;
-    if (splits.NumElements() > 0) {
-      const auto rows = splits.flat<int64_t>();
-      run.splits.assign(rows.data(), rows.data() + rows.size());
-    } else if (input.dims() > 0) {
-      if (input.dim_size(0) % size != 0) {
-        return absl::InvalidArgumentError(absl::StrCat("alltoall cannot divide ", input.dim_size(0),
-                                                       " rows evenly among ", size,
-                                                       " ranks; give splits="));
+    const int64_t rows = input.dims() > 0 ? input.dim_size(0) : 0;
+    if (splits.dims() == 0) {
+      if (rows % size != 0) {
+        return misuse(absl::StrCat("alltoall cannot divide ", rows, " rows evenly among ", size,
+                                   " ranks; give splits="));
       }
-      run.splits.assign(static_cast<size_t>(size), input.dim_size(0) / size);
+      run.splits.assign(static_cast<size_t>(size), rows / size);
+    } else {
+      const auto given = splits.flat<int64_t>();
+      run.splits.assign(given.data(), given.data() + given.size());
+      if (input.dims() > 0 && !fit(run.splits, rows, size)) {
+        return misuse(absl::StrCat("splits must have a number of rows for each of the ", size,
+                                   " ranks that add up to the tensor's ", rows, "; they are [",
+                                   absl::StrJoin(run.splits, ", "), "]"));
+      }
     }
     run.dims.reserve(1);
     add(run, input, nullptr);
     return absl::OkStatus();
+  }
+
+  static bool fit(const std::vector<int64_t>& splits, int64_t rows, int size) {
+    for (const int64_t split : splits) {
+      if (split < 0 || split > rows) return false;
+      rows -= split;
+    }
+    return rows == 0 && splits.size() == static_cast<size_t>(size);
   }
 
   absl::Status deliver(OpKernelContext* context, const hvdtune_outcome& outcome) override {

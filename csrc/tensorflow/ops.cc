@@ -85,7 +85,7 @@ HVDTUNE_COLLECTIVE("HvdtuneBroadcast")
     .Output("sent: T")
     .SetShapeFn(as_inputs);
 
-// splits: rows for each rank; an empty vector divides evenly.
+// splits: rows for each rank; a scalar divides evenly.
 HVDTUNE_COLLECTIVE("HvdtuneAlltoall")
     .Attr("T: " HVDTUNE_TYPES)
     .Input("tensor: T")

@@ -40,11 +40,13 @@ __all__ = [
     "barrier",
     "broadcast_async",
     "even_splits",
+    "factor_of",
     "handle_average_backwards_compatibility",
     "join",
     "native_reduce",
     "poll",
     "reducescatter_async",
+    "root_of",
     "synchronize",
 ]
 
@@ -144,15 +146,16 @@ def _request(
         name=handles.named(op.name.lower(), name, number),
         tensors=list(tensors),
         reduce_op=native_reduce(reduction.op),
-        root=_root(root),
-        prescale=_factor("prescale_factor", reduction.prescale_factor),
-        postscale=_factor("postscale_factor", reduction.postscale_factor),
+        root=root_of(root),
+        prescale=factor_of("prescale_factor", reduction.prescale_factor),
+        postscale=factor_of("postscale_factor", reduction.postscale_factor),
         process_set=number,
         splits=list(splits),
     )
 
 
-def _root(rank: int) -> int:
+def root_of(rank: int) -> int:
+    """The rank, as a number. Raises UsageError when it is none, or none that a job can have."""
     try:
         number = operator.index(rank)
     except TypeError:
@@ -162,7 +165,8 @@ def _root(rank: int) -> int:
     return number
 
 
-def _factor(name: str, value: float) -> float:
+def factor_of(name: str, value: float) -> float:
+    """The argument of this name. Raises UsageError when it is no number."""
     if not isinstance(value, numbers.Real) or math.isnan(value):
         raise UsageError(f"{name} must be a number, not {value!r}")
     return float(value)

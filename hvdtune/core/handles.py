@@ -60,13 +60,18 @@ def named(kind: str, name: str | None, process_set: int) -> str:
         UsageError: the name is no text.
     """
     if name:
-        try:
-            name.encode()
-        except (AttributeError, UnicodeEncodeError):
-            raise UsageError(f"a tensor's name must be text, not {name!r}") from None
+        check_name(name)
         return f"{kind}.{name}"
     with _lock:
         return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError when it is no text."""
+    try:
+        name.encode()
+    except (AttributeError, UnicodeEncodeError):
+        raise UsageError(f"a tensor's name must be text, not {name!r}") from None
 
 
 def note_join(process_set: int) -> None:

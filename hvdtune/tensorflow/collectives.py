@@ -20,7 +20,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from hvdtune.core.collectives import ReduceOp, Reduction, handle_average_backwards_compatibility
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import gradient_rules, operations
 from hvdtune.tensorflow.compression import Compression, Compressor, compressor_of
@@ -120,7 +120,7 @@ def combine_slices(
     values, indices = gradient_rules.allgather(given, name, process_set)
     factor = reduction.prescale_factor * reduction.postscale_factor
     if reduction.op is Average:
-        size = operations.place("size", process_set.process_set_id or 0)
+        size = operations.place("size", id_of(process_set))
         values /= tf.cast(size, values.dtype)
     if factor != 1.0:
         values *= tf.cast(factor, values.dtype)
@@ -203,7 +203,7 @@ def broadcast_(
     """
     sent = []
     for number, variable in enumerate(variables):
-        label = f"{_scoped(name, False) or 'variables'}.{number}"
+        label = operations.alone_in_graph(f"{_scoped(name, False) or 'variables'}.{number}")
         sent.append(operations.broadcast(_tensor(variable), root_rank, label, process_set))
     return [
         variable.assign(value) if value is not None else variable

@@ -23,7 +23,9 @@ _BY_NUMBER: Final = {native_reduce(op): op for op in ReduceOp}
 
 
 def _of(name: str | None) -> str | None:
-    return f"{name}.gradient" if name and name != "noname" else None
+    if not name or name == "noname":
+        return None
+    return operations.alone_in_graph(f"{name}.gradient")
 
 
 def _check_rule(kind: str, name: str | None, reduction: Reduction) -> None:
@@ -59,11 +61,12 @@ def of_allgather(
     gradients: Sequence[Tensor], rows: Sequence[Tensor], name: str | None, process_set: ProcessSet
 ) -> list[Tensor]:
     """Args: rows: how many this rank has given of each tensor."""
+    own = _of(name)
     counts = tf.cast(tf.stack(rows), tf.int64)[tf.newaxis]
-    (everyones,) = allgather([counts], f"{_of(name)}.rows" if _of(name) else None, process_set)
+    (everyones,) = allgather([counts], f"{own}.rows" if own else None, process_set)
     position = operations.place("rank", id_of(process_set))
     before = tf.reduce_sum(everyones[:position], axis=0)
-    means = allreduce(gradients, _of(name), _AVERAGE, process_set)
+    means = allreduce(gradients, own, _AVERAGE, process_set)
     return [mean[before[i] : before[i] + counts[0, i]] for i, mean in enumerate(means)]
 
 

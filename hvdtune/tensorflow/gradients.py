@@ -7,7 +7,6 @@ eagerly is there at once and travels as one operation.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,7 +21,7 @@ from hvdtune.errors import UsageError
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.compression import Compression, compressor_of
-from hvdtune.tensorflow.operations import Batch
+from hvdtune.tensorflow.operations import Batch, alone_in_graph
 
 Tensor = Any
 Groups = int | Sequence[Sequence[Any]]
@@ -86,21 +85,6 @@ def names_of(sources: Sequence[Any]) -> list[str]:
     return distinct(names)
 
 
-_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-
-
-def _alone_in_graph(name: str) -> str:
-    """Two tapes of one graph may be under way at once, with gradients of the same variables."""
-    if tf.executing_eagerly():
-        return name
-    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
-    number, found = 1, name
-    while found in taken:
-        number, found = number + 1, f"{name}.{number + 1}"
-    taken.add(found)
-    return found
-
-
 def combine(
     gradients: Sequence[Tensor | None], sources: Sequence[Any], options: Options
 ) -> list[Tensor | None]:
@@ -122,7 +106,7 @@ def combine(
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
-                label = _alone_in_graph(name)
+                label = alone_in_graph(name)
                 results[number] = combine_slices(
                     gradient, label, options.reduction, options.process_set
                 )
@@ -166,7 +150,7 @@ def _combine_dense(
     for members in operations_of:
         reduced = operations.allreduce(
             [given[row.parameter] for row in members],
-            _alone_in_graph(joint_name(members)),
+            alone_in_graph(joint_name(members)),
             options.reduction,
             options.process_set,
             batch,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
@@ -17,9 +18,16 @@ import numpy as np
 import tensorflow as tf
 
 from hvdtune import errors
-from hvdtune.core import collectives, runtime
+from hvdtune.core import collectives, handles, runtime
 from hvdtune.core.arrays import ADAPTER, require_dtype
-from hvdtune.core.collectives import ReduceOp, Reduction, native_reduce, synchronize
+from hvdtune.core.collectives import (
+    ReduceOp,
+    Reduction,
+    factor_of,
+    native_reduce,
+    root_of,
+    synchronize,
+)
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of, with_id
 from hvdtune.tensorflow import library
 
@@ -58,16 +66,33 @@ ALONE: Final = Batch()
 _batches = itertools.count(1)
 
 
+_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def alone_in_graph(name: str) -> str:
+    """This name, or one like it: operations of one graph are under way at once, and what is called
+    twice while a graph is traced makes two of them."""
+    if tf.executing_eagerly():
+        return name
+    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}.{number + 1}"
+    taken.add(found)
+    return found
+
+
 def typed_error(error: Any) -> Exception:
     """What hvdtune raises for an error of one of its operations; other errors as they are."""
     payload = error.experimental_payloads.get(_PAYLOAD)
     if payload is None:
         unchanged: Exception = error
         return unchanged
-    number, rank, message = payload.decode().split(" ", 2)
+    number, rank, length, text = payload.split(b" ", 3)
+    tensor, message = text[: int(length)].decode(), text[int(length) :].decode()
     kind = _ERRORS[int(number)]
     if issubclass(kind, errors.CollectiveError):
-        return kind(message, int(rank))
+        return kind(message, int(rank), tensor)
     return kind(message)
 
 
@@ -92,14 +117,15 @@ def _operations() -> Any:
 def _attributes(
     kind: str, name: str | None, process_set: ProcessSet, batch: Batch = ALONE
 ) -> dict[str, Any]:
-    number = id_of(process_set)
+    if name:
+        handles.check_name(name)
     if tf.executing_eagerly():
         name, node = name or "noname", None
     else:
         node = f"hvdtune_{kind}"
     return {
         "tensor_name": name or "",
-        "process_set": number,
+        "process_set": id_of(process_set),
         "batch": batch.number,
         "batch_size": batch.size,
         "name": node,
@@ -109,8 +135,8 @@ def _attributes(
 def _factors(reduction: Reduction) -> dict[str, int]:
     return {
         "reduce_op": native_reduce(reduction.op),
-        "prescale": _bits(reduction.prescale_factor),
-        "postscale": _bits(reduction.postscale_factor),
+        "prescale": _bits(factor_of("prescale_factor", reduction.prescale_factor)),
+        "postscale": _bits(factor_of("postscale_factor", reduction.postscale_factor)),
     }
 
 
@@ -132,6 +158,7 @@ def _check(tensors: Sequence[Tensor]) -> None:
 
 
 def _check_included(process_set: ProcessSet) -> None:
+    id_of(process_set)
     if not process_set.included():
         raise errors.UsageError(f"rank {runtime.rank()} does not belong to {process_set}")
 
@@ -173,7 +200,9 @@ def reducescatter(
     """Combines each tensor over the ranks, and leaves this rank its part of the rows."""
     _check(tensors)
     if reduction.op is ReduceOp.ADASUM:
-        raise errors.UsageError("reducescatter combines by Average, Sum, Min, Max or Product")
+        raise errors.UsageError(
+            "reducescatter combines by Average, Sum, Min, Max or Product, not Adasum"
+        )
     ops = _operations()
     if ops is None:
         results = _by_python(
@@ -218,13 +247,14 @@ def allgather(tensors: Sequence[Tensor], name: str | None, process_set: ProcessS
 def broadcast(tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Tensor:
     """The root's tensor on every rank."""
     _check([tensor])
+    root = root_of(root_rank)
     ops = _operations()
     if ops is None:
         (result,) = _by_python(
             lambda arrays, label: [
                 synchronize(
                     collectives.broadcast_async(
-                        ADAPTER, arrays[0], _like(arrays)[0], root_rank, label, process_set
+                        ADAPTER, arrays[0], _like(arrays)[0], root, label, process_set
                     )
                 )
             ],
@@ -235,7 +265,7 @@ def broadcast(tensor: Tensor, root_rank: int, name: str | None, process_set: Pro
         return _shaped([result], [tensor.shape])[0]
     _check_included(process_set)
     attributes = _attributes("broadcast", name, process_set)
-    output = ops.hvdtune_broadcast(tensor=tensor, root_rank=root_rank, **attributes)
+    output = ops.hvdtune_broadcast(tensor=tensor, root_rank=root, **attributes)
     _free(output)
     return output
 
@@ -246,7 +276,10 @@ def alltoall(
 ) -> tuple[Tensor, Tensor]:
     """Sends `splits[i]` rows to rank i of the set; what came, and how many rows from each."""
     _check([tensor])
-    rows = tf.zeros([0], tf.int64) if splits is None else tf.cast(splits, tf.int64)
+    if splits is not None and not splits.dtype.is_integer:
+        kind = splits.dtype.name
+        raise errors.UsageError(f"splits must be integers, one for each rank, not {kind}")
+    rows = tf.constant(0, tf.int64) if splits is None else tf.cast(splits, tf.int64)
     ops = _operations()
     if ops is None:
 

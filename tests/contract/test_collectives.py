@@ -15,8 +15,8 @@ from tests.contract.calls import (
     finish,
     start,
 )
-from tests.contract.framework import FRAMEWORKS
-from tests.parallel.ranks import run
+from tests.contract.framework import FRAMEWORKS, WITH_GRAPHS, run
+from tests.parallel import ranks
 
 KINDS = ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
 TWO_HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"]
@@ -24,7 +24,7 @@ PLACES = {"1": (1, None), "2": (2, None), "3": (3, None), "4": (4, None), "2x2":
 SHAPES = [(), (0,), (1,), (5, 3), (7, 0, 2), (2, 3, 4), (40_001,)]
 
 
-def variants(kind, ranks):
+def variants(kind, ranks, in_place):
     """Every dtype, then every shape and flavour of one collective."""
     ops = {"allreduce": REDUCTIONS, "reducescatter": REDUCTIONS[:5]}.get(kind, ("Sum",))
     shapes = [shape for shape in SHAPES if shape or kind in ("allreduce", "broadcast")]
@@ -36,7 +36,7 @@ def variants(kind, ranks):
         yield Call(kind, ranks, shape=shape, strided=True, seed=seed, root=ranks[-1])
         if kind not in ("broadcast", "alltoall"):
             yield Call(kind, ranks, shape=shape, tensors=3, seed=seed + 20)
-        if kind in ("allreduce", "broadcast"):
+        if kind in in_place:
             yield Call(kind, ranks, shape=shape, in_place=True, seed=seed + 40, root=ranks[0])
     if kind in ("allreduce", "reducescatter"):
         for dtype in FLOATS:
@@ -44,12 +44,15 @@ def variants(kind, ranks):
 
 
 def carry_out(name):
-    framework = FRAMEWORKS[name]
+    framework = WITH_GRAPHS[name]
     hvd = framework.hvd
-    ranks = tuple(range(hvd.size()))
-    calls = [call for kind in KINDS for call in variants(kind, ranks)]
-    everyone = hvd.global_process_set
-    handles = [start(c, f"c{i}", everyone, framework) for i, c in enumerate(calls)]
+    everyone = tuple(range(hvd.size()))
+    calls = [call for kind in KINDS for call in variants(kind, everyone, framework.in_place)]
+    handles = framework.together(
+        lambda: [
+            start(call, f"c{i}", hvd.global_process_set, framework) for i, call in enumerate(calls)
+        ]
+    )
     problems = []
     for call, handle in zip(calls, handles, strict=True):
         results = finish(call, handle, framework)
@@ -61,7 +64,7 @@ def carry_out(name):
     return problems, len(calls)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", WITH_GRAPHS)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_collective_gives_what_its_definition_says(place, framework):
     size, hosts = PLACES[place]
@@ -77,7 +80,8 @@ def in_sets(name):
     problems = []
     for number, process_set in enumerate(s for s in sets if s.included()):
         for kind in KINDS:
-            for i, call in enumerate(variants(kind, tuple(process_set.ranks))):
+            chosen = variants(kind, tuple(process_set.ranks), framework.in_place)
+            for i, call in enumerate(chosen):
                 handle = start(call, f"{kind}.{i}", process_set, framework)
                 results = finish(call, handle, framework)
                 wanted = expected(call, hvd.rank())
@@ -141,7 +145,7 @@ def join_again_and_again():
 
 
 def test_a_set_without_rank_0_may_join_more_than_once():
-    assert run(join_again_and_again, 3) == [[], [], [2, 2, 2]]
+    assert ranks.run(join_again_and_again, 3) == [[], [], [2, 2, 2]]
 
 
 def splits_and_rows(name):

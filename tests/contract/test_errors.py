@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hvdtune.errors import DuplicateNameError, HorovodInternalError, MismatchError, UsageError
-from tests.contract.framework import FRAMEWORKS
-from tests.parallel.ranks import run
+from tests.contract.framework import FRAMEWORKS, run
+from tests.parallel import ranks
 
 
 def sentences(calls, error=UsageError):
@@ -85,7 +85,7 @@ def misuse(name):
         "int32": lambda: hvd.allreduce(integers, op=hvd.Adasum),
         "bool": lambda: hvd.allreduce(flags),
         "op=99": lambda: hvd.allreduce(rows, op=99),
-        "is needed": lambda: hvd.allreduce("text"),
+        "is needed" if name == "torch" else "string": lambda: hvd.allreduce("text"),
         "root rank 9": lambda: hvd.broadcast(rows, 9),
         "not None": lambda: hvd.broadcast(rows, None),
         "not 0.5": lambda: hvd.broadcast(rows, 0.5),
@@ -163,6 +163,6 @@ def name_twice():
 
 
 def test_a_name_in_flight_and_a_handle_that_has_ended_are_refused():
-    for rank, (duplicate, ended) in enumerate(run(name_twice, 2)):
+    for rank, (duplicate, ended) in enumerate(ranks.run(name_twice, 2)):
         assert ("allreduce.twice" in duplicate) is (rank == 0)
         assert all("synchronized before" in sentence for sentence in ended)

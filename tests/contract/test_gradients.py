@@ -5,8 +5,7 @@ import pytest
 
 from hvdtune.errors import UsageError
 from tests.contract.calls import share
-from tests.contract.framework import FRAMEWORKS
-from tests.parallel.ranks import run
+from tests.contract.framework import FRAMEWORKS, WITH_GRAPHS, run
 
 
 def random(*seed, shape):
@@ -152,7 +151,7 @@ class Rules:
 
 
 def all_rules(name):
-    framework = FRAMEWORKS[name]
+    framework = WITH_GRAPHS[name]
     hvd = framework.hvd
     problems = Rules(framework, hvd.global_process_set).check_all()
     if hvd.size() > 1:
@@ -163,7 +162,7 @@ def all_rules(name):
     return problems
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", WITH_GRAPHS)
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_gradients_of_collectives_follow_the_rules(framework, size):
     assert run(all_rules, size, framework) == [[]] * size

@@ -3,8 +3,7 @@
 import pytest
 
 from hvdtune.errors import UsageError
-from tests.contract.framework import FRAMEWORKS
-from tests.parallel.ranks import run
+from tests.contract.framework import FRAMEWORKS, run
 
 
 class Unpicklable:

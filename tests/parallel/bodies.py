@@ -29,7 +29,9 @@ class Bodies:
                 raise AssertionError(f"{name} failed") from error
         return values
 
-    def of_every_rank(self, body: Callable[[], dict[str, Any]], size: int) -> dict[str, list[Any]]:
+    def of_every_rank(
+        self, body: Callable[[], dict[str, Any]], size: int, **options: Any
+    ) -> dict[str, list[Any]]:
         """Starts a job whose ranks call `body`, a module's function that calls `run_all`."""
-        ranks = run(body, size, timeout_s=240.0)
+        ranks = run(body, size, timeout_s=240.0, **options)
         return {name: [values[name] for values in ranks] for name in self._bodies}

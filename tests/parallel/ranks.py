@@ -1,7 +1,7 @@
 """Runs a function as every rank of a job, in real processes.
 
 Ranks are forked from a server that has imported torch once, which costs milliseconds instead of the
-seconds of a fresh interpreter.
+seconds of a fresh interpreter. Those that use TensorFlow are forked from a server of their own.
 """
 
 import multiprocessing
@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -21,6 +22,23 @@ from tests.parallel.netns import Host
 _context = multiprocessing.get_context("forkserver")
 # An optimizer imports torch._dynamo when it is made, which costs each rank seconds.
 _context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", "tests.parallel.ranks"])
+# Imported, TensorFlow has no threads yet; its runtime starts with a rank's first operation.
+_tensorflow = forkserver.ForkServer()
+_tensorflow.set_forkserver_preload(
+    ["hvdtune.torch", "hvdtune.tensorflow", "hvdtune.keras", "tests.parallel.ranks"]
+)
+
+
+@contextmanager
+def _forked_from(server: forkserver.ForkServer | None) -> Iterator[None]:
+    """What is started in the block is; multiprocessing itself knows one server only."""
+    usual = forkserver.connect_to_new_process
+    if server is not None:
+        forkserver.connect_to_new_process = server.connect_to_new_process
+    try:
+        yield
+    finally:
+        forkserver.connect_to_new_process = usual
 
 
 @dataclass
@@ -112,11 +130,13 @@ def start(
     *arguments: Any,
     hosts: Sequence[str] | None = None,
     places: Sequence[Host] | None = None,
+    tensorflow: bool = False,
     **config: Any,
 ) -> Iterator[Job]:
     """The job while the block runs; its processes are ended after.
 
     `hosts` are names only; `places` are hosts of tests.parallel.netns, the launcher on rank 0's.
+    `tensorflow`: ranks have it imported.
     """
     key = os.urandom(32)
     launcher = places[0].address if places else "127.0.0.1"
@@ -141,7 +161,8 @@ def start(
         process = _context.Process(
             target=_main, args=(body, config_of_rank, place, arguments, send)
         )
-        process.start()
+        with _forked_from(_tensorflow if tensorflow else None):
+            process.start()
         send.close()
         processes.append(process)
         results.append(receive)

@@ -1,0 +1,341 @@
+"""Gradients of tapes are those of one process on the joined batch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import hvdtune.tensorflow as hvd
+from hvdtune.core import runtime
+from hvdtune.errors import UsageError
+from tests.parallel.bodies import Bodies
+from tests.parallel.ranks import run
+
+pytestmark = pytest.mark.timeout(300)
+bodies = Bodies()
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+
+
+def run_bodies():
+    return bodies.run_all()
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What every body returned on the two ranks."""
+    return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
+
+
+def random(*shape, seed, dtype="float32"):
+    return tf.constant(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def make_variables(dtype="float32"):
+    """A large matrix, small rows, and one that no output depends on."""
+    return [
+        tf.Variable(random(40, 300, seed=1, dtype=dtype), name="large"),
+        tf.Variable(random(300, 3, seed=2, dtype=dtype) / 10, name="small"),
+        tf.Variable(random(3, seed=3, dtype=dtype), name="bias"),
+        tf.Variable(random(2, seed=4, dtype=dtype), name="idle"),
+    ]
+
+
+def batch(rank, dtype="float32"):
+    return random(8, 40, seed=10 + rank, dtype=dtype)
+
+
+def joined(dtype="float32"):
+    return tf.concat([batch(0, dtype), batch(1, dtype)], axis=0)
+
+
+def loss_of(variables, rows):
+    large, small, bias, _ = variables
+    return tf.reduce_mean(tf.square(tf.tanh(rows @ large) @ small + bias))
+
+
+def train(wrap, rows, *, in_graph, dtype="float32", steps=4, variables=None):
+    """Values after some steps of momentum's, whose gradients `wrap` gives from a tape."""
+    variables = variables or make_variables(dtype)
+    velocities = [tf.Variable(tf.zeros_like(variable)) for variable in variables]
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = loss_of(variables, rows)
+        gradients = wrap(tape).gradient(loss, variables)
+        for variable, velocity, gradient in zip(variables, velocities, gradients, strict=True):
+            if gradient is not None:
+                velocity.assign(0.9 * velocity + gradient)
+                variable.assign_sub(0.05 * velocity)
+
+    run_step = tf.function(step) if in_graph else step
+    for _ in range(steps):
+        run_step()
+    return [variable.numpy() for variable in variables]
+
+
+def distance(values, others):
+    """The largest, relative to the largest value."""
+    rows = zip(values, others, strict=True)
+    return max(np.abs(a - b).max() / np.abs(b).max() for a, b in rows)
+
+
+@bodies
+def trained():
+    rows = []
+    for dtype in TOLERANCE:
+        alone = train(lambda tape: tape, joined(dtype), in_graph=True, dtype=dtype)
+        for in_graph in (True, False):
+            values = train(
+                hvd.DistributedGradientTape,
+                batch(hvd.rank(), dtype),
+                in_graph=in_graph,
+                dtype=dtype,
+            )
+            rows.append((dtype, in_graph, distance(values, alone)))
+    return rows
+
+
+def test_two_ranks_train_as_one_process_does_on_all_data(said):
+    for rows in said["trained"]:
+        for dtype, in_graph, far in rows:
+            assert far <= TOLERANCE[dtype], (dtype, in_graph)
+
+
+OPTIONS = {
+    "predivided": lambda variables: {"gradient_predivide_factor": 4.0},
+    "one group": lambda variables: {"groups": 1},
+    "two groups": lambda variables: {"groups": 2},
+    "many groups": lambda variables: {"groups": 50},
+    "lists": lambda variables: {"groups": [[variables[0], variables[2]], [variables[1]]]},
+    "half": lambda variables: {"compression": hvd.Compression.fp16},
+}
+
+
+@bodies
+def with_options():
+    alone = train(lambda tape: tape, joined(), in_graph=True)
+    rows = {}
+    for name, options_of in OPTIONS.items():
+        for in_graph in (True, False):
+            variables = make_variables()
+            options = options_of(variables)
+            values = train(
+                lambda tape, options=options: hvd.DistributedGradientTape(tape, **options),
+                batch(hvd.rank()),
+                in_graph=in_graph,
+                variables=variables,
+            )
+            rows[name, in_graph] = distance(values, alone)
+    return rows
+
+
+def test_options_change_how_gradients_travel_and_not_what_is_trained(said):
+    for rows in said["with_options"]:
+        for (name, in_graph), far in rows.items():
+            assert far <= (2e-3 if name == "half" else 1e-6), (name, in_graph)
+            assert far > 1e-6 or name != "half"  # so it did travel in halves
+
+
+@bodies
+def counted():
+    counts = []
+    for in_graph in (True, False):
+        for groups in (0, 1, 2, 3):
+            variables = make_variables()
+
+            def step(variables=variables, groups=groups):
+                with tf.GradientTape() as tape:
+                    loss = loss_of(variables, batch(hvd.rank()))
+                return hvd.DistributedGradientTape(tape, groups=groups).gradient(loss, variables)
+
+            step = tf.function(step) if in_graph else step
+            step()
+            hvd.barrier()
+            before = runtime.native().counts()["tensors"]
+            step()
+            counts.append(runtime.native().counts()["tensors"] - before)
+            hvd.barrier()
+    return counts
+
+
+def test_small_gradients_travel_together_and_groups_are_one_operation(said):
+    # In a graph the large one goes while the others are not there yet.
+    assert said["counted"] == [[2, 1, 2, 3, 1, 1, 2, 3]] * 2
+
+
+def lookups(rank):
+    return tf.constant([[0, 3, 3, 7], [5, 3, 0, 1]][rank])
+
+
+def embed(wrap, words, **options):
+    """The gradient of a table of which rows are looked up, as a tape gives it and made dense."""
+    table = tf.Variable(random(9, 4, seed=5, dtype="float64"))
+    out = tf.Variable(random(4, 1, seed=6, dtype="float64"))
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.nn.embedding_lookup(table, words) @ out))
+        return wrap(tape, **options).gradient(loss, [table, out])
+
+    rows = []
+    for call in (tf.function(step), step):
+        of_table, of_out = call()
+        kind = "sparse" if isinstance(of_table, tf.IndexedSlices) else "dense"
+        rows.append((kind, tf.convert_to_tensor(of_table).numpy(), of_out.numpy()))
+    return rows
+
+
+@bodies
+def sparsely():
+    words = lookups(hvd.rank())
+    both = tf.concat([lookups(0), lookups(1)], axis=0)
+    (_, *right), _ = embed(lambda tape: tape, both)
+    found = []
+    for options in (
+        {},
+        {"sparse_as_dense": True},
+        {"gradient_predivide_factor": 2.0},
+        {"op": hvd.Sum},
+    ):
+        for kind, *values in embed(hvd.DistributedGradientTape, words, **options):
+            if options.get("op") == hvd.Sum:
+                values = [value / 2 for value in values]
+            found.append((kind, distance(values, right)))
+    return found
+
+
+def test_looked_up_rows_are_gathered_or_made_dense(said):
+    for found in said["sparsely"]:
+        assert [kind for kind, _ in found] == ["sparse"] * 2 + ["dense"] * 2 + ["sparse"] * 4
+        assert all(far <= 1e-12 for _, far in found)
+
+
+@bodies
+def in_a_set():
+    alone = hvd.add_process_set([1])
+    values = []
+    for in_graph in (True, False):
+        trained = train(
+            lambda tape: hvd.DistributedGradientTape(tape, process_set=alone),
+            batch(hvd.rank()),
+            in_graph=in_graph,
+        )
+        right = train(lambda tape: tape, batch(hvd.rank()), in_graph=in_graph)
+        values.append(distance(trained, right))
+    hvd.remove_process_set(alone)
+    return values
+
+
+def test_only_the_ranks_of_the_process_set_combine(said):
+    assert said["in_a_set"] == [[0.0, 0.0]] * 2
+
+
+@bodies
+def partly():
+    """The first layer is this rank's own."""
+    rows = []
+    for in_graph in (True, False):
+        for scale in (True, False):
+            first = tf.keras.layers.Dense(4, use_bias=False, kernel_initializer="ones")
+            second = tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+            inputs = tf.fill([1, 2], 1.0 + hvd.rank())
+            second(first(inputs))
+
+            def step(first=first, second=second, inputs=inputs, scale=scale):
+                with tf.GradientTape() as tape:
+                    out = second(first(inputs))
+                tape = hvd.PartialDistributedGradientTape(
+                    tape, local_layers=[first], scale_local_gradients=scale
+                )
+                return tape.gradient(out, [first.kernel.value, second.kernel.value])
+
+            step = tf.function(step) if in_graph else step
+            rows.append([gradient.numpy().flat[0].item() for gradient in step()])
+    return rows
+
+
+def test_gradients_of_local_layers_stay(said):
+    for rank, rows in enumerate(said["partly"]):
+        own = 1.0 + rank
+        assert rows == [[own / 2, 3.0], [own, 3.0]] * 2
+
+
+@bodies
+def registered():
+    variable, other = tf.Variable(1.0), tf.Variable(1.0)
+    with tf.GradientTape() as tape:
+        loss = (variable + other) * (1.0 + hvd.rank())
+    wrapped = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+    wrapped.register_local_source(variable)
+    gradients = wrapped.gradient(loss, {"own": variable, "other": other})
+    split = wrapped.get_local_and_global_gradients([variable, other], list(gradients.values()))
+    return {name: g.numpy().item() for name, g in gradients.items()}, [len(part) for part in split]
+
+
+def test_a_registered_source_stays_on_its_rank(said):
+    for rank, (gradients, lengths) in enumerate(said["registered"]):
+        assert gradients == {"own": 1.0 + rank, "other": 3.0}
+        assert lengths == [1, 1, 1, 1]
+
+
+@bodies
+def twice_in_a_graph():
+    """Two tapes over the same variables, and one that is asked twice."""
+    variable = tf.Variable(2.0)
+
+    @tf.function
+    def gradients():
+        scale = 1.0 + float(hvd.rank())
+        with tf.GradientTape() as first, tf.GradientTape(persistent=True) as second:
+            square, cube = scale * variable**2, scale * variable**3
+        second = hvd.DistributedGradientTape(second)
+        rows = [hvd.DistributedGradientTape(first).gradient(square, variable)]
+        return [*rows, second.gradient(cube, variable), second.gradient(square, variable)]
+
+    return [gradient.numpy().item() for gradient in gradients()]
+
+
+def test_tapes_of_one_graph_do_not_take_each_other_s_gradients(said):
+    assert said["twice_in_a_graph"] == [[6.0, 18.0, 6.0]] * 2
+
+
+BAD = {
+    "a tf.GradientTape is needed": lambda tape: hvd.DistributedGradientTape(None),
+    "wrap it once": lambda tape: hvd.DistributedGradientTape(hvd.DistributedGradientTape(tape)),
+    "groups is a number": lambda tape: hvd.DistributedGradientTape(tape, groups=-1),
+    "a list of lists": lambda tape: hvd.DistributedGradientTape(tape, groups=[1]),
+    "needs op=Average": lambda tape: hvd.DistributedGradientTape(
+        tape, op=hvd.Sum, gradient_predivide_factor=2.0
+    ),
+    "by hvd.Average, Sum or Adasum": lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Max),
+    "takes an hvd.ProcessSet": lambda tape: hvd.DistributedGradientTape(tape, process_set=0),
+    "compress and decompress": lambda tape: hvd.DistributedGradientTape(tape, compression="half"),
+    "no layer of Keras": lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[1]),
+}
+
+
+@bodies
+def refused():
+    messages = []
+    for call in BAD.values():
+        with pytest.raises(UsageError) as caught:
+            call(tf.GradientTape())
+        messages.append(str(caught.value))
+    with pytest.warns(DeprecationWarning, match="use groups"):
+        hvd.DistributedGradientTape(tf.GradientTape(), num_groups=1)
+    return messages
+
+
+def test_bad_arguments_are_refused_in_a_sentence(said):
+    for messages in said["refused"]:
+        for part, message in zip(BAD, messages, strict=True):
+            assert part in message and "\n" not in message
+
+
+def bits():
+    values = train(hvd.DistributedGradientTape, batch(hvd.rank()), in_graph=True)
+    return [value.tobytes() for value in values]
+
+
+def test_two_runs_give_the_same_bits():
+    (here, there), (again, _) = (run(bits, 2, tensorflow=True) for _ in range(2))
+    assert here == there == again
