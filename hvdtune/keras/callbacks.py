@@ -44,18 +44,18 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
     Args:
         monitor: the metric by which models are compared.
         verbose: 1 prints when a model is kept.
-        save_weights_only: keeps weights only.
         mode: "min", "max" or "auto", for whether less of the metric is better.
         save_freq: "epoch", or every so many batches.
+        save_weights_only: keeps weights only.
     """
 
     def __init__(
         self,
         monitor: str = "val_loss",
         verbose: int = 0,
-        save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: Any = "epoch",
+        save_weights_only: bool = False,
     ) -> None:
         super().__init__(
             "best.weights.h5" if save_weights_only else "best.keras",

@@ -81,9 +81,65 @@ def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
         }
 
 
-@pytest.mark.parametrize(
-    "module", ["tensorflow", "tensorflow.keras", "keras", "mxnet", "spark", "ray", "data"]
-)
+_LOOK_AT_TENSORFLOW = """
+import hvdtune.alias
+import importlib, json
+import horovod.tensorflow as hvd
+import horovod.tensorflow.keras
+import horovod.keras
+from horovod.common.util import extension_available
+from horovod.keras import callbacks as callbacks_of_keras
+from horovod.keras.callbacks import BestModelCheckpoint
+from horovod.tensorflow.compression import Compression, FP16Compressor
+from horovod.tensorflow.functions import allgather_object, broadcast_variables
+from horovod.tensorflow.keras import callbacks
+from horovod.tensorflow.keras.callbacks import MetricAverageCallback
+from horovod.tensorflow.mpi_ops import _basics, check_num_rank_power_of_2, rank_op
+from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility
+from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+def strangers(name, modules):
+    mine, ours = (importlib.import_module(f"{top}.{name}") for top in ("horovod", "hvdtune"))
+    names = set(ours.__all__) - set(modules)
+    found = [n for n in names if getattr(mine, n) is not getattr(ours, n)]
+    for module in modules:
+        assert getattr(mine, module) is importlib.import_module(f"horovod.{name}.{module}")
+        found += strangers(f"{name}.{module}", ())
+    return found
+
+print(json.dumps({
+    "strangers": strangers("tensorflow", ["elastic"])
+    + strangers("tensorflow.keras", ["callbacks", "elastic"])
+    + strangers("keras", ["callbacks", "elastic"]),
+    "same": [
+        Compression is hvd.Compression and Compression.fp16 is FP16Compressor,
+        allgather_object is hvd.allgather_object,
+        broadcast_variables is hvd.broadcast_variables,
+        rank_op is hvd.rank_op,
+        SyncBatchNormalization is hvd.SyncBatchNormalization,
+        MetricAverageCallback is horovod.tensorflow.keras.callbacks.MetricAverageCallback,
+        BestModelCheckpoint is callbacks_of_keras.BestModelCheckpoint,
+    ],
+    "basics": _basics.rank is hvd.rank,
+    "average": handle_average_backwards_compatibility(None, None) == hvd.Average,
+    "powers": check_num_rank_power_of_2(4),
+    "available": [extension_available(name) for name in ("tensorflow", "torch", "keras", "mxnet")],
+}))
+"""
+
+
+def test_the_names_of_tensorflow_and_keras_are_there_and_are_hvdtunes(python):
+    assert json.loads(python(_LOOK_AT_TENSORFLOW)) == {
+        "strangers": [],
+        "same": [True] * 7,
+        "basics": True,
+        "average": True,
+        "powers": True,
+        "available": [True, True, True, False],
+    }
+
+
+@pytest.mark.parametrize("module", ["mxnet", "spark", "ray", "data", "tensorflow.data"])
 def test_a_part_that_comes_later_is_an_import_error_that_names_this_version(python, module):
     body = f"""
 import hvdtune.alias
@@ -92,8 +148,7 @@ try:
 except ImportError as error:
     print(error)
 """
-    name = module.partition(".")[0]
-    assert python(body).startswith(f"hvdtune {hvdtune.__version__} has no horovod.{name}: ")
+    assert python(body).startswith(f"hvdtune {hvdtune.__version__} has no horovod.{module}: ")
 
 
 def test_elastic_state_is_refused_where_it_is_made(python):

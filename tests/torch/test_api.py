@@ -1,6 +1,5 @@
 """Horovod 0.28.1's public API of horovod.torch, as a list, is what hvdtune.torch has."""
 
-import inspect
 import types
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 import hvdtune.torch as hvd
 from hvdtune.core.collectives import handle_average_backwards_compatibility
 from hvdtune.torch import compression, elastic
+from tests.api_lists import BASICS, CONSTANTS, check_signature, parameters
 
 REDUCE = "average=None, name=None, op=None"
 REDUCE_PACKED = "average=None, name=None, compression=Compression.none, op=None"
@@ -17,13 +17,8 @@ SCATTER = f"op=Average, {SET}, {SCALE}"
 
 # What is a parameter here may be followed by keyword parameters of hvdtune's own.
 FUNCTIONS = {
-    "init": "comm=None, process_sets=None",
-    "start_timeline": "file_path, mark_cycles=False",
-    **dict.fromkeys(["shutdown", "is_initialized", "stop_timeline"], ""),
-    **dict.fromkeys(["size", "local_size", "cross_size", "rank", "local_rank", "cross_rank"], ""),
-    **dict.fromkeys(["is_homogeneous", "mpi_threads_supported", "mpi_enabled", "mpi_built"], ""),
-    **dict.fromkeys(["gloo_enabled", "gloo_built", "nccl_built", "ddl_built"], ""),
-    **dict.fromkeys(["ccl_built", "cuda_built", "rocm_built"], ""),
+    **BASICS,
+    "is_homogeneous": "",
     "add_process_set": "process_set",
     "remove_process_set": "process_set",
     "allreduce": f"tensor, {REDUCE_PACKED}, {SCALE}, {SET}",
@@ -68,12 +63,7 @@ FUNCTIONS = {
     "HorovodVersionMismatchError": "name, version, installed_version",
 }
 OTHERS = {
-    "Average": 0,
-    "Sum": 1,
-    "Adasum": 2,
-    "Min": 3,
-    "Max": 4,
-    "Product": 5,
+    **CONSTANTS,
     "Compression": type,
     "HorovodInternalError": type,
     "elastic": types.ModuleType,
@@ -81,21 +71,9 @@ OTHERS = {
 }
 
 
-def parameters(function):
-    rows = inspect.signature(function).parameters.values()
-    return [(row.name, row.default, row.kind) for row in rows]
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_takes_what_horovod_s_takes(name):
-    wanted = parameters(eval(f"lambda {FUNCTIONS[name]}: None", vars(hvd)))
-    function = getattr(hvd, name)
-    if isinstance(function, type):  # as it is called: without self
-        function = function.__init__.__get__(object())
-    found = parameters(function)
-    assert found[: len(wanted)] == wanted
-    for _, default, _ in found[len(wanted) :]:
-        assert default is not inspect.Parameter.empty
+    check_signature(hvd, name, FUNCTIONS[name])
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Horovod's names of the frameworks, and what is imported for those that hvdtune binds.
-_BOUND: Final = {"torch": "torch"}
+_BOUND: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
 
 
 def env(**variables: str | None) -> AbstractContextManager[None]:

@@ -1,0 +1,14 @@
+"""hvdtune.keras by Horovod's name: the same objects."""
+
+import importlib
+
+import keras
+
+from hvdtune.keras import *
+from hvdtune.keras import old_spellings
+
+old_spellings.keep(keras)
+
+# Last, because hvdtune.keras has modules of the same names.
+for _name in ("callbacks", "elastic"):
+    importlib.import_module(f".{_name}", __name__)

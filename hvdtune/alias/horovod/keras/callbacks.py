@@ -1,0 +1,1 @@
+from hvdtune.keras.callbacks import *

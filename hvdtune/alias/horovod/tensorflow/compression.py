@@ -1,0 +1,1 @@
+from hvdtune.tensorflow.compression import *

@@ -1,0 +1,3 @@
+from .._absent import refuse
+
+refuse("horovod.tensorflow.data")

@@ -1,0 +1,1 @@
+from hvdtune.tensorflow.elastic import *

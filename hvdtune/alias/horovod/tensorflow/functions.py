@@ -1,0 +1,3 @@
+"""Variables and objects on all ranks."""
+
+from hvdtune.tensorflow import *

@@ -1,0 +1,1 @@
+from hvdtune.tensorflow.keras.elastic import *

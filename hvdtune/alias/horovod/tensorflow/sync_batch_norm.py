@@ -1,0 +1,3 @@
+from hvdtune.tensorflow import SyncBatchNormalization
+
+__all__ = ["SyncBatchNormalization"]
