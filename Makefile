@@ -15,10 +15,10 @@ demo: $(VENV)/.demo
 	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py \
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
-test: $(VENV)/.mpi sanitize-address,undefined
+test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
 	python -m pytest
 
-check: lint $(VENV)/.mpi
+check: lint $(VENV)/.mpi $(VENV)/.operations
 	python -m pytest -m "not slow"
 
 lint: $(VENV)/.test
@@ -100,6 +100,11 @@ $(VENV)/.tensorflow: $(VENV)/.torch
 $(VENV)/.test: $(VENV)/.tensorflow pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
 	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test]"
 	touch $(VENV)/.demo $@
+
+# Else the first test that needs them would wait for the compiler.
+$(VENV)/.operations: $(VENV)/.test csrc/runtime/framework_api.h $(wildcard csrc/tensorflow/*)
+	TF_CPP_MIN_LOG_LEVEL=3 hvdtune build tensorflow
+	touch $@
 
 # An environment for each MPI, under build/.
 $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
