@@ -245,7 +245,9 @@ def partly():
     """The first layer is this rank's own."""
     rows = []
     for scale in (True, False):
-        first = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        # Not linear: of two plain products in a row, TensorFlow 2.21 now and then takes the first
+        # for the gradient of the second after the weights have been updated.
+        first = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", activation="relu")
         second = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
         model = keras.Sequential([keras.Input((1,)), first, second])
         optimizer = hvd.PartialDistributedOptimizer(
