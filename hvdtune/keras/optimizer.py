@@ -141,7 +141,9 @@ def _outermost(optimizer: Any, keras: Any) -> Any:
 def _keep_xla_away(keras: Any) -> None:
     """XLA cannot compile what waits for other ranks. Keras 3 has it compile the training step on
     accelerators unless told otherwise, and asks nobody but the model's layers whether it can."""
-    before = keras.Model.compile
+    # Where it is defined: a model whose class has another is loaded without being compiled.
+    owner = next(kind for kind in keras.Model.__mro__ if "compile" in vars(kind))
+    before: Any = owner.compile
     if hasattr(before, _COMBINER):
         return
     signature = inspect.signature(before)
@@ -159,7 +161,7 @@ def _keep_xla_away(keras: Any) -> None:
         return before(*given.args, **given.kwargs)
 
     setattr(compile, _COMBINER, True)
-    keras.Model.compile = compile
+    owner.compile = compile
 
 
 class _Distributed:

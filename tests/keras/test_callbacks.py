@@ -197,7 +197,7 @@ def misuse():
 def test_misuse_is_a_sentence(said):
     for messages in said["misuse"]:
         assert "initial_lr is needed" in messages[0]
-        assert "is a schedule, ExponentialDecay; give it a number" in messages[1]
+        assert "is a schedule; give it a number" in messages[1]
 
 
 def save_and_load(folder):

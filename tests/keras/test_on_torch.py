@@ -17,7 +17,7 @@ def compare():
 
     assert keras.backend.backend() == "torch"
     found = {}
-    for name in ("trained", "with_options", "in_a_set", "accumulated", "partly"):
+    for name in ("trained", "with_options", "in_a_set", "accumulated", "partly", "shared"):
         found[name] = getattr(bodies, name)()
     found["rank"] = hvd.rank()
     return found

@@ -5,7 +5,6 @@ from functools import cache
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import hvdtune.keras as hvd
 from hvdtune.errors import UsageError
@@ -348,7 +347,8 @@ def shared():
     inner = keras.optimizers.Adam(0.1)
     wrapped = hvd.DistributedOptimizer(inner)
     weight = keras.Variable(np.ones(3, "float32"))
-    wrapped.apply([tf.fill([3], 1.0 + hvd.rank())], [weight])
+    gradient = keras.ops.convert_to_tensor(np.full(3, 1.0 + hvd.rank(), "float32"))
+    wrapped.apply([gradient], [weight])
     wrapped.learning_rate = 0.5
     assert isinstance(wrapped, keras.optimizers.Adam) and wrapped.get_config() == inner.get_config()
     return int(inner.iterations.numpy()), float(inner.learning_rate), weight.numpy().tolist()
