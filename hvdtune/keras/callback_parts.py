@@ -153,8 +153,8 @@ class LearningRatePart:
         rate = optimizer.learning_rate
         if not hasattr(rate, "assign"):
             raise UsageError(
-                f"{type(self).__name__}: the learning rate of the optimizer is a schedule, "
-                f"{type(rate).__name__}; give it a number"
+                f"{type(self).__name__}: the learning rate of the optimizer is a schedule; "
+                "give it a number"
             )
         before, after = float(rate), self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = after

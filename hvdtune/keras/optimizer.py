@@ -7,6 +7,8 @@ that a saved model loads without hvdtune; hvdtune.keras.load_model wraps the opt
 
 from __future__ import annotations
 
+import functools
+import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -43,7 +45,9 @@ def DistributedOptimizer(
     The result is also an instance of the optimizer's class and shares its state.
 
     Args:
-        optimizer: of Keras 3, on the tensorflow or the torch backend, or of Keras 2.
+        optimizer: of Keras 3, on the tensorflow or the torch backend, or of Keras 2. A
+            LossScaleOptimizer is wrapped as a whole: around the result, it would skip steps on one
+            rank that the others wait for.
         name: does nothing, as `device_dense` and `device_sparse`: the optimizer keeps its name.
         compression: one of hvd.Compression, or a class of your own with `compress` and
             `decompress`; None is hvd.Compression.none. IndexedSlices travel as they are.
@@ -100,6 +104,8 @@ def DistributedOptimizer(
             scale_local_gradients,
         )
         combiner = TensorFlowCombiner(options, passes, average=average_aggregated_gradients)
+        if keras.__name__ == "keras":
+            _keep_xla_away(keras)
     return _wrapped(_outermost(optimizer, keras), combiner)
 
 
@@ -130,6 +136,32 @@ def _outermost(optimizer: Any, keras: Any) -> Any:
         return optimizer
     is_half = keras.mixed_precision.dtype_policy().name == "mixed_float16"
     return scaled(optimizer, name="loss_scale_optimizer") if is_half else optimizer
+
+
+def _keep_xla_away(keras: Any) -> None:
+    """XLA cannot compile what waits for other ranks. Keras 3 has it compile the training step on
+    accelerators unless told otherwise, and asks nobody but the model's layers whether it can."""
+    # Where it is defined: a model whose class has another is loaded without being compiled.
+    owner = next(kind for kind in keras.Model.__mro__ if "compile" in vars(kind))
+    before: Any = owner.compile
+    if hasattr(before, _COMBINER):
+        return
+    signature = inspect.signature(before)
+
+    @functools.wraps(before)
+    def compile(*arguments: Any, **options: Any) -> Any:
+        given = signature.bind(*arguments, **options)
+        if isinstance(given.arguments.get("optimizer"), _Distributed):
+            if given.arguments.setdefault("jit_compile", False) not in (False, None, "auto"):
+                raise UsageError(
+                    "XLA cannot compile a step that combines gradients with other ranks; leave "
+                    "jit_compile=True out"
+                )
+            given.arguments["jit_compile"] = False
+        return before(*given.args, **given.kwargs)
+
+    setattr(compile, _COMBINER, True)
+    owner.compile = compile
 
 
 class _Distributed:

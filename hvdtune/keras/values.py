@@ -94,4 +94,6 @@ def load_model(
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         model.optimizer = DistributedOptimizer(optimizer, compression=compression)
+        if getattr(model, "jit_compile", None):
+            model.jit_compile = False  # see hvdtune.keras.optimizer; compiled without it
     return model

@@ -1,0 +1,240 @@
+"""Callbacks in `fit`, models that are saved and loaded, and the steps on the timeline."""
+
+import keras
+import numpy as np
+import pytest
+
+import hvdtune.keras as hvd
+from hvdtune.errors import UsageError
+from hvdtune.timeline import merge
+from tests.parallel.bodies import Bodies
+from tests.parallel.ranks import run
+
+pytestmark = pytest.mark.timeout(300)
+bodies = Bodies()
+INPUTS, ANSWERS = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+
+
+def run_bodies():
+    return bodies.run_all()
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What every body returned on the two ranks."""
+    return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
+
+
+class Watch(keras.callbacks.Callback):
+    """Notes what `look` sees after each batch, and logs at the end of epochs."""
+
+    def __init__(self, look=lambda model: None):
+        super().__init__()
+        self.look, self.seen, self.logs = look, [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(self.look(self.model))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.logs.append(dict(logs))
+
+
+def make_model(optimizer, *, deferred=False, wrap=hvd.DistributedOptimizer, seed=None):
+    keras.utils.set_random_seed(hvd.rank() if seed is None else seed)
+    layers = [keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)]
+    model = keras.Sequential(layers if deferred else [keras.Input((2,)), *layers])
+    model.compile(wrap(optimizer), loss="mse")
+    return model
+
+
+def fit(model, callbacks, **options):
+    options = {"batch_size": 2, "epochs": 1, "verbose": 0, **options}
+    return model.fit(INPUTS, ANSWERS, callbacks=callbacks, **options)
+
+
+def weights(model):
+    return [weight.numpy().tolist() for weight in model.variables + model.optimizer.variables]
+
+
+@bodies
+def broadcast():
+    rows = {}
+    for deferred in (False, True):
+        model = make_model(keras.optimizers.Adam(0.1 * (1 + hvd.rank())), deferred=deferred)
+        watch = Watch(weights)
+        fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(1), watch])
+        rows[deferred] = watch.seen
+    return rows
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_ranks_begin_with_the_root_s_weights_and_optimizer(said, deferred):
+    here, there = (rows[deferred] for rows in said["broadcast"])
+    assert here == there and len(here) == 4
+    assert 0.2 in [pytest.approx(value) for value in here[0] if isinstance(value, float)]
+
+
+@bodies
+def kept():
+    """A variable that is this rank's own."""
+    model = make_model(keras.optimizers.SGD(0.0))
+    own = model.layers[0].kernel
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    callback.register_local_var(own)
+    before = own.numpy()
+    fit(model, [callback])
+    return np.array_equal(before, own.numpy()), model.layers[1].kernel.numpy().tolist()
+
+
+def test_a_registered_variable_is_not_overwritten(said):
+    (here, own), (there, root_s) = said["kept"]
+    assert here and there and own == root_s
+
+
+@bodies
+def averaged():
+    model = make_model(keras.optimizers.SGD(0.0), wrap=lambda optimizer: optimizer)
+    before, after = Watch(), Watch()
+    fit(model, [before, hvd.callbacks.MetricAverageCallback(), after], epochs=2)
+    return [log["loss"] for log in before.logs], [log["loss"] for log in after.logs]
+
+
+def test_metrics_are_the_mean_over_ranks(said):
+    (here, mean), (there, other_mean) = said["averaged"]
+    assert here != there
+    assert mean == other_mean
+    assert mean == pytest.approx([(a + b) / 2 for a, b in zip(here, there, strict=True)])
+
+
+def rates(callbacks, epochs=3, **options):
+    model = make_model(keras.optimizers.SGD(0.5, momentum=0.9))
+    watch = Watch(lambda model: float(model.optimizer.learning_rate))
+    history = fit(model, [*callbacks, watch], epochs=epochs, **options)
+    return watch.seen, history.history.get("lr")
+
+
+@bodies
+def scheduled():
+    schedule = hvd.callbacks.LearningRateScheduleCallback
+    return {
+        "staircase": rates([schedule(2.0, lambda epoch: 0.1**epoch)]),
+        "window": rates([schedule(2.0, 0.5, start_epoch=1, end_epoch=2)]),
+        "smooth": rates([schedule(2.0, lambda epoch: 1 + epoch, staircase=False)]),
+        "warmup": rates([hvd.callbacks.LearningRateWarmupCallback(2.0, warmup_epochs=2)]),
+    }
+
+
+def test_learning_rates_follow_epochs_and_batches(said):
+    right = {
+        "staircase": [2.0] * 4 + [0.2] * 4 + [0.02] * 4,
+        "window": [0.5] * 4 + [1.0] * 8,
+        "smooth": [2.0 * (1 + batch / 4) for batch in range(12)],
+        # From that of one rank, in eight batches, to that of two.
+        "warmup": [1.0 + batch / 8 for batch in range(1, 9)] + [2.0] * 4,
+    }
+    for rows in said["scheduled"]:
+        for name, (seen, of_epochs) in rows.items():
+            assert seen == pytest.approx(right[name]), name
+            assert of_epochs == pytest.approx(right[name][3::4]), name
+
+
+def descend(rates_of_steps, momentum, *, corrected):
+    """A weight by https://arxiv.org/abs/1706.02677, of a gradient that is always 1: velocities
+    have the learning rate in them, and change with it."""
+    weight, velocity, former = 1.0, 0.0, rates_of_steps[0]
+    for rate in rates_of_steps:
+        ratio = rate / former if corrected else 1.0
+        velocity = momentum * velocity * ratio - rate
+        weight, former = weight + velocity, rate
+    return weight
+
+
+@bodies
+def corrected():
+    values = []
+    for correction in (True, False):
+        model = keras.Sequential(
+            [keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
+        )
+        model.compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)),
+            loss=lambda _, out: out,
+        )
+        callback = hvd.callbacks.LearningRateScheduleCallback(
+            0.1, lambda epoch: 1 + epoch, momentum_correction=correction
+        )
+        ones = np.ones((4, 1), "float32")
+        model.fit(ones, ones, batch_size=2, epochs=3, verbose=0, callbacks=[callback])
+        values.append(model.get_weights()[0].item())
+    return values
+
+
+def test_velocities_change_with_the_learning_rate(said):
+    steps = [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
+    right = [descend(steps, 0.9, corrected=yes) for yes in (True, False)]
+    assert abs(right[0] - right[1]) > 0.1
+    for values in said["corrected"]:
+        assert values == pytest.approx(right, rel=1e-5)
+
+
+@bodies
+def misuse():
+    messages = []
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    for call in (
+        lambda: hvd.callbacks.LearningRateScheduleCallback(None, 1.0),
+        lambda: fit(
+            make_model(keras.optimizers.SGD(rate)),
+            [hvd.callbacks.LearningRateScheduleCallback(1.0, 0.5)],
+        ),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        messages.append(str(caught.value))
+    return messages
+
+
+def test_misuse_is_a_sentence(said):
+    for messages in said["misuse"]:
+        assert "initial_lr is needed" in messages[0]
+        assert "is a schedule; give it a number" in messages[1]
+
+
+def save_and_load(folder):
+    """Trains on; rank 0's model is loaded on both."""
+    path = folder / "model.keras"
+    model = make_model(keras.optimizers.Adam(0.01), seed=0)
+    best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+    best.filepath = str(folder / f"best{hvd.rank()}.keras")
+    fit(model, [best], epochs=2)
+    if hvd.rank() == 0:
+        model.save(path)
+    hvd.allreduce(1.0, name="saved")
+    loaded = hvd.load_model(path)
+    same = weights(loaded) == weights(model)
+    # Data of its own on each rank: weights stay the same only where gradients are combined.
+    loaded.fit(INPUTS * (1 + hvd.rank()), ANSWERS, batch_size=2, verbose=0)
+    plain = type(keras.models.load_model(best.filepath).optimizer).__name__
+    return same, weights(loaded), int(loaded.optimizer.iterations.numpy()), plain
+
+
+def test_a_loaded_model_goes_on_where_it_was_saved(tmp_path):
+    here, there = run(save_and_load, 2, tmp_path, tensorflow=True)
+    assert here == there
+    assert here[0] and here[2:] == (12, "Adam")
+
+
+def train():
+    model = make_model(keras.optimizers.SGD(0.1))
+    for _ in range(2):
+        hvd.allreduce(1.0, name="begin")
+        fit(model, [])
+
+
+def test_each_batch_of_fit_is_one_step_of_the_timeline(tmp_path):
+    run(train, 2, tensorflow=True, timeline=str(tmp_path / "rank-%r.hvt"))
+    trace = merge(sorted(tmp_path.glob("*.hvt")))
+    steps = trace.events[trace.events["kind"] == "STEP"]
+    assert steps.groupby("rank").size().to_dict() == {0: 7, 1: 7}  # between eight marks
+    blocked = trace.events[trace.events["kind"] == "BLOCKED"]
+    assert (blocked.groupby("rank").size() >= 8).all()

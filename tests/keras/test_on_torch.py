@@ -1,0 +1,37 @@
+"""Keras on torch combines gradients as Keras on TensorFlow does."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.parallel.ranks import run
+
+
+def compare():
+    os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is first imported
+    import keras
+
+    import hvdtune.keras as hvd
+    from tests.keras import test_training as bodies
+
+    assert keras.backend.backend() == "torch"
+    found = {}
+    for name in ("trained", "with_options", "in_a_set", "accumulated", "partly", "shared"):
+        found[name] = getattr(bodies, name)()
+    found["rank"] = hvd.rank()
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_two_ranks_train_as_one_process_does_on_all_data():
+    for found in run(compare, 2, timeout_s=240.0):
+        for (dtype, *_), far in found["trained"].items():
+            assert far <= (1e-12 if dtype == "float64" else 2e-6)
+        assert found["with_options"].pop("half") == pytest.approx(1e-3, rel=1.0)
+        assert max(found["with_options"].values()) <= 2e-6
+        assert found["in_a_set"] == 0.0
+        own = 1.0 + found["rank"]
+        assert np.allclose(
+            found["partly"], [[1 - 0.05 * own, 0.85], [1 - 0.1 * own, 0.85]], rtol=1e-6
+        )

@@ -1,0 +1,369 @@
+"""DistributedOptimizer in `fit` trains as one process does on the joined batch."""
+
+from functools import cache
+
+import keras
+import numpy as np
+import pytest
+
+import hvdtune.keras as hvd
+from hvdtune.errors import UsageError
+from tests.parallel.bodies import Bodies
+from tests.parallel.ranks import run
+
+pytestmark = pytest.mark.timeout(300)
+bodies = Bodies()
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+
+
+def run_bodies():
+    return bodies.run_all()
+
+
+@pytest.fixture(scope="module")
+def said():
+    """What every body returned on the two ranks."""
+    return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
+
+
+def data(rank, dtype="float32"):
+    """Of a rank, which takes four rows at a time."""
+    generator = np.random.default_rng(rank)
+    return generator.standard_normal((16, 6)).astype(dtype), (
+        generator.standard_normal((16, 1)).astype(dtype)
+    )
+
+
+def joined(dtype="float32"):
+    """Of both ranks: eight rows at a time, four of each."""
+    (x0, y0), (x1, y1) = data(0, dtype), data(1, dtype)
+    order = [(x0[i : i + 4], x1[i : i + 4]) for i in range(0, 16, 4)]
+    answers = [(y0[i : i + 4], y1[i : i + 4]) for i in range(0, 16, 4)]
+    return np.concatenate([np.concatenate(p) for p in order]), np.concatenate(
+        [np.concatenate(p) for p in answers]
+    )
+
+
+def make_model(dtype="float32"):
+    keras.utils.set_random_seed(3)
+    return keras.Sequential(
+        [
+            keras.Input((6,), dtype=dtype),
+            keras.layers.Dense(300, activation="tanh", dtype=dtype),
+            keras.layers.Dense(20, dtype=dtype),
+            keras.layers.Dense(1, dtype=dtype),
+        ]
+    )
+
+
+def make_optimizer(kind):
+    if kind == "adam":
+        return keras.optimizers.Adam(0.01)
+    return keras.optimizers.SGD(0.01, momentum=0.9)
+
+
+def fit(wrap, rows, batch_size, *, dtype="float32", kind="sgd", model=None, **options):
+    """Trained weights."""
+    model = model or make_model(dtype)
+    model.compile(optimizer=wrap(make_optimizer(kind)), loss="mse", **options)
+    model.fit(*rows, batch_size=batch_size, epochs=2, shuffle=False, verbose=0)
+    return [weight.numpy() for weight in model.weights]
+
+
+@cache
+def alone(dtype="float32", kind="sgd"):
+    return fit(lambda optimizer: optimizer, joined(dtype), 8, dtype=dtype, kind=kind)
+
+
+def distance(values, others):
+    """The largest, relative to the largest value."""
+    rows = zip(values, others, strict=True)
+    return max(np.abs(a - b).max() / np.abs(b).max() for a, b in rows)
+
+
+@bodies
+def trained():
+    rows = {}
+    for dtype, kind, eagerly in (
+        ("float32", "sgd", False),
+        ("float32", "sgd", True),
+        ("float64", "adam", False),
+    ):
+        values = fit(
+            hvd.DistributedOptimizer,
+            data(hvd.rank(), dtype),
+            4,
+            dtype=dtype,
+            kind=kind,
+            run_eagerly=eagerly,
+        )
+        rows[dtype, kind, eagerly] = distance(values, alone(dtype, kind))
+    return rows
+
+
+def test_two_ranks_train_as_one_process_does_on_all_data(said):
+    for rows in said["trained"]:
+        for (dtype, kind, eagerly), far in rows.items():
+            # Sums in another order; momentum carries the last bit of a float32 along.
+            assert far <= 2 * TOLERANCE[dtype], (dtype, kind, eagerly)
+
+
+OPTIONS = {
+    "predivided": lambda model: {"gradient_predivide_factor": 4.0},
+    "two groups": lambda model: {"groups": 2},
+    "lists": lambda model: {"groups": [model.layers[0].trainable_variables, [model.variables[3]]]},
+    "half": lambda model: {"compression": hvd.Compression.fp16},
+}
+
+
+@bodies
+def with_options():
+    right = alone()
+    rows = {}
+    for name, options_of in OPTIONS.items():
+        model = make_model()
+        options = options_of(model)
+        values = fit(
+            lambda optimizer, options=options: hvd.DistributedOptimizer(optimizer, **options),
+            data(hvd.rank()),
+            4,
+            model=model,
+        )
+        rows[name] = distance(values, right)
+    return rows
+
+
+def test_options_change_how_gradients_travel_and_not_what_is_trained(said):
+    for rows in said["with_options"]:
+        assert rows.pop("half") == pytest.approx(1e-3, rel=1.0)
+        assert max(rows.values()) <= 2e-6, rows
+
+
+@bodies
+def in_a_set():
+    """Rank 1 trains alone, as rank 0 does."""
+    only = hvd.add_process_set([1])
+    values = fit(
+        lambda optimizer: hvd.DistributedOptimizer(optimizer, process_set=only),
+        data(hvd.rank()),
+        4,
+    )
+    hvd.remove_process_set(only)
+    return distance(values, fit(lambda optimizer: optimizer, data(hvd.rank()), 4))
+
+
+def test_only_the_ranks_of_the_process_set_combine(said):
+    assert said["in_a_set"] == [0.0, 0.0]
+
+
+def pass_by_pass(weights, gradients, passes, average):
+    """Plain descent by what both ranks' passes add up to."""
+    for begin in range(0, len(gradients) - passes + 1, passes):
+        total = sum(gradients[begin : begin + passes])
+        weights = weights - 0.1 * total / (passes if average else 1)
+    return weights
+
+
+@bodies
+def accumulated():
+    """A single weight, of which every pass has a gradient that is known beforehand."""
+    rows = {}
+    inputs = np.arange(1.0, 8.0, dtype="float32")[:, None] * (1 + hvd.rank())
+    for average in (False, True):
+        for eagerly in (False, True):
+            model = keras.Sequential(
+                [
+                    keras.Input((1,)),
+                    keras.layers.Dense(1, use_bias=False, kernel_initializer="ones"),
+                ]
+            )
+            optimizer = hvd.DistributedOptimizer(
+                keras.optimizers.SGD(0.1),
+                backward_passes_per_step=3,
+                average_aggregated_gradients=average,
+            )
+            # Of the mean output: the gradient is the mean input.
+            model.compile(optimizer, loss=lambda _, out: out, run_eagerly=eagerly)
+            values = []
+            for row in inputs:
+                model.train_on_batch(row[None], row[None])
+                values.append(model.get_weights()[0].item())
+            rows[average, eagerly] = values, int(optimizer.iterations.numpy())
+    return rows
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_gradients_of_several_passes_add_up_before_they_travel(said, average):
+    mean = [1.5 * number for number in range(1, 8)]
+    right = [pass_by_pass(1.0, mean[:count], 3, average) for count in range(1, 8)]
+    for rows in said["accumulated"]:
+        for eagerly in (False, True):
+            values, iterations = rows[average, eagerly]
+            assert values == pytest.approx(right, rel=1e-6)
+            assert iterations == 7
+
+
+def lookups(rank):
+    return np.array([[0, 3, 3, 7], [5, 3, 0, 1]][rank])
+
+
+@bodies
+def sparsely():
+    def embed(wrap, words, batch_size):
+        keras.utils.set_random_seed(5)
+        table = keras.layers.Embedding(9, 4, dtype="float64")
+        model = keras.Sequential([keras.Input(()), table, keras.layers.Dense(1, dtype="float64")])
+        model.compile(wrap(keras.optimizers.SGD(0.5)), loss="mse")
+        model.fit(words, np.ones((len(words), 1)), batch_size=batch_size, epochs=3, verbose=0)
+        return [weight.numpy() for weight in model.weights]
+
+    right = embed(lambda optimizer: optimizer, np.concatenate([lookups(0), lookups(1)]), 8)
+    return [
+        distance(
+            embed(
+                lambda optimizer, options=options: hvd.DistributedOptimizer(optimizer, **options),
+                lookups(hvd.rank()),
+                4,
+            ),
+            right,
+        )
+        for options in (
+            {},
+            {"sparse_as_dense": True},
+        )
+    ]
+
+
+def test_looked_up_rows_are_gathered_or_made_dense(said):
+    for far in said["sparsely"]:
+        assert max(far) <= 1e-12
+
+
+@bodies
+def partly():
+    """The first layer is this rank's own."""
+    rows = []
+    for scale in (True, False):
+        # Not linear: of two plain products in a row, TensorFlow 2.21 now and then takes the first
+        # for the gradient of the second after the weights have been updated.
+        first = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones", activation="relu")
+        second = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((1,)), first, second])
+        optimizer = hvd.PartialDistributedOptimizer(
+            keras.optimizers.SGD(0.1), local_layers=first, scale_local_gradients=scale
+        )
+        model.compile(optimizer, loss=lambda _, out: out)
+        model.train_on_batch(np.full((1, 1), 1.0 + hvd.rank()), np.ones((1, 1)))
+        rows.append([weight.item() for weight in model.get_weights()])
+    return rows
+
+
+def test_gradients_of_local_layers_stay(said):
+    for rank, rows in enumerate(said["partly"]):
+        own = 1.0 + rank
+        assert np.allclose(rows, [[1 - 0.05 * own, 0.85], [1 - 0.1 * own, 0.85]], rtol=1e-6)
+
+
+@bodies
+def scaled_losses():
+    """float16, whose largest number is 65504: at its second step rank 1 has an overflow."""
+    rows = {}
+    for how in ("given", "by policy"):
+        half = keras.Sequential(
+            [
+                keras.Input((1,)),
+                keras.layers.Dense(
+                    1, use_bias=False, kernel_initializer="ones", dtype="mixed_float16"
+                ),
+            ]
+        )
+        inner = keras.optimizers.SGD(0.5)
+        if how == "given":
+            optimizer = hvd.DistributedOptimizer(
+                keras.optimizers.LossScaleOptimizer(inner, initial_scale=1024.0)
+            )
+        else:
+            keras.mixed_precision.set_dtype_policy("mixed_float16")
+            optimizer = hvd.DistributedOptimizer(inner)
+            optimizer.initial_scale = 1024.0
+        half.compile(optimizer, loss=lambda _, out: out)
+        keras.mixed_precision.set_dtype_policy("float32")
+        values = []
+        for step in range(3):
+            value = 1000.0 if hvd.rank() == 1 and step == 1 else 1.0 + hvd.rank()
+            half.train_on_batch(np.full((1, 1), value), np.ones((1, 1)))
+            values.append(half.get_weights()[0].item())
+        scale = float(half.optimizer.dynamic_scale)
+        rows[how] = values, scale, type(half.optimizer).__name__
+    return rows
+
+
+def test_a_step_that_overflows_on_one_rank_is_skipped_on_all(said):
+    for rows in said["scaled_losses"]:
+        for how, (values, scale, kind) in rows.items():
+            assert kind == "LossScaleOptimizer", how
+            assert values == pytest.approx([0.25, 0.25, -0.5]), how
+            assert scale == 512.0, how
+
+
+@bodies
+def refused():
+    messages = []
+    for call in (
+        lambda: hvd.DistributedOptimizer(3),
+        lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD())),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Adasum),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), groups=-1),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), backward_passes_per_step=0),
+        lambda: hvd.PartialDistributedOptimizer(keras.optimizers.SGD(), local_layers=[1]),
+        lambda: make_model().compile(
+            hvd.DistributedOptimizer(keras.optimizers.SGD()), "mse", jit_compile=True
+        ),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        messages.append(str(caught.value))
+    return messages
+
+
+def test_bad_arguments_are_refused_in_a_sentence(said):
+    parts = [
+        "not int",
+        "wrap it once",
+        "Adasum is not",
+        "groups is a",
+        "backward_passes",
+        "no layer",
+        "jit_compile",
+    ]
+    for messages in said["refused"]:
+        for part, message in zip(parts, messages, strict=True):
+            assert part in message and "\n" not in message
+
+
+@bodies
+def shared():
+    """Whoever holds the optimizer that was wrapped sees the same state."""
+    inner = keras.optimizers.Adam(0.1)
+    wrapped = hvd.DistributedOptimizer(inner)
+    weight = keras.Variable(np.ones(3, "float32"))
+    gradient = keras.ops.convert_to_tensor(np.full(3, 1.0 + hvd.rank(), "float32"))
+    wrapped.apply([gradient], [weight])
+    wrapped.learning_rate = 0.5
+    assert isinstance(wrapped, keras.optimizers.Adam) and wrapped.get_config() == inner.get_config()
+    return int(inner.iterations.numpy()), float(inner.learning_rate), weight.numpy().tolist()
+
+
+def test_a_wrapped_optimizer_shares_its_state(said):
+    here, there = said["shared"]
+    assert here == there and here[:2] == (1, 0.5)
+
+
+def bits():
+    values = fit(hvd.DistributedOptimizer, data(hvd.rank()), 4)
+    return [value.tobytes() for value in values]
+
+
+def test_two_runs_give_the_same_bits():
+    (here, there), (again, _) = (run(bits, 2, tensorflow=True) for _ in range(2))
+    assert here == there == again
