@@ -55,6 +55,15 @@ def distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
+def layer_and_own(path: str) -> str:
+    """How a variable of Keras is called on all ranks: by its layer's name and its own.
+
+    In which models a layer lies is said by the path, too, but not where a model has been loaded: a
+    root that goes on from a file and ranks with new models would wait for each other for ever.
+    """
+    return "/".join(path.split("/")[-2:])
+
+
 def variables_of(layers: Any) -> list[Any]:
     """The variables that the layers train.
 

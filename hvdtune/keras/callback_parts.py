@@ -15,8 +15,8 @@ from hvdtune.keras import backend
 class BroadcastPart:
     """Gives every rank the root's weights and optimizer state when training begins.
 
-    Where the model is not built then, it does so after the first batch. Use it before callbacks
-    that look at weights.
+    Where a rank's model or optimizer is not built then, all ranks do so after the first batch. Use
+    it before callbacks that look at weights.
 
     Args:
         root_rank: whose they are.
@@ -40,7 +40,9 @@ class BroadcastPart:
     def on_train_begin(self, logs: Any = None) -> None:
         self.broadcast_done = False
         optimizer = getattr(self.model, "optimizer", None)
-        if self.model.built and optimizer is not None and getattr(optimizer, "built", False):
+        is_built = bool(self.model.built and getattr(optimizer, "built", False))
+        # A model that the root has loaded is built where the others' new ones are not.
+        if backend.least_of(is_built, "variables.built"):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

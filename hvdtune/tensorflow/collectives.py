@@ -203,7 +203,10 @@ def broadcast_(
     """
     sent = []
     for number, variable in enumerate(variables):
-        label = f"{_scoped(name, False) or 'variables'}.{number}"
+        if name is None:
+            label = operations.alone_in_graph(f"variables.{number}")
+        else:
+            label = f"{_scoped(name, False)}.{number}"
         sent.append(operations.broadcast(_tensor(variable), root_rank, label, process_set))
     return [
         variable.assign(value) if value is not None else variable

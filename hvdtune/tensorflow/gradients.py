@@ -7,7 +7,6 @@ eagerly is there at once and travels as one operation.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +15,7 @@ import tensorflow as tf
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction
-from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, split
+from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, layer_and_own, split
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import operations
@@ -79,26 +78,13 @@ def names_of(sources: Sequence[Any]) -> list[str]:
     """Of the variables, or by position of what has no name; all different."""
     names = []
     for number, source in enumerate(sources):
-        name = getattr(source, "path", None) if not isinstance(source, tf.Tensor) else None
-        if name is None and isinstance(source, tf.Variable):
+        name = None
+        if isinstance(source, tf.Variable):
             name = source.name.partition(":")[0]
+        elif not isinstance(source, tf.Tensor) and hasattr(source, "path"):
+            name = layer_and_own(source.path)
         names.append(name or f"gradient.{number}")
     return distinct(names)
-
-
-_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
-
-
-def _alone_in_graph(name: str) -> str:
-    """Two tapes of one graph may be under way at once, with gradients of the same variables."""
-    if tf.executing_eagerly():
-        return name
-    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
-    number, found = 1, name
-    while found in taken:
-        number, found = number + 1, f"{name}.{number + 1}"
-    taken.add(found)
-    return found
 
 
 def combine(
@@ -122,7 +108,7 @@ def combine(
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
-                label = _alone_in_graph(name)
+                label = operations.alone_in_graph(name)
                 results[number] = combine_slices(
                     gradient, label, options.reduction, options.process_set
                 )
@@ -166,7 +152,7 @@ def _combine_dense(
     for members in operations_of:
         reduced = operations.allreduce(
             [given[row.parameter] for row in members],
-            _alone_in_graph(joint_name(members)),
+            operations.alone_in_graph(joint_name(members)),
             options.reduction,
             options.process_set,
             batch,

@@ -15,8 +15,16 @@ __all__ = ["span"]
 
 
 def _watch_input() -> spans.Undo:
-    iterator = type(iter(tf.data.Dataset.range(1)))  # the one of all datasets
-    return spans.watch_calls(iterator, "__next__", spans.INPUT)
+    # Not the type of an iterator made here: making one settles which devices and threads
+    # TensorFlow has, and scripts choose theirs after `init`, by rank.
+    kinds = tf.data.Iterator.__subclasses__()
+    undos = [spans.watch_calls(kind, "__next__", spans.INPUT) for kind in kinds]
+
+    def undo_all() -> None:
+        for undo in undos:
+            undo()
+
+    return undo_all
 
 
 spans.watch(_watch_input)
