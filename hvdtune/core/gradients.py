@@ -11,6 +11,7 @@ same order.
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -53,6 +54,23 @@ def distinct(names: Sequence[str]) -> list[str]:
         found.append(f"{name}.{number}" if name in taken else name)
         taken.add(name)
     return found
+
+
+def without_counters(name: str) -> str:
+    """A variable's name as all ranks have it: `dense/kernel` for `dense_3/kernel`.
+
+    Keras counts layers by what the process has made before. A root that goes on from a file, and
+    ranks with new models, would wait for each other for ever.
+    """
+    return re.sub(r"_\d+(?=/|$)", "", name)
+
+
+def layer_and_own(path: str) -> str:
+    """Of a path of Keras 3, the layer's name and the variable's own, without counters.
+
+    In which models a layer lies is said by the path, too, but not where a model has been loaded.
+    """
+    return without_counters("/".join(path.split("/")[-2:]))
 
 
 def variables_of(layers: Any) -> list[Any]:

@@ -77,6 +77,12 @@ def start_allreduce(value: Any, name: str | None, reduction: Reduction) -> int:
     )
 
 
+def least_of(value: int, name: str) -> int:
+    """The least of all ranks' numbers."""
+    handle = start_allreduce(np.int64(value), name, Reduction(ReduceOp.MIN))
+    return int(synchronize(handle))
+
+
 def mean_of(values: dict[str, Any]) -> dict[str, Any]:
     """Each number's mean over all ranks, which must have the same names."""
     average = Reduction(ReduceOp.AVERAGE)

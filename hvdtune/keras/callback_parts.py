@@ -15,8 +15,8 @@ from hvdtune.keras import backend
 class BroadcastPart:
     """Gives every rank the root's weights and optimizer state when training begins.
 
-    Where the model is not built then, it does so after the first batch. Use it before callbacks
-    that look at weights.
+    Where a rank's model or optimizer is not built then, all ranks do so after the first batch. Use
+    it before callbacks that look at weights.
 
     Args:
         root_rank: whose they are.
@@ -40,7 +40,9 @@ class BroadcastPart:
     def on_train_begin(self, logs: Any = None) -> None:
         self.broadcast_done = False
         optimizer = getattr(self.model, "optimizer", None)
-        if self.model.built and optimizer is not None and getattr(optimizer, "built", False):
+        is_built = bool(self.model.built and getattr(optimizer, "built", False))
+        # A model that the root has loaded is built where the others' new ones are not.
+        if backend.least_of(is_built, "variables.built"):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -53,8 +55,15 @@ class BroadcastPart:
         optimizer = getattr(self.model, "optimizer", None)
         if optimizer is not None:
             own = optimizer.variables
+            own = list(own() if callable(own) else own)
+            rate = getattr(optimizer, "learning_rate", None)
+            if hasattr(rate, "assign"):  # Keras 2 does not count it among the variables
+                own.append(rate)
             known = {id(variable) for variable in rows}
-            rows += [v for v in (own() if callable(own) else own) if id(v) not in known]
+            for variable in own:
+                if id(variable) not in known:
+                    known.add(id(variable))
+                    rows.append(variable)
         chosen = [variable for variable in rows if id(variable) not in self._local]
         backend.broadcast_variables(chosen, self.root_rank)
 
@@ -164,7 +173,12 @@ class LearningRatePart:
     def _correct_momentum(self, optimizer: Any, ratio: float) -> None:
         # The momentum itself is a constant of the compiled step; so what it multiplies is changed.
         velocities = getattr(optimizer, "momentums", None)
-        if velocities is None and getattr(optimizer, "built", True):
+        if velocities is None and hasattr(optimizer, "get_slot"):  # a legacy one of Keras 2
+            slots = optimizer.get_slot_names()
+            trained = self.model.trainable_variables if "momentum" in slots else []
+            velocities = [optimizer.get_slot(variable, "momentum") for variable in trained]
+        is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
+        if velocities is None and is_built:
             warnings.warn(
                 f"{type(self).__name__}: {type(optimizer).__name__} keeps no momentums that could "
                 "be corrected",

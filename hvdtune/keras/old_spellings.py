@@ -28,7 +28,7 @@ def keep(keras: Any) -> None:
         keras: the module keras, or tf.keras; Keras 2 knows them all.
     """
     optimizer = keras.optimizers.Optimizer
-    if keras.__version__.startswith("2.") or isinstance(vars(optimizer).get("lr"), property):
+    if hasattr(optimizer, "lr"):
         return
     optimizer.lr = property(_lr, _set_lr)
     for kind in (optimizer, keras.optimizers.LossScaleOptimizer):

@@ -9,7 +9,7 @@ import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, split
+from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, layer_and_own, split
 from hvdtune.core.process_sets import ProcessSet
 from hvdtune.torch.collectives import start_allreduce
 from hvdtune.torch.compression import Compression, compressor_of
@@ -81,7 +81,7 @@ class TorchCombiner:
             return list(gradients)
         results: dict[int, Any] = {}
         rows, given, contexts = [], {}, {}
-        names = distinct([variable.path for variable in variables])
+        names = distinct([layer_and_own(variable.path) for variable in variables])
         for number, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue

@@ -38,7 +38,7 @@ def broadcast_variables(
     """
     rows = list(variables)
     if not tf.executing_eagerly():
-        return tf.group(*broadcast_(rows, root_rank, "variables", process_set))
+        return tf.group(*broadcast_(rows, root_rank, None, process_set))
     started = []
     for number, variable in enumerate(rows):
         array = _array(variable)

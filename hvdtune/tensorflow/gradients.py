@@ -15,7 +15,15 @@ import tensorflow as tf
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction
-from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, split
+from hvdtune.core.gradients import (
+    Gradient,
+    arrange,
+    distinct,
+    joint_name,
+    layer_and_own,
+    split,
+    without_counters,
+)
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import operations
@@ -78,9 +86,11 @@ def names_of(sources: Sequence[Any]) -> list[str]:
     """Of the variables, or by position of what has no name; all different."""
     names = []
     for number, source in enumerate(sources):
-        name = getattr(source, "path", None) if not isinstance(source, tf.Tensor) else None
-        if name is None and isinstance(source, tf.Variable):
-            name = source.name.partition(":")[0]
+        name = None
+        if isinstance(source, tf.Variable):
+            name = without_counters(source.name.partition(":")[0])
+        elif not isinstance(source, tf.Tensor) and hasattr(source, "path"):
+            name = layer_and_own(source.path)
         names.append(name or f"gradient.{number}")
     return distinct(names)
 

@@ -144,6 +144,25 @@ def _bits(value: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
+_names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def alone_in_graph(name: str) -> str:
+    """The name, or one made of it that no other operation of this graph has from here.
+
+    What a graph does twice may be under way at once: two tapes with gradients of the same
+    variables, a model's variables and its optimizer's.
+    """
+    if tf.executing_eagerly():
+        return name
+    taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}.{number + 1}"
+    taken.add(found)
+    return found
+
+
 def _free(output: Tensor) -> None:
     """Keeps a graph from carrying out operations in the order in which the program names them."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()

@@ -29,6 +29,7 @@ def python(tmp_path: Path) -> Python:
                 "PYTHONPATH": str(Path(__file__).parents[2]),
                 # On a busy machine four interpreters import torch for long.
                 "HVDTUNE_START_TIMEOUT_S": "250",
+                "TF_CPP_MIN_LOG_LEVEL": "3",
             },
         )
         assert done.returncode == 0, done.stderr

@@ -10,7 +10,10 @@ from hvdtune.core.gradients import (
     PassBook,
     arrange,
     check_names,
+    distinct,
+    layer_and_own,
     split,
+    without_counters,
 )
 from hvdtune.errors import StepOrderError, UsageError
 
@@ -99,3 +102,17 @@ def test_names_must_be_there_and_unique():
         check_names([("a", 1), ("a", 2)], 2)
     with pytest.raises(UsageError, match="1 names for 2"):
         check_names([("a", 1)], 2)
+
+
+def test_a_new_model_and_a_loaded_one_call_their_variables_the_same():
+    new = [
+        "sequential_1/conv2d_3/kernel",
+        "sequential_1/dense_5/kernel",
+        "sequential_1/dense_6/bias",
+    ]
+    loaded = ["conv2d/kernel", "dense/kernel", "dense_1/bias"]
+    names = [layer_and_own(path) for path in new]
+    assert names == [layer_and_own(path) for path in loaded]
+    assert names == ["conv2d/kernel", "dense/kernel", "dense/bias"]
+    assert without_counters("block1_conv2/kernel_1") == "block1_conv2/kernel"
+    assert distinct([without_counters(name) for name in ("a_1/w", "a_2/w")]) == ["a/w", "a/w.1"]
