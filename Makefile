@@ -16,7 +16,7 @@ demo: $(VENV)/.demo
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
 test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
-	python -m pytest
+	python -m tests.lanes
 
 check: lint $(VENV)/.mpi $(VENV)/.operations
 	python -m pytest -m "not slow"
