@@ -168,7 +168,6 @@ class _Distributed:
     """What a wrapped optimizer of either Keras has besides its own."""
 
     _hvdtune_combiner: Combiner
-    _hvdtune_inside: bool
 
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradient of this variable on this rank; it is not combined."""
