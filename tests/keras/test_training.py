@@ -65,7 +65,8 @@ def make_optimizer(kind):
 def fit(wrap, rows, batch_size, *, dtype="float32", kind="sgd", model=None, **options):
     """Trained weights."""
     model = model or make_model(dtype)
-    model.compile(optimizer=wrap(make_optimizer(kind)), loss="mse", **options)
+    loss = keras.losses.MeanSquaredError(dtype=dtype)  # in float32 unless told otherwise
+    model.compile(optimizer=wrap(make_optimizer(kind)), loss=loss, **options)
     model.fit(*rows, batch_size=batch_size, epochs=2, shuffle=False, verbose=0)
     return [weight.numpy() for weight in model.weights]
 
