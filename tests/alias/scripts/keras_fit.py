@@ -85,7 +85,6 @@ def train(until):
 hvd.init()
 keras.utils.set_random_seed(hvd.rank())
 train(until=3)
-keras.backend.clear_session()  # as in a process of its own
 model, history, scaled_lr = train(until=EPOCHS)
 
 assert len(history["loss"]) == EPOCHS - 3, "it did not go on from the checkpoint"
