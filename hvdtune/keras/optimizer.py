@@ -169,6 +169,17 @@ class _Distributed:
 
     _hvdtune_combiner: Combiner
 
+    @property
+    def __class__(self) -> Any:
+        """The wrapped optimizer's, as which it is saved with a model."""
+        return type(self).__bases__[1]
+
+    def __reduce__(self) -> Any:
+        """Pickles as the wrapped optimizer: who loads it wraps it again."""
+        plain: Any = object.__new__(self.__class__)
+        object.__setattr__(plain, "__dict__", self.__dict__)
+        return plain.__reduce__()
+
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradient of this variable on this rank; it is not combined."""
         self._hvdtune_combiner.register_local(var)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,13 @@ def broadcast_variables(
         UsageError: a variable has no values yet, or a dtype that cannot be sent.
     """
     rows = list(variables)
+    if not rows:
+        warnings.warn(
+            "broadcast_variables was given no variables; build the model before, or call it after "
+            "the first step",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     if not tf.executing_eagerly():
         return tf.group(*broadcast_(rows, root_rank, None, process_set))
     started = []

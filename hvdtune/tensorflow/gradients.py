@@ -57,7 +57,9 @@ class Options:
         compressor_of(self.compression)
         if isinstance(self.groups, int):
             if self.groups < 0:
-                raise UsageError(f"groups is a number of at least 0, not {self.groups}")
+                raise UsageError(
+                    f"groups (or num_groups) is a number of at least 0, not {self.groups}"
+                )
             return
         known = isinstance(self.groups, list | tuple)
         if not known or not all(isinstance(group, list | tuple) for group in self.groups):
