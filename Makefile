@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 600
 RUN ?= runs/demo
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo test check lint format cpp-test sanitize fuzz soak bench clean
+.PHONY: demo test test-slow check lint format cpp-test sanitize fuzz soak bench clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
@@ -16,7 +16,12 @@ demo: $(VENV)/.demo
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
 test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
-	python -m tests.lanes
+	python -m pytest -m "not slow"
+	python -m pytest -m slow tests/house
+
+# What takes many seconds a test: most of it has a short form in the above
+test-slow: $(VENV)/.mpi $(VENV)/.operations
+	python -m pytest -m slow --ignore=tests/house
 
 check: lint $(VENV)/.mpi $(VENV)/.operations
 	python -m pytest -m "not slow"

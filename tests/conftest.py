@@ -33,10 +33,8 @@ def leftovers():
             command = " ".join(child.cmdline())
             if not any(server in command for server in SERVERS):
                 children.add(f"{child.pid} {command[:80]}")
-    # Folders there are some other program's: a segment is a file. So are a browser's, which may be
-    # that of tests.lanes' other lane.
-    files = (entry.name for entry in os.scandir("/dev/shm") if entry.is_file())
-    segments = {name for name in files if "chromium" not in name}
+    # Folders there are some other program's: a segment is a file.
+    segments = {entry.name for entry in os.scandir("/dev/shm") if entry.is_file()}
     return {"threads": threads, "children": children, "shm": segments}
 
 
