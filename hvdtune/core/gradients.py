@@ -27,6 +27,7 @@ from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 P = TypeVar("P", bound=Hashable)
 T = TypeVar("T")
 
+COMBINER: Final = "_hvdtune_combiner"  # what combines gradients, as an attribute of an optimizer
 SMALL_BYTES: Final = 16 << 10  # a gradient below this travels in a pack
 PACK_BYTES: Final = 16 << 20  # of a pack: what is packed at the end overlaps with nothing
 FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each other up to this

@@ -7,20 +7,17 @@ that a saved model loads without hvdtune; hvdtune.keras.load_model wraps the opt
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hvdtune.core.collectives import ReduceOp
-from hvdtune.core.gradients import passes_of, reduction_of_gradients
+from hvdtune.core.gradients import COMBINER, passes_of, reduction_of_gradients
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.keras import backend
 from hvdtune.keras.backend import Combiner
 
-_COMBINER = "_hvdtune_combiner"
 Groups = int | Sequence[Sequence[Any]]
 
 
@@ -69,7 +66,7 @@ def DistributedOptimizer(
         UsageError: an argument is not as above.
     """
     keras = keras_of(optimizer)
-    if hasattr(optimizer, _COMBINER):
+    if hasattr(optimizer, COMBINER):
         raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
     if op == ReduceOp.ADASUM:
         raise UsageError("Adasum is not for optimizers of Keras; use hvd.Average or hvd.Sum")
@@ -104,8 +101,6 @@ def DistributedOptimizer(
             scale_local_gradients,
         )
         combiner = TensorFlowCombiner(options, passes, average=average_aggregated_gradients)
-        if keras.__name__ == "keras":
-            _keep_xla_away(keras)
     return _wrapped(_outermost(optimizer, keras), combiner)
 
 
@@ -138,39 +133,13 @@ def _outermost(optimizer: Any, keras: Any) -> Any:
     return scaled(optimizer, name="loss_scale_optimizer") if is_half else optimizer
 
 
-def _keep_xla_away(keras: Any) -> None:
-    """XLA cannot compile what waits for other ranks. Keras 3 has it compile the training step on
-    accelerators unless told otherwise, and asks nobody but the model's layers whether it can."""
-    # Where it is defined: a model whose class has another is loaded without being compiled.
-    owner = next(kind for kind in keras.Model.__mro__ if "compile" in vars(kind))
-    before: Any = owner.compile
-    if hasattr(before, _COMBINER):
-        return
-    signature = inspect.signature(before)
-
-    @functools.wraps(before)
-    def compile(*arguments: Any, **options: Any) -> Any:
-        given = signature.bind(*arguments, **options)
-        if isinstance(given.arguments.get("optimizer"), _Distributed):
-            if given.arguments.setdefault("jit_compile", False) not in (False, None, "auto"):
-                raise UsageError(
-                    "XLA cannot compile a step that combines gradients with other ranks; leave "
-                    "jit_compile=True out"
-                )
-            given.arguments["jit_compile"] = False
-        return before(*given.args, **given.kwargs)
-
-    setattr(compile, _COMBINER, True)
-    owner.compile = compile
-
-
 class _Distributed:
     """What a wrapped optimizer of either Keras has besides its own."""
 
     _hvdtune_combiner: Combiner
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]
         """The wrapped optimizer's, as which it is saved with a model."""
         return type(self).__bases__[1]
 
@@ -237,5 +206,5 @@ def _wrapped(optimizer: Any, combiner: Combiner) -> Any:
     wrapper: Any = object.__new__(kind)
     # One dictionary for both: whoever holds the wrapped optimizer sees the same state.
     object.__setattr__(wrapper, "__dict__", optimizer.__dict__)
-    object.__setattr__(wrapper, _COMBINER, combiner)
+    object.__setattr__(wrapper, COMBINER, combiner)
     return wrapper

@@ -11,6 +11,7 @@ from hvdtune.core.collectives import ReduceOp
 from hvdtune.core.gradients import passes_of
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
+from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.collectives import Average
 from hvdtune.tensorflow.compression import Compression
@@ -18,6 +19,8 @@ from hvdtune.tensorflow.gradients import Groups, Options, combine, end_step
 from hvdtune.tensorflow.tape import options_of
 
 _V1: Any = tf.compat.v1.train.Optimizer
+
+xla.keep_away(tf.keras)
 
 
 def DistributedOptimizer(
