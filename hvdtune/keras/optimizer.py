@@ -138,8 +138,8 @@ class _Distributed:
 
     _hvdtune_combiner: Combiner
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """The wrapped optimizer's, as which it is saved with a model."""
         return type(self).__bases__[1]
 

@@ -1,5 +1,6 @@
 """DistributedOptimizer in `fit` trains as one process does on the joined batch."""
 
+import pickle
 from functools import cache
 
 import keras
@@ -308,6 +309,21 @@ def test_a_step_that_overflows_on_one_rank_is_skipped_on_all(said):
 
 
 @bodies
+def kept():
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.Adam(0.5))
+    loaded = pickle.loads(pickle.dumps(wrapped))
+    return (
+        keras.optimizers.serialize(wrapped) == keras.optimizers.serialize(keras.optimizers.Adam(0.5)),
+        type(loaded) is keras.optimizers.Adam,
+        type(hvd.DistributedOptimizer(loaded)) is not keras.optimizers.Adam,
+    )
+
+
+def test_a_wrapped_optimizer_is_saved_as_what_it_wraps(said):
+    assert said["kept"] == [(True, True, True)] * len(said["kept"])
+
+
+@bodies
 def refused():
     messages = []
     for call in (
@@ -319,6 +335,9 @@ def refused():
         lambda: hvd.PartialDistributedOptimizer(keras.optimizers.SGD(), local_layers=[1]),
         lambda: make_model().compile(
             hvd.DistributedOptimizer(keras.optimizers.SGD()), "mse", jit_compile=True
+        ),
+        lambda: make_model().compile(
+            keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
         ),
     ):
         with pytest.raises(UsageError) as caught:
@@ -332,10 +351,11 @@ def test_bad_arguments_are_refused_in_a_sentence(said):
         "not int",
         "wrap it once",
         "Adasum is not",
-        "groups is a",
+        "is a number of at least 0",
         "backward_passes",
         "no layer",
         "jit_compile",
+        "DistributedOptimizer(LossScaleOptimizer(",
     ]
     for messages in said["refused"]:
         for part, message in zip(parts, messages, strict=True):
