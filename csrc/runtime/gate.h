@@ -1,36 +1,61 @@
 // The way into a Runtime for threads that may outlive it, as those of a framework do.
 #pragma once
 
+#include <condition_variable>
 #include <mutex>
-#include <shared_mutex>
 
 namespace hvdtune {
 
 class Runtime;
 
-// Thread rule: every member may be called from any thread, close() by the runtime's owner.
+// Thread rule: every member may be called from any thread, close() by the runtime's owner; mutex_
+// guards all state.
 class Gate {
  public:
   explicit Gate(Runtime& runtime) : runtime_(&runtime) {}
 
-  // Calls visit(runtime), which meanwhile does not end. False if it has ended before.
+  // Calls visit(runtime), which meanwhile does not end and may enter again. False if it has ended
+  // before.
   template <typename Visit>
   bool enter(const Visit& visit) const {
-    const std::shared_lock lock(mutex_);
-    if (runtime_ == nullptr) return false;
-    visit(*runtime_);
+    Runtime* runtime = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      if (runtime_ == nullptr) return false;
+      runtime = runtime_;
+      ++inside_;
+    }
+    const Leaving leaving(*this);
+    visit(*runtime);
     return true;
   }
 
   // Returns when nobody is inside, after which nobody enters.
   void close() {
-    const std::unique_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
     runtime_ = nullptr;
+    left_.wait(lock, [this] { return inside_ == 0; });
   }
 
  private:
-  mutable std::shared_mutex mutex_;
-  Runtime* runtime_;  // guarded by mutex_
+  class Leaving {
+   public:
+    explicit Leaving(const Gate& gate) : gate_(gate) {}
+    ~Leaving() {
+      const std::lock_guard lock(gate_.mutex_);
+      if (--gate_.inside_ == 0) gate_.left_.notify_all();
+    }
+    Leaving(const Leaving&) = delete;
+    Leaving& operator=(const Leaving&) = delete;
+
+   private:
+    const Gate& gate_;
+  };
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable left_;
+  mutable int inside_ = 0;
+  Runtime* runtime_;
 };
 
 }  // namespace hvdtune
