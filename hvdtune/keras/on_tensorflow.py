@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
-from hvdtune.tensorflow.gradients import Options, combine, end_step
+from hvdtune.tensorflow.gradients import Options, combine, dense_parts, end_step
 
 
 class TensorFlowCombiner:
@@ -54,5 +54,8 @@ class TensorFlowCombiner:
         self, gradients: Sequence[Any], variables: Sequence[Any], step: Callable[[list[Any]], None]
     ) -> None:
         combined = combine(gradients, variables, self._options)
-        step(combined)
+        # TensorFlow 2.21 optimizes graphs so that a gradient may be computed with weights that are
+        # updated already, unless something says that all gradients come first.
+        with tf.control_dependencies([] if tf.executing_eagerly() else dense_parts(combined)):
+            step(combined)
         end_step(combined)

@@ -195,12 +195,13 @@ def _grouped(
     return chosen
 
 
+def dense_parts(gradients: Iterable[Any]) -> list[Tensor]:
+    """Of each gradient a tensor, None left out."""
+    present = (gradient for gradient in gradients if gradient is not None)
+    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in present]
+
+
 def end_step(results: Iterable[Any]) -> None:
     """A training step has ended when these gradients are combined."""
-    if not runtime.is_initialized():
-        return
-    tensors = []
-    for result in results:
-        if result is not None:
-            tensors.append(result.values if isinstance(result, tf.IndexedSlices) else result)
-    operations.mark_step(tensors)
+    if runtime.is_initialized():
+        operations.mark_step(dense_parts(results))

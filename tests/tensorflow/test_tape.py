@@ -301,7 +301,7 @@ def test_tapes_of_one_graph_do_not_take_each_other_s_gradients(said):
 BAD = {
     "a tf.GradientTape is needed": lambda tape: hvd.DistributedGradientTape(None),
     "wrap it once": lambda tape: hvd.DistributedGradientTape(hvd.DistributedGradientTape(tape)),
-    "groups is a number": lambda tape: hvd.DistributedGradientTape(tape, groups=-1),
+    "is a number of at least 0": lambda tape: hvd.DistributedGradientTape(tape, groups=-1),
     "a list of lists": lambda tape: hvd.DistributedGradientTape(tape, groups=[1]),
     "needs op=Average": lambda tape: hvd.DistributedGradientTape(
         tape, op=hvd.Sum, gradient_predivide_factor=2.0
