@@ -138,15 +138,10 @@ void mark_step(hvdtune_job* job) {
   job->gate->enter([](Runtime& runtime) { runtime.mark_step(); });
 }
 
-void mark_span(hvdtune_job* job, const char* name, uint64_t begin_ns, uint64_t end_ns) {
-  job->gate->enter([&](Runtime& runtime) { runtime.mark_span(name, begin_ns, end_ns); });
-}
-
-hvdtune_job* copy(hvdtune_job* job) { return new hvdtune_job{job->gate}; }
 void release(hvdtune_job* job) { delete job; }
 
 const hvdtune_framework_api kApi = {
-    HVDTUNE_FRAMEWORK_API_VERSION, copy, release, submit, place, process_set, mark_step, mark_span};
+    HVDTUNE_FRAMEWORK_API_VERSION, release, submit, place, process_set, mark_step};
 
 }  // namespace
 

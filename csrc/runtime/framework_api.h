@@ -97,7 +97,6 @@ struct hvdtune_place {
 struct hvdtune_framework_api {
   uint32_t version; /* HVDTUNE_FRAMEWORK_API_VERSION: the first field of every version */
 
-  struct hvdtune_job* (*copy)(struct hvdtune_job* job);
   void (*release)(struct hvdtune_job* job);
 
   /* Starts an operation. With `awaited`, nothing more comes before all that was started has ended,
@@ -111,8 +110,6 @@ struct hvdtune_framework_api {
   int (*process_set)(struct hvdtune_job* job, uint32_t process_set, int* size, int* position);
   /* A training step has ended. */
   void (*mark_step)(struct hvdtune_job* job);
-  /* For the timeline: what the script did, by CLOCK_MONOTONIC. */
-  void (*mark_span)(struct hvdtune_job* job, const char* name, uint64_t begin_ns, uint64_t end_ns);
 };
 
 #ifdef __cplusplus

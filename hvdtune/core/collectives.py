@@ -39,6 +39,7 @@ __all__ = [
     "alltoall_async",
     "barrier",
     "broadcast_async",
+    "chosen_op",
     "even_splits",
     "factor_of",
     "handle_average_backwards_compatibility",
@@ -101,9 +102,17 @@ class Reduction:
 
 
 def handle_average_backwards_compatibility(
-    op: ReduceOp | int | None, average: bool | None, stacklevel: int = 4
+    op: ReduceOp | int | None, average: bool | None
 ) -> ReduceOp:
+    """`chosen_op` for a function that its framework's public function calls."""
+    return chosen_op(op, average, stacklevel=5)
+
+
+def chosen_op(op: ReduceOp | int | None, average: bool | None, *, stacklevel: int) -> ReduceOp:
     """The operation that `op` names, or `average`, which came before it; Average by default.
+
+    Args:
+        stacklevel: of who gave `average`, for a warning.
 
     Raises:
         UsageError: both are given, or there is no such operation.
@@ -114,7 +123,7 @@ def handle_average_backwards_compatibility(
         warnings.warn(
             "average= has been replaced by op=: use op=hvd.Average or op=hvd.Sum",
             DeprecationWarning,
-            stacklevel=stacklevel,  # by default who called the framework's function
+            stacklevel=stacklevel,
         )
         return ReduceOp.AVERAGE if average else ReduceOp.SUM
     try:

@@ -1,4 +1,6 @@
-"""Python objects between ranks, as pickles over connections that have proved the job's key.
+"""Python objects and arrays between ranks.
+
+Objects are pickles, over connections that have proved the job's key.
 
 cloudpickle makes them, so that functions, lambdas and classes of the main script travel, too. What
 fails to be pickled on one rank raises on all.
@@ -7,6 +9,7 @@ fails to be pickled on one rank raises on all.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any, cast
 
 import cloudpickle
@@ -66,6 +69,19 @@ def allgather_object(
         members = process_set.ranks or []
         _refuse([r for r, count in zip(members, counts, strict=True) if count < 0], failure)
     return [_loaded(part) for part in np.split(payloads, np.cumsum(counts)[:-1])]
+
+
+def broadcast_arrays(
+    arrays: Sequence[Array], root_rank: int, process_set: ProcessSet = global_process_set
+) -> list[Array]:
+    """The root's values of variables, in these arrays, as many in the same order on all ranks."""
+    handles = [
+        collectives.broadcast_async(
+            ADAPTER, array, array, root_rank, f"variables.{number}", process_set
+        )
+        for number, array in enumerate(arrays)
+    ]
+    return [cast(Array, synchronize(handle)) for handle in handles]
 
 
 def _broadcast(array: Array, root_rank: int, name: str, process_set: ProcessSet) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from hvdtune.core import collectives, runtime
 from hvdtune.core.arrays import ADAPTER
 from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.objects import broadcast_arrays
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 
@@ -49,14 +50,10 @@ def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
     """Overwrites variables of Keras with the root's, as many in the same order on all ranks."""
-    started = []
-    for number, variable in enumerate(variables):
-        array = np.array(_values(variable))
-        name = f"variables.{number}"
-        handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name, process_set)
-        started.append((variable, handle))
-    for variable, handle in started:
-        value = synchronize(handle)
+    arrays = [np.array(_values(variable)) for variable in variables]
+    for variable, value in zip(
+        variables, broadcast_arrays(arrays, root_rank, process_set), strict=True
+    ):
         if runtime.rank() != root_rank:
             variable.assign(value)
 

@@ -19,6 +19,7 @@ class TorchCombiner:
     """Implements hvdtune.keras.backend.Combiner.
 
     Args:
+        compression: None for none.
         groups: a number, or lists of variables of Keras.
     """
 
@@ -33,7 +34,7 @@ class TorchCombiner:
         average: bool,
         scale_local: bool,
     ) -> None:
-        self._compression = compressor_of(compression)
+        self._compression = compressor_of(compression or Compression.none)
         self._reduction = reduction
         self._groups = groups
         self._process_set = process_set
@@ -125,6 +126,3 @@ class TorchCombiner:
 def _described(number: int, name: str, tensor: torch.Tensor) -> Gradient[int]:
     nbytes = tensor.numel() * tensor.element_size()
     return Gradient(number, name, str(tensor.dtype), tensor.numel(), nbytes)
-
-
-NO_COMPRESSION = Compression.none

@@ -76,10 +76,10 @@ def DistributedOptimizer(
     chosen = num_groups if groups is None else groups
     combiner: Combiner
     if backend.name_of(keras) == "torch":
-        from hvdtune.keras.on_torch import NO_COMPRESSION, TorchCombiner
+        from hvdtune.keras.on_torch import TorchCombiner
 
         combiner = TorchCombiner(
-            compression or NO_COMPRESSION,
+            compression,
             reduction,
             chosen,
             process_set,

@@ -12,7 +12,7 @@ from hvdtune.core.arrays import ADAPTER
 from hvdtune.core.collectives import (
     ReduceOp,
     Reduction,
-    handle_average_backwards_compatibility,
+    chosen_op,
     synchronize,
 )
 from hvdtune.errors import UsageError
@@ -36,7 +36,7 @@ def allreduce(
         compression: does nothing: values are sent as they are.
     """
     reduction = Reduction(
-        handle_average_backwards_compatibility(op, average, stacklevel=3),
+        chosen_op(op, average, stacklevel=4),  # a package's function calls this one
         prescale_factor,
         postscale_factor,
     )
@@ -60,7 +60,7 @@ def reducescatter(
     value: Any, name: str | None = None, op: ReduceOp | int = ReduceOp.AVERAGE
 ) -> Any:
     """Combines an array over all ranks; this rank's part of its rows, an array of NumPy."""
-    reduction = Reduction(handle_average_backwards_compatibility(op, None))
+    reduction = Reduction(chosen_op(op, None, stacklevel=3))
     rows = [np.asarray(value)]
     handle = collectives.reducescatter_async(ADAPTER, rows, name, reduction, grouped=False)
     return synchronize(handle)
@@ -95,5 +95,5 @@ def load_model(
     if optimizer is not None:
         model.optimizer = DistributedOptimizer(optimizer, compression=compression)
         if getattr(model, "jit_compile", None):
-            model.jit_compile = False  # see hvdtune.keras.optimizer; compiled without it
+            model.jit_compile = False  # see hvdtune.tensorflow.xla; compiled without it
     return model

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdtune.core import collectives, runtime
-from hvdtune.core.arrays import ADAPTER
-from hvdtune.core.collectives import synchronize
+from hvdtune.core import runtime
+from hvdtune.core.objects import broadcast_arrays
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow.collectives import as_it_is, broadcast_
@@ -47,15 +46,8 @@ def broadcast_variables(
         )
     if not tf.executing_eagerly():
         return tf.group(*broadcast_(rows, root_rank, None, process_set))
-    started = []
-    for number, variable in enumerate(rows):
-        array = _array(variable)
-        handle = collectives.broadcast_async(
-            ADAPTER, array, array, root_rank, f"variables.{number}", process_set
-        )
-        started.append((variable, handle))
-    for variable, handle in started:
-        value = synchronize(handle)
+    arrays = [_array(variable) for variable in rows]
+    for variable, value in zip(rows, broadcast_arrays(arrays, root_rank, process_set), strict=True):
         if runtime.rank() != root_rank:
             variable.assign(value.reshape(variable.shape))
     return None

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp, Reduction, handle_average_backwards_compatibility
+from hvdtune.core.collectives import ReduceOp, Reduction, chosen_op
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import gradient_rules, operations
@@ -43,7 +43,7 @@ def reduction_of(
 ) -> Reduction:
     """What a function that is called with these arguments combines by; for public functions only,
     as a warning about `average` points at their caller."""
-    chosen = handle_average_backwards_compatibility(op, average, stacklevel=5)
+    chosen = chosen_op(op, average, stacklevel=5)
     return Reduction(chosen, prescale, postscale)
 
 

@@ -99,7 +99,7 @@ def test_names_of_submodules_are_there():
     assert hvd.Compression.none is compression.NoneCompressor
     assert hvd.Compression.fp16 is compression.FP16Compressor
     average = handle_average_backwards_compatibility
-    assert [row[0] for row in parameters(average)][:2] == ["op", "average"]
+    assert [row[0] for row in parameters(average)] == ["op", "average"]
 
 
 @pytest.mark.parametrize("name", ["run", "ObjectState", "TensorFlowKerasState", "TensorFlowState"])

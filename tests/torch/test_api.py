@@ -96,7 +96,7 @@ def test_names_of_submodules_are_there():
     assert hvd.Compression.none is compression.NoneCompressor
     assert hvd.Compression.fp16 is compression.FP16Compressor
     average = handle_average_backwards_compatibility
-    assert [row[0] for row in parameters(average)][:2] == ["op", "average"]
+    assert [row[0] for row in parameters(average)] == ["op", "average"]
     for name in ("process_set_id", "ranks", "mpi_comm", "size", "rank", "included"):
         assert hasattr(hvd.ProcessSet, name)
 
