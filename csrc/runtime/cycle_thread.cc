@@ -424,7 +424,9 @@ void CycleThread::depart(int rank) {
   }
   table_.close(Error(
       ErrorCode::kRankLost,
-      "rank " + std::to_string(rank) + " has shut down, so no collective can complete any more",
+      "rank " + std::to_string(rank) +
+          " has shut down, so no collective can complete any more; a rank that runs out of data "
+          "before the others calls join",
       rank));
 }
 

@@ -6,11 +6,18 @@
 
 #include <array>
 #include <sstream>
+#include <utility>
 
 namespace hvdtune {
 namespace {
 
-constexpr int kMostLines = 10;
+constexpr size_t kInnermost = 10;
+constexpr size_t kMostOfScript = 5;
+
+bool is_of_library(const std::string& line) {
+  return line.find("-packages/") != std::string::npos ||
+         line.find("/lib/python") != std::string::npos;
+}
 
 }  // namespace
 
@@ -42,7 +49,18 @@ std::string StackDump::text() const {
   std::string line;
   // The first line is a title.
   std::getline(lines, line);
-  for (int i = 0; i < kMostLines && std::getline(lines, line); ++i) text += "  " + line + "\n";
+  // Of what lies further out, only what the user wrote: a framework's frames can be dozens.
+  size_t taken = 0;
+  bool skipped = false;
+  while (taken < kInnermost + kMostOfScript && std::getline(lines, line)) {
+    if (taken >= kInnermost && is_of_library(line)) {
+      skipped = true;
+      continue;
+    }
+    if (std::exchange(skipped, false)) text += "    ...\n";
+    text += "  " + line + "\n";
+    ++taken;
+  }
   return text;
 }
 

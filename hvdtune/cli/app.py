@@ -55,7 +55,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except (HvdtuneError, TyperException) as error:
         code = error.exit_code
         text = error.format_message() if isinstance(error, TyperException) else str(error)
-        if text:
+        if text.startswith("Usage: "):  # nothing was asked for: Typer answers with the help
+            print(text, file=sys.stderr)
+        elif text:
             complain(text)
     except typer.Abort:
         code = 130

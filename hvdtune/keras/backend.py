@@ -74,10 +74,10 @@ def start_allreduce(value: Any, name: str | None, reduction: Reduction) -> int:
     )
 
 
-def least_of(value: int, name: str) -> int:
-    """The least of all ranks' numbers."""
-    handle = start_allreduce(np.int64(value), name, Reduction(ReduceOp.MIN))
-    return int(synchronize(handle))
+def least_of(values: Sequence[int], name: str) -> list[int]:
+    """Of each of the numbers the least that a rank has."""
+    handle = start_allreduce(np.array(values, np.int64), name, Reduction(ReduceOp.MIN))
+    return [int(value) for value in synchronize(handle)]
 
 
 def mean_of(values: dict[str, Any]) -> dict[str, Any]:

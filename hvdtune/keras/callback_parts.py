@@ -3,6 +3,7 @@ that Keras' Callback."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -40,10 +41,26 @@ class BroadcastPart:
     def on_train_begin(self, logs: Any = None) -> None:
         self.broadcast_done = False
         optimizer = getattr(self.model, "optimizer", None)
-        is_built = bool(self.model.built and getattr(optimizer, "built", False))
+        has_model = bool(self.model.built)
+        has_all = has_model and bool(getattr(optimizer, "built", False))
+        sizes = self._sizes() if has_model else (0, 0)
+        # Ranks whose models differ would wait for each other's gradients for ever.
+        said = [has_all, has_model, *sizes, *(-size for size in sizes)]
+        all_have_all, all_have_models, *bounds = backend.least_of(said, "variables.built")
+        if all_have_models and bounds != [*sizes, *(-size for size in sizes)]:
+            raise UsageError(
+                f"the ranks' models differ: they have {_range(bounds[0], -bounds[2])} variables "
+                f"of {_range(bounds[1], -bounds[3])} numbers, rank {runtime.rank()}'s has "
+                f"{sizes[0]:,} of {sizes[1]:,}; build the same model on every rank"
+            )
         # A model that the root has loaded is built where the others' new ones are not.
-        if backend.least_of(is_built, "variables.built"):
+        if all_have_all:
             self._broadcast()
+
+    def _sizes(self) -> tuple[int, int]:
+        """How many variables of the model are the same on all ranks, and their numbers in all."""
+        rows = [v for v in self.model.variables if id(v) not in self._local]
+        return len(rows), sum(math.prod(variable.shape) for variable in rows)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self.broadcast_done:
@@ -66,6 +83,10 @@ class BroadcastPart:
                     rows.append(variable)
         chosen = [variable for variable in rows if id(variable) not in self._local]
         backend.broadcast_variables(chosen, self.root_rank)
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 class MetricAveragePart:

@@ -9,7 +9,16 @@ import torch
 
 from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.gradients import Gradient, arrange, distinct, joint_name, layer_and_own, split
+from hvdtune.core.gradients import (
+    Gradient,
+    Groups,
+    arrange,
+    check_groups,
+    distinct,
+    grouped,
+    joint_name,
+    layer_and_own,
+)
 from hvdtune.core.process_sets import ProcessSet
 from hvdtune.torch.collectives import start_allreduce
 from hvdtune.torch.compression import Compression, compressor_of
@@ -27,7 +36,7 @@ class TorchCombiner:
         self,
         compression: Any,
         reduction: Reduction,
-        groups: Any,
+        groups: Groups,
         process_set: ProcessSet,
         passes: int,
         *,
@@ -36,6 +45,7 @@ class TorchCombiner:
     ) -> None:
         self._compression = compressor_of(compression or Compression.none)
         self._reduction = reduction
+        check_groups(groups, "variables")
         self._groups = groups
         self._process_set = process_set
         self._passes = passes
@@ -111,15 +121,8 @@ class TorchCombiner:
     def _arranged(
         self, rows: list[Gradient[int]], variables: Sequence[Any]
     ) -> list[Sequence[Gradient[int]]]:
-        if isinstance(self._groups, int):
-            groups = split(rows, self._groups) if self._groups else []
-        else:
-            by_variable = {id(variables[row.parameter]): row for row in rows}
-            groups = [
-                [by_variable[id(v)] for v in group if id(v) in by_variable]
-                for group in self._groups
-            ]
-        plan = arrange(rows, groups)
+        keys = [id(variables[row.parameter]) for row in rows]
+        plan = arrange(rows, grouped(rows, keys, self._groups, id))
         return [*plan.groups, *(pack.members for pack in plan.packs)]
 
 

@@ -8,17 +8,15 @@ that a saved model loads without hvdtune; hvdtune.keras.load_model wraps the opt
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from hvdtune.core.collectives import ReduceOp
-from hvdtune.core.gradients import COMBINER, passes_of, reduction_of_gradients
+from hvdtune.core.gradients import COMBINER, Groups, passes_of, reduction_of_gradients
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.keras import backend
 from hvdtune.keras.backend import Combiner
-
-Groups = int | Sequence[Sequence[Any]]
 
 
 def DistributedOptimizer(

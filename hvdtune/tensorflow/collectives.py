@@ -55,6 +55,10 @@ def _scoped(name: str | None, ignore_name_scope: bool) -> str | None:
 
 
 def _tensor(value: Any) -> Tensor:
+    if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
+        raise UsageError(
+            f"a {type(value).__name__} cannot travel as one tensor; give its parts, such as values"
+        )
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
 
 
@@ -203,7 +207,7 @@ def broadcast_(
     """
     sent = []
     for number, variable in enumerate(variables):
-        label = operations.alone_in_graph(f"{_scoped(name, False) or 'variables'}.{number}")
+        label = f"{_scoped(name, False) or 'variables'}.{number}"
         sent.append(operations.broadcast(_tensor(variable), root_rank, label, process_set))
     return [
         variable.assign(value) if value is not None else variable

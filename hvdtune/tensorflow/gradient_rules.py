@@ -23,9 +23,7 @@ _BY_NUMBER: Final = {native_reduce(op): op for op in ReduceOp}
 
 
 def _of(name: str | None) -> str | None:
-    if not name or name == "noname":
-        return None
-    return operations.alone_in_graph(f"{name}.gradient")
+    return None if not name or name == "noname" else f"{name}.gradient"
 
 
 def _check_rule(kind: str, name: str | None, reduction: Reduction) -> None:

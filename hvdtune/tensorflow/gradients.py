@@ -17,22 +17,22 @@ from hvdtune.core import runtime
 from hvdtune.core.collectives import ReduceOp, Reduction
 from hvdtune.core.gradients import (
     Gradient,
+    Groups,
     arrange,
+    check_groups,
     distinct,
+    grouped,
     joint_name,
     layer_and_own,
-    split,
     without_counters,
 )
 from hvdtune.core.process_sets import ProcessSet, global_process_set
-from hvdtune.errors import UsageError
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.compression import Compression, compressor_of
-from hvdtune.tensorflow.operations import Batch, alone_in_graph
+from hvdtune.tensorflow.operations import Batch
 
 Tensor = Any
-Groups = int | Sequence[Sequence[Any]]
 
 
 @dataclass
@@ -55,18 +55,7 @@ class Options:
 
     def __post_init__(self) -> None:
         compressor_of(self.compression)
-        if isinstance(self.groups, int):
-            if self.groups < 0:
-                raise UsageError(
-                    f"groups (or num_groups) is a number of at least 0, not {self.groups}"
-                )
-            return
-        known = isinstance(self.groups, list | tuple)
-        if not known or not all(isinstance(group, list | tuple) for group in self.groups):
-            raise UsageError(
-                "groups is a number of at least 0 or a list of lists of variables, not "
-                f"{self.groups!r:.80}"
-            )
+        check_groups(self.groups, "variables")
 
     def register_local(self, variable: Any) -> None:
         """Keeps the gradient of this variable on this rank."""
@@ -118,9 +107,8 @@ def combine(
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
-                label = alone_in_graph(name)
                 results[number] = combine_slices(
-                    gradient, label, options.reduction, options.process_set
+                    gradient, name, options.reduction, options.process_set
                 )
                 continue
             gradient = tf.convert_to_tensor(gradient)
@@ -162,7 +150,7 @@ def _combine_dense(
     for members in operations_of:
         reduced = operations.allreduce(
             [given[row.parameter] for row in members],
-            alone_in_graph(joint_name(members)),
+            joint_name(members),
             options.reduction,
             options.process_set,
             batch,
@@ -176,23 +164,9 @@ def _arranged(
 ) -> list[Sequence[Gradient[int]]]:
     if tf.executing_eagerly() and not options.groups:
         return [rows]
-    plan = arrange(rows, _grouped(rows, sources, options.groups))
+    keys = [key_of(sources[row.parameter]) for row in rows]
+    plan = arrange(rows, grouped(rows, keys, options.groups, key_of))
     return [*plan.groups, *(pack.members for pack in plan.packs)]
-
-
-def _grouped(
-    rows: Sequence[Gradient[int]], sources: Sequence[Any], groups: Groups
-) -> list[Sequence[Gradient[int]]]:
-    if isinstance(groups, int):
-        return split(rows, groups) if groups else []
-    by_key = {key_of(sources[row.parameter]): row for row in rows}
-    chosen: list[Sequence[Gradient[int]]] = [
-        [by_key[key_of(v)] for v in group if key_of(v) in by_key] for group in groups
-    ]
-    members = [row.parameter for group in chosen for row in group]
-    if len(set(members)) < len(members):
-        raise UsageError("a variable can be in one of the groups, and there once")
-    return chosen
 
 
 def dense_parts(gradients: Iterable[Any]) -> list[Tensor]:

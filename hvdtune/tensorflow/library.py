@@ -11,9 +11,6 @@ import ctypes
 import fcntl
 import hashlib
 import os
-import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,11 +23,11 @@ from typing import Any, Final
 import tensorflow as tf
 
 from hvdtune.core import runtime
+from hvdtune.core.compiler import find_compiler, run
 from hvdtune.core.config import own_environ
 from hvdtune.core.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
 
-_COMPILERS: Final = ("c++", "g++", "clang++")
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
 _API_VERSION: Final = 1
 
@@ -114,14 +111,35 @@ def build() -> Path:
         HvdtuneError: there is no compiler, or it fails.
     """
     target = path()
-    if target.is_file():
-        return target
     try:
+        if _is_whole(target):
+            return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with _alone(target.with_suffix(".lock")):
-            return target if target.is_file() else _compile(target)
+            return target if _is_whole(target) else _compile(target)
     except OSError as error:
         raise HvdtuneError(f"the library for TensorFlow cannot be kept: {error}") from None
+
+
+def is_built() -> bool:
+    """Whether the library is there, and as it was made."""
+    return _is_whole(path())
+
+
+def _is_whole(target: Path) -> bool:
+    """A process that loads a file of which a part is missing is killed."""
+    try:
+        return _checksum_file(target).read_bytes() == _checksum(target)
+    except OSError:
+        return False
+
+
+def _checksum_file(target: Path) -> Path:
+    return target.with_suffix(".sha256")
+
+
+def _checksum(file: Path) -> bytes:
+    return hashlib.sha256(file.read_bytes()).hexdigest().encode()
 
 
 @contextmanager
@@ -133,23 +151,23 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _compile(target: Path) -> Path:
-    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        raise HvdtuneError(
-            "no C++ compiler was found, so the library for TensorFlow cannot be built: "
-            "apt install g++"
-        )
+    try:
+        compiler = find_compiler()
+    except HvdtuneError as error:
+        raise HvdtuneError(f"the library for TensorFlow cannot be built: {error}") from None
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         sources = [str(source) for source in _sources() if source.suffix == ".cc"]
         include = dict.fromkeys(f"-I{source.parent}" for source in _sources())
-        command = [compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
+        command = [*compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
         command += [*include, *_flags(), *sources, *tf.sysconfig.get_link_flags(), "-o", str(made)]
-        _run(command, "the library for TensorFlow was not built, because the compiler fails")
-        _run(
-            [sys.executable, "-c", _TRY, str(made)],
-            "the library for TensorFlow was built, but does not load",
-        )
+        quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        run(command, "the library for TensorFlow was not built, because the compiler fails", quiet)
+        loading = [sys.executable, "-c", _TRY, str(made)]
+        run(loading, "the library for TensorFlow was built, but does not load", quiet)
+        made_sum = _checksum_file(made)
+        made_sum.write_bytes(_checksum(made))
+        os.replace(made_sum, _checksum_file(target))
         os.replace(made, target)
     return target
 
@@ -167,11 +185,3 @@ def _sources() -> list[Path]:
             found = {*folder.glob("*.cc"), *folder.glob("*.h"), api / "framework_api.h"}
             return sorted(found)
     raise HvdtuneError("the source of the library for TensorFlow is missing: install hvdtune again")
-
-
-def _run(command: list[str], complaint: str) -> None:
-    quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=quiet)
-    if done.returncode != 0:
-        text = (done.stderr or done.stdout).strip()
-        raise HvdtuneError(f"{complaint}:\n{shlex.join(command)}\n{text[-2000:]}")

@@ -106,7 +106,7 @@ def _attributes(
     if tf.executing_eagerly():
         name, node = name or "noname", None
     else:
-        node = f"hvdtune_{kind}"
+        name, node = name and _alone_in_graph(name), f"hvdtune_{kind}"
     return {
         "tensor_name": name or "",
         "process_set": id_of(process_set),
@@ -131,14 +131,12 @@ def _bits(value: float) -> int:
 _names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
-def alone_in_graph(name: str) -> str:
-    """The name, or one made of it that no other operation of this graph has from here.
+def _alone_in_graph(name: str) -> str:
+    """The name, or one made of it that no other operation of this graph has.
 
-    What a graph does twice may be under way at once: two tapes with gradients of the same
-    variables, a model's variables and its optimizer's.
+    What a graph does twice may be under way at once, in an order that differs between ranks: two
+    tapes with gradients of the same variables, two operations that the script calls the same.
     """
-    if tf.executing_eagerly():
-        return name
     taken = _names_in_graph.setdefault(tf.compat.v1.get_default_graph(), set())
     number, found = 1, name
     while found in taken:
@@ -356,7 +354,10 @@ def _by_python(
     if tf.executing_eagerly():
         results = function([np.asarray(tensor) for tensor in tensors], name or "noname")
         return [tf.convert_to_tensor(result) for result in results]
-    label = name or tf.compat.v1.get_default_graph().unique_name("hvdtune")
+    if name:
+        label = _alone_in_graph(name)
+    else:
+        label = tf.compat.v1.get_default_graph().unique_name("hvdtune")
 
     def call(*arrays: Any) -> list[Any]:
         return list(function([np.asarray(array) for array in arrays], label))

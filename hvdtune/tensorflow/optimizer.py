@@ -8,14 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.collectives import ReduceOp
-from hvdtune.core.gradients import passes_of
+from hvdtune.core.gradients import Groups, passes_of
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.collectives import Average
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import Groups, Options, combine, end_step
+from hvdtune.tensorflow.gradients import Options, combine, end_step
 from hvdtune.tensorflow.tape import options_of
 
 _V1: Any = tf.compat.v1.train.Optimizer

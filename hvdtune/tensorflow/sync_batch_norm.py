@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdtune.core.collectives import ReduceOp, Reduction
 from hvdtune.core.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.tensorflow import gradient_rules, operations
+from hvdtune.tensorflow import gradient_rules
 
 _SUM = Reduction(ReduceOp.SUM)
 
@@ -56,7 +56,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
     def _sum(self, tensors: list[Any], name: str) -> list[Any]:
         scope = tf.get_current_name_scope()
-        label = operations.alone_in_graph(f"{scope}/{name}" if scope else name)
+        label = f"{scope}/{name}" if scope else name
         return gradient_rules.allreduce(tensors, label, _SUM, self._hvd_process_set)
 
     def _rows(self, inputs: Any, *arguments: Any, **options: Any) -> Any:

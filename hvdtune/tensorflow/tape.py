@@ -9,12 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.collectives import ReduceOp
-from hvdtune.core.gradients import reduction_of_gradients, variables_of
+from hvdtune.core.gradients import Groups, reduction_of_gradients, variables_of
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow.collectives import Average, as_it_is
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import Groups, Options, combine, end_step, key_of
+from hvdtune.tensorflow.gradients import Options, combine, end_step, key_of
 
 
 def DistributedGradientTape(

@@ -15,15 +15,17 @@ from hvdtune.core.collectives import ReduceOp, allreduce_request
 from hvdtune.core.gradients import (
     DENSE,
     Gradient,
+    Groups,
     Layouts,
     Outbox,
     Pack,
     PassBook,
     arrange,
+    check_groups,
     check_names,
+    grouped,
     passes_of,
     reduction_of_gradients,
-    split,
 )
 from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
@@ -36,7 +38,6 @@ from hvdtune.torch.sparse import Sparse, layout_of
 from hvdtune.torch.wrapper import Names, Options, Wrapper, parameters_of
 
 Named = Iterable[tuple[str, torch.Tensor]]
-Groups = int | Sequence[Sequence[torch.Tensor]]
 
 
 def DistributedOptimizer(
@@ -142,11 +143,8 @@ class GradientOptimizer(Wrapper):
         rows = {p: describe(p, self._names[p], compression) for p in parameters if p.requires_grad}
         self._rows.update(rows)
         self._layouts.add(rows.values())
-        if isinstance(groups, int):
-            whole = split(list(rows.values()), groups) if groups else []
-        else:
-            whole = [[rows[p] for p in group if p in rows] for group in groups]
-        plan = arrange(rows.values(), whole)
+        chosen = grouped([*rows.values()], [id(p) for p in rows], groups, id)
+        plan = arrange(rows.values(), chosen)
         for members in plan.groups:
             self._operate_on(members)
             for row in members:
@@ -344,21 +342,15 @@ def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
 
 
 def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:
-    if isinstance(groups, int) and groups >= 0:
+    check_groups(groups, "parameters")
+    if isinstance(groups, int):
         return groups
-    if not isinstance(groups, list | tuple) or not all(isinstance(g, list | tuple) for g in groups):
-        raise UsageError(
-            f"groups is a number of at least 0 or a list of lists of parameters, not {groups!r:.80}"
-        )
-    known, seen = set(parameters), set()
+    known = set(parameters)
     for member in (member for group in groups for member in group):
         if not isinstance(member, torch.Tensor):
             raise UsageError(f"groups consists of parameters, not of {type(member).__name__}")
-        if member in seen:
-            raise UsageError("a parameter can be in one of the groups, and there once")
         if member not in known:
             raise UsageError("groups has a tensor that is no parameter of the optimizer")
-        seen.add(member)
     return [list(group) for group in groups]
 
 

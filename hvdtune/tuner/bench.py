@@ -15,13 +15,14 @@ from hvdtune.tuner.pairs import Pair, PairLog
 from hvdtune.tuner.progress import Phase, Reporter
 from hvdtune.tuner.restart import RestartRun
 from hvdtune.tuner.space import key_of
-from hvdtune.tuner.statistics import estimate
+from hvdtune.tuner.statistics import CONFIDENCE, Estimate, Noise, estimate, pooled
 from hvdtune.tuner.study import Traces
 
 # Of a setting that is so much slower half a pair says enough.
 _HOPELESS = -0.35
 _MOST_REPEATS = 2
 _SPARE_REPEATS = 5
+_TOLD_REPEATS = 5
 # Ranks write what they have recorded about twenty times a second.
 _TRACE_WAIT_S = 0.1
 _TRACE_TRIES = 30
@@ -63,6 +64,8 @@ class Bench:
         self._steps = steps
         self._earlier_steps = sum(pair.steps for pair in log.pairs)
         self._norms = Norms()
+        # Of a pair read by typical steps; calibration finds it.
+        self.glance_noise: Noise | None = None
 
     @property
     def _reads_steps(self) -> bool:
@@ -117,11 +120,22 @@ class Bench:
             if not again:
                 break
             repeats += 1
-            self.reporter.notice(f"a pair is measured again: {pair.set_aside}")
-        of_phase = self.glances if phase in ("search", "race") else self.log_ratios
-        so_far = estimate(of_phase(phase, setting))
-        self.reporter.measured(setting, so_far, 1e3 / pair.setting_step_ms)
+            self._tell_of_repeat(self.set_aside, pair.set_aside)
+        self.reporter.measured(setting, self._so_far(phase, setting), 1e3 / pair.setting_step_ms)
         return pair
+
+    def _tell_of_repeat(self, count: int, reason: str) -> None:
+        if count <= _TOLD_REPEATS:
+            self.reporter.notice(f"a pair is measured again: {reason}")
+        elif count % 10 == 0:  # on a busy machine every other line would say so
+            self.reporter.notice(f"{count} pairs were measured again so far, this one: {reason}")
+
+    def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
+        """As the table of trials reads pairs: two alone would say next to nothing of their
+        spread."""
+        if phase in ("search", "race") and self.glance_noise is not None:
+            return pooled(self.glances(phase, setting), self.glance_noise, CONFIDENCE)
+        return estimate(self.log_ratios(phase, setting))
 
     def _once(
         self,

@@ -61,6 +61,7 @@ def calibrate(bench: Bench, shape: BlockShape, options: TuneOptions) -> Calibrat
                 raise StudyError(f"the default itself cannot be measured: {failure}") from failure
     noise = noise_of(bench.log_ratios("calibrate", bench.default))
     glance = noise_of(bench.glances("calibrate", bench.default))
+    bench.glance_noise = glance
     return Calibration(shape, noise, glance)
 
 

@@ -237,7 +237,7 @@ def _decide(
         if to_percent(longest) > _NOISY * options.resolution_percent:
             reason = (
                 f"too noisy to tell: {tried} tried, none stands out; over "
-                f"{options.max_verify_pairs} pairs the default differs from itself by up to "
+                f"{options.max_verify_pairs} pairs the default would differ from itself by up to "
                 f"{to_percent(longest):.1f} %; quieten the machine"
             )
             return keep_default(bench.default, longest, reason, "noisy")

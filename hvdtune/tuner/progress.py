@@ -19,9 +19,9 @@ Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift
 class Progress:
     """One moment of a study.
 
-    `trial` counts the trials measured so far, of `trials`; gain and plus_minus are those of
-    `setting` (95 %, None before the second pair), resting on `pairs`; `message` is a sentence for
-    the user, "" for none; `lines` are the script's last lines when it crashed.
+    `trial` counts the trials measured so far, of `trials`; gain and plus_minus (two standard
+    errors, None where nothing tells them) are those of `setting`, resting on `pairs`; `message` is
+    a sentence for the user, "" for none; `lines` are the script's last lines when it crashed.
     """
 
     phase: Phase
@@ -103,7 +103,7 @@ class Reporter:
                 self._latest,
                 setting=setting,
                 gain_percent=so_far.gain_percent,
-                plus_minus_percent=so_far.plus_minus_percent if so_far.n > 1 else None,
+                plus_minus_percent=so_far.plus_minus_percent if so_far.df else None,
                 pairs=so_far.n,
                 steps_per_s=steps_per_s,
                 message="",

@@ -177,13 +177,15 @@ class _Row:
 def _variances(rows: Sequence[_Row]) -> tuple[float, float, np.ndarray]:
     """Spread of a pair within a launch, of launches, and draws of the effect of a launch.
 
-    Of settings that are not far slower, if there are some: those are noisier, and nobody's choice.
+    Not of settings that are far slower, if others were measured twice: those are noisier, and
+    nobody's choice.
     """
     cells: dict[tuple[int, ...], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         cells[row.where][row.launch].append(row.log_ratio)
     near = {where: launches for where, launches in cells.items() if not _is_far(launches)}
-    cells = near or cells
+    if any(len(values) > 1 for launches in near.values() for values in launches.values()):
+        cells = near
     within, freedom = 0.0, 0
     offsets: list[tuple[float, int]] = []
     for launches in cells.values():

@@ -57,6 +57,15 @@ def test_a_users_mistake_is_one_line_with_the_right_code(capsys, script, words, 
     assert fault in err
 
 
+@pytest.mark.parametrize("words", [(), ("build",), ("timeline",)])
+def test_a_command_alone_shows_what_it_can_do(capsys, words):
+    code, out, err = _run(capsys, *words)
+    assert (code, out) == (2, "")
+    first, *more = err.splitlines()
+    assert first == " ".join(("Usage: hvdtune", *words, "[OPTIONS] COMMAND [ARGS]..."))
+    assert "Commands:" in more
+
+
 def test_the_rule_for_options_after_the_script_is_in_the_help(capsys):
     code, out, _ = _run(capsys, "run", "--help")
     text = " ".join(out.split())

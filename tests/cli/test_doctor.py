@@ -49,6 +49,7 @@ def test_frameworks_are_found_without_being_imported():
 def test_a_compiler_that_does_not_answer_is_shown_as_such(monkeypatch, tmp_path):
     mute = tmp_path / "c++"
     mute.write_text("no program")
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: str(mute) if name == "c++" else None)
     compiler = next(finding for finding in doctor.examine() if finding.name == "C++ compiler")
     assert compiler.detail == f"{mute}: does not answer --version"

@@ -178,6 +178,26 @@ def test_velocities_change_with_the_learning_rate(said):
 
 
 @bodies
+def unlike():
+    """Rank 1 has a layer more; without the callback's look the ranks wait for each other's
+    gradients."""
+    sizes = [2] * (2 + hvd.rank())
+    model = keras.Sequential([keras.Input((2,)), *map(keras.layers.Dense, sizes)])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
+    with pytest.raises(UsageError) as caught:
+        fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+    return str(caught.value)
+
+
+def test_models_that_differ_are_refused_on_every_rank(said):
+    assert said["unlike"] == [
+        "the ranks' models differ: they have 4 to 6 variables of 12 to 18 numbers, "
+        f"rank {rank}'s has {own}; build the same model on every rank"
+        for rank, own in enumerate(("4 of 12", "6 of 18"))
+    ]
+
+
+@bodies
 def misuse():
     messages = []
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from hvdtune.errors import UsageError
 from tests.parallel.ranks import run
 
 
@@ -19,6 +20,11 @@ def compare():
     found = {}
     for name in ("trained", "with_options", "in_a_set", "accumulated", "partly", "shared"):
         found[name] = getattr(bodies, name)()
+    plain, weight = keras.optimizers.SGD(), keras.Variable(np.ones(2, "float32"))
+    with pytest.raises(UsageError, match="is a number of at least 0 or a list of lists"):
+        hvd.DistributedOptimizer(plain, groups=-1)
+    with pytest.raises(UsageError, match="groups has one of the variables twice"):
+        hvd.DistributedOptimizer(plain, groups=[[weight], [weight]])
     found["rank"] = hvd.rank()
     return found
 

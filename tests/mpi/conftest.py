@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import segments
 from tests.mpi.environment import FLAVOURS, ROOT, environment
 
 SCRIPTS = Path(__file__).parent / "scripts"
-SHARED_MEMORY = Path("/dev/shm")
 # Open MPI's own ways out of its refusal to run as root, and of binding a rank to one core.
 OPENMPI = ["--bind-to", "none", "--oversubscribe"]
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -71,11 +71,11 @@ def mpi(request, cache):
 
 @pytest.fixture(autouse=True)
 def what_a_killed_mpi_leaves_is_its_own():
-    before = set(SHARED_MEMORY.iterdir())
+    before = segments.named()
     yield
-    for path in set(SHARED_MEMORY.iterdir()) - before:
-        if path.name.startswith(("mpich_shm_", "sm_segment.")):
-            path.unlink()
+    for name in segments.abandoned(segments.named() - before):
+        if name.startswith(("mpich_shm_", "sm_segment.")):
+            (segments.FOLDER / name).unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ elsewhere."""
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -72,6 +73,33 @@ def beside_a_thread():
 
 def test_a_graph_waits_while_another_thread_works(said):
     assert said["beside_a_thread"] == [([2.0], [2.0, 2.0])] * 2
+
+
+@bodies
+def of_one_name():
+    """Two operations that the script calls the same become ready in another order on each rank."""
+
+    def late(x):
+        time.sleep(0.2)
+        return x
+
+    def both(x):
+        slow = tf.ensure_shape(tf.py_function(late, [x], tf.float32), [])
+        first, second = (x, slow) if hvd.rank() == 0 else (slow, x)
+        return reduce(first), reduce(second + 10.0)
+
+    def reduce(x):
+        return hvd.allreduce(x, op=hvd.Sum, name="same")
+
+    inner = tf.function(reduce)
+    plain = tf.function(both)
+    reduce_both = [each.numpy().item() for each in plain(tf.constant(1.0))]
+    nested = tf.function(lambda x: (inner(x), inner(x + 10.0)))
+    return reduce_both, [each.numpy().item() for each in nested(tf.constant(1.0))]
+
+
+def test_operations_of_one_name_in_one_graph_are_told_apart(said):
+    assert said["of_one_name"] == [([2.0, 22.0], [2.0, 22.0])] * 2
 
 
 @bodies

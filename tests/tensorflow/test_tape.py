@@ -309,6 +309,8 @@ BAD = {
     "by hvd.Average, Sum or Adasum": lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Max),
     "takes an hvd.ProcessSet": lambda tape: hvd.DistributedGradientTape(tape, process_set=0),
     "compress and decompress": lambda tape: hvd.DistributedGradientTape(tape, compression="half"),
+    "a RaggedTensor cannot travel": lambda tape: hvd.allgather(tf.ragged.constant([[1.0], []])),
+    "a SparseTensor cannot travel": lambda tape: hvd.allreduce(tf.sparse.from_dense(tf.ones(2))),
     "no layer of Keras": lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[1]),
 }
 

@@ -31,6 +31,7 @@ def carry_out(framework):
 
 
 def train_without(empty):
+    os.environ.pop("CXX", None)
     os.environ["PATH"] = os.environ["XDG_CACHE_HOME"] = str(empty)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -110,8 +110,18 @@ def test_a_disturbed_pair_is_measured_again_and_counted(tmp_path: Path) -> None:
     assert len(values) == 24
     assert rig.bench.set_aside >= 3
     assert max(map(abs, values)) < 0.1
-    told = [notice for notice in rig.notices if notice.startswith("a pair is measured again: ")]
-    assert len(told) == rig.bench.set_aside
+
+
+def test_of_many_repeats_the_first_and_every_tenth_are_told(tmp_path: Path) -> None:
+    script = Script(bursts_per_s=0.2, step_noise=0.02, slow_noise=0.005, drift=0.0)
+    _, rig = measured(script, tmp_path, pairs=150)
+
+    count = rig.bench.set_aside
+    assert count >= 20
+    told = [notice.partition(":")[0] for notice in rig.notices if "measured again" in notice]
+    tenths = range(10, count + 1, 10)
+    every_tenth = [f"{n} pairs were measured again so far, this one" for n in tenths]
+    assert told == ["a pair is measured again"] * 5 + every_tenth
 
 
 @pytest.mark.parametrize("rate", [1.0, 4.0])

@@ -267,6 +267,10 @@ def test_progress_counts_what_is_known_and_shows_the_trial_that_ended(tmp_path: 
     assert [progress.trial for progress in ended] == [1, 2, 3]
     assert ended[0].setting is None
     assert ended[1].best_gain_percent == pytest.approx(ended[1].gain_percent)
+    for progress, trial in list(zip(ended, read_study(tmp_path).trials, strict=False))[1:]:
+        assert trial.stderr_percent is not None
+        assert progress.gain_percent == pytest.approx(trial.gain_percent)
+        assert progress.plus_minus_percent == pytest.approx(2 * trial.stderr_percent)
 
 
 def test_following_a_job_waits_for_its_end(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hvdtune.core.built import (
     rocm_built,
 )
 from hvdtune.core.collectives import ReduceOp
+from hvdtune.core.gradients import Groups
 from hvdtune.core.objects import allgather_object, broadcast_object
 from hvdtune.core.process_sets import (
     ProcessSet,
@@ -49,7 +50,6 @@ from hvdtune.errors import (
 )
 from hvdtune.keras import values
 from hvdtune.keras.optimizer import DistributedOptimizer as _distributed
-from hvdtune.keras.optimizer import Groups
 from hvdtune.keras.values import allgather, broadcast, broadcast_global_variables, reducescatter
 from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.tensorflow.broadcast import broadcast_variables

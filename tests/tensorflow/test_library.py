@@ -1,0 +1,43 @@
+"""The library of TensorFlow's operations, as it is kept in a folder of the user's."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hvdtune.core.compiler import find_compiler
+from hvdtune.errors import HvdtuneError
+from hvdtune.tensorflow import library
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kept", [0, 20_000])
+def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, kept):
+    whole = library.build()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    damaged = library.path()
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(whole.read_bytes()[:kept])
+    damaged.with_suffix(".sha256").write_bytes(whole.with_suffix(".sha256").read_bytes())
+    copies = tmp_path / "c++"  # in place of half a minute's compilation
+    copies.write_text(f'#!/bin/sh\nfor last; do :; done\ncp "{whole}" "$last"\n')
+    copies.chmod(0o755)
+    monkeypatch.setenv("CXX", str(copies))
+    check = [sys.executable, "-m", "hvdtune", "build", "tensorflow", "--check"]
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert checked.returncode == 1
+    assert "not built: run `hvdtune build tensorflow`" in checked.stdout
+    assert library.build() == damaged
+    assert library.is_built() and damaged.read_bytes() == whole.read_bytes()
+
+
+def test_the_compiler_is_the_one_that_is_asked_for(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O3")
+    with pytest.raises(HvdtuneError, match="CXX names the compiler no-such-compiler"):
+        find_compiler()
+    monkeypatch.setenv("CXX", f"{sys.executable} -v")
+    assert find_compiler() == [sys.executable, "-v"]
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(HvdtuneError, match="no C\\+\\+ compiler was found"):
+        find_compiler()
