@@ -172,7 +172,11 @@ def _run(
     bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> tuple[Calibration, Verdict]:
     bench.reporter.phase("start", "starting the script")
-    calibration = calibrate(bench, _shape(bench, store, options), options)
+    try:
+        calibration = calibrate(bench, _shape(bench, store, options), options)
+    except RunOver:
+        text = "the script ended before the default was measured; let it take more steps"
+        raise StudyError(text) from None
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
     try:

@@ -1,6 +1,7 @@
 """`hvdtune timeline record` against jobs that run."""
 
 import signal
+import time
 
 import pytest
 
@@ -24,6 +25,15 @@ def recorded(hvdtune, *words):
     _, err = record.communicate(timeout=60)
     assert record.returncode == 0, err
     return err
+
+
+def recorded_some(record, tmp_path):
+    """Returns when the parts of both ranks hold several steps."""
+    sizes: list[int] = []
+    while len(sizes) < 2 or min(sizes) < 5000:
+        assert record.poll() is None
+        time.sleep(0.01)
+        sizes = [path.stat().st_size for path in tmp_path.glob(".trace.json.*/rank-*.hvt")]
 
 
 def test_a_job_that_runs_is_recorded_for_some_steps(hvdtune, script, tmp_path):
@@ -65,10 +75,7 @@ def test_ctrl_c_ends_a_recording_and_keeps_it(hvdtune, script, tmp_path):
     pids_of(job)
     record = hvdtune("timeline", "record", job.pid, "-o", "trace.json")
     assert "Ctrl-C" in record.stderr.readline()
-    sizes: list[int] = []
-    while len(sizes) < 2 or min(sizes) < 5000:
-        assert record.poll() is None
-        sizes = [path.stat().st_size for path in tmp_path.glob(".trace.json.*/rank-*.hvt")]
+    recorded_some(record, tmp_path)
     record.send_signal(signal.SIGINT)
     record.communicate(timeout=60)
     assert record.returncode == 0
@@ -76,10 +83,17 @@ def test_ctrl_c_ends_a_recording_and_keeps_it(hvdtune, script, tmp_path):
 
 
 def test_a_job_that_ends_meanwhile_leaves_what_there_was(hvdtune, script, tmp_path):
-    script("init(); print('up', os.getpid())\nfor _ in range(150): time.sleep(0.02); step()")
+    script(
+        "init(); print('up', os.getpid())\n"
+        "while not os.path.exists('enough'): time.sleep(0.005); step()"
+    )
     job = hvdtune("run", "-np", "2", "train.py")
     pids_of(job)
-    err = recorded(hvdtune, job.pid, "--steps", "100000", "-o", "trace.json")
+    record = hvdtune("timeline", "record", job.pid, "--steps", "1000000", "-o", "trace.json")
+    recorded_some(record, tmp_path)
+    (tmp_path / "enough").touch()
+    _, err = record.communicate(timeout=60)
+    assert record.returncode == 0, err
     assert "has ended" in err and "whole steps could be recorded" in err
     assert len(steps_by_rank(tmp_path / "trace.json")[0]) > 5
 

@@ -188,18 +188,20 @@ def never_reached():
 
 
 @pytest.mark.parametrize(
-    ("rule", "text"),
+    ("rule", "text", "start_timeout_s"),
     [
-        ("tcp flags & (syn | ack) == syn reject with tcp reset", "Connection refused"),
+        ("tcp flags & (syn | ack) == syn reject with tcp reset", "Connection refused", 60.0),
         # The kernel accepts, and then nothing that is said arrives.
-        ("tcp flags & psh == psh drop", "was waiting for rank"),
-        ("tcp flags & (syn | ack) == syn drop", "was waiting for rank"),
+        ("tcp flags & psh == psh drop", "was waiting for rank", 4.0),
+        ("tcp flags & (syn | ack) == syn drop", "was waiting for rank", 4.0),
     ],
     ids=["refused", "half-open", "unreachable"],
 )
-def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text):
+def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text, start_timeout_s):
     here, there = pair.hosts
-    with start(never_reached, 4, places=two_by_two(pair), start_timeout_s=3.0) as job:
+    with start(
+        never_reached, 4, places=two_by_two(pair), start_timeout_s=start_timeout_s
+    ) as job:
         # The ranks there reach the launcher, but no rank here.
         pair.rule(there, here, f"tcp dport != {job.server.port} {rule}")
         outcomes = job.outcomes(timeout_s=30.0)

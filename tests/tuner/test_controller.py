@@ -307,7 +307,7 @@ def test_what_one_run_has_found_by_its_end_is_what_there_is(tmp_path: Path) -> N
 
 def test_one_run_that_ends_before_anything_was_measured_is_an_error(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(steps_per_launch=60))
-    with pytest.raises(StudyError, match="the script has ended"):
+    with pytest.raises(StudyError, match="ended before the default was measured"):
         bed.tune_one_run(20)
     assert len(bed.cluster.jobs) == 1
 

@@ -185,9 +185,15 @@ def test_what_stops_a_study_is_raised_here(tmp_path: Path) -> None:
 
 
 def test_a_study_that_goes_along_with_one_run_ends_with_it(tmp_path: Path) -> None:
-    cluster = Unhurried(Script(steps_per_launch=1500))
+    script = Script()
+    cluster = Unhurried(script)
     study = Study(cluster.start, KNOBS, DEFAULT)
-    with Hire(study, tmp_path, one_run(20, time_budget_s=600.0), lambda progress: None) as hire:
+
+    def end_in_search(progress: Progress) -> None:
+        if progress.trial > 0:
+            script.steps_per_launch = 0
+
+    with Hire(study, tmp_path, one_run(20, time_budget_s=600.0), end_in_search) as hire:
         outcome = hire.tune()
     assert not outcome.goes_on and "the script ended after" in outcome.verdict.text
     assert len(cluster.jobs) == 1
