@@ -1,9 +1,9 @@
 """Jobs of some of the processes that mpirun started, four of them."""
 
-import torch
+import arrays_only as hvd
+import numpy as np
 from mpi4py import MPI
 
-import hvdtune.torch as hvd
 from hvdtune.errors import UsageError
 
 WORLD = MPI.COMM_WORLD
@@ -12,10 +12,10 @@ WORLD = MPI.COMM_WORLD
 def expect_job(rank, size, members):
     """`members` are the world's ranks of the job."""
     assert (hvd.rank(), hvd.size()) == (rank, size)
-    total = hvd.allreduce(torch.tensor([WORLD.rank]), op=hvd.Sum)
+    mine = np.array([WORLD.rank])
+    total = hvd.summed(mine)
     assert total.item() == sum(members), (total, members)
-    gathered = hvd.allgather(torch.tensor([WORLD.rank]))
-    assert gathered.tolist() == members
+    assert hvd.gathered(mine).tolist() == members
     hvd.shutdown()
 
 
@@ -28,7 +28,6 @@ def refused(comm, part_of_text):
         raise AssertionError(f"{comm} was accepted")
 
 
-torch.set_num_threads(1)
 mine = [rank for rank in range(4) if rank % 2 == WORLD.rank % 2]
 split = WORLD.Split(WORLD.rank % 2, WORLD.rank)
 hvd.init(comm=split)
@@ -49,7 +48,7 @@ refused(MPI.COMM_NULL, "not in that communicator")
 
 hvd.init(comm=WORLD)
 # mpi4py on this thread while hvdtune's own calls MPI.
-handles = [hvd.allreduce_async(torch.ones(50_000), op=hvd.Sum, name=f"t{i}") for i in range(50)]
+handles = [hvd.sum_async(np.ones(50_000, np.float32), f"t{i}") for i in range(50)]
 for i in range(200):
     assert WORLD.allreduce(i) == 4 * i
 for handle in handles:

@@ -6,11 +6,11 @@ mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402
 
-import hvdtune.torch as hvd  # noqa: E402
+from hvdtune.core.runtime import init  # noqa: E402
 from hvdtune.errors import UsageError  # noqa: E402
 
 assert MPI.Query_thread() < MPI.THREAD_MULTIPLE
 try:
-    hvd.init()
+    init()
 except UsageError as error:
     print(error)

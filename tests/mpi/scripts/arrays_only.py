@@ -1,0 +1,30 @@
+"""hvdtune on arrays of NumPy, for what has nothing to do with frameworks: to import one takes long.
+
+tour.py and the document's commands use torch.
+"""
+
+import numpy as np
+
+from hvdtune.core import collectives
+from hvdtune.core.arrays import ADAPTER, Array
+from hvdtune.core.collectives import ReduceOp, Reduction
+from hvdtune.core.collectives import synchronize as synchronize
+from hvdtune.core.runtime import init as init
+from hvdtune.core.runtime import rank as rank
+from hvdtune.core.runtime import shutdown as shutdown
+from hvdtune.core.runtime import size as size
+
+
+def sum_async(array: Array, name: str | None = None) -> int:
+    sums = np.empty_like(array)
+    by = Reduction(ReduceOp.SUM)
+    return collectives.allreduce_async(ADAPTER, [array], [sums], name, by, grouped=False)
+
+
+def summed(array: Array, name: str | None = None) -> Array:
+    return synchronize(sum_async(array, name))
+
+
+def gathered(array: Array) -> Array:
+    (result,) = synchronize(collectives.allgather_async(ADAPTER, [array], None))
+    return result
