@@ -4,13 +4,17 @@ from pathlib import Path
 
 import pytest
 
+slow = [pytest.mark.slow]
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
+# One of each kind; importing their frameworks takes all of them minutes of processor time.
+AT_ONCE = ("accumulation", "uneven_data", "keras_fit", "tf_tape")
 # Those that do another thing with more ranks.
 WITH_FOUR = ("process_sets", "uneven_data")
-RUNS = [(script, 2) for script in SCRIPTS] + [
-    pytest.param(script, 4, marks=pytest.mark.slow)
+RUNS = [
+    pytest.param(script, ranks, marks=[] if ranks == 2 and script.stem in AT_ONCE else slow)
     for script in SCRIPTS
-    if script.stem in WITH_FOUR
+    for ranks in (2, 4)
+    if ranks == 2 or script.stem in WITH_FOUR
 ]
 
 

@@ -1,0 +1,13 @@
+"""A training that needs no framework, for commands whose point is not the script."""
+
+TRAIN = """
+from hvdtune.core.collectives import barrier
+from hvdtune.core.runtime import init, mark_step, rank, size
+
+init()
+for step in range({steps}):
+    barrier()
+    mark_step()
+if rank() == 0:
+    print("ranks:", size())
+"""
