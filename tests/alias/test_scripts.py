@@ -7,7 +7,7 @@ import pytest
 slow = [pytest.mark.slow]
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 # One of each kind; importing their frameworks takes all of them minutes of processor time.
-AT_ONCE = ("accumulation", "uneven_data", "keras_fit", "tf_tape")
+AT_ONCE = ("accumulation", "uneven_data", "keras_fit")
 # Those that do another thing with more ranks.
 WITH_FOUR = ("process_sets", "uneven_data")
 RUNS = [

@@ -163,7 +163,7 @@ def all_rules(name):
 
 
 @pytest.mark.parametrize("framework", WITH_GRAPHS)
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_gradients_of_collectives_follow_the_rules(framework, size):
     assert run(all_rules, size, framework) == [[]] * size
 

@@ -44,7 +44,7 @@ def outcomes_with(places, **config):
         return job.outcomes()
 
 
-@pytest.mark.parametrize("cramped", [0, 1])
+@pytest.mark.parametrize("cramped", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_without_descriptors_says_so_and_is_named_by_the_others(cramped):
     said = set()
     for spare in range(30):

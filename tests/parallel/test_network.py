@@ -72,7 +72,10 @@ def check_survivors(outcomes, began_s, sides=SIDES):
         pytest.param(True, id="hierarchical", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("directions", ["both", "forth", "back"])
+@pytest.mark.parametrize(
+    "directions",
+    ["both", *(pytest.param(one, marks=pytest.mark.slow) for one in ("forth", "back"))],
+)
 def test_after_a_partition_every_rank_names_one_of_the_other_side(pair, directions, hierarchical):
     here, there = pair.hosts
     setting = {"hierarchical_allreduce": hierarchical}
@@ -199,9 +202,7 @@ def never_reached():
 )
 def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text, start_timeout_s):
     here, there = pair.hosts
-    with start(
-        never_reached, 4, places=two_by_two(pair), start_timeout_s=start_timeout_s
-    ) as job:
+    with start(never_reached, 4, places=two_by_two(pair), start_timeout_s=start_timeout_s) as job:
         # The ranks there reach the launcher, but no rank here.
         pair.rule(there, here, f"tcp dport != {job.server.port} {rule}")
         outcomes = job.outcomes(timeout_s=30.0)

@@ -91,8 +91,15 @@ def test_links_of_several_streams_give_identical_bits():
         assert digests == [expected_digest(4, [2, 2])] * 20
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-@pytest.mark.parametrize(("size", "hosts"), [(4, HOSTS), (3, None)], ids=["two-hosts", "one-host"])
+@pytest.mark.parametrize(
+    ("size", "hosts", "transport"),
+    [
+        pytest.param(4, HOSTS, "auto", id="two-hosts-auto"),
+        pytest.param(3, None, "tcp", id="one-host-tcp"),
+        pytest.param(4, HOSTS, "tcp", id="two-hosts-tcp", marks=pytest.mark.slow),
+        pytest.param(3, None, "auto", id="one-host-auto", marks=pytest.mark.slow),
+    ],
+)
 def test_200_random_settings_give_identical_bits(size, hosts, transport):
     host_sizes = [2, 2] if hosts else [size]
     wanted = expected_digest(size, host_sizes)

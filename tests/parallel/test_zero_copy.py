@@ -83,7 +83,7 @@ def train(zero_copy, set_to_none, passes):
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_same_bits_with_and_without(size, passes):
     digests = set()
     for set_to_none in (False, True):

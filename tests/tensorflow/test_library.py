@@ -11,7 +11,7 @@ from hvdtune.tensorflow import library
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kept", [0, 20_000])
+@pytest.mark.parametrize("kept", [pytest.param(0, marks=pytest.mark.slow), 20_000])
 def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, kept):
     whole = library.build()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
