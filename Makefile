@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
 	python -m pytest -n $(LANES) --dist loadfile -m "not slow"
-	python -m pytest -m slow tests/house
+	python -m pytest -n $(LANES) --dist loadfile -m slow tests/house
 
 # What takes many seconds a test: most of it has a short form in the above
 test-slow: $(VENV)/.mpi $(VENV)/.operations
