@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hvdtune.cli import main
+
 Start = Callable[..., subprocess.Popen[str]]
+Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -30,6 +33,26 @@ def hvdtune(tmp_path: Path) -> Iterator[Start]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Runs `hvdtune ...` in this process and an empty folder: what starts no rank.
+
+    Returns the exit code, stdout and stderr. In a process of its own most of the time is imports.
+    """
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

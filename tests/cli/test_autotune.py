@@ -29,12 +29,13 @@ def test_the_scripts_failure_is_the_runs(hvdtune, script):
     assert err.splitlines()[-1] == "hvdtune: error: rank 0 exited with code 7"
 
 
-def test_a_log_that_cannot_be_written_is_refused_before_the_script_starts(hvdtune, script):
-    script("print('started')")
-    run = hvdtune("run", "--autotune", "--autotune-log-file", "no/dir/log.csv", "train.py")
-    out, err = run.communicate()
-    assert (run.returncode, out) == (2, "")
+def test_a_log_that_cannot_be_written_is_refused_before_the_script_starts(call, script, tmp_path):
+    script("open('started', 'w')")
+    words = ("run", "--autotune", "--autotune-log-file", "no/dir/log.csv", "train.py")
+    code, out, err = call(*words)
+    assert (code, out) == (2, "")
     assert err.endswith("error: --autotune-log-file no/dir/log.csv: No such file or directory\n")
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.slow

@@ -20,13 +20,6 @@ def steps_by_rank(path):
     return steps.groupby("rank")["seq"].apply(list).to_dict()
 
 
-def recorded(hvdtune, *words):
-    record = hvdtune("timeline", "record", *words)
-    _, err = record.communicate(timeout=60)
-    assert record.returncode == 0, err
-    return err
-
-
 def recorded_some(record, tmp_path):
     """Returns when the parts of both ranks hold several steps."""
     sizes: list[int] = []
@@ -36,12 +29,13 @@ def recorded_some(record, tmp_path):
         sizes = [path.stat().st_size for path in tmp_path.glob(".trace.json.*/rank-*.hvt")]
 
 
-def test_a_job_that_runs_is_recorded_for_some_steps(hvdtune, script, tmp_path):
+def test_a_job_that_runs_is_recorded_for_some_steps(hvdtune, call, script, tmp_path):
     script(TRAIN)
     job = hvdtune("run", "-np", "2", "train.py")
     rank_pid = pids_of(job)[1]
     for target, name in ((job.pid, "first.json"), (rank_pid, "second.json")):
-        err = recorded(hvdtune, target, "--steps", "5", "-o", name)
+        code, _, err = call("timeline", "record", target, "--steps", "5", "-o", name)
+        assert code == 0, err
         assert err.splitlines()[-1] == f"hvdtune: trace: {name}"
         steps = steps_by_rank(tmp_path / name)
         assert steps[0] == steps[1] and len(steps[0]) == 5
@@ -49,22 +43,22 @@ def test_a_job_that_runs_is_recorded_for_some_steps(hvdtune, script, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "first.json", "second.json"}
 
 
-def test_a_run_folder_names_a_job_that_is_recorded_already(hvdtune, script, tmp_path):
+def test_a_run_folder_names_a_job_that_is_recorded_already(hvdtune, call, script, tmp_path):
     script(TRAIN)
     job = hvdtune("run", "-np", "2", "-o", "kept", "--timeline-steps", "1000000:", "train.py")
     pids_of(job)
-    recorded(hvdtune, "kept", "--steps", "3", "-o", "cut.json")
+    code, _, err = call("timeline", "record", "kept", "--steps", "3", "-o", "cut.json")
+    assert code == 0, err
     steps = steps_by_rank(tmp_path / "cut.json")
     assert steps[0] == steps[1] and len(steps[0]) == 3
 
 
-def test_a_trace_that_cannot_be_written_is_not_recorded_first(hvdtune, script, tmp_path):
+def test_a_trace_that_cannot_be_written_is_not_recorded_first(hvdtune, call, script):
     script(TRAIN)
     job = hvdtune("run", "-np", "2", "-o", "kept", "--timeline-steps", "1000000:", "train.py")
     pids_of(job)
-    record = hvdtune("timeline", "record", "kept", "--steps", "3", "-o", "nosuch/x.json")
-    _, err = record.communicate(timeout=60)
-    assert record.returncode == 2
+    code, _, err = call("timeline", "record", "kept", "--steps", "3", "-o", "nosuch/x.json")
+    assert code == 2
     assert err == "hvdtune: error: --output nosuch/x.json: No such file or directory\n"
     assert job.poll() is None
 
@@ -105,8 +99,7 @@ def test_a_job_that_ends_meanwhile_leaves_what_there_was(hvdtune, script, tmp_pa
         (["nowhere"], "is neither a process id nor a run folder"),
     ],
 )
-def test_what_cannot_be_recorded_is_one_line(hvdtune, words, fault):
-    record = hvdtune("timeline", "record", *words)
-    _, err = record.communicate(timeout=60)
-    assert record.returncode == 2
+def test_what_cannot_be_recorded_is_one_line(call, words, fault):
+    code, _, err = call("timeline", "record", *words)
+    assert code == 2
     assert err.count("\n") == 1 and fault in err

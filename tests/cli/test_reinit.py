@@ -30,8 +30,8 @@ def test_a_rank_that_does_not_come_back_is_named_at_once(hvdtune, script):
         "me == 1 and sys.exit(0)\n"
         "init()"
     )
-    run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "60")
-    _, err = run.communicate(timeout=30)
+    run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "600")
+    _, err = run.communicate(timeout=100)
     assert run.returncode == 1
     assert "rank 1 exited with code 0 before all ranks had called hvd.init()" in err
 
@@ -47,8 +47,8 @@ def test_a_script_may_survive_that_the_job_is_not_formed_again(hvdtune, script):
         "except RendezvousError:\n"
         "    print('alone')"
     )
-    run = hvdtune("run", "train.py", "-np", "2")
-    out, _ = run.communicate(timeout=30)
+    run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "600")
+    out, _ = run.communicate(timeout=100)
     assert (run.returncode, out) == (0, "[0]<stdout>:alone\n")
 
 

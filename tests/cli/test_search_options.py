@@ -47,14 +47,13 @@ for _ in range({steps}):
     ],
 )
 def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
-    hvdtune, script, tmp_path, words, message
+    call, script, tmp_path, words, message
 ):
     script("init()")
     (tmp_path / "bad.yaml").write_text("cycle_time_ms: [1, 2]\ncycle: [1]\n")
     (tmp_path / "space.yaml").write_text("chunk_bytes: {low: 64 KiB}\ncycle_time_ms: {high: 5}\n")
-    run = hvdtune("run", *words, "train.py")
-    _, err = run.communicate()
-    assert run.returncode == 2
+    code, _, err = call("run", *words, "train.py")
+    assert code == 2
     assert err.startswith(f"hvdtune: error: {message}")
     assert not (tmp_path / "runs").exists()
 

@@ -18,43 +18,42 @@ def run_dir(tmp_path):
     return make_study(tmp_path / "runs" / "train-1")
 
 
-def run(hvdtune, *words):
-    process = hvdtune("study", *words)
-    out, err = process.communicate()
-    assert "Traceback" not in err
-    return process.returncode, out, err
+@pytest.fixture
+def study(call):
+    """Runs `hvdtune study ...`; test_study_docs does so in processes."""
+    return lambda *words: call("study", *words)
 
 
-def test_studies_are_listed_with_state_trials_and_verdict(hvdtune, run_dir):
-    code, out, _ = run(hvdtune, "list")
+def test_studies_are_listed_with_state_trials_and_verdict(study, run_dir):
+    code, out, _ = study("list")
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("runs/train-1"))
     assert row.split()[1:4] == ["finished", "2", "8"]
     assert VERDICT["text"] in row
 
 
-def test_a_damaged_study_is_listed_as_such(hvdtune, run_dir):
+def test_a_damaged_study_is_listed_as_such(study, run_dir):
     (run_dir / "study.db").write_bytes(b"no database" * 1000)
-    code, out, _ = run(hvdtune, "list", "--json")
+    code, out, _ = study("list", "--json")
     assert code == 0
     (study,) = json.loads(out)
     assert study["state"] == "damaged"
     assert study["problem"].endswith("file is not a database")
 
 
-def test_where_there_are_none_none_are_listed(hvdtune):
-    assert run(hvdtune, "list") == (0, "", "hvdtune: no studies in runs\n")
+def test_where_there_are_none_none_are_listed(study):
+    assert study("list") == (0, "", "hvdtune: no studies in runs\n")
 
 
-def test_a_study_is_shown_with_its_trials(hvdtune, run_dir):
-    code, out, _ = run(hvdtune, "show", "train-1")
+def test_a_study_is_shown_with_its_trials(study, run_dir):
+    code, out, _ = study("show", "train-1")
     assert code == 0
     assert "command: train.py --lr 1" in out
     assert f"verdict: {VERDICT['text']}" in out
     assert sum("complete" in line for line in out.splitlines()) == 2
 
 
-def test_each_further_objective_has_a_column(hvdtune, tmp_path):
+def test_each_further_objective_has_a_column(study, tmp_path):
     folder = tmp_path / "runs" / "train-2"
     folder.mkdir(parents=True)
     space = make_space(load_knobs(), default_setting(), tunable=("cycle_time_ms",))
@@ -62,7 +61,7 @@ def test_each_further_objective_has_a_column(hvdtune, tmp_path):
     with StudyStore(folder, space, options) as store:
         further = {"cpu_time": Further(0.02, 0.01)}
         store.tell(store.ask()[0], Outcome("complete", 0.05, 0.01, 4, further=further))
-    code, out, _ = run(hvdtune, "show", "train-2")
+    code, out, _ = study("show", "train-2")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
     assert (code, lines[head].split()) == (0, ["trial", "state", "gain", "+-", "cpu_time", "pairs",
@@ -70,87 +69,87 @@ def test_each_further_objective_has_a_column(hvdtune, tmp_path):
     assert lines[head + 1].split()[:7] == ["0", "complete", "+5.1", "%", "2.0", "+2.0", "%"]
 
 
-def test_the_verification_is_shown_without_pairs_that_were_set_aside(hvdtune, run_dir):
+def test_the_verification_is_shown_without_pairs_that_were_set_aside(study, run_dir):
     with PairLog(run_dir / "pairs.jsonl") as log:
         pair = replace(log.pairs[-1], phase="verify", log_ratio=0.02)
         for launch in (3, 5):
             log.append(replace(pair, launch=launch))
             aside = replace(pair, launch=launch, log_ratio=0.9, set_aside="the machine was busy")
             log.append(replace(aside, at_fault="A" if launch == 3 else "B"))
-    code, out, _ = run(hvdtune, "show", "train-1")
+    code, out, _ = study("show", "train-1")
     rows = out[out.index("verified in launch") :].splitlines()[1:3]
     assert code == 0
     assert [row.split() for row in rows] == [["3", "1", "+2.0", "%"], ["5", "1", "+2.0", "%"]]
 
 
-def test_a_study_is_shown_to_programs(hvdtune, run_dir):
-    code, out, _ = run(hvdtune, "show", "--json")
+def test_a_study_is_shown_to_programs(study, run_dir):
+    code, out, _ = study("show", "--json")
     document = json.loads(out)
     assert (code, document["state"], document["measured_trials"]) == (0, "finished", 2)
     assert document["verdict"] == VERDICT
     assert [trial["pairs"] for trial in document["trials"]] == [4, 4]
 
 
-def test_trials_and_pairs_are_exported(hvdtune, run_dir, tmp_path):
-    code, out, _ = run(hvdtune, "export", "--format", "csv")
+def test_trials_and_pairs_are_exported(study, run_dir, tmp_path):
+    code, out, _ = study("export", "--format", "csv")
     assert (code, out.split()) == (0, ["train-1-trials.csv", "train-1-pairs.csv"])
     assert (tmp_path / "train-1-pairs.csv").read_text().count("\n") == 9
 
 
-def test_deleting_asks_where_somebody_can_answer(hvdtune, run_dir):
-    code, _, err = run(hvdtune, "delete", "train-1")
+def test_deleting_asks_where_somebody_can_answer(study, run_dir):
+    code, _, err = study("delete", "train-1")
     assert code == 2
     assert "is deleted only with --yes" in err
     assert run_dir.exists()
 
 
-def test_a_deleted_study_leaves_what_is_not_its_own(hvdtune, run_dir):
+def test_a_deleted_study_leaves_what_is_not_its_own(study, run_dir):
     (run_dir / "notes.txt").touch()
-    code, _, err = run(hvdtune, "delete", "train-1", "--yes")
+    code, _, err = study("delete", "train-1", "--yes")
     assert code == 0
     assert err == "hvdtune: left in runs/train-1, not being of the study: notes.txt\n"
     assert [path.name for path in run_dir.iterdir()] == ["notes.txt"]
 
 
-def test_a_study_in_use_is_not_deleted(hvdtune, run_dir):
+def test_a_study_in_use_is_not_deleted(study, run_dir):
     lock_fd = lock_study(run_dir)
     try:
-        code, _, err = run(hvdtune, "delete", "train-1", "--yes")
+        code, _, err = study("delete", "train-1", "--yes")
     finally:
         os.close(lock_fd)
     assert (code, err) == (1, "hvdtune: error: another tuner is working in runs/train-1\n")
 
 
-def test_a_sound_study_passes(hvdtune, run_dir):
-    assert run(hvdtune, "fsck") == (0, "runs/train-1: no fault\n", "")
+def test_a_sound_study_passes(study, run_dir):
+    assert study("fsck") == (0, "runs/train-1: no fault\n", "")
 
 
-def test_a_fault_is_one_line_and_is_mended_on_demand(hvdtune, run_dir):
+def test_a_fault_is_one_line_and_is_mended_on_demand(study, run_dir):
     log = run_dir / "pairs.jsonl"
     log.write_text(log.read_text() + '{"v": 1, ')
     what = "runs/train-1: pairs.jsonl: the last line is torn, its tuner was killed while it wrote"
-    code, out, _ = run(hvdtune, "fsck")
+    code, out, _ = study("fsck")
     assert (code, out) == (1, f"{what}: --repair cuts it off, and so does the next run\n")
-    assert run(hvdtune, "fsck", "--repair")[:2] == (0, f"{what}: mended\n")
-    assert run(hvdtune, "fsck")[0] == 0
+    assert study("fsck", "--repair")[:2] == (0, f"{what}: mended\n")
+    assert study("fsck")[0] == 0
 
 
-def test_a_destroyed_database_is_made_anew(hvdtune, run_dir):
+def test_a_destroyed_database_is_made_anew(study, run_dir):
     (run_dir / "study.db").write_bytes(b"no database" * 1000)
-    code, out, _ = run(hvdtune, "fsck", "--repair", "train-1")
+    code, out, _ = study("fsck", "--repair", "train-1")
     assert (code, out.count("\n")) == (0, 1)
-    assert json.loads(run(hvdtune, "show", "--json")[1])["measured_trials"] == 2
+    assert json.loads(study("show", "--json")[1])["measured_trials"] == 2
 
 
-def test_a_database_of_studies_is_used_like_a_folder_of_runs(hvdtune, tmp_path):
+def test_a_database_of_studies_is_used_like_a_folder_of_runs(study, tmp_path):
     url = "sqlite:///studies.db"
     make_study(tmp_path / "one", Share(f"sqlite:///{tmp_path}/studies.db", "mine"))
-    assert run(hvdtune, "fsck", "--storage", url)[:2] == (0, f"mine in {url}: no fault\n")
-    (listed,) = json.loads(run(hvdtune, "list", "--storage", url, "--json")[1])
+    assert study("fsck", "--storage", url)[:2] == (0, f"mine in {url}: no fault\n")
+    (listed,) = json.loads(study("list", "--storage", url, "--json")[1])
     assert (listed["study"], listed["storage"], listed["measured_pairs"]) == ("mine", url, 8)
-    assert f"mine in {url}: finished" in run(hvdtune, "show", "mine", "--storage", url)[1]
-    assert run(hvdtune, "delete", "mine", "--storage", url, "--yes")[0] == 0
-    assert json.loads(run(hvdtune, "list", "--storage", url, "--json")[1]) == []
+    assert f"mine in {url}: finished" in study("show", "mine", "--storage", url)[1]
+    assert study("delete", "mine", "--storage", url, "--yes")[0] == 0
+    assert json.loads(study("list", "--storage", url, "--json")[1]) == []
 
 
 @pytest.mark.parametrize(
@@ -167,14 +166,13 @@ def test_a_database_of_studies_is_used_like_a_folder_of_runs(hvdtune, tmp_path):
         (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
     ],
 )
-def test_what_cannot_be_is_a_usage_error(hvdtune, tmp_path, words, message):
+def test_what_cannot_be_is_a_usage_error(study, tmp_path, words, message):
     (tmp_path / "train.py").touch()
-    code, _, err = run(hvdtune, *words)
+    code, _, err = study(*words)
     assert code == 2
     assert err.startswith(f"hvdtune: error: {message}")
 
 
-def test_a_storage_needs_trials(hvdtune, script):
-    process = hvdtune("run", "--storage", "sqlite:///x.db", script(""))
-    assert process.communicate()[1] == "hvdtune: error: --storage needs --trials\n"
-    assert process.returncode == 2
+def test_a_storage_needs_trials(call, script):
+    code, _, err = call("run", "--storage", "sqlite:///x.db", script(""))
+    assert (code, err) == (2, "hvdtune: error: --storage needs --trials\n")

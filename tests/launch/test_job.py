@@ -78,10 +78,14 @@ print("err of", os.environ["HVDTUNE_RANK"], file=sys.stderr)
 
 def test_the_code_of_the_first_rank_to_fail_is_the_jobs_and_the_others_may_report(start_job):
     body = """
-peer = init()
+first = os.path.join(os.path.dirname(__file__), "first")
 if os.environ["HVDTUNE_RANK"] == "1":
+    open(first, "w").write(str(os.getpid()))
+    peer = init()
     sys.exit(3)
-time.sleep(0.3)
+peer = init()
+while os.path.exists("/proc/" + open(first).read()):  # until the launcher has seen its end
+    time.sleep(0.01)
 print("rank 1 is gone")
 sys.exit(4)
 """
@@ -144,9 +148,14 @@ def test_ranks_that_do_not_call_init_have_all_the_time_they_want(start_job):
 
 def test_a_job_that_does_not_form_in_time_ends_with_the_channels_reason(start_job):
     options = JobOptions(start_timeout_s=0.5, report_grace_s=0.2, terminate_grace_s=0.5)
-    body = "os.environ['HVDTUNE_RANK'] == '0' and init(); time.sleep(600)"
-    report = start_job(body, options=options).wait()
-    assert (report.returncode, report.reason) == (1, "a rank did not call hvd.init() in time")
+    body = """
+from hvdtune.core.runtime import init
+os.environ["HVDTUNE_RANK"] == "0" and init()
+time.sleep(600)
+"""
+    report = start_job(body, options=options, open_channel=None).wait()
+    assert report.returncode == 1
+    assert report.reason.startswith("start-up timed out: no word from rank 1")
 
 
 def test_terminate_ends_all_ranks_and_says_so(start_job, gone):

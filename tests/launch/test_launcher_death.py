@@ -60,10 +60,12 @@ def test_stopped_ranks_end_with_a_killed_launcher(stand_in, write_script, gone):
 
 def test_a_second_interrupt_does_not_wait_for_the_grace(stand_in, write_script, gone, monkeypatch):
     monkeypatch.setenv("STAND_IN_GRACE_S", "600")
-    launcher, pids = _start(stand_in, write_script(_BODY.format(action="signal.SIG_IGN")))
+    body = _BODY.format(action="lambda *_: print('asked')")
+    launcher, pids = _start(stand_in, write_script(body))
     with launcher:
         launcher.send_signal(signal.SIGINT)
-        time.sleep(0.5)  # sooner it would be the same request
+        assert any("asked" in line for line in iter(launcher.stdout.readline, ""))
+        time.sleep(0.2)  # sooner it would be the same request
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(30) == 130
         assert all(gone(pid) for pid in pids)

@@ -68,10 +68,34 @@ def test_a_ddp_script_takes_its_arguments_from_the_setting_and_its_steps_are_clo
     assert all(duration > 0 for step in steps for duration in step)
 
 
-def test_a_ddp_script_keeps_its_own_arguments_where_the_setting_is_silent(clocks):
-    clock = clocks()
-    run(clock, TRAIN.format(arguments=", bucket_cap_mb=50"), ranks=1)
-    assert clock.ddp_arguments() == [
+OWN = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+DistributedDataParallel(torch.nn.Linear(4, 4), bucket_cap_mb=50)
+dist.destroy_process_group()
+class Outer(torch.optim.SGD):
+    def step(self, closure=None):
+        super(Outer, self).step(closure)
+one = Outer([torch.nn.Parameter(torch.zeros(1))], lr=1)
+other = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
+for _ in range(4):
+    one.step()
+    other.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def silent():
+    """The clock of a script that was told nothing."""
+    with contextlib.closing(StepClock({})) as clock:
+        run(clock, OWN)
+        yield clock
+
+
+def test_a_ddp_script_keeps_its_own_arguments_where_the_setting_is_silent(silent):
+    assert silent.ddp_arguments() == [
         {"bucket_cap_mb": 50, "first_bucket_mb": 50, "gradient_as_bucket_view": False}
     ]
 
@@ -82,22 +106,8 @@ def test_a_ddp_that_did_not_take_the_setting_is_told(clocks):
     assert "made with bucket_cap_mb=25.0, not 3.0" in clock.ddp_fault()
 
 
-def test_a_step_within_a_step_and_other_optimizers_do_not_count(clocks):
-    clock = clocks()
-    body = """
-import torch
-class Outer(torch.optim.SGD):
-    def step(self, closure=None):
-        super(Outer, self).step(closure)
-inner = torch.optim.SGD.step
-one = Outer([torch.nn.Parameter(torch.zeros(1))], lr=1)
-other = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])
-for _ in range(4):
-    one.step()
-    other.step()
-"""
-    run(clock, body)
-    assert len(clock.steps()) == 3
+def test_a_step_within_a_step_and_other_optimizers_do_not_count(silent):
+    assert len(silent.steps()) == 3
 
 
 def test_a_sitecustomize_in_the_shade_of_the_hook_is_loaded_too(clocks, tmp_path):
