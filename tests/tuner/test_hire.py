@@ -94,7 +94,10 @@ def test_a_tuner_of_its_own_comes_to_a_verdict_and_watches_on(tmp_path: Path) ->
     assert not (tmp_path / "study.db-wal").exists()  # the database was closed
 
 
-@pytest.mark.parametrize("at_pairs", [2, 8, 14])
+@pytest.mark.parametrize(
+    "at_pairs",
+    [pytest.param(2, marks=pytest.mark.slow), 8, pytest.param(14, marks=pytest.mark.slow)],
+)
 def test_a_killed_tuner_is_followed_by_another_on_the_same_launch(
     tmp_path: Path, at_pairs: int
 ) -> None:
