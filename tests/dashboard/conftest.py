@@ -1,9 +1,15 @@
+import contextlib
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+from werkzeug.serving import make_server
 
+from hvdtune.dashboard.app import create_app
+from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.runs import Runs
 from hvdtune.timeline import write_chrome
 
 from .studies import write_study
@@ -15,6 +21,36 @@ from pathlib import Path
 from hvdtune.dashboard.app import serve
 serve([Path(path) for path in sys.argv[1:]], open_browser=False)
 """
+
+
+SIZE = {"width": 1280, "height": 900}
+WAIT_MS = 60_000
+
+# What is not yet there of a page that is. A chart that is hidden is drawn when it is shown.
+_UNFINISHED = (
+    "#swimlane:not([data-tiles]), #compare-choice:empty, #live-place:empty, .dash-graph--pending,"
+    "#compare-choice:has(#compare-a) + #compare-shown:empty, [data-dash-is-loading]"
+)
+_IS_SETTLED = f"""() => {{
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
+  const is_drawn = (graph) => {{
+    const {{ width, font }} = graph.querySelector(".js-plotly-plot")?._fullLayout ?? {{}};
+    return Math.abs(width - graph.clientWidth) < 2 && font.color === ink;
+  }};
+  const shown = [...document.querySelectorAll(".dash-graph")].filter((graph) => graph.clientWidth);
+  const tables = [...document.querySelectorAll("[data-table]")];
+  const root = document.documentElement, shape = root.scrollWidth + "," + root.scrollHeight;
+  const is_still = shape === window.shape_before;
+  window.shape_before = shape;
+  return is_still && !document.querySelector("{_UNFINISHED}") && shown.every(is_drawn)
+    && tables.every((button) => document.querySelector(`#${{button.dataset.table}} .ag-row`))
+    && !document.getAnimations().length;
+}}"""
+
+
+def settle(page):
+    """Returns when all of a page is there, in its theme and as wide as it shall be."""
+    page.wait_for_function(_IS_SETTLED, polling=100)
 
 
 class Dashboard:
@@ -38,6 +74,32 @@ class Dashboard:
         self.process.communicate()
 
 
+@contextlib.contextmanager
+def served(*runs):
+    """The origin of a dashboard in this process, which costs no imports; its token is `key`."""
+    server = make_server("127.0.0.1", 0, create_app(Runs(runs), "key").server, threaded=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def opened(browser, origin, address="/", **more):
+    """A page of a dashboard in a context of its own, and what it complains of."""
+    with browser.new_context(viewport=SIZE, **more) as context:
+        context.set_default_timeout(WAIT_MS)
+        page = context.new_page()
+        complaints = watch(page, origin)
+        page.goto(f"{origin}{address}{'&' if '?' in address else '?'}token=key")
+        page.wait_for_selector("#content h1")
+        yield page, complaints
+
+
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
@@ -54,32 +116,31 @@ def plain_trace(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def dashboard(run_folder, plain_trace):
-    dashboard = Dashboard(run_folder, plain_trace)
-    yield dashboard
-    dashboard.close()
+def origin(run_folder, plain_trace):
+    """Of a dashboard of two runs."""
+    with served(open_run(run_folder), open_run(plain_trace)) as origin:
+        yield origin
 
 
 @pytest.fixture(scope="module")
-def context(browser, dashboard):
-    """One for many tests, since it keeps the scripts of the pages, and the cookie."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    first = context.new_page()
-    first.goto(dashboard.link)
-    first.wait_for_selector("#content h1")
-    first.close()
-    yield context
-    context.close()
+def tab(browser, origin):
+    """One for many tests, since it keeps the cookie, and the scripts of the pages compiled."""
+    with opened(browser, origin, color_scheme="light") as tab:
+        yield tab
 
 
 @pytest.fixture
-def page(context, dashboard):
+def page(tab):
     """A page; the test fails on console errors and on requests to other origins."""
-    page = context.new_page()
-    complaints = watch(page, dashboard.origin)
+    page, complaints = tab
     yield page
-    page.close()
-    assert complaints == []
+    page.unroute_all()
+    page.goto("about:blank")
+    page.set_viewport_size(SIZE)
+    page.mouse.move(0, 0)
+    told = list(complaints)
+    complaints.clear()
+    assert told == []
 
 
 def watch(page, origin):
@@ -97,11 +158,11 @@ def watch(page, origin):
 
 
 @pytest.fixture
-def visit(page, dashboard):
+def visit(page, origin):
     """Go to a page of the dashboard and wait until it is there."""
 
     def go(address):
-        page.goto(dashboard.origin + address)
+        page.goto(origin + address)
         page.wait_for_selector("#content h1")
         return page
 

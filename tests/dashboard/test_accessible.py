@@ -5,19 +5,20 @@ from axe_playwright_python.sync_playwright import Axe
 
 from hvdtune.dashboard.pages import PAGES
 
-WAIT_MS = 15_000
+from .conftest import settle
+
 GRAVE = {"serious", "critical"}
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/?run=1"])
 def test_no_page_has_a_grave_violation(visit, path):
     page = visit(path)
-    page.wait_for_timeout(1000)
+    settle(page)
     assert grave_violations(page) == {}
     page.locator("#theme-switch").click()
-    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
-    page.wait_for_timeout(500)
+    page.wait_for_selector("[data-mantine-color-scheme=dark]", state="attached")
     page.evaluate("localStorage.clear()")
+    settle(page)
     assert grave_violations(page) == {}
 
 
@@ -39,7 +40,7 @@ def tab_to(page, selector, most=60):
 
 
 def wait_for_text(page, selector, text):
-    page.locator(selector, has_text=text).first.wait_for(timeout=WAIT_MS)
+    page.locator(selector, has_text=text).first.wait_for()
 
 
 def test_the_head_is_skipped_at_one_key(visit):
@@ -77,12 +78,12 @@ def test_another_run_is_chosen(visit):
             break
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/?run=1", timeout=WAIT_MS)
+    page.wait_for_url("**/?run=1")
 
 
 def timeline(visit, address="/timeline"):
     page = visit(address)
-    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+    page.wait_for_selector("#swimlane[data-tiles]")
     return page
 
 
@@ -129,7 +130,7 @@ def test_ranks_are_chosen(visit):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search.includes('rank=')", timeout=WAIT_MS)
+    page.wait_for_function("() => location.search.includes('rank=')")
 
 
 def test_tensors_are_sorted(visit):
@@ -161,4 +162,4 @@ def test_a_tensor_is_chosen_in_its_table(visit):
     for _ in range(4):
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
-    page.wait_for_selector("#tensor-chosen a", timeout=WAIT_MS)
+    page.wait_for_selector("#tensor-chosen a")

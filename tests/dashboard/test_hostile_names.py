@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.timeline import write_chrome
 
-from .conftest import Dashboard, watch
+from .conftest import opened, served, settle
 from .hostile import payloads
 from .studies import write_study
 from .synthetic import Recording
@@ -46,58 +47,48 @@ def hostile_trace():
 
 
 @pytest.fixture(scope="module")
-def hostile_dashboard(tmp_path_factory):
+def hostile_origin(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile") / "<img src=x onerror=window.pwned=1>"
     folder.mkdir()
     write_chrome(hostile_trace(), folder / "trace.json.gz")
     write_study(folder, reason=payloads(12)[11])
-    dashboard = Dashboard(folder)
-    yield dashboard
-    dashboard.close()
+    with served(open_run(folder)) as origin:
+        yield origin
 
 
-def stay_here(origin):
-    """Aborts what is asked of any other origin: all pages have to do without."""
-
-    def admit(route):
-        if route.request.url.startswith((origin, "data:", "blob:")):
-            route.continue_()
-        else:
-            route.abort()
-
-    return admit
+# Where nothing listens: all pages have to do without other machines.
+NOWHERE = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
 
 
-def test_pages_work_offline_and_no_name_is_run_or_becomes_markup(browser, hostile_dashboard):
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    complaints = watch(page, hostile_dashboard.origin)
-    context.route("**/*", stay_here(hostile_dashboard.origin))
-    page.on("dialog", lambda dialog: complaints.append(dialog.message))
-    page.goto(hostile_dashboard.link)
-    for path in PAGES:
-        page.goto(hostile_dashboard.origin + path)
-        page.wait_for_selector("#content h1")
-        page.wait_for_timeout(700)
-        if path == "/timeline":
-            page.wait_for_selector("#swimlane[data-tiles]")
-            for name in payloads(COUNT)[::30]:
-                page.evaluate("name => window.dash_clientside.swimlane.find(1, name)", name)
-                page.wait_for_timeout(40)
-        if path == "/tensors":
-            page.locator("#tensor-table .ag-row").first.click()
-            page.wait_for_selector("#tensor-chosen a")
-        found = page.evaluate(
-            """() => [...document.querySelectorAll('#content *')].filter(e =>
-            ['SCRIPT', 'IMG', 'IFRAME', 'OBJECT', 'VIDEO', 'MARQUEE', 'MATH', 'STYLE'].includes(
-                e.tagName.toUpperCase()) && !e.closest('.js-plotly-plot, .ag-root-wrapper')
-            || [...e.attributes].some(a => a.name.startsWith('on')
-                || (a.name === 'href' && a.value.includes('javascript:')))).map(e => e.outerHTML)"""
-        )
-        assert found == [], path
-        assert page.evaluate("window.pwned") is None
-    assert page.locator("#content").count() == 1
-    context.close()
+_IS_TOLD = "name => document.getElementById('swimlane-details').textContent.includes(name.trim())"
+
+# Elements and attributes that would come of a name.
+_FOUND = """() => [...document.querySelectorAll('#content *')].filter(e =>
+  ['SCRIPT', 'IMG', 'IFRAME', 'OBJECT', 'VIDEO', 'MARQUEE', 'MATH', 'STYLE'].includes(
+    e.tagName.toUpperCase()) && !e.closest('.js-plotly-plot, .ag-root-wrapper')
+  || [...e.attributes].some(a => a.name.startsWith('on')
+    || (a.name === 'href' && a.value.includes('javascript:')))).map(e => e.outerHTML)"""
+
+
+def test_pages_work_offline_and_no_name_is_run_or_becomes_markup(browser, hostile_origin):
+    with opened(browser, hostile_origin, proxy=NOWHERE) as (page, complaints):
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        for path in PAGES:
+            page.goto(hostile_origin + path)
+            page.wait_for_selector("#content h1")
+            settle(page)
+            if path == "/timeline":
+                find = "name => window.dash_clientside.swimlane.find(1, name)"
+                for name in payloads(COUNT)[::30]:
+                    page.evaluate(find, name)
+                    page.wait_for_function(_IS_TOLD, arg=name)
+            if path == "/tensors":
+                page.locator("#tensor-table .ag-row").first.click()
+                page.wait_for_selector("#tensor-chosen a")
+                settle(page)
+            assert page.evaluate(_FOUND) == [], path
+            assert page.evaluate("window.pwned") is None
+        assert page.locator("#content").count() == 1
     assert complaints == []
 
 

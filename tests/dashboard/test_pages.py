@@ -10,11 +10,8 @@ from hvdtune.dashboard.app import serve
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.errors import UsageError
 
-from .conftest import Dashboard
+from .conftest import Dashboard, settle
 from .synthetic import HOSTILE
-
-WAIT_MS = 15_000
-
 
 _ON_TOP = """() => {
   const title = document.querySelector('#content h1'), box = title.getBoundingClientRect();
@@ -23,7 +20,7 @@ _ON_TOP = """() => {
 
 
 def wait_for(page, selector, text):
-    page.locator(selector, has_text=text).first.wait_for(timeout=WAIT_MS)
+    page.locator(selector, has_text=text).first.wait_for()
 
 
 @pytest.mark.parametrize("path", list(PAGES))
@@ -32,14 +29,11 @@ def test_every_page_opens_and_nothing_sticks_out_of_it(visit, path):
     assert page.locator("#content h1").inner_text() == PAGES[path].TITLE
     link = page.locator(f"nav a[href='{path}?run=0']")
     assert link.get_attribute("data-active") == "true"
-    page.wait_for_timeout(300)
+    settle(page)
     assert len(page.screenshot()) > 15_000
     for width in (1280, 760, 480, 320):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(300)
-        # A busy machine takes longer to draw charts anew.
-        fits = f"() => document.documentElement.scrollWidth <= {width}"
-        page.wait_for_function(fits, timeout=WAIT_MS)
+        settle(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.evaluate("window.scrollTo(0, 0)")
         assert page.evaluate(_ON_TOP), f"something covers the title at {width} px"
@@ -120,7 +114,7 @@ def test_hostile_names_stay_text(visit):
 
 def test_ranks_show_who_is_late(visit):
     page = visit("/ranks")
-    page.wait_for_selector("#content .heatmaplayer image", timeout=WAIT_MS)
+    page.wait_for_selector("#content .heatmaplayer image")
     wait_for(page, "#rank-table [col-id=host]", "node-1")
     wait_for(page, "#content .yaxislayer-above text", "node-1: rank 1")
 
@@ -173,9 +167,9 @@ def test_two_runs_are_compared(visit):
     page.locator("#compare-a").click()
     page.get_by_role("option", name="other.json").click()
     wait_for(page, "#compare-shown", "No difference of step times is shown")
-    page.wait_for_selector("#compare-shown .pair .barlayer", timeout=WAIT_MS)
-    page.wait_for_selector("#compare-shown .pair .boxlayer", timeout=WAIT_MS)
-    page.wait_for_timeout(1500)
+    page.wait_for_selector("#compare-shown .pair .barlayer")
+    page.wait_for_selector("#compare-shown .pair .boxlayer")
+    settle(page)
     heights = "() => [...document.querySelectorAll('.pair .main-svg')].map(e => e.clientHeight)"
     assert min(page.evaluate(heights)) > 200
     assert "run=1&with=1" in page.url
@@ -197,7 +191,7 @@ def test_a_tensor_of_the_address_is_chosen(visit):
 @pytest.mark.parametrize(("kind", "begins"), [("SVG", b"<svg"), ("PNG", b"\x89PNG")])
 def test_a_figure_is_saved(visit, kind, begins):
     page = visit("/ranks?run=1")
-    page.wait_for_selector("#content .heatmaplayer image", timeout=WAIT_MS)
+    page.wait_for_selector("#content .heatmaplayer image")
     with page.expect_download() as download:
         page.get_by_role("button", name=f"Save as {kind}: Heat map of rank by step").click()
     assert download.value.suggested_filename == f"hvdtune.{kind.lower()}"
@@ -251,15 +245,13 @@ def test_the_theme_can_be_switched_and_is_kept(visit):
     page.evaluate("localStorage.clear()")
 
 
-def test_the_token_leaves_the_address_bar(page, dashboard):
-    page.goto(dashboard.link)
-    page.wait_for_selector("#content h1")
-    assert "token" not in page.url
+def test_the_token_leaves_the_address_bar(visit):
+    assert "token" not in visit("/?token=key").url
 
 
-def test_without_the_token_there_is_a_plain_403(dashboard):
+def test_without_the_token_there_is_a_plain_403(origin):
     with pytest.raises(HTTPError) as caught:
-        urlopen(Request(dashboard.origin + "/_dash-update-component", data=b"{}", method="POST"))
+        urlopen(Request(origin + "/_dash-update-component", data=b"{}", method="POST"))
     assert caught.value.code == 403
     assert caught.value.read().startswith(b"403: this hvdtune dashboard opens only with the link")
 

@@ -6,10 +6,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from .conftest import Dashboard, watch
+from hvdtune.dashboard.data import open_run
+
+from .conftest import opened, served
 from .synthetic import HOSTILE
 
-WAIT_MS = 15_000
 KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
 
 
@@ -27,7 +28,6 @@ def wait_for_status(page, text):
     page.wait_for_function(
         "text => document.getElementById('swimlane-status').textContent.includes(text)",
         arg=text,
-        timeout=WAIT_MS,
     )
 
 
@@ -35,7 +35,6 @@ def wait_for_details(page, text):
     page.wait_for_function(
         "text => document.getElementById('swimlane-details').textContent.includes(text)",
         arg=text,
-        timeout=WAIT_MS,
     )
 
 
@@ -43,18 +42,22 @@ def wait_for_details(page, text):
 def timeline(visit):
     def go(address="/timeline?run=0"):
         page = visit(address)
-        page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+        page.wait_for_selector("#swimlane[data-tiles]")
         return page
 
     return go
 
 
-def press(page, key, times=1):
-    """Keys on the canvas; waits until what they ask for is drawn."""
+def press(page, key):
     page.locator("#swimlane").focus()
-    for _ in range(times):
-        page.keyboard.press(key)
-    page.wait_for_timeout(150)
+    page.keyboard.press(key)
+
+
+def move(page, key):
+    """By a key that asks for another stretch; waits until the address has it."""
+    before = page.url
+    press(page, key)
+    page.wait_for_function("before => location.href !== before", arg=before)
 
 
 def test_it_shows_the_whole_trace_and_says_so(timeline):
@@ -75,15 +78,13 @@ def test_it_shows_the_whole_trace_and_says_so(timeline):
 def test_keys_zoom_and_move_and_the_address_follows(timeline):
     page = timeline()
     whole = view(page)
-    press(page, "w", 3)
-    page.wait_for_function("() => !location.search.includes('from=0&')", timeout=WAIT_MS)
+    for _ in range(3):
+        move(page, "w")
     zoomed = view(page)
     assert zoomed[1] - zoomed[0] < 0.4 * (whole[1] - whole[0])
-    press(page, "d")
-    page.wait_for_function(f"() => !location.search.includes('from={zoomed[0]}')", timeout=WAIT_MS)
+    move(page, "d")
     assert view(page)[0] > zoomed[0]
-    press(page, "Home")
-    page.wait_for_function("() => location.search.includes('from=0&')", timeout=WAIT_MS)
+    move(page, "Home")
     assert view(page) == whole
 
 
@@ -103,7 +104,9 @@ def test_arrow_keys_step_through_slices_and_words_follow(timeline):
     wait_for_details(page, "announced last")
     before = page.locator("#swimlane-status").inner_text()
     press(page, "ArrowRight")
-    assert page.locator("#swimlane-status").inner_text() != before
+    page.wait_for_function(
+        "before => document.getElementById('swimlane-status').innerText !== before", arg=before
+    )
     press(page, "Enter")
     assert page.evaluate("document.activeElement.id") == "swimlane-details"
     press(page, "Escape")
@@ -143,7 +146,7 @@ def test_the_wheel_with_ctrl_zooms_where_the_mouse_is(timeline):
     page.keyboard.down("Control")
     page.mouse.wheel(0, -400)
     page.keyboard.up("Control")
-    page.wait_for_function("() => !location.search.includes('from=0&')", timeout=WAIT_MS)
+    page.wait_for_function("() => !location.search.includes('from=0&')")
     first, last = view(page)
     assert first > 0.5 * whole[1]
     assert last <= 1.06 * whole[1]
@@ -182,7 +185,7 @@ def test_the_chosen_slice_is_part_of_the_address(timeline):
     wait_for_details(page, "layer3.weight")
     page.wait_for_function("() => location.search.includes('row=')")
     page.reload()
-    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
+    page.wait_for_selector("#swimlane[data-tiles]")
     wait_for_details(page, "layer3.weight")
     press(page, "Enter")
     assert page.evaluate("document.activeElement.id") == "swimlane-details"
@@ -200,19 +203,15 @@ def test_a_stretch_that_ends_before_it_begins_is_no_stretch(timeline):
 
 
 def test_slices_of_another_program_are_chosen_and_described(browser):
-    dashboard = Dashboard(KINETO)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    complaints = watch(page, dashboard.origin)
-    page.goto(dashboard.link)
-    page.goto(dashboard.origin + "/timeline")
-    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
-    page.get_by_label("Find a tensor").fill("aten::addmm")
-    page.get_by_role("button", name="Find", exact=True).click()
-    wait_for_details(page, "aten::addmm")
-    wait_for_details(page, "cpu_op")
-    wait_for_status(page, "slices")
-    assert len(page.screenshot()) > 30_000
-    context.close()
-    dashboard.close()
+    with (
+        served(open_run(KINETO)) as origin,
+        opened(browser, origin, "/timeline") as (page, complaints),
+    ):
+        page.wait_for_selector("#swimlane[data-tiles]")
+        page.get_by_label("Find a tensor").fill("aten::addmm")
+        page.get_by_role("button", name="Find", exact=True).click()
+        wait_for_details(page, "aten::addmm")
+        wait_for_details(page, "cpu_op")
+        wait_for_status(page, "slices")
+        assert len(page.screenshot()) > 30_000
     assert complaints == []
