@@ -12,7 +12,7 @@ import pytest
 from hvdtune.launch.hosts import parse_hosts
 from hvdtune.launch.output import Writer
 from hvdtune.launch.plan import plan_slots
-from hvdtune.launch.run import Job, JobOptions, JobPlan, OpenChannel
+from hvdtune.launch.run import Job, JobOptions, JobPlan
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 _NAMES = runpy.run_path(str(STAND_IN))
@@ -56,8 +56,7 @@ StartJob = Callable[..., Job]
 
 @pytest.fixture
 def start_job(write_script: Callable[[str], str]) -> Iterator[StartJob]:
-    """Starts a job of a script's text and ends it after the test; with a channel of None, on the
-    real one."""
+    """Starts a job of a script's text on the stand-in channel, and ends it after the test."""
     with contextlib.ExitStack() as stack:
 
         def start(
@@ -66,12 +65,12 @@ def start_job(write_script: Callable[[str], str]) -> Iterator[StartJob]:
             hosts: str = "localhost:4",
             options: JobOptions | None = None,
             writers: tuple[Writer, ...] = (),
-            open_channel: OpenChannel | None = _NAMES["StandInChannel"],
         ) -> Job:
             command = (sys.executable, write_script(body))
             plan = JobPlan(command, plan_slots(parse_hosts(hosts), ranks), "rank.py")
             options = options or JobOptions(report_grace_s=0.5, terminate_grace_s=0.5)
-            job = Job.start(plan, {}, options, writers=writers, open_channel=open_channel)
+            channel = _NAMES["StandInChannel"]
+            job = Job.start(plan, {}, options, writers=writers, open_channel=channel)
             return stack.enter_context(job)
 
         yield start
