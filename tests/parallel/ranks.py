@@ -19,13 +19,14 @@ from hvdtune.core import _native
 from hvdtune.core.config import Config
 from tests.parallel.netns import Host
 
+_TESTS = ("tests.parallel.ranks", "tests.parallel.preloaded")
 _context = multiprocessing.get_context("forkserver")
 # An optimizer imports torch._dynamo when it is made, which costs each rank seconds.
-_context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", "tests.parallel.ranks"])
+_context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", *_TESTS])
 # Imported, TensorFlow has no threads yet; its runtime starts with a rank's first operation.
 _tensorflow = forkserver.ForkServer()
 _tensorflow.set_forkserver_preload(
-    ["hvdtune.torch", "hvdtune.tensorflow", "hvdtune.keras", "tests.parallel.ranks"]
+    ["hvdtune.torch", "hvdtune.tensorflow", "hvdtune.keras", *_TESTS]
 )
 
 

@@ -1,6 +1,7 @@
 import itertools
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,17 @@ from hvdtune.tuner.options import TuneOptions
 from hvdtune.tuner.study import Study
 
 _NUMBERS = itertools.count()
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory where there is room: every pair and every trial is synced, and disks are slow."""
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2**28
+    with tempfile.TemporaryDirectory(
+        prefix="hvdtune-test-", dir=_MEMORY if has_room else None
+    ) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql", "mysql"])

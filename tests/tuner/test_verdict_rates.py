@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 from verdict_rates import bimodal, launch_noise, rates
 
 
@@ -26,6 +27,8 @@ def test_launches_with_levels_of_their_own_do_not_fake_a_gain(tmp_path: Path) ->
     assert found.covered >= 34
 
 
+# A few such studies are in test_controller.
+@pytest.mark.slow
 def test_a_setting_with_two_modes_is_never_called_a_small_gain(tmp_path: Path) -> None:
     found = rates(40, 0.0, tmp_path, bimodal)
 
