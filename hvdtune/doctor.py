@@ -17,9 +17,9 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hvdtune.core import mpi_library
-from hvdtune.core.compiler import find_compiler
-from hvdtune.core.frameworks import installed_version, tensorflow_folder
+from hvdtune.core.mpi import mpi_library
+from hvdtune.core.toolchain.compiler import find_compiler
+from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
 from hvdtune.errors import HvdtuneError
 
 

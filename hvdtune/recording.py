@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.errors import HvdtuneError, UsageError
 
 # For the ranks that have yet to call stop_timeline() when rank 0 has.
@@ -137,9 +137,9 @@ def _await_others(folder: Path) -> None:
 
 
 def _write(recording: _Recording) -> None:
-    from hvdtune.timeline.export import write_chrome
-    from hvdtune.timeline.export_horovod import write_horovod
-    from hvdtune.timeline.merge import merge
+    from hvdtune.timeline.reading.merge import merge
+    from hvdtune.timeline.writing.export import write_chrome
+    from hvdtune.timeline.writing.export_horovod import write_horovod
 
     trace = merge(sorted(recording.folder.glob("rank-*.*")))
     for text in trace.warnings:

@@ -1,6 +1,6 @@
 // Reads runs of well-formed events of a Chrome trace into columns: the fast way through a large
 // file. It knows no damage: it stops before the first event that it does not understand, and
-// hvdtune/timeline/readers/document.py reads that one with care and says what is wrong with it.
+// hvdtune/timeline/reading/json/document.py reads that one with care and says what is wrong with it.
 //
 // Not thread-safe: one scanner per file and thread.
 
@@ -18,7 +18,7 @@
 
 namespace hvdtune::scan {
 
-// What an event does not say; hvdtune/timeline/readers/batch.py has the same.
+// What an event does not say; hvdtune/timeline/reading/json/batch.py has the same.
 inline constexpr std::int64_t kMissing = INT64_MIN;
 inline constexpr std::size_t kNumbers = 5;  // seq, bucket, bytes, process_set, cached
 

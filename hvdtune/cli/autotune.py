@@ -15,21 +15,21 @@ from hvdtune.cli.output import output_writers
 from hvdtune.cli.search_options import search_options, searched
 from hvdtune.cli.trace import Form, write_traces
 from hvdtune.cli.tune import Launches
-from hvdtune.core.config import read_setting
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Setting, default_setting, load_knobs
+from hvdtune.core.config.environment import read_setting
+from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.hire import Hire
-from hvdtune.tuner.host import LocalHost
-from hvdtune.tuner.live import ExitReport
-from hvdtune.tuner.options import TuneOptions, one_run
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import read_study
+from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.measure.live_run import ExitReport
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.results.horovod_csv import write_table
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
-from hvdtune.tuner.trial_table import write_table
 
 # Horovod's default.
 _TRIALS: Final = 20

@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from hvdtune.core import mpi_library
-from hvdtune.core.compiler import find_compiler, run
-from hvdtune.core.mpi_library import MpiVersion
+from hvdtune.core.mpi import mpi_library
+from hvdtune.core.mpi.mpi_library import MpiVersion
+from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.errors import HvdtuneError
 
 _WRAPPERS: Final = ("mpicxx", "mpic++", "mpicc", "mpicxx.openmpi", "mpicxx.mpich")
@@ -121,8 +121,8 @@ def _fits(header: Path, abi: str) -> bool:
 
 
 def _source() -> Path:
-    package = Path(mpi_library.__file__).parent / "mpi_plugin"
-    checkout = Path(mpi_library.__file__).parents[2] / "csrc" / "mpi"
+    package = Path(mpi_library.__file__).parents[1] / "mpi_plugin"
+    checkout = Path(mpi_library.__file__).parents[3] / "csrc" / "mpi"
     for folder in (checkout, package):
         if (folder / "plugin.cc").is_file():
             return folder / "plugin.cc"

@@ -6,7 +6,7 @@ import importlib
 from typing import Final
 
 import hvdtune
-from hvdtune.core.mpi_library import built_plugins
+from hvdtune.core.mpi.mpi_library import built_plugins
 
 _FRAMEWORKS: Final = (
     ("TensorFlow", "hvdtune.tensorflow"),

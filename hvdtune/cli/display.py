@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from hvdtune.cli.duration import format_duration
 from hvdtune.launch.output import Writer, terminal_writer
-from hvdtune.tuner.progress import NO_LIMIT_S
-from hvdtune.tuner.space import describe
+from hvdtune.tuner.measure.progress import NO_LIMIT_S
+from hvdtune.tuner.space.search_space import describe
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
 
-    from hvdtune.core.knobs import Setting
-    from hvdtune.tuner.progress import Progress
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.tuner.measure.progress import Progress
 
 
 class Display(Protocol):

@@ -13,14 +13,19 @@ from typing import Any, Final
 import hvdtune
 from hvdtune.cli.folder import RUNS
 from hvdtune.cli.messages import tell, warn
-from hvdtune.core.frameworks import installed_version
-from hvdtune.core.job import StepDone
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import StepDone
+from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.link_probe import probe_link
 from hvdtune.launch.run import Job, JobOptions, JobPlan
-from hvdtune.tuner.fingerprint import Fingerprint, differences, parse_fingerprint, traced_tensors
-from hvdtune.tuner.profile import nearest_profile, read_profile
+from hvdtune.tuner.results.fingerprint import (
+    Fingerprint,
+    differences,
+    parse_fingerprint,
+    traced_tensors,
+)
+from hvdtune.tuner.results.profile import nearest_profile, read_profile
 
 _FRAMEWORKS: Final = ("torch", "tensorflow")
 _STEPS_SEEN: Final = 10

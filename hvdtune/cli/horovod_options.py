@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 import hvdtune
-from hvdtune.core.horovod_variables import log_level
+from hvdtune.horovod.variables import log_level
 
 # In a parser's context: what the configuration file says.
 CONFIG_FILE: Final = "hvdtune.config_file"

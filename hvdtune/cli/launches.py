@@ -13,8 +13,8 @@ from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import complain, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import job_options
-from hvdtune.core.config import own_environ
-from hvdtune.core.knobs import Setting, Value, load_knobs
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.config.knobs import Setting, Value, load_knobs
 from hvdtune.errors import StudyError
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
@@ -22,8 +22,8 @@ from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.plan import starts_its_own_ranks, torch_environ
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.launch.step_clock import StepClock
-from hvdtune.tuner.adapters import Adapter, Target
-from hvdtune.tuner.profile import read_profile
+from hvdtune.tuner.results.profile import read_profile
+from hvdtune.tuner.space.targets import Adapter, Target
 
 _LOOPBACK: Final = "127.0.0.1"
 _DDP: Final = "ddp_"

@@ -8,9 +8,9 @@ from typing import Final, NoReturn
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import chosen_hosts, place_ranks, rank_variables
-from hvdtune.core.config import launch_defaults, worker_environ
-from hvdtune.core.knobs import Setting
-from hvdtune.core.mpi_library import choose_plugin
+from hvdtune.core.config.environment import launch_defaults, worker_environ
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.mpi.mpi_library import choose_plugin
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launch.hosts import is_local
 from hvdtune.launch.mpirun import MpiJob, exportable, find_mpirun, mpirun_command

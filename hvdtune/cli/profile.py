@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune.cli.messages import tell
-from hvdtune.core.knobs import Setting, default_setting, load_knobs
+from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.tuner.autotune_log import Assessment, assess, fitted, read_autotune_log
-from hvdtune.tuner.exports import Target, export_profile
-from hvdtune.tuner.profile import FORMAT_VERSION, Evidence, Profile, read_profile, write_profile
-from hvdtune.tuner.space import describe
+from hvdtune.tuner.results.exports import Target, export_profile
+from hvdtune.tuner.results.horovod_autotune_log import Assessment, assess, fitted, read_autotune_log
+from hvdtune.tuner.results.profile import (
+    FORMAT_VERSION,
+    Evidence,
+    Profile,
+    read_profile,
+    write_profile,
+)
+from hvdtune.tuner.space.search_space import describe
 
 _UNVERIFIED: Final = "not verified: imported from Horovod's autotune log"
 

@@ -13,13 +13,13 @@ from typing import Final
 
 from hvdtune.cli.messages import tell, warn
 from hvdtune.cli.trace import Form, newest_job
-from hvdtune.core.interrupt import stop_signals
+from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.launch.control import Caller, JobState, call
-from hvdtune.timeline.merge import merge
-from hvdtune.timeline.readers.hvt import is_closed
-from hvdtune.timeline.schema import Trace
-from hvdtune.timeline.steps import common_steps, cut_before, cut_to_steps
+from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
+from hvdtune.timeline.reading.formats.hvt import is_closed
+from hvdtune.timeline.reading.merge import merge
 
 _LOOK_EVERY_S: Final = 0.1
 # A launcher looks at what its ranks report four times a second.

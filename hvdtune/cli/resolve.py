@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from hvdtune.cli.horovod_options import HorovodOptions, Idle, Refused, Sets
 from hvdtune.cli.options import RunOptions
-from hvdtune.core.config import Config, launch_defaults, launcher_values
-from hvdtune.core.knobs import Value, parse_assignments, validate
+from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
+from hvdtune.core.config.knobs import Value, parse_assignments, validate
 from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import (
     Host,
@@ -218,7 +218,7 @@ def chosen_setting(options: RunOptions) -> dict[str, Value]:
     """The knobs named by --profile, then by their own options, then by --fix."""
     setting: dict[str, Value] = {}
     if options.profile is not None:
-        from hvdtune.tuner.profile import read_profile
+        from hvdtune.tuner.results.profile import read_profile
 
         setting |= read_profile(options.profile).setting
     threshold = options.fusion_threshold_mb

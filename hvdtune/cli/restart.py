@@ -20,14 +20,15 @@ from hvdtune.cli.resolve import (
     plan_job,
     rank_variables,
 )
-from hvdtune.core.config import launch_defaults, own_environ, read_setting
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Value, load_knobs, parse_assignments, validate
+from hvdtune.core.config.environment import launch_defaults, own_environ, read_setting
+from hvdtune.core.config.knobs import Value, load_knobs, parse_assignments, validate
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.plan import starts_its_own_ranks
 from hvdtune.launch.run import JobPlan
-from hvdtune.tuner.adapters import (
+from hvdtune.tuner.results.profile import read_profile, read_setting_file
+from hvdtune.tuner.space.targets import (
     Target,
     narrowed,
     target_of,
@@ -35,7 +36,6 @@ from hvdtune.tuner.adapters import (
     with_variables,
     with_varied,
 )
-from hvdtune.tuner.profile import read_profile, read_setting_file
 
 _TIME_BUDGET_S: Final = 1800.0
 

@@ -19,25 +19,25 @@ from hvdtune.cli.resolve import check_space, job_options, named_knobs
 from hvdtune.cli.restart import Prepared, budget_s
 from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.tune import open_folder, study_writers
-from hvdtune.core.interrupt import Stopped
-from hvdtune.core.knobs import Value, parse_assignments
+from hvdtune.core.config.knobs import Value, parse_assignments
+from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launch.measured import Metric
 from hvdtune.launch.run import JobOptions
-from hvdtune.tuner.adapters import Target
 from hvdtune.tuner.controller import tune as run_study
-from hvdtune.tuner.host import LocalHost
-from hvdtune.tuner.live import World
-from hvdtune.tuner.options import TuneOptions, by_restarting
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.report import verdict_document
-from hvdtune.tuner.restart import ByRestarting
-from hvdtune.tuner.samplers import check_sampler, default_sampler
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import ALL_SCOPES, make_space
-from hvdtune.tuner.space_file import read_space
+from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.measure.live_run import World
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.restart_run import ByRestarting
+from hvdtune.tuner.results.study_report import verdict_document
+from hvdtune.tuner.search.samplers import check_sampler, default_sampler
+from hvdtune.tuner.space.search_space import ALL_SCOPES, make_space
+from hvdtune.tuner.space.space_file import read_space
+from hvdtune.tuner.space.targets import Target
+from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import Study
-from hvdtune.tuner.verdict import Verdict
 
 _LAUNCH_S: Final = 3.0
 

@@ -12,13 +12,13 @@ from hvdtune.cli.resolve import settle
 from hvdtune.cli.restart import prepare
 from hvdtune.cli.restart_study import launch_s, opened, say
 from hvdtune.cli.verify_options import AaOptions, CompareOptions
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Value
-from hvdtune.tuner.compare import compare, measure_floor
-from hvdtune.tuner.options import TuneOptions, by_restarting
-from hvdtune.tuner.profile import read_setting_file
-from hvdtune.tuner.report import verdict_document
-from hvdtune.tuner.space import describe
+from hvdtune.core.config.knobs import Value
+from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.tuner.comparison import compare, measure_floor
+from hvdtune.tuner.results.profile import read_setting_file
+from hvdtune.tuner.results.study_report import verdict_document
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
 
 # Without --time-budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9

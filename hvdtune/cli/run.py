@@ -14,9 +14,9 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
 from hvdtune.cli.trace import Form, write_traces
-from hvdtune.core.config import launch_defaults
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.environment import launch_defaults
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launch.output import file_writer
 from hvdtune.launch.run import Job, JobOptions, JobPlan

@@ -6,10 +6,10 @@ from typing import Any
 
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import check_space, named_knobs
-from hvdtune.core.knobs import Setting, load_knobs
-from hvdtune.tuner.objectives import check_objectives
-from hvdtune.tuner.samplers import check_sampler, default_sampler
-from hvdtune.tuner.space_file import read_space
+from hvdtune.core.config.knobs import Setting, load_knobs
+from hvdtune.tuner.search.samplers import check_sampler, default_sampler
+from hvdtune.tuner.space.objectives import check_objectives
+from hvdtune.tuner.space.space_file import read_space
 
 
 def search_options(options: RunOptions) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any, Final
 from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
-from hvdtune.core.config import storage_url
+from hvdtune.core.config.environment import storage_url
 from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.database import parse_url, shown_url
-from hvdtune.tuner.share import Share
+from hvdtune.tuner.storage.database import parse_url, shown_url
+from hvdtune.tuner.storage.shared_study import Share
 
 _NAME_DIGITS: Final = 8
 

@@ -15,7 +15,7 @@ from hvdtune.errors import StudyError, UsageError
 if TYPE_CHECKING:
     import sqlalchemy
 
-    from hvdtune.tuner.studies import OpenStudy, StudyPlace
+    from hvdtune.tuner.storage.study_list import OpenStudy, StudyPlace
 
 Study = Annotated[
     str | None,
@@ -46,7 +46,7 @@ app = typer.Typer(
 def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False) -> int:
     """The studies in run folders or in a database."""
     from hvdtune.cli.study_tables import print_list
-    from hvdtune.tuner.studies import open_study
+    from hvdtune.tuner.storage.study_list import open_study
 
     url = _url(storage)
     places = _places(runs, url)
@@ -75,7 +75,7 @@ def show(
 ) -> int:
     """One study: its trials, its verification and its verdict."""
     from hvdtune.cli.study_tables import print_study
-    from hvdtune.tuner.studies import find_place, open_study
+    from hvdtune.tuner.storage.study_list import find_place, open_study
 
     opened = open_study(find_place(study, runs, _url(storage)))
     if as_json:
@@ -105,8 +105,8 @@ def export(
     storage: Storage = None,
 ) -> int:
     """Trials and pairs as files: PREFIX-trials and PREFIX-pairs, with JSON one for both."""
-    from hvdtune.tuner.studies import find_place, open_study
-    from hvdtune.tuner.tables import write_tables
+    from hvdtune.tuner.results.dataframes import write_tables
+    from hvdtune.tuner.storage.study_list import find_place, open_study
 
     opened = open_study(find_place(study, runs, _url(storage)))
     target = output or Path(Path(opened.place.name).absolute().name)
@@ -126,9 +126,9 @@ def delete(
     storage: Storage = None,
 ) -> int:
     """Delete a study's own files, or a study in a database; not while a tuner works on it."""
-    from hvdtune.tuner.removal import delete_run, delete_stored, own_files
-    from hvdtune.tuner.share import read_pointer
-    from hvdtune.tuner.studies import find_place
+    from hvdtune.tuner.storage.deletion import delete_run, delete_stored, own_files
+    from hvdtune.tuner.storage.shared_study import read_pointer
+    from hvdtune.tuner.storage.study_list import find_place
 
     url = _url(storage)
     place = find_place(study, runs, url)
@@ -173,7 +173,7 @@ def fsck(
 
     Ends with 1 if a fault is left.
     """
-    from hvdtune.tuner.studies import find_place
+    from hvdtune.tuner.storage.study_list import find_place
 
     url = _url(storage)
     named = [find_place(name, runs, url) for name in studies or ()]
@@ -185,8 +185,8 @@ def fsck(
 
 
 def _check(place: StudyPlace, *, repair: bool) -> bool:
-    from hvdtune.tuner.fsck import check
-    from hvdtune.tuner.studies import is_in_use
+    from hvdtune.tuner.storage.fsck import check
+    from hvdtune.tuner.storage.study_list import is_in_use
 
     if repair and place.folder is not None and is_in_use(place.folder):
         raise StudyError(f"a tuner works in {place.folder}: nothing is mended while it does")
@@ -210,7 +210,7 @@ def _check(place: StudyPlace, *, repair: bool) -> bool:
 
 def _places(runs: Path, url: sqlalchemy.URL | None) -> list[StudyPlace]:
     """All studies; before the first run there is no folder that a user has not named."""
-    from hvdtune.tuner.studies import run_places, stored_places
+    from hvdtune.tuner.storage.study_list import run_places, stored_places
 
     if url is not None:
         return stored_places(url)
@@ -220,7 +220,7 @@ def _places(runs: Path, url: sqlalchemy.URL | None) -> list[StudyPlace]:
 
 
 def _url(storage: str | None) -> sqlalchemy.URL | None:
-    from hvdtune.tuner.database import parse_url
+    from hvdtune.tuner.storage.database import parse_url
 
     return None if storage is None else parse_url(storage)
 

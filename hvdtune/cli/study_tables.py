@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hvdtune.tuner.pairs import by_launch, verified
-from hvdtune.tuner.space import describe
-from hvdtune.tuner.statistics import to_percent
-from hvdtune.tuner.studies import OpenStudy, StudyPlace
-from hvdtune.tuner.trials import TrialView
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.stats.estimates import to_percent
+from hvdtune.tuner.storage.pair_log import by_launch, verified
+from hvdtune.tuner.storage.study_list import OpenStudy, StudyPlace
+from hvdtune.tuner.storage.trial import TrialView
 
 # Where there is no terminal whose width says where to break.
 _WIDTH = 160

@@ -13,7 +13,7 @@ from hvdtune.errors import HvdtuneError
 
 if TYPE_CHECKING:
     from hvdtune.cli.options import RunOptions
-    from hvdtune.timeline.schema import Trace
+    from hvdtune.timeline.model.schema import Trace
 
 _RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
 
@@ -32,8 +32,8 @@ class Form:
 
     def write(self, trace: Trace, target: Path) -> None:
         """Writes `target`. Raises HvdtuneError when it cannot be."""
-        from hvdtune.timeline.export import write_chrome
-        from hvdtune.timeline.export_horovod import write_horovod
+        from hvdtune.timeline.writing.export import write_chrome
+        from hvdtune.timeline.writing.export_horovod import write_horovod
 
         try:
             if self.horovod:
@@ -80,7 +80,7 @@ def _by_job(raw: Path) -> dict[int, list[Path]]:
 
 
 def _write_trace(files: list[Path], target: Path, form: Form, *, ended: bool) -> None:
-    from hvdtune.timeline.merge import merge
+    from hvdtune.timeline.reading.merge import merge
 
     trace = merge(files)
     for text in trace.warnings:

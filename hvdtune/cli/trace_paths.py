@@ -18,8 +18,8 @@ def existing(paths: list[Path]) -> list[Path]:
 
 def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
     """Raises UsageError where writing `target` would destroy a trace that `paths` name or hold."""
-    from hvdtune.timeline.folders import expand
-    from hvdtune.timeline.readers.hvt import MAGIC
+    from hvdtune.timeline.reading.folders import expand
+    from hvdtune.timeline.reading.formats.hvt import MAGIC
 
     # Some files are written beside their place first: what has that name would be lost, too.
     beside = target.parent / f"{target.name}.partial"

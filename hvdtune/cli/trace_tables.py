@@ -11,7 +11,7 @@ from rich.text import Text
 from hvdtune.cli.messages import visible, warn
 
 if TYPE_CHECKING:
-    from hvdtune.timeline.overview import Overview
+    from hvdtune.timeline.analysis.overview import Overview
 
 _ROWS: Final = 20
 

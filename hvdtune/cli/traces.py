@@ -13,7 +13,7 @@ from hvdtune.cli.trace_paths import existing, refuse_overwriting
 from hvdtune.errors import HvdtuneError
 
 if TYPE_CHECKING:
-    from hvdtune.timeline.model import Model
+    from hvdtune.timeline.model.slices import Model
 
 Paths = Annotated[
     list[Path],
@@ -42,7 +42,7 @@ def shown(context: typer.Context) -> None:
 def stats(paths: Paths, *, as_json: Json = False) -> int:
     """What is in a trace, by kind, name and thread, and what could not be read of it."""
     from hvdtune.cli.trace_tables import print_stats
-    from hvdtune.timeline.overview import overview
+    from hvdtune.timeline.analysis.overview import overview
 
     found = overview(existing(paths))
     if as_json:
@@ -78,11 +78,11 @@ def export(
 
 
 def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> int:
-    from hvdtune.timeline.export import write_chrome
-    from hvdtune.timeline.folders import expand
-    from hvdtune.timeline.load import load
-    from hvdtune.timeline.merge import merge as merge_ranks
-    from hvdtune.timeline.write_slices import write_slices
+    from hvdtune.timeline.reading.folders import expand
+    from hvdtune.timeline.reading.load import load
+    from hvdtune.timeline.reading.merge import merge as merge_ranks
+    from hvdtune.timeline.writing.export import write_chrome
+    from hvdtune.timeline.writing.write_slices import write_slices
 
     found = existing(paths)
     refuse_overwriting(target, found)

@@ -17,20 +17,20 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.search_options import search_options, searched
 from hvdtune.cli.share import chosen_share, told
 from hvdtune.cli.trace import Form, write_traces
-from hvdtune.core.config import read_setting
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Setting, default_setting, load_knobs, parse_assignments
+from hvdtune.core.config.environment import read_setting
+from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
-from hvdtune.tuner.hire import Hire
-from hvdtune.tuner.host import LocalHost
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.report import verdict_document
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
+from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.results.study_report import verdict_document
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import RawTraces, Study
 
 # Per rank; the merged trace is about four times as large.

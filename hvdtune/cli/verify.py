@@ -22,20 +22,20 @@ from hvdtune.cli.tune import (
     study_writers,
 )
 from hvdtune.cli.verify_options import AaOptions, CompareOptions, VerifyOptions
-from hvdtune.core.config import launch_defaults, read_setting
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.knobs import Setting, Value, default_setting, load_knobs
+from hvdtune.core.config.environment import launch_defaults, read_setting
+from hvdtune.core.config.knobs import Setting, Value, default_setting, load_knobs
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.compare import compare, measure_floor
-from hvdtune.tuner.floor import Floor
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.profile import read_setting_file
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.report import verdict_document
-from hvdtune.tuner.space import describe
+from hvdtune.tuner.comparison import compare, measure_floor
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.results.profile import read_setting_file
+from hvdtune.tuner.results.study_report import verdict_document
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
-from hvdtune.tuner.verdict import Verdict
 
 # Without --time-budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9

@@ -16,8 +16,8 @@ from hvdtune.errors import HvdtuneError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hvdtune.timeline.findings import Answer
-    from hvdtune.timeline.schema import Trace
+    from hvdtune.timeline.analysis.findings import Answer
+    from hvdtune.timeline.model.schema import Trace
 
 Traces = Annotated[
     list[Path],
@@ -40,8 +40,8 @@ def register(timeline: typer.Typer) -> None:
 
 def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
     """Say what makes steps slow: at most five findings, with their cost and what to do."""
-    from hvdtune.timeline.facts import facts_of
-    from hvdtune.timeline.findings import why as ask
+    from hvdtune.timeline.analysis.findings import why as ask
+    from hvdtune.timeline.model.job_metadata import facts_of
 
     trace = load(paths)
     answer = ask(trace, facts_of(trace, link_gbps))
@@ -62,7 +62,7 @@ def diff(
     as_json: Json = False,
 ) -> int:
     """Compare two traces of the same training: what takes longer in B, and how sure that is."""
-    from hvdtune.timeline import compare
+    from hvdtune.timeline.analysis import compare
 
     traces = [load([path]) for path in (first, second)]
     table = compare.table(*(trace.events for trace in traces))
@@ -90,9 +90,9 @@ def report(
     ] = False,
 ) -> int:
     """Write findings, metrics and a picture of the steps as one HTML file that needs no network."""
-    from hvdtune.timeline.facts import facts_of
-    from hvdtune.timeline.findings import why as ask
-    from hvdtune.timeline.report import measure, page
+    from hvdtune.timeline.analysis.findings import why as ask
+    from hvdtune.timeline.analysis.report import measure, page
+    from hvdtune.timeline.model.job_metadata import facts_of
 
     target = output or _beside(existing(paths)[0])
     if not as_json:
@@ -126,9 +126,9 @@ def load(paths: list[Path]) -> Trace:
 
     Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
     """
-    from hvdtune.timeline.foreign import trace_for_findings
-    from hvdtune.timeline.load import load as load_model
-    from hvdtune.timeline.twice import files_of_ranks, in_two_files
+    from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
+    from hvdtune.timeline.reading.load import load as load_model
+    from hvdtune.timeline.reading.other_programs import trace_for_findings
 
     model = load_model(existing(paths))
     for text in in_two_files(files_of_ranks(model)):

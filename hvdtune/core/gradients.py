@@ -18,10 +18,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from hvdtune.core import handles, runtime
-from hvdtune.core.adapter import Ready
-from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
-from hvdtune.core.process_sets import ProcessSet, id_of
+from hvdtune.core.rank import handles, runtime
+from hvdtune.core.rank.adapter import Ready
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.process_sets import ProcessSet, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 
 P = TypeVar("P", bound=Hashable)
@@ -314,7 +314,7 @@ class Layouts(Generic[P]):
             layout_of: of the gradient that a parameter has on this rank, UNKNOWN for none.
 
         Raises:
-            CollectiveError: see hvdtune.core.collectives.
+            CollectiveError: see hvdtune.core.rank.collectives.
         """
         unknown = self._unknown
         if not unknown:

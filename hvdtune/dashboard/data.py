@@ -14,13 +14,13 @@ from hvdtune.dashboard.study import FILES, Study, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, merge, read, summary
-from hvdtune.timeline.facts import Facts, facts_of
-from hvdtune.timeline.findings import Answer, why
-from hvdtune.timeline.folders import find
-from hvdtune.timeline.foreign import trace_for_findings
-from hvdtune.timeline.load import load_found
-from hvdtune.timeline.metrics import breakdown
-from hvdtune.timeline.schema import COLLECTIVES, COLUMNS, make_events
+from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.model.job_metadata import Facts, facts_of
+from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS, make_events
+from hvdtune.timeline.reading.folders import find
+from hvdtune.timeline.reading.load import load_found
+from hvdtune.timeline.reading.other_programs import trace_for_findings
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hvdtune.dashboard.figures.search import incumbent_figure, knobs_figure
 from hvdtune.dashboard.figures.theme import Theme, empty_figure
 from hvdtune.dashboard.figures.trials import trials_figure
 from hvdtune.dashboard.figures.verification import verification_figure
-from hvdtune.timeline.metrics import stragglers
+from hvdtune.timeline.analysis.metrics import stragglers
 
 
 def _own_times(run: Run, theme: Theme) -> go.Figure:

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.intervals import union
-from hvdtune.timeline.model import KIND_TEXTS
-from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, Ints
+from hvdtune.timeline.model.intervals import union
+from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, Ints
+from hvdtune.timeline.model.slices import KIND_TEXTS
 
 Floats = NDArray[np.float64]
 

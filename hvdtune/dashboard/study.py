@@ -12,8 +12,8 @@ import pandas as pd
 from hvdtune.errors import StudyError
 
 if TYPE_CHECKING:
-    from hvdtune.tuner.pairs import Pair
-    from hvdtune.tuner.store import StudyView
+    from hvdtune.tuner.storage.pair_log import Pair
+    from hvdtune.tuner.storage.study_store import StudyView
 
 STANDARD_ERRORS = 2
 FILES = ("study.db", "pairs.jsonl", "verdict.json")
@@ -83,7 +83,7 @@ def open_study(folder: Path) -> Study | None:
         if not (folder / "study.db").exists():
             return _open_comparison(folder)
         # Optuna takes most of a second to import; a trace without a study does not need it.
-        from hvdtune.tuner.store import read_study
+        from hvdtune.tuner.storage.study_store import read_study
 
         study = describe_study(read_study(folder))
         profile = folder / "profile.yaml"
@@ -94,7 +94,7 @@ def open_study(folder: Path) -> Study | None:
 
 def _open_comparison(folder: Path) -> Study:
     """What `hvdtune verify` and `hvdtune aa` leave: pairs and a verdict, no trials."""
-    from hvdtune.tuner.pairs import read_pairs
+    from hvdtune.tuner.storage.pair_log import read_pairs
 
     return Study(
         verification=_verification(read_pairs(folder / "pairs.jsonl")),
@@ -143,7 +143,7 @@ def _steps_until(pairs: "Sequence[Pair]") -> dict[int, int]:
 
 
 def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
-    from hvdtune.tuner.pairs import verified
+    from hvdtune.tuner.storage.pair_log import verified
 
     rows = [
         {

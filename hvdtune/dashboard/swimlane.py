@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, Lane, lanes_of, lanes_of_threads
 from hvdtune.dashboard.tiles import Marks, Window, tile
 from hvdtune.timeline import Trace
-from hvdtune.timeline.model import FOREIGN_KINDS
-from hvdtune.timeline.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.slices import FOREIGN_KINDS
 
 MAX_TICKS = 2_000
 MOST_NAMES = 40  # of tensors in one bucket

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.dashboard.lanes import NAMES_OF_KINDS, Lane, busy, depths, whole_stretches
-from hvdtune.timeline.schema import KIND_NAMES, Ints, Trace
+from hvdtune.timeline.model.schema import KIND_NAMES, Ints, Trace
 
 MAX_SLICES = 6_000
 MAX_MARKS = 300

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import keras
 
-from hvdtune.core.built import (
+from hvdtune.core.gradients import Groups, variables_of
+from hvdtune.core.rank.build_info import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -20,16 +21,15 @@ from hvdtune.core.built import (
     nccl_built,
     rocm_built,
 )
-from hvdtune.core.collectives import ReduceOp
-from hvdtune.core.gradients import Groups, variables_of
-from hvdtune.core.objects import allgather_object, broadcast_object
-from hvdtune.core.process_sets import (
+from hvdtune.core.rank.collectives import ReduceOp
+from hvdtune.core.rank.objects import allgather_object, broadcast_object
+from hvdtune.core.rank.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
-from hvdtune.core.runtime import (
+from hvdtune.core.rank.runtime import (
     cross_rank,
     cross_size,
     init,
@@ -42,7 +42,7 @@ from hvdtune.core.runtime import (
     shutdown,
     size,
 )
-from hvdtune.core.spans import span
+from hvdtune.core.rank.spans import span
 from hvdtune.errors import (
     HorovodInternalError,
     HorovodVersionMismatchError,

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hvdtune.core import collectives, runtime
-from hvdtune.core.arrays import ADAPTER
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.objects import broadcast_arrays
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import collectives, runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.numpy_adapter import ADAPTER
+from hvdtune.core.rank.objects import broadcast_arrays
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 
 

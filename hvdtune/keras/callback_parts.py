@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
 from hvdtune.keras import backend
 

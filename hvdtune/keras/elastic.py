@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvdtune.core.elastic import Absent, ObjectState, run
+from hvdtune.core.rank.elastic import Absent, ObjectState, run
 
 __all__ = [
     "CommitStateCallback",

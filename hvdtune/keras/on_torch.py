@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
 from hvdtune.core.gradients import (
     Gradient,
     Groups,
@@ -19,7 +17,9 @@ from hvdtune.core.gradients import (
     joint_name,
     layer_and_own,
 )
-from hvdtune.core.process_sets import ProcessSet
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.torch.collectives import start_allreduce
 from hvdtune.torch.compression import Compression, compressor_of
 

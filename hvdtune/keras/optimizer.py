@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from hvdtune.core.collectives import ReduceOp
 from hvdtune.core.gradients import COMBINER, Groups, passes_of, reduction_of_gradients
-from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.collectives import ReduceOp
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.keras import backend
 from hvdtune.keras.backend import Combiner

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hvdtune.core import collectives
-from hvdtune.core.arrays import ADAPTER
-from hvdtune.core.collectives import (
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import (
     ReduceOp,
     Reduction,
     chosen_op,
     synchronize,
 )
+from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.errors import UsageError
 from hvdtune.keras import backend
 

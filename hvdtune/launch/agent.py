@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from hvdtune import __version__
-from hvdtune.core.config import worker_environ
+from hvdtune.core.config.environment import worker_environ
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launch import frames
 from hvdtune.launch.frames import FarJob, Frames, frame, write_all

@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from hvdtune.core.config import environ_rank_and_size
+from hvdtune.core.config.environment import environ_rank_and_size
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from hvdtune.core.interrupt import hold, release, stop_point
+from hvdtune.core.job.interrupt import hold, release, stop_point
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.run import ExitReport
 from hvdtune.launch.spawn import ProcessGroup

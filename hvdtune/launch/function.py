@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hvdtune import __version__
-from hvdtune.core.config import launch_defaults, launcher_values, worker_environ
-from hvdtune.core.interrupt import Stopped, stop_signals
+from hvdtune.core.config.environment import launch_defaults, launcher_values, worker_environ
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launch.call import read_outcome, write_call
 from hvdtune.launch.hosts import (

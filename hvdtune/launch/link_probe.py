@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from hvdtune.core.knobs import default_setting
-from hvdtune.core.own_module import module_command
+from hvdtune.core.config.knobs import default_setting
+from hvdtune.core.job.child_command import module_command
 from hvdtune.errors import LaunchError
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 
@@ -38,9 +38,9 @@ def probe_link(plan: JobPlan, options: JobOptions) -> dict[str, float]:
 def _main() -> None:
     import numpy as np
 
-    from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request, synchronize
-    from hvdtune.core.handles import start
-    from hvdtune.core.runtime import init, rank, shutdown
+    from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request, synchronize
+    from hvdtune.core.rank.handles import start
+    from hvdtune.core.rank.runtime import init, rank, shutdown
 
     init()
     data = np.zeros(_LARGE_ELEMENTS, np.float32)

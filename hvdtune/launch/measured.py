@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hvdtune.core.job import Formed, StepDone
+from hvdtune.core.job.channel import Formed, StepDone
 from hvdtune.errors import UsageError
 from hvdtune.launch.command import Command
 from hvdtune.launch.run import ExitReport, Job

@@ -23,8 +23,8 @@ from typing import Final, NoReturn
 import msgspec
 
 from hvdtune import __version__
-from hvdtune.core.config import own_environ
-from hvdtune.core.own_module import module_command
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.job.child_command import module_command
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launch import frames
 from hvdtune.launch.frames import FarJob, Frames, frame, write_all

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from hvdtune.core.config import KEY_BYTES, worker_environ
-from hvdtune.core.interrupt import hold, release, stop_point
+from hvdtune.core.config.environment import KEY_BYTES, worker_environ
+from hvdtune.core.job.interrupt import hold, release, stop_point
 from hvdtune.launch.control import Control, JobState, JobSteps, StepLog, open_control
 from hvdtune.launch.output import Output, Writer
 from hvdtune.launch.plan import Slot, slot_environ
@@ -21,8 +21,8 @@ from hvdtune.launch.relay import relay_command
 from hvdtune.launch.spawn import ProcessGroup, sealed_file
 
 if TYPE_CHECKING:
-    from hvdtune.core.job import JobEvent
-    from hvdtune.core.knobs import Setting
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.core.job.channel import JobEvent
 
 # Between the last rank's exit and the arrival of what it last sent.
 _LAST_EVENTS_S: Final = 1.0
@@ -326,7 +326,7 @@ class Job:
         return dict(options.environ) | variables | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
-        from hvdtune.core.job import Closed, Formed, Left, Lost, StepDone
+        from hvdtune.core.job.channel import Closed, Formed, Left, Lost, StepDone
 
         event = self.channel.next_event(timeout_s)
         match event:
@@ -430,7 +430,7 @@ def setting_environ(setting: Setting) -> dict[str, str]:
 
 
 def _open_channel(address: str, key: bytes, ranks: int, start_timeout_s: float) -> Channel:
-    from hvdtune.core.job import JobChannel
+    from hvdtune.core.job.channel import JobChannel
 
     return JobChannel(key, ranks, address, start_timeout_s)
 

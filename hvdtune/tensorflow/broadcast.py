@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvdtune.core import runtime
-from hvdtune.core.objects import broadcast_arrays
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.objects import broadcast_arrays
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow.collectives import as_it_is, broadcast_
 

@@ -8,8 +8,8 @@ are carried out one after the other, so that every rank must call them in the sa
 Horovod, a name lies within the name scopes around it unless `ignore_name_scope` is given.
 
 `device_dense` and `device_sparse` are accepted and do nothing: tensors in other memory than the
-host's travel through host memory. See hvdtune.core.collectives for what can go wrong; errors inside
-tf.function arrive as TensorFlow's, with the same words.
+host's travel through host memory. See hvdtune.core.rank.collectives for what can go wrong; errors
+inside tf.function arrive as TensorFlow's, with the same words.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp, Reduction, chosen_op
-from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import gradient_rules, operations
 from hvdtune.tensorflow.compression import Compression, Compressor, compressor_of

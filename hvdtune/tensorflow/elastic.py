@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvdtune.core.elastic import ObjectState, State, run
+from hvdtune.core.rank.elastic import ObjectState, State, run
 
 __all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
 

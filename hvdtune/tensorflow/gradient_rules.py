@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp, Reduction, native_reduce
-from hvdtune.core.process_sets import ProcessSet, id_of, with_id
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, native_reduce
+from hvdtune.core.rank.process_sets import ProcessSet, id_of, with_id
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import library, operations
 

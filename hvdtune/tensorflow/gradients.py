@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, Reduction
 from hvdtune.core.gradients import (
     Gradient,
     Groups,
@@ -26,7 +24,9 @@ from hvdtune.core.gradients import (
     layer_and_own,
     without_counters,
 )
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.compression import Compression, compressor_of

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core import runtime
-from hvdtune.core.compiler import find_compiler, run
-from hvdtune.core.config import own_environ
-from hvdtune.core.frameworks import tensorflow_folder
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.rank import runtime
+from hvdtune.core.toolchain.compiler import find_compiler, run
+from hvdtune.core.toolchain.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
 
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"

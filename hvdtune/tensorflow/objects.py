@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hvdtune.core import objects
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import objects
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 
 
 def broadcast_object(

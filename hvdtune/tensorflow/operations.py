@@ -18,9 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from hvdtune import errors
-from hvdtune.core import collectives, handles, runtime
-from hvdtune.core.arrays import ADAPTER, require_dtype
-from hvdtune.core.collectives import (
+from hvdtune.core.rank import collectives, handles, runtime
+from hvdtune.core.rank.collectives import (
     ReduceOp,
     Reduction,
     factor_of,
@@ -28,7 +27,8 @@ from hvdtune.core.collectives import (
     root_of,
     synchronize,
 )
-from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of, with_id
+from hvdtune.core.rank.numpy_adapter import ADAPTER, require_dtype
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of, with_id
 from hvdtune.tensorflow import library
 
 Tensor = Any

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp
 from hvdtune.core.gradients import Groups, passes_of
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank.collectives import ReduceOp
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper

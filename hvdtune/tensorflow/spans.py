@@ -11,8 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core import spans
-from hvdtune.core.spans import span
+from hvdtune.core.rank import spans
+from hvdtune.core.rank.spans import span
 
 __all__ = ["span"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp, Reduction
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import gradient_rules
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.collectives import ReduceOp
 from hvdtune.core.gradients import Groups, reduction_of_gradients, variables_of
-from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.collectives import ReduceOp
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow.collectives import Average, as_it_is
 from hvdtune.tensorflow.compression import Compression

@@ -6,16 +6,16 @@ ranks, `write_chrome` exports for chrome://tracing and Perfetto; `tensor_table`,
 `step_table` and `summary` measure, `lateness` says who announced last.
 """
 
-from hvdtune.timeline.as_trace import trace_of
-from hvdtune.timeline.export import write_chrome
-from hvdtune.timeline.lateness import lateness
-from hvdtune.timeline.load import load
-from hvdtune.timeline.merge import merge
-from hvdtune.timeline.model import Model
-from hvdtune.timeline.phases import phase_table, step_table, summary, tensor_table
-from hvdtune.timeline.read import read
-from hvdtune.timeline.schema import KINDS, Trace
-from hvdtune.timeline.write_slices import write_slices
+from hvdtune.timeline.analysis.lateness import lateness
+from hvdtune.timeline.analysis.phases import phase_table, step_table, summary, tensor_table
+from hvdtune.timeline.model.convert import trace_of
+from hvdtune.timeline.model.schema import KINDS, Trace
+from hvdtune.timeline.model.slices import Model
+from hvdtune.timeline.reading.load import load
+from hvdtune.timeline.reading.merge import merge
+from hvdtune.timeline.reading.read import read
+from hvdtune.timeline.writing.export import write_chrome
+from hvdtune.timeline.writing.write_slices import write_slices
 
 __all__ = [
     "KINDS",

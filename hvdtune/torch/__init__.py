@@ -1,6 +1,6 @@
 """hvdtune for PyTorch: `import hvdtune.torch as hvd`, with Horovod's names."""
 
-from hvdtune.core.built import (
+from hvdtune.core.rank.build_info import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -12,15 +12,15 @@ from hvdtune.core.built import (
     nccl_built,
     rocm_built,
 )
-from hvdtune.core.collectives import barrier, poll, synchronize
-from hvdtune.core.objects import allgather_object, broadcast_object
-from hvdtune.core.process_sets import (
+from hvdtune.core.rank.collectives import barrier, poll, synchronize
+from hvdtune.core.rank.objects import allgather_object, broadcast_object
+from hvdtune.core.rank.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,
     remove_process_set,
 )
-from hvdtune.core.runtime import (
+from hvdtune.core.rank.runtime import (
     cross_rank,
     cross_size,
     init,

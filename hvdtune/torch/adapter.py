@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core.adapter import Buffer, Ready
+from hvdtune.core.rank.adapter import Buffer, Ready
 from hvdtune.errors import UsageError
 
 DTYPES: Final = {
@@ -25,7 +25,7 @@ DTYPES: Final = {
 
 
 class TorchAdapter:
-    """Implements hvdtune.core.adapter.Adapter for dense tensors in host or CUDA memory."""
+    """Implements hvdtune.core.rank.adapter.Adapter for dense tensors in host or CUDA memory."""
 
     def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Ready | None]:
         require_dense(tensor)

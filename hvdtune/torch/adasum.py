@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 
 import torch
 
-from hvdtune.core import collectives, runtime
-from hvdtune.core.collectives import synchronize
+from hvdtune.core.rank import collectives, runtime
+from hvdtune.core.rank.collectives import synchronize
 from hvdtune.errors import StepOrderError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.wrapper import Wrapper, parameters_of
@@ -57,7 +57,7 @@ class DeltaOptimizer(Wrapper):
         """Takes the wrapped optimizer's step, then moves by what all ranks' steps combine to.
 
         Raises:
-            CollectiveError: see hvdtune.core.collectives.
+            CollectiveError: see hvdtune.core.rank.collectives.
         """
         parameters = [p for p in parameters_of(self.param_groups) if p.requires_grad]
         here = [parameter.detach() for parameter in parameters]

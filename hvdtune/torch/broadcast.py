@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.objects import broadcast_object
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.objects import broadcast_object
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.collectives import broadcast_async_, start_allreduce

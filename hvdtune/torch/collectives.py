@@ -6,8 +6,8 @@ autograd takes note of the change and refuses a backward pass that needs the for
 
 `name` identifies an operation across ranks; `*_async` functions return a handle for `poll` and
 `synchronize`; a trailing underscore means in place; grouped functions carry out a list of tensors
-as one operation; `process_set` says which ranks take part. See hvdtune.core.collectives for what
-can go wrong.
+as one operation; `process_set` says which ranks take part. See hvdtune.core.rank.collectives for
+what can go wrong.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Final, cast
 
 import torch
 
-from hvdtune.core import collectives
-from hvdtune.core.collectives import (
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import (
     ReduceOp,
     Reduction,
     handle_average_backwards_compatibility,
     synchronize,
 )
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER, require_dense
 
@@ -276,7 +276,7 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     """Says that this rank has no more data, returns when all have said so: the last rank to do so.
 
     Meanwhile it takes part in the others' operations with what changes nothing; see
-    hvdtune.core.collectives.join.
+    hvdtune.core.rank.collectives.join.
 
     Args:
         device: of no meaning for tensors in host memory.

@@ -30,9 +30,9 @@ from typing import Any, cast
 
 import torch
 
-from hvdtune.core import collectives, runtime
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import collectives, runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.collectives import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvdtune.core.elastic import Absent, ObjectState, State, refuse, run
+from hvdtune.core.rank.elastic import Absent, ObjectState, State, refuse, run
 
 __all__ = [
     "ElasticSampler",

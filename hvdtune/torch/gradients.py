@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core import runtime
-from hvdtune.core.adapter import Buffer, Ready
 from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.adapter import Buffer, Ready
 from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
 from hvdtune.torch.compression import Compression

@@ -10,8 +10,6 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, allreduce_request
 from hvdtune.core.gradients import (
     DENSE,
     Gradient,
@@ -27,7 +25,9 @@ from hvdtune.core.gradients import (
     passes_of,
     reduction_of_gradients,
 )
-from hvdtune.core.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, allreduce_request
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
@@ -191,7 +191,7 @@ class GradientOptimizer(Wrapper):
 
         Raises:
             StepOrderError: a gradient was changed while it was being combined.
-            CollectiveError: see hvdtune.core.collectives.
+            CollectiveError: see hvdtune.core.rank.collectives.
         """
         if self._travels:
             self._combine()

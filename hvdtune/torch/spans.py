@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.utils.data import dataloader
 
-from hvdtune.core import spans
-from hvdtune.core.spans import span
+from hvdtune.core.rank import spans
+from hvdtune.core.rank.spans import span
 
 __all__ = ["span"]
 

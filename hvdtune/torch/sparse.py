@@ -7,10 +7,10 @@ from typing import cast
 
 import torch
 
-from hvdtune.core import collectives
-from hvdtune.core.collectives import ReduceOp, synchronize
 from hvdtune.core.gradients import DENSE, UNKNOWN, Gradient, Outbox
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import ReduceOp, synchronize
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.gradients import Taken

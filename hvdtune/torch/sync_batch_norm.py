@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hvdtune.core.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.collectives import allgather_async, start_allreduce
 

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import torch
 
-from hvdtune.core.collectives import Reduction
-from hvdtune.core.process_sets import ProcessSet
+from hvdtune.core.rank.collectives import Reduction
+from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import UsageError
 
 Names = dict[torch.Tensor, str]

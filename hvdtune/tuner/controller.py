@@ -8,30 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import Calibration, calibrate, choose_shape, current_cost
-from hvdtune.tuner.fingerprint import complete_fingerprint
-from hvdtune.tuner.live import ExitReport as ExitReport
-from hvdtune.tuner.live import LiveRun, RunOver, TrialFailed
-from hvdtune.tuner.live import RunningJob as RunningJob
-from hvdtune.tuner.measure import BlockShape
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.plan import plan_verify
-from hvdtune.tuner.profile import make_profile, replace_file, write_profile
-from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
-from hvdtune.tuner.race import race
-from hvdtune.tuner.report import render_report, verdict_document, write_verdict
-from hvdtune.tuner.restart import ByRestarting, make_run
-from hvdtune.tuner.search import search
-from hvdtune.tuner.search_report import render_search
-from hvdtune.tuner.space import ALL_SCOPES, Space, describe, make_space
-from hvdtune.tuner.statistics import to_percent
-from hvdtune.tuner.stopping import Stop
-from hvdtune.tuner.store import StudyStore
+from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.measure.live_run import ExitReport as ExitReport
+from hvdtune.tuner.measure.live_run import LiveRun, RunOver, TrialFailed
+from hvdtune.tuner.measure.live_run import RunningJob as RunningJob
+from hvdtune.tuner.measure.pair_plan import plan_verify
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.measure.restart_run import ByRestarting, make_run
+from hvdtune.tuner.results.fingerprint import complete_fingerprint
+from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
+from hvdtune.tuner.results.search_report import render_search
+from hvdtune.tuner.results.study_report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.search.race import race
+from hvdtune.tuner.search.stopping import Stop
+from hvdtune.tuner.search.trial_loop import search
+from hvdtune.tuner.search.verification import prove
+from hvdtune.tuner.space.search_space import ALL_SCOPES, Space, describe, make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import to_percent
+from hvdtune.tuner.stats.verdict import Verdict, keep_default
+from hvdtune.tuner.storage.study_store import StudyStore
+from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
-from hvdtune.tuner.timelines import TrialTimelines
-from hvdtune.tuner.verdict import Verdict, keep_default
-from hvdtune.tuner.verify import prove
 
 _FOLLOW_POLL_S = 0.5
 # Where no candidate is found though A/A differs by more than so many times what is to be resolved,

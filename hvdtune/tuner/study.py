@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hvdtune.core.knobs import Knob, Setting
+from hvdtune.core.config.knobs import Knob, Setting
 
 if TYPE_CHECKING:
-    from hvdtune.tuner.host import Host
-    from hvdtune.tuner.live import StartJob
-    from hvdtune.tuner.restart import ByRestarting
-    from hvdtune.tuner.share import Share
+    from hvdtune.tuner.measure.host_load import Host
+    from hvdtune.tuner.measure.live_run import StartJob
+    from hvdtune.tuner.measure.restart_run import ByRestarting
+    from hvdtune.tuner.storage.shared_study import Share
 
 PROFILE_FILE: Final = "profile.yaml"
 VERDICT_FILE: Final = "verdict.json"

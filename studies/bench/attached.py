@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from hvdtune.tuner.statistics import estimate, noise_floor, noise_of, to_percent
+from hvdtune.tuner.stats.estimates import estimate, noise_floor, noise_of, to_percent
 
 SETTLE_S = 4.0  # from attaching on, and after the block before
 BLOCK_S = 8.0

@@ -42,8 +42,8 @@ def hvd(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
     import torch
 
     import hvdtune.torch as hvd
-    from hvdtune.core import runtime
-    from hvdtune.core.config import Config
+    from hvdtune.core.config.environment import Config
+    from hvdtune.core.rank import runtime
 
     config = Config(
         rank=task["rank"],

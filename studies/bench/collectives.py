@@ -32,8 +32,8 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
-from hvdtune.core.config import worker_environ
-from hvdtune.core.job import JobChannel
+from hvdtune.core.config.environment import worker_environ
+from hvdtune.core.job.channel import JobChannel
 
 ROOT = Path(__file__).parents[2]
 KIB, MIB = 1 << 10, 1 << 20

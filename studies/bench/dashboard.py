@@ -26,7 +26,7 @@ from playwright.sync_api import Page, sync_playwright
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.dashboard.tiles import Window
 from hvdtune.timeline import merge
-from hvdtune.timeline.schema import KINDS, RECORD
+from hvdtune.timeline.model.schema import KINDS, RECORD
 from tests.timeline import rank_files
 
 RANKS, TENSORS, BUCKETS = 32, 24, 4

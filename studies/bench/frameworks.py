@@ -78,8 +78,8 @@ def measure_operations(rounds: int) -> None:
     import tensorflow as tf
 
     import hvdtune.tensorflow as hvd
-    from hvdtune.core import runtime
-    from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
+    from hvdtune.core.rank import runtime
+    from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
 
     hvd.init()
     values = tf.ones(1024)

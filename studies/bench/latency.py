@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtune.core import _native
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 
 BAR: Final = 0.5
 CALLS: Final = 200
@@ -36,7 +36,7 @@ def work(place: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
     import torch.distributed as dist
 
     import hvdtune.torch as hvd
-    from hvdtune.core import runtime
+    from hvdtune.core.rank import runtime
 
     torch.set_num_threads(1)
     dist.init_process_group(

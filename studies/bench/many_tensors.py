@@ -44,7 +44,7 @@ import torch
 from torch import nn
 
 from hvdtune.core import _native
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 from studies.workloads.tensor_lists import WORKLOADS, Tensor, tensors
 
 PEERS: Final = (
@@ -133,7 +133,7 @@ def prepare(peer: str, layers: Layers, place: Config, store: str) -> Training:
     if peer.startswith("backward"):
         return Training(layers, optimizer, keeps)
     import hvdtune.torch as hvd
-    from hvdtune.core import runtime
+    from hvdtune.core.rank import runtime
 
     runtime.init(config=place)
     if peer != "hvdtune group":

@@ -45,7 +45,7 @@ import torch
 from torch import nn
 
 from hvdtune.core import _native
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 from studies.bench.many_tensors import Layers
 from studies.bench.paired import percent_with_interval
 from studies.workloads.tensor_lists import Tensor, tensors
@@ -123,7 +123,7 @@ def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[
         wrapped = _through(nn.parallel.DistributedDataParallel(_Loss(module, loss)))
     else:
         import hvdtune.torch as hvd
-        from hvdtune.core import runtime
+        from hvdtune.core.rank import runtime
 
         runtime.init(config=place)
         optimizer = hvd.DistributedOptimizer(optimizer, module.named_parameters())
@@ -286,9 +286,9 @@ class _Lone:
 
     def __init__(self) -> None:
         import hvdtune.torch as hvd
-        from hvdtune.core import runtime
-        from hvdtune.core.collectives import Reduction, allreduce_request
         from hvdtune.core.gradients import SMALL_BYTES, arrange
+        from hvdtune.core.rank import runtime
+        from hvdtune.core.rank.collectives import Reduction, allreduce_request
         from hvdtune.torch.gradients import describe
 
         torch.set_num_threads(1)
@@ -328,8 +328,8 @@ class _Lone:
         return _timed(pass_back)
 
     def bare(self) -> tuple[float, float]:
-        from hvdtune.core import runtime
-        from hvdtune.core.handles import wait_all
+        from hvdtune.core.rank import runtime
+        from hvdtune.core.rank.handles import wait_all
 
         for parameter in self._others.parameters():
             parameter.grad = None
@@ -344,7 +344,7 @@ class _Lone:
         return _timed(pass_back)
 
     def end(self) -> None:
-        from hvdtune.core import runtime
+        from hvdtune.core.rank import runtime
 
         runtime.shutdown()
 

@@ -17,7 +17,7 @@ import torch
 from paired import percent_with_interval
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "quickstart"))
 from train_torch import load, make_model

@@ -113,10 +113,10 @@ def with_duckdb(path: Path) -> int:
 
 
 def _ours(path: Path, native: bool) -> int:
-    from hvdtune.timeline.readers import chrome_json
-    from hvdtune.timeline.readers.batch import PythonScanner
-    from hvdtune.timeline.readers.report import Report
-    from hvdtune.timeline.readers.source import chunks
+    from hvdtune.timeline.reading.json import chrome_json
+    from hvdtune.timeline.reading.json.batch import PythonScanner
+    from hvdtune.timeline.reading.json.damage import Report
+    from hvdtune.timeline.reading.json.source import chunks
 
     report, rows = Report(str(path)), []
     scanner = chrome_json.new_scanner() if native else PythonScanner()
@@ -134,7 +134,7 @@ def hvdtune_native(path: Path) -> int:
 
 
 def hvdtune_to_cache(path: Path) -> int:
-    from hvdtune.timeline import cache
+    from hvdtune.timeline.reading import cache
 
     cache.cache_path(path).unlink(missing_ok=True)
     with cache.cached(path) as kept:
@@ -144,7 +144,7 @@ def hvdtune_to_cache(path: Path) -> int:
 
 
 def hvdtune_stats_from_cache(path: Path) -> int:
-    from hvdtune.timeline.overview import overview
+    from hvdtune.timeline.analysis.overview import overview
 
     return sum(numbers["read"] for numbers in overview([path]).counts().values())
 
@@ -199,7 +199,7 @@ def _measured(parser: Parser, path: Path, imports: str | None, results: Connecti
     if imports:
         importlib.import_module(imports)
     else:
-        importlib.import_module("hvdtune.timeline.overview")
+        importlib.import_module("hvdtune.timeline.analysis.overview")
     before, begun = _peak_bytes(), time.process_time()
     events = parser(path)
     results.send((time.process_time() - begun, _peak_bytes() - before, events))

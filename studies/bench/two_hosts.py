@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from tests.parallel import netns
 from tests.parallel.ranks import run
 

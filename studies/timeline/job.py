@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 
 MiB = 1 << 20
 

@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 
 from hvdtune.timeline import Trace, merge
-from hvdtune.timeline.facts import facts_of
-from hvdtune.timeline.findings import Answer, why
+from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.model.job_metadata import facts_of
 from studies.timeline.job import Place, Run, train
 from studies.timeline.plants import PLANTS, Case, balanced
 from tests.parallel import netns

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hvdtune.core.knobs import Setting, Value
+from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
 from studies.tuning.smooth import position, positions, smoothed
 

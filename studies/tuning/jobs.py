@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from hvdtune.core.job import JobChannel
-from hvdtune.core.knobs import Setting, default_setting
+from hvdtune.core.config.knobs import Setting, default_setting
+from hvdtune.core.job.channel import JobChannel
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.hosts import Host
 from hvdtune.launch.plan import plan_slots

@@ -28,12 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hvdtune.core.knobs import default_setting, load_knobs
+from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.store import PAIRS_FILE, STUDY_FILE, read_study
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import read_pairs
+from hvdtune.tuner.storage.study_store import PAIRS_FILE, STUDY_FILE, read_study
 from hvdtune.tuner.study import Study
 from studies.tuning.jobs import starter
 

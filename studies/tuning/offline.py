@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from hvdtune.core.knobs import parse_assignments
+from hvdtune.core.config.knobs import parse_assignments
 from studies.tuning import synthetic
 from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.record import DATA

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from scipy import linalg, optimize, special
 
-from hvdtune.core.knobs import Setting, Value
+from hvdtune.core.config.knobs import Setting, Value
 
 WARM_UP_SAMPLES: Final = 3
 WINDOWS: Final = 5

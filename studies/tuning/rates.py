@@ -24,16 +24,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdtune.core.knobs import Setting
-from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import calibrate, choose_shape, current_cost
-from hvdtune.tuner.live import LiveRun, StartJob
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import PairLog
-from hvdtune.tuner.plan import plan_verify
-from hvdtune.tuner.progress import Clock, Progress, Reporter, WallClock
-from hvdtune.tuner.verdict import Verdict
-from hvdtune.tuner.verify import prove
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
+from hvdtune.tuner.measure.live_run import LiveRun, StartJob
+from hvdtune.tuner.measure.pair_plan import plan_verify
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.search.verification import prove
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.pair_log import PairLog
 from studies.tuning.grid import Grid
 from studies.tuning.jobs import starter
 from studies.tuning.offline import grid_of

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import hvdtune
-from hvdtune.core.job import Closed, Formed, StepDone
-from hvdtune.core.knobs import Setting, Value, default_setting
+from hvdtune.core.config.knobs import Setting, Value, default_setting
+from hvdtune.core.job.channel import Closed, Formed, StepDone
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.run import Job
 from studies.tuning.jobs import Starter, starter, tail

@@ -12,8 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from hvdtune.core.job import Adopted, Closed, Formed, JobEvent, RankAddress, StepDone
-from hvdtune.core.knobs import Setting, Value
+from hvdtune.core.config.knobs import Setting, Value
+from hvdtune.core.job.channel import Adopted, Closed, Formed, JobEvent, RankAddress, StepDone
 from studies.tuning.grid import Grid
 
 LAUNCH_S: Final = 3.0  # what it takes to start a script that imports a framework

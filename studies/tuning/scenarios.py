@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hvdtune.core.knobs import Setting, Value
+from hvdtune.core.config.knobs import Setting, Value
 from studies.workloads.tensor_lists import Tensor, gpt2_small, thousand_small
 
 KIB: Final = 1 << 10

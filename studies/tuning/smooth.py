@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from scipy import linalg, optimize
 
-from hvdtune.core.knobs import Value
+from hvdtune.core.config.knobs import Value
 
 OCTAVES_TO_OFF: Final = 3.0  # below the smallest value of an axis that has 0, which is "off"
 # Losses beyond this are pressed together while smoothing: a cliff says nothing about what is not

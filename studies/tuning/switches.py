@@ -20,11 +20,11 @@ from typing import TypeVar
 
 import optuna
 
-from hvdtune.core.job import Formed, StepDone
-from hvdtune.core.knobs import Value, default_setting, load_knobs
+from hvdtune.core.config.knobs import Value, default_setting, load_knobs
+from hvdtune.core.job.channel import Formed, StepDone
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.run import Job
-from hvdtune.tuner.space import make_space
+from hvdtune.tuner.space.search_space import make_space
 from studies.tuning.jobs import starter, tail
 from studies.tuning.scenarios import SCENARIOS
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from hvdtune.core.knobs import Setting, Value, default_setting
+from hvdtune.core.config.knobs import Setting, Value, default_setting
 from studies.tuning.grid import Grid, Noise
 from studies.tuning.scenarios import KIB, LARGE_TENSORS, TWO_HOSTS, Axes
 

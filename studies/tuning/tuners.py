@@ -14,11 +14,11 @@ from typing import Final
 
 import optuna
 
-from hvdtune.core.knobs import Setting, Value, load_knobs
+from hvdtune.core.config.knobs import Setting, Value, load_knobs
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.options import TuneOptions, one_run
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.space import Space, key_of, make_space
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.search_space import Space, key_of, make_space
+from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.study import Study
 from studies.tuning.grid import Grid
 from studies.tuning.parameter_manager import WINDOW_STEPS, WINDOWS, ParameterManager

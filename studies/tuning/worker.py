@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hvdtune.core import runtime
-from hvdtune.core.collectives import ReduceOp, Reduction, allreduce_request
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 from hvdtune.core.gradients import Outbox
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
 from studies.tuning.scenarios import SCENARIOS, Scenario
 from tests.parallel.netns import Host
 

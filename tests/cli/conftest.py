@@ -62,8 +62,8 @@ def script(tmp_path: Path) -> Callable[[str], str]:
     def write(body: str) -> str:
         (tmp_path / "train.py").write_text(
             "import os, sys, time\n"
-            "from hvdtune.core.collectives import barrier\n"
-            "from hvdtune.core.runtime import init, native, rank\n"
+            "from hvdtune.core.rank.collectives import barrier\n"
+            "from hvdtune.core.rank.runtime import init, native, rank\n"
             "def step():\n"
             "    barrier()\n"
             "    native().mark_step()\n" + body

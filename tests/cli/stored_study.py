@@ -3,11 +3,11 @@
 import json
 import time
 
-from hvdtune.core.knobs import default_setting, load_knobs
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
+from hvdtune.core.config.knobs import default_setting, load_knobs
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import Pair
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 
 VERDICT = {"version": 1, "improved": True, "text": "+5.0 % [4.0, 6.0] 95 % CI, 24 pairs"}
 

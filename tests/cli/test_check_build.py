@@ -3,7 +3,7 @@ from importlib.util import find_spec
 
 import hvdtune
 from hvdtune.cli import check_build
-from hvdtune.core.mpi_library import built_plugins
+from hvdtune.core.mpi.mpi_library import built_plugins
 
 
 def test_the_page_has_horovods_layout():

@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.cli.display import PlainDisplay, headline, reading
-from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.measure.progress import Progress
 
 _DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
 _SLOW = {"cycle_time_ms": 5.0, "chunk_bytes": 524288}

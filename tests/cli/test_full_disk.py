@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.reading import read_study
+from hvdtune.tuner.storage.pair_log import read_pairs
+from hvdtune.tuner.storage.study_reader import read_study
 
 pytestmark = pytest.mark.slow
 

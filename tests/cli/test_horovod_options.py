@@ -19,7 +19,7 @@ from hvdtune.cli.resolve import (
     settle,
 )
 from hvdtune.cli.trace import Form
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import Host
 

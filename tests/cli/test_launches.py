@@ -7,9 +7,9 @@ import pytest
 from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.restart import prepare
-from hvdtune.tuner.options import by_restarting
-from hvdtune.tuner.progress import Reporter, WallClock
-from hvdtune.tuner.restart import ByRestarting, RestartRun
+from hvdtune.tuner.measure.progress import Reporter, WallClock
+from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
+from hvdtune.tuner.space.tune_options import by_restarting
 
 _DDP = """
 import torch, torch.distributed as dist

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from hvdtune.cli.fingerprint import past_winner
-from hvdtune.core.knobs import default_setting
+from hvdtune.core.config.knobs import default_setting
 
 _LOG = """\
 hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
@@ -14,8 +14,8 @@ tensor_fusion_threshold,score
 
 _REDUCE = """
 import numpy as np
-from hvdtune.core.collectives import Reduction, allreduce_request
-from hvdtune.core.handles import start, synchronize
+from hvdtune.core.rank.collectives import Reduction, allreduce_request
+from hvdtune.core.rank.handles import start, synchronize
 init()
 weight = np.zeros(10_000, np.float32)
 request = allreduce_request("weight", [("float32", weight.shape)], Reduction())

@@ -4,7 +4,7 @@ import json
 
 REFORM = """
 import json
-from hvdtune.core.runtime import setting, shutdown
+from hvdtune.core.rank.runtime import setting, shutdown
 for cycle_time_ms in (0.0, 1.5, 3.0):
     os.environ["HVDTUNE_CYCLE_TIME_MS"] = str(cycle_time_ms)
     init()
@@ -25,7 +25,7 @@ def test_each_init_after_a_shutdown_forms_a_job_with_the_settings_of_then(hvdtun
 
 def test_a_rank_that_does_not_come_back_is_named_at_once(hvdtune, script):
     script(
-        "from hvdtune.core.runtime import shutdown\n"
+        "from hvdtune.core.rank.runtime import shutdown\n"
         "init(); me = rank(); shutdown()\n"
         "me == 1 and sys.exit(0)\n"
         "init()"
@@ -38,7 +38,7 @@ def test_a_rank_that_does_not_come_back_is_named_at_once(hvdtune, script):
 
 def test_a_script_may_survive_that_the_job_is_not_formed_again(hvdtune, script):
     script(
-        "from hvdtune.core.runtime import shutdown\n"
+        "from hvdtune.core.rank.runtime import shutdown\n"
         "from hvdtune.errors import RendezvousError\n"
         "init(); me = rank(); shutdown()\n"
         "me == 1 and sys.exit(0)\n"
@@ -54,7 +54,7 @@ def test_a_script_may_survive_that_the_job_is_not_formed_again(hvdtune, script):
 
 def test_every_job_has_a_trace_of_its_own(hvdtune, script, tmp_path):
     script(
-        "from hvdtune.core.runtime import shutdown\n"
+        "from hvdtune.core.rank.runtime import shutdown\n"
         "for count in (2, 5):\n"
         "    init()\n"
         "    for _ in range(count): barrier()\n"
@@ -75,9 +75,9 @@ def test_every_job_has_a_trace_of_its_own(hvdtune, script, tmp_path):
 def test_what_still_refers_to_a_failure_does_not_keep_the_ranks_from_a_new_job(hvdtune, script):
     script(
         "import numpy as np\n"
-        "from hvdtune.core.collectives import Reduction, allreduce_request\n"
-        "from hvdtune.core.handles import start, synchronize\n"
-        "from hvdtune.core.runtime import shutdown\n"
+        "from hvdtune.core.rank.collectives import Reduction, allreduce_request\n"
+        "from hvdtune.core.rank.handles import start, synchronize\n"
+        "from hvdtune.core.rank.runtime import shutdown\n"
         "from hvdtune.errors import MismatchError\n"
         "init()\n"
         "odd = np.ones(1 + rank(), np.float32)\n"

@@ -121,7 +121,7 @@ def test_a_run_folder_keeps_output_and_trace(hvdtune, script, tmp_path):
 
 def test_loopback_aliases_are_hosts(hvdtune, script):
     script(
-        "from hvdtune.core.runtime import cross_rank, local_rank\n"
+        "from hvdtune.core.rank.runtime import cross_rank, local_rank\n"
         "init(); print(rank(), local_rank(), cross_rank(), os.environ['HVDTUNE_HOST'])"
     )
     out, _ = hvdtune("run", "-H", "127.0.0.1:2,127.0.0.2:1", "train.py").communicate()

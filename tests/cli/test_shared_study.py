@@ -4,9 +4,9 @@ import collections
 
 import pytest
 
-from hvdtune.tuner.database import parse_url
-from hvdtune.tuner.reading import read_shared_study, study_names
-from hvdtune.tuner.space import key_of
+from hvdtune.tuner.space.search_space import key_of
+from hvdtune.tuner.storage.database import parse_url
+from hvdtune.tuner.storage.study_reader import read_shared_study, study_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

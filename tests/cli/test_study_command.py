@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from stored_study import VERDICT, make_study
 
-from hvdtune.core.knobs import default_setting, load_knobs
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import PairLog
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Further, Outcome, StudyStore, lock_study
+from hvdtune.core.config.knobs import default_setting, load_knobs
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import PairLog
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_store import Further, Outcome, StudyStore, lock_study
 
 
 @pytest.fixture

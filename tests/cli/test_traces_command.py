@@ -60,7 +60,7 @@ def test_stats_warns_of_what_could_not_be_read(capsys):
 
 @pytest.mark.parametrize("limit", [1, 1 << 40])
 def test_stats_warns_of_a_rank_in_two_files(limit, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("hvdtune.timeline.cache.MIN_BYTES", limit)
+    monkeypatch.setattr("hvdtune.timeline.reading.cache.MIN_BYTES", limit)
     for path in KINETO.iterdir():
         shutil.copy(path, tmp_path)
         shutil.copy(path, tmp_path / f"copy-{path.name}")

@@ -4,12 +4,12 @@ import sys
 
 import pytest
 
-from hvdtune.core.affinity import threads_on
+from hvdtune.core.rank.affinity import threads_on
 from hvdtune.errors import UsageError
 
 _SCRIPT = """
 import os
-from hvdtune.core.runtime import init
+from hvdtune.core.rank.runtime import init
 init()
 for thread in sorted(map(int, os.listdir("/proc/self/task"))):
     print(*sorted(os.sched_getaffinity(thread)))

@@ -2,10 +2,10 @@ import os
 
 import pytest
 
-from hvdtune.core.config import Config, launch_defaults, launcher_values, read_setting
-from hvdtune.core.horovod_variables import BUILD_TIME, PLACE, RUN_TIME
-from hvdtune.core.knobs import Knob
+from hvdtune.core.config.environment import Config, launch_defaults, launcher_values, read_setting
+from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
+from hvdtune.horovod.variables import BUILD_TIME, PLACE, RUN_TIME
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from hvdtune.core.config import own_environ
-from hvdtune.core.interrupt import Stopped, hold, release, stop_point, stop_signals
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.job.interrupt import Stopped, hold, release, stop_point, stop_signals
 from hvdtune.launch.command import Command, CommandPlan
 
 
@@ -94,7 +94,7 @@ def test_a_signal_that_comes_twice_at_once_is_one_request_and_a_later_one_is_ano
 def test_the_third_request_that_nobody_raises_ends_the_process():
     script = (
         "import os, signal, time\n"
-        "from hvdtune.core.interrupt import hold, stop_signals\n"
+        "from hvdtune.core.job.interrupt import hold, stop_signals\n"
         "with stop_signals():\n"
         "    hold(os)\n"
         "    for _ in range(3):\n"
@@ -132,7 +132,7 @@ def test_another_thread_is_not_stopped_in_place_of_the_main_one():
 def test_what_was_ignored_or_handled_before_stays_so():
     script = (
         "import os, signal\n"
-        "from hvdtune.core.interrupt import stop_signals\n"
+        "from hvdtune.core.job.interrupt import stop_signals\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
         "signal.signal(signal.SIGTERM, lambda *_: print('mine'))\n"
         "with stop_signals():\n"

@@ -4,12 +4,12 @@ import json
 import math
 from pathlib import Path
 
-from hvdtune.core.knobs import Knob, default_setting
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair, PairLog
-from hvdtune.tuner.profile import FORMAT_VERSION, Evidence, Profile, write_profile
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
+from hvdtune.core.config.knobs import Knob, default_setting
+from hvdtune.tuner.results.profile import FORMAT_VERSION, Evidence, Profile, write_profile
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import Pair, PairLog
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 
 DEFAULT = {"cycle_time_ms": 1.0}
 VERDICT = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from hvdtune.dashboard.study import knob_names, open_study
-from hvdtune.tuner.pairs import PairLog
+from hvdtune.tuner.storage.pair_log import PairLog
 
 from .studies import VERDICT, verification_pair, write_study
 

@@ -1,8 +1,8 @@
 """A training that needs no framework, for commands whose point is not the script."""
 
 TRAIN = """
-from hvdtune.core.collectives import barrier
-from hvdtune.core.runtime import init, mark_step, rank, size
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.runtime import init, mark_step, rank, size
 
 init()
 for step in range({steps}):

@@ -66,7 +66,7 @@ def test_decisions_are_pure_and_the_environment_has_one_reader():
         for path in ROOT.glob("hvdtune/**/*.py")
         if re.search(r"os\.(environ|getenv)", path.read_text())
     ]
-    assert readers == ["hvdtune/core/config.py"]
+    assert readers == ["hvdtune/core/config/environment.py"]
 
 
 def test_every_path_that_a_document_names_exists():

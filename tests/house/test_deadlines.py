@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.core.config import Config
-from hvdtune.core.handles import WAIT_SLICE_S
+from hvdtune.core.config.environment import Config
+from hvdtune.core.rank.handles import WAIT_SLICE_S
 from hvdtune.launch import run
-from hvdtune.tuner import hire
+from hvdtune.tuner.process import supervisor
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deadlines.md").read_text()
@@ -57,7 +57,7 @@ def test_the_core_and_the_launcher_have_the_same_defaults():
 
 
 def test_the_launcher_waits_for_a_tuner_as_long_as_promised():
-    assert hire._FROZEN_S == 120
+    assert supervisor._FROZEN_S == 120
     assert "| it goes on, or ends; then another one is started | 120 s |" in PAGE
 
 

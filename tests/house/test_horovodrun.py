@@ -10,7 +10,7 @@ from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
 from hvdtune.cli.horovod_options import Idle, Refused, Sets
 from hvdtune.cli.resolve import horovod_rows
-from hvdtune.core.horovod_variables import BUILD_TIME, RUN_TIME
+from hvdtune.horovod.variables import BUILD_TIME, RUN_TIME
 
 PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
 ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))

@@ -56,7 +56,8 @@ def test_the_script_of_the_page_works(folder):
 
 
 def test_the_page_says_when_a_cache_is_kept_and_of_how_many_stretches():
-    from hvdtune.timeline import cache, cover
+    from hvdtune.timeline.model import coverage
+    from hvdtune.timeline.reading import cache
 
     assert f"more than {cache.MIN_BYTES >> 20} MB" in PAGE
-    assert f"{cover.bins_for(1):,} stretches" in " ".join(PAGE.split())
+    assert f"{coverage.bins_for(1):,} stretches" in " ".join(PAGE.split())

@@ -14,8 +14,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "tuning-verdict.md").read_text()
 COMMANDS = re.search(r"<!-- docs-test: commands -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
 _STEPS = """
 import time
-from hvdtune.core.collectives import barrier
-from hvdtune.core.runtime import init, native
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.runtime import init, native
 init()
 for _ in range({steps}):
     time.sleep(0.001)

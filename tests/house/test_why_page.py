@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hvdtune.timeline.findings.finding import KINDS
+from hvdtune.timeline.analysis.findings.finding import KINDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "why.md").read_text()
 

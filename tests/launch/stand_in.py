@@ -9,9 +9,9 @@ import socket
 import sys
 import threading
 
-from hvdtune.core.interrupt import Stopped, stop_signals
-from hvdtune.core.job import Closed, Formed, JobEvent, Lost, RankAddress
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import Closed, Formed, JobEvent, Lost, RankAddress
+from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.launch.hosts import Host
 from hvdtune.launch.output import terminal_writer
 from hvdtune.launch.plan import plan_slots

@@ -4,7 +4,7 @@ import time
 import psutil
 import pytest
 
-from hvdtune.core.config import own_environ
+from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import LaunchError
 from hvdtune.launch.command import Command, CommandPlan
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from hvdtune.core.config import (
+from hvdtune.core.config.environment import (
     Config,
     changed_environ,
     environ_rank_and_size,
@@ -10,8 +10,8 @@ from hvdtune.core.config import (
     read_setting,
     worker_environ,
 )
-from hvdtune.core.knobs import Knob
-from hvdtune.core.parse import ALL_STEPS, StepWindow
+from hvdtune.core.config.knobs import Knob
+from hvdtune.core.config.parse import ALL_STEPS, StepWindow
 from hvdtune.errors import UsageError
 
 _KNOBS = (

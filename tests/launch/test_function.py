@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import hvdtune
-from hvdtune.core import runtime
-from hvdtune.core.collectives import barrier
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import barrier
 from hvdtune.errors import FunctionError, LaunchError, UsageError
 
 

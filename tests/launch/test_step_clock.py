@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hvdtune.core.config import own_environ
+from hvdtune.core.config.environment import own_environ
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.step_clock import StepClock
 

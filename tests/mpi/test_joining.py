@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from hvdtune.core import mpi as joining
-from hvdtune.core.config import Config, MpiLauncher
-from hvdtune.core.mpi_library import is_of_flavour, parse_version
+from hvdtune.core.config.environment import Config, MpiLauncher
+from hvdtune.core.mpi import startup as joining
+from hvdtune.core.mpi.mpi_library import is_of_flavour, parse_version
 from hvdtune.errors import UsageError
 
 STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))

@@ -95,7 +95,7 @@ def rank_main(config: Any, results: Connection) -> None:
     import torch
 
     import hvdtune.torch as hvd
-    from hvdtune.core import runtime
+    from hvdtune.core.rank import runtime
     from hvdtune.errors import HvdtuneError
 
     torch.set_num_threads(1)
@@ -117,7 +117,7 @@ def rank_main(config: Any, results: Connection) -> None:
 class Job:
     def __init__(self, plan: Plan, fired_path: Path) -> None:
         from hvdtune.core import _native
-        from hvdtune.core.config import Config
+        from hvdtune.core.config.environment import Config
 
         key = os.urandom(32)
         self.plan = plan

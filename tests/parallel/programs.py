@@ -16,8 +16,8 @@ import torch
 from hypothesis import strategies as st
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
-from hvdtune.core.knobs import Knob, default_setting, load_knobs
+from hvdtune.core.config.knobs import Knob, default_setting, load_knobs
+from hvdtune.core.rank import runtime
 from tests.contract.calls import (
     FLOATS,
     INTEGERS,

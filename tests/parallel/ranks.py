@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from hvdtune.core import _native
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
 from tests.parallel.netns import Host
 
 _TESTS = ("tests.parallel.ranks", "tests.parallel.preloaded")
@@ -106,7 +106,7 @@ def _main(
     import torch
 
     import hvdtune.torch as hvd
-    from hvdtune.core import runtime
+    from hvdtune.core.rank import runtime
 
     torch.set_num_threads(1)
     try:

@@ -14,7 +14,7 @@ import rank_files as files
 
 import hvdtune.torch as hvd
 from hvdtune.timeline import merge
-from hvdtune.timeline.readers.hvt import read_rank_file
+from hvdtune.timeline.reading.formats.hvt import read_rank_file
 from tests.parallel.ranks import run
 
 RANKS = 8

@@ -115,7 +115,7 @@ def test_functions_refuse_to_work_after_shutdown():
 def pending_at_shutdown():
     if hvd.rank() == 0:
         handle = hvd.allreduce_async(torch.ones(1), name="never")
-        native = hvd.torch_native = __import__("hvdtune.core.runtime", fromlist=["x"]).native()
+        native = hvd.torch_native = __import__("hvdtune.core.rank.runtime", fromlist=["x"]).native()
         hvd.shutdown()
         with pytest.raises((ShutdownError, RankLostError)):
             hvd.synchronize(handle)

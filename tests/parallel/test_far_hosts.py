@@ -34,8 +34,8 @@ exec /usr/bin/ssh -F {folder}/config "$@"
 """
 INIT = """\
 import os, sys, time, socket
-from hvdtune.core.collectives import barrier
-from hvdtune.core.runtime import init, rank
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.runtime import init, rank
 init()
 """
 
@@ -214,7 +214,7 @@ def test_a_rank_elsewhere_is_asked_to_end_before_it_is_made_to(hosts, launch, tm
 
 def test_who_asks_the_launcher_is_told_the_steps_of_all_hosts(hosts, launch, tmp_path):
     (tmp_path / "train.py").write_text(
-        INIT + "from hvdtune.core.runtime import native\n"
+        INIT + "from hvdtune.core.rank.runtime import native\n"
         "while True:\n    barrier()\n    native().mark_step()\n    time.sleep(0.01)\n"
     )
     job = launch("run", *on(hosts), "train.py")
@@ -269,7 +269,7 @@ def test_a_function_returns_its_results_from_another_host(hosts, launch, tmp_pat
     (tmp_path / "caller.py").write_text(
         "import socket, hvdtune\n"
         "def name(greeting):\n"
-        "    from hvdtune.core.runtime import init, rank\n"
+        "    from hvdtune.core.rank.runtime import init, rank\n"
         "    init()\n"
         "    return greeting, socket.gethostname(), rank()\n"
         "if __name__ == '__main__':\n"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import collectives
-from hvdtune.core.collectives import Reduction
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import Reduction
 from hvdtune.errors import DuplicateNameError, ShutdownError
 from hvdtune.torch import gradients
 from hvdtune.torch.adapter import TorchAdapter

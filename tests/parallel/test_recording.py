@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core.parse import StepWindow
+from hvdtune.core.config.parse import StepWindow
 from hvdtune.errors import UsageError
 from hvdtune.timeline import merge, read
-from hvdtune.timeline.schema import COLLECTIVES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
 from tests.parallel.ranks import run
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from tests.parallel.ranks import run
 
 SETTINGS = 200

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.errors import RankLostError
 from tests.parallel.ranks import run, start
 

@@ -8,9 +8,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.timeline import merge
-from hvdtune.timeline.metrics import breakdown
+from hvdtune.timeline.analysis.metrics import breakdown
 from tests.parallel.ranks import run
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
 from tests.parallel.ranks import run
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
+from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
 from tests.parallel.ranks import run
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hvdtune.core.job import Adopted, Formed, StepDone
-from hvdtune.tuner.options import TuneOptions
+from hvdtune.core.job.channel import Adopted, Formed, StepDone
+from hvdtune.tuner.space.tune_options import TuneOptions
 from studies.tuning import record, synthetic
 from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.kill import Tally, one_study

@@ -5,7 +5,7 @@ import types
 import pytest
 
 import hvdtune.tensorflow as hvd
-from hvdtune.core.collectives import handle_average_backwards_compatibility
+from hvdtune.core.rank.collectives import handle_average_backwards_compatibility
 from hvdtune.tensorflow import compression, elastic
 from tests.api_lists import BASICS, CONSTANTS, check_signature, parameters
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hvdtune.core.compiler import find_compiler
+from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.errors import HvdtuneError
 from hvdtune.tensorflow import library
 

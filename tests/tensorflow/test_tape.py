@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import hvdtune.tensorflow as hvd
-from hvdtune.core import runtime
+from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
 from tests.parallel.bodies import Bodies
 from tests.parallel.ranks import run

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import load
-from hvdtune.timeline.model import COLUMNS, Model
+from hvdtune.timeline.model.slices import COLUMNS, Model
 
 
 def read_damaged(path: Path) -> Model | None:

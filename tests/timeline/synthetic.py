@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.schema import COLUMNS, KIND_NAMES, make_events
+from hvdtune.timeline.model.schema import COLUMNS, KIND_NAMES, make_events
 
 MS = 1_000_000
 SETTING = {

@@ -9,8 +9,8 @@ import rank_files as files
 from numpy.typing import NDArray
 
 from hvdtune.timeline import Trace, merge
-from hvdtune.timeline.causality import _least_distance
-from hvdtune.timeline.schema import PROCESS_SET_UNIT
+from hvdtune.timeline.model.schema import PROCESS_SET_UNIT
+from hvdtune.timeline.reading.causality import _least_distance
 
 RANKS = 8
 STEPS = 400

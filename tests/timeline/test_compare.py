@@ -3,7 +3,7 @@
 import pytest
 from synthetic import Training
 
-from hvdtune.timeline import compare
+from hvdtune.timeline.analysis import compare
 
 
 def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:

@@ -11,7 +11,7 @@ from traces import rows
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import Trace, load, merge, read, write_chrome
-from hvdtune.timeline.write_slices import write_slices
+from hvdtune.timeline.writing.write_slices import write_slices
 
 EVENT_COUNT = 23
 

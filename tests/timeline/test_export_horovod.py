@@ -11,8 +11,8 @@ from typing import Any
 import rank_files as files
 
 from hvdtune.timeline import merge
-from hvdtune.timeline.export_horovod import write_horovod
-from hvdtune.timeline.schema import Trace
+from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.writing.export_horovod import write_horovod
 
 Events = list[dict[str, Any]]
 US = 1000

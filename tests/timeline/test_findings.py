@@ -8,8 +8,8 @@ import pytest
 from synthetic import Recorder, Training
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.facts import facts_of
-from hvdtune.timeline.findings import Answer, why
+from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.model.job_metadata import facts_of
 
 
 def ask(trace: Trace, link_gbps: float | None = None) -> Answer:

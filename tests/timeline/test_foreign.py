@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.timeline.facts import facts_of
-from hvdtune.timeline.findings import why
-from hvdtune.timeline.foreign import trace_for_findings
-from hvdtune.timeline.load import load
-from hvdtune.timeline.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.reading.load import load
+from hvdtune.timeline.reading.other_programs import trace_for_findings
 
 DATA = Path(__file__).parent / "data"
 

@@ -7,7 +7,7 @@ import rank_files as files
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import read, write_chrome
-from hvdtune.timeline.readers.hvt import is_closed, read_rank_file
+from hvdtune.timeline.reading.formats.hvt import is_closed, read_rank_file
 
 STEPS = [files.record("STEP", at, at + 5, seq=at) for at in range(10)]
 

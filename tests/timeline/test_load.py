@@ -11,7 +11,7 @@ from traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
 
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import load, merge, read, summary
-from hvdtune.timeline.model import COLUMNS
+from hvdtune.timeline.model.slices import COLUMNS
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import rank_files as files
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import merge
-from hvdtune.timeline.clock import fit_clock
+from hvdtune.timeline.reading.clock import fit_clock
 
 STEP = files.record("STEP", 1_000_000, 2_000_000)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from synthetic import Recorder, Training
 
-from hvdtune.timeline.metrics import (
+from hvdtune.timeline.analysis.metrics import (
     METRICS,
     bandwidth,
     breakdown,
@@ -17,8 +17,8 @@ from hvdtune.timeline.metrics import (
     queueing,
     stragglers,
 )
-from hvdtune.timeline.report import measure
-from hvdtune.timeline.schema import Trace
+from hvdtune.timeline.analysis.report import measure
+from hvdtune.timeline.model.schema import Trace
 
 # Rank 1 computes 5 ms longer; 2 ms of its step are input.
 UNEVEN = Training([10.0, 15.0], spans={(1, None): [("input", 2.0)]})

@@ -6,9 +6,9 @@ import pytest
 from synthetic import Recorder
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.facts import facts_of
-from hvdtune.timeline.findings import Finding, why
-from hvdtune.timeline.findings.network import crossing_bytes
+from hvdtune.timeline.analysis.findings import Finding, why
+from hvdtune.timeline.analysis.findings.network import crossing_bytes
+from hvdtune.timeline.model.job_metadata import facts_of
 
 RANKS = 4
 STEP_MS = 50.0

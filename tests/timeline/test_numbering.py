@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtune.timeline.numbering import Numbering, raise_to
+from hvdtune.timeline.model.interning import Numbering, raise_to
 
 # Some of the second ones share a place with others of any first.
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 32, 4096, 8192, 2**31 - 1])))

@@ -6,7 +6,7 @@ import rank_files as files
 from synthetic import Recorder
 
 from hvdtune.timeline import Trace, merge, phase_table, step_table, summary, tensor_table
-from hvdtune.timeline.intervals import covered_ns, covered_within, union
+from hvdtune.timeline.model.intervals import covered_ns, covered_within, union
 
 MS = 1_000_000
 

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from synthetic import Recorder, Training
 
-from hvdtune.timeline.replay import CostModel, Rules, Step, finish_ms, fit_costs, plan, steps_of
+from hvdtune.timeline.analysis.replay import (
+    CostModel,
+    Rules,
+    Step,
+    finish_ms,
+    fit_costs,
+    plan,
+    steps_of,
+)
 
 MODEL = CostModel(bucket_ms=1.0, tensor_ms=0.0, byte_ms=0.001)
 WHOLE = Rules(cycle_time_ms=0.0, fusion_threshold_bytes=1e9)

@@ -5,9 +5,9 @@ import re
 from synthetic import Training
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.facts import facts_of
-from hvdtune.timeline.findings import why
-from hvdtune.timeline.report import measure, page
+from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.analysis.report import measure, page
+from hvdtune.timeline.model.job_metadata import facts_of
 
 
 def page_of(trace: Trace, title: str = "trace.json") -> str:

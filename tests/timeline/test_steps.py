@@ -4,8 +4,8 @@ import pytest
 import rank_files as files
 
 from hvdtune.timeline import merge
-from hvdtune.timeline.schema import Trace
-from hvdtune.timeline.steps import common_steps, cut_before, cut_to_steps
+from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hvdtune.timeline.model import COLUMNS, Model
-from hvdtune.timeline.readers.batch import Scanner
-from hvdtune.timeline.readers.chrome_json import parse
-from hvdtune.timeline.readers.parsed import Parsed
-from hvdtune.timeline.readers.report import Report
+from hvdtune.timeline.model.slices import COLUMNS, Model
+from hvdtune.timeline.reading.formats.file_slices import Parsed
+from hvdtune.timeline.reading.json.batch import Scanner
+from hvdtune.timeline.reading.json.chrome_json import parse
+from hvdtune.timeline.reading.json.damage import Report
 
 DATA = Path(__file__).parent / "data"
 ALL = sorted(path for path in DATA.glob("*/*") if path.is_file() and path.name[0] != ".")

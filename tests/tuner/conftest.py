@@ -13,7 +13,7 @@ import databases
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.options import TuneOptions
+from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
 
 _NUMBERS = itertools.count()

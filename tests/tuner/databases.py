@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from hvdtune.tuner.database import parse_url
+from hvdtune.tuner.storage.database import parse_url
 
 _PLACES = ("/usr/sbin", "/usr/lib/postgresql/*/bin")
 

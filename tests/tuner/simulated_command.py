@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from simulated_job import Report, VirtualClock, no_gain
 
-from hvdtune.core.knobs import Knob, Setting, Value, default_setting
+from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting
 
 KNOBS = (
     Knob("bucket_mb", "MiB", "float", 1, 1024, True, 25.0, "restart"),

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hvdtune.core.job import (
+from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting
+from hvdtune.core.job.channel import (
     Adopted,
     Closed,
     Formed,
@@ -18,8 +19,7 @@ from hvdtune.core.job import (
     Rejected,
     StepDone,
 )
-from hvdtune.core.knobs import Knob, Setting, Value, default_setting
-from hvdtune.tuner.host import HostCounters
+from hvdtune.tuner.measure.host_load import HostCounters
 
 KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),

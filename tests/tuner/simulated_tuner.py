@@ -6,10 +6,10 @@ from pathlib import Path
 
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.share import Share
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import Study
 
 OPTIONS = TuneOptions(trials=8, time_budget_s=300.0, seed=5)

@@ -5,7 +5,7 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.autotune_log import (
+from hvdtune.tuner.results.horovod_autotune_log import (
     Assessment,
     AutotuneLog,
     assess,

@@ -8,17 +8,17 @@ import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 from verdict_rates import launch_noise
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.compare import compare, measure_floor
-from hvdtune.tuner.floor import Floor
-from hvdtune.tuner.live import ScriptFailed
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.profile import read_profile
-from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.comparison import compare, measure_floor
+from hvdtune.tuner.measure.live_run import ScriptFailed
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.results.profile import read_profile
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
-from hvdtune.tuner.verdict import Verdict
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}
 QUIET = {"step_noise": 0.03, "slow_noise": 0.01}

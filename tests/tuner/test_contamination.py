@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from simulated_job import DEFAULT, Script, SimulatedCluster
 
-from hvdtune.core.knobs import Setting
-from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.contamination import Norms
-from hvdtune.tuner.live import LiveRun
-from hvdtune.tuner.measure import Block, BlockShape, Reading
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair, PairLog, counted
-from hvdtune.tuner.progress import Reporter
-from hvdtune.tuner.statistics import estimate
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.blocks import Block, BlockShape, Reading
+from hvdtune.tuner.measure.live_run import LiveRun
+from hvdtune.tuner.measure.outliers import Norms
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.progress import Reporter
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import estimate
+from hvdtune.tuner.storage.pair_log import Pair, PairLog, counted
 
 SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)
 OTHER = {**DEFAULT, "cycle_time_ms": 0.2}

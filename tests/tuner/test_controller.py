@@ -9,17 +9,16 @@ from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
 from test_traces import steps, trace
 from verdict_rates import bimodal
 
-from hvdtune.core.job import Closed
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import Closed
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import TuneResult, follow, tune
-from hvdtune.tuner.options import TuneOptions, one_run
-from hvdtune.tuner.profile import read_profile
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.space import describe
-from hvdtune.tuner.store import read_study
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.results.profile import read_profile
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
-
 
 # A study that has little left keeps as much as verification needs; a race comes on top of that.
 SHORT_RACE: dict[str, Any] = {"race_entrants": 2, "race_pairs": 1}

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from hvdtune.tuner.drift import Change, Drift
+from hvdtune.tuner.stats.cusum import Change, Drift
 
 STEPS = 10
 

@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from hvdtune.cli.config_file import KEYS, read_config_file
-from hvdtune.core.config import Config
-from hvdtune.core.knobs import Value, default_setting
-from hvdtune.tuner.exports import Target, export_profile
-from hvdtune.tuner.profile import Evidence, Profile
+from hvdtune.core.config.environment import Config
+from hvdtune.core.config.knobs import Value, default_setting
+from hvdtune.tuner.results.exports import Target, export_profile
+from hvdtune.tuner.results.profile import Evidence, Profile
 
 TUNED: dict[str, Value] = {
     **default_setting(),

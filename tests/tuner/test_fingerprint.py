@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.fingerprint import (
+from hvdtune.tuner.measure.live_run import World
+from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
     Link,
     Tensors,
@@ -15,7 +16,6 @@ from hvdtune.tuner.fingerprint import (
     parse_fingerprint,
     recorded_tensors,
 )
-from hvdtune.tuner.live import World
 from tests.timeline.rank_files import header, metadata, names, record, records
 
 RESNET = Tensors(161, 102_000_000, {10: 100, 20: 61})

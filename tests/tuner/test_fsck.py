@@ -9,17 +9,17 @@ import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.board import Board
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.database import parse_url
-from hvdtune.tuner.fsck import Fault, check
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair
-from hvdtune.tuner.reading import read_study
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
-from hvdtune.tuner.studies import StudyPlace
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.database import parse_url
+from hvdtune.tuner.storage.fsck import Fault, check
+from hvdtune.tuner.storage.leases import Board
+from hvdtune.tuner.storage.pair_log import Pair
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_list import StudyPlace
+from hvdtune.tuner.storage.study_reader import read_study
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 from hvdtune.tuner.study import Study
 
 OPTIONS = TuneOptions(trials=6, seed=2)

@@ -10,12 +10,12 @@ from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.fsck import check
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.reading import read_study
-from hvdtune.tuner.studies import StudyPlace
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.fsck import check
+from hvdtune.tuner.storage.pair_log import read_pairs
+from hvdtune.tuner.storage.study_list import StudyPlace
+from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 
 OPTIONS = TuneOptions(trials=8, seed=1)

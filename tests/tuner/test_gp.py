@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from hvdtune.tuner.gp import (
+from hvdtune.tuner.stats.estimates import Observation
+from hvdtune.tuner.stats.gaussian_process import (
     chance_to_beat,
     expected_improvement,
     fit,
     suggest,
 )
-from hvdtune.tuner.statistics import Observation
 
 
 def hill(x: float) -> float:

@@ -10,14 +10,14 @@ import psutil
 import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
 
-from hvdtune.core.job import JobEvent
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import StudyError
-from hvdtune.tuner import hire as hire_module
-from hvdtune.tuner.hire import Hire
-from hvdtune.tuner.options import TuneOptions, one_run
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.process import supervisor as hire_module
+from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
 
 

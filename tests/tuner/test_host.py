@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.host import HostCounters, LocalHost, UnwatchedHost
+from hvdtune.tuner.measure.host_load import HostCounters, LocalHost, UnwatchedHost
 
 STAT = """cpu  100 0 100 1000 0 0 0 640 0 0
 cpu0 50 0 50 500 0 0 0 320 0 0

@@ -1,8 +1,8 @@
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.core import knobs
-from hvdtune.core.knobs import parse_assignments, validate
+from hvdtune.core.config import knobs
+from hvdtune.core.config.knobs import parse_assignments, validate
 from hvdtune.errors import UsageError
 
 

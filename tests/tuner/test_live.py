@@ -4,12 +4,12 @@ from typing import Any
 import pytest
 from simulated_job import DEFAULT, Script, SimulatedCluster
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.live import JobCrashed, LiveRun, ScriptEnded, TrialFailed
-from hvdtune.tuner.measure import BlockShape
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.progress import Progress, Reporter
+from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.live_run import JobCrashed, LiveRun, ScriptEnded, TrialFailed
+from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.space.tune_options import TuneOptions
 
 SHAPE = BlockShape(steps=10, settle_steps=2, step_s=0.01)
 FAST = {**DEFAULT, "cycle_time_ms": 0.2}

@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from hvdtune.core.job import StepDone
-from hvdtune.tuner.measure import (
+from hvdtune.core.job.channel import StepDone
+from hvdtune.tuner.measure.blocks import (
     Block,
     BlockMeter,
     BlockShape,

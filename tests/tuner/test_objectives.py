@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.objectives import by_merit, check_objectives, pareto_set, recommended
+from hvdtune.tuner.space.objectives import by_merit, check_objectives, pareto_set, recommended
 
 
 def test_objectives_keep_their_order() -> None:

@@ -17,11 +17,11 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 from traced_study import TracedStudy
 
-from hvdtune.tuner.database import file_url, parse_url
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.database import file_url, parse_url
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 
 pytest.importorskip("optuna_dashboard")
 

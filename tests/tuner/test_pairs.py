@@ -6,7 +6,7 @@ import pytest
 from simulated_job import DEFAULT
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.pairs import Pair, PairLog, read_pairs
+from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
 
 PAIR = Pair(
     2, "search", 5, {**DEFAULT, "cycle_time_ms": 0.0}, DEFAULT, 0.07, 9.3, 10.0, 96, "ABBA", 1.5

@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.plan import Cost, plan_verify, reserve_s, trial_pairs, wanted_pairs
-from hvdtune.tuner.statistics import Noise
+from hvdtune.tuner.measure.pair_plan import Cost, plan_verify, reserve_s, trial_pairs, wanted_pairs
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import Noise
 
 OPTIONS = TuneOptions()
 COST = Cost(pair_s=1.3, launch_s=8.0)

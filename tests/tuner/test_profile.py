@@ -5,16 +5,16 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.fingerprint import Fingerprint
-from hvdtune.tuner.profile import (
+from hvdtune.tuner.results.fingerprint import Fingerprint
+from hvdtune.tuner.results.profile import (
     make_profile,
     nearest_profile,
     read_profile,
     read_setting_file,
     write_profile,
 )
-from hvdtune.tuner.report import write_verdict
-from hvdtune.tuner.verdict import judge, keep_default
+from hvdtune.tuner.results.study_report import write_verdict
+from hvdtune.tuner.stats.verdict import judge, keep_default
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 CREATED = "2026-01-02T03:04:05+00:00"

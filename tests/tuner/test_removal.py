@@ -5,13 +5,13 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.database import parse_url
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.reading import study_names
-from hvdtune.tuner.removal import delete_run, delete_stored
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.database import parse_url
+from hvdtune.tuner.storage.deletion import delete_run, delete_stored
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_reader import study_names
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 
 
 def test_a_study_goes_with_all_its_files(finished_run: Path) -> None:

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import TuneResult, tune
-from hvdtune.tuner.live import TrialFailed
-from hvdtune.tuner.options import by_restarting
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.progress import Progress, Reporter
-from hvdtune.tuner.restart import ByRestarting, RestartRun
+from hvdtune.tuner.measure.live_run import TrialFailed
+from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
+from hvdtune.tuner.space.tune_options import by_restarting
+from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
 
 VIEWS = {**DEFAULT, "as_view": True}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import simulated_tuner
 
-from hvdtune.tuner.pairs import read_pairs
-from hvdtune.tuner.store import read_study
+from hvdtune.tuner.storage.pair_log import read_pairs
+from hvdtune.tuner.storage.study_store import read_study
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,8 +4,8 @@ import random
 import pytest
 from simulated_job import DEFAULT
 
-from hvdtune.core.knobs import Setting
-from hvdtune.tuner.same_plan import plan_key, possible_sums
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.space.plan_equivalence import plan_key, possible_sums
 
 MIB = 2**20
 

@@ -5,12 +5,12 @@ import optuna
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import UsageError
-from hvdtune.tuner.options import SamplerName, TuneOptions
-from hvdtune.tuner.samplers import check_sampler, distributions, make_sampler
-from hvdtune.tuner.space import Range, make_space
-from hvdtune.tuner.store import Outcome, StudyStore
+from hvdtune.tuner.search.samplers import check_sampler, distributions, make_sampler
+from hvdtune.tuner.space.search_space import Range, make_space
+from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 
 NAMES: tuple[SamplerName, ...] = ("tpe", "random", "grid", "noisy_gp")
 

@@ -7,11 +7,11 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import Pair
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore, read_study
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import Pair
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore, read_study
 
 OPTIONS = TuneOptions(trials=20, seed=3, sampler="tpe")
 ONE_KNOB = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))
@@ -52,7 +52,7 @@ def test_what_another_has_measured_is_known(open_store: Open) -> None:
 def test_a_setting_that_another_is_measuring_is_set_aside(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hvdtune.tuner.store._BUSY_WAIT_S", 0.0)
+    monkeypatch.setattr("hvdtune.tuner.storage.study_store._BUSY_WAIT_S", 0.0)
     with open_store("one", ONE_KNOB) as one, open_store("two", ONE_KNOB) as two:
         two.tell(two.ask()[0], SLOWER)
         _, measured_now = ask_new(one)
@@ -116,7 +116,7 @@ def test_pairs_that_did_not_reach_the_database_are_put_up_later(
     with open_store("one") as one, one.open_pairs() as log:
         log.append(_pair("search", 0.01))
         with monkeypatch.context() as patch:
-            patch.setattr("hvdtune.tuner.board.Board.publish", _out_of_reach)
+            patch.setattr("hvdtune.tuner.storage.leases.Board.publish", _out_of_reach)
             with pytest.raises(StudyError):
                 log.append(_pair("search", 0.02))
     with open_store("two") as two, two.open_pairs() as others:
@@ -131,7 +131,7 @@ def test_what_a_silent_tuner_was_measuring_goes_to_another(
     with open_store("one", beat_s=3600.0) as one:
         _, setting = one.ask()
         # As seen from another host, where only its silence tells.
-        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
         with open_store("two", dead_after_s=0.0) as two:
             assert any(two.ask()[1] == setting for _ in range(3))
 
@@ -141,7 +141,7 @@ def test_a_tuner_that_was_taken_for_dead_goes_on(
 ) -> None:
     with open_store("one", beat_s=3600.0) as one:
         number, setting = one.ask()
-        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
         with open_store("two", dead_after_s=0.0) as two:
             ask_new(two)
             one.tell(number, SLOWER)
@@ -154,7 +154,7 @@ def test_a_tuner_that_is_alive_keeps_what_it_measures(
 ) -> None:
     with open_store("one", beat_s=0.01, dead_after_s=60.0) as one:
         _, setting = one.ask()
-        monkeypatch.setattr("hvdtune.tuner.board.place", lambda: "elsewhere")
+        monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
         with open_store("two") as two:
             assert setting not in [two.ask()[1] for _ in range(3)]
 

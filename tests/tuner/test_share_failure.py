@@ -11,10 +11,10 @@ from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.progress import Progress
-from hvdtune.tuner.reading import read_study
-from hvdtune.tuner.share import Share
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 
 # PyMySQL leaves a socket that it could not connect to the garbage collector.

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import simulated_tuner
 
-from hvdtune.tuner.database import parse_url
-from hvdtune.tuner.reading import read_shared_study
-from hvdtune.tuner.space import key_of
-from hvdtune.tuner.trials import StudyView
+from hvdtune.tuner.space.search_space import key_of
+from hvdtune.tuner.storage.database import parse_url
+from hvdtune.tuner.storage.study_reader import read_shared_study
+from hvdtune.tuner.storage.trial import StudyView
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ import optuna
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.core.knobs import Knob, Value
+from hvdtune.core.config.knobs import Knob, Value
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space import Range, Space, describe, key_of, make_space
+from hvdtune.tuner.space.search_space import Range, Space, describe, key_of, make_space
 
 
 def sample(space: Space, count: int) -> list[dict[str, Value]]:

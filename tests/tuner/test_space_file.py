@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.core.knobs import Knob
+from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space import Range, make_space
-from hvdtune.tuner.space_file import parse_space, read_space
+from hvdtune.tuner.space.search_space import Range, make_space
+from hvdtune.tuner.space.space_file import parse_space, read_space
 
 ALGORITHM = Knob("allreduce_algorithm", "", "category", 0, 3, False, "auto", "live")
 TABLE = (*KNOBS, dataclasses.replace(ALGORITHM, choices=("auto", "direct", "chain", "ring")))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hvdtune.tuner.statistics import (
+from hvdtune.tuner.stats.estimates import (
     Estimate,
     Noise,
     estimate,

@@ -1,9 +1,15 @@
 import numpy as np
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.statistics import Observation
-from hvdtune.tuner.stopping import Account, Stop, out_of_time, out_of_trials, unlikely_or_unpaid
+from hvdtune.tuner.search.stopping import (
+    Account,
+    Stop,
+    out_of_time,
+    out_of_trials,
+    unlikely_or_unpaid,
+)
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.stats.estimates import Observation
 
 SPACE = make_space(KNOBS, DEFAULT, tunable=("cycle_time_ms", "cache_enabled"))
 

@@ -6,12 +6,12 @@ import pytest
 from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError, UsageError
-from hvdtune.tuner.database import parse_url
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.share import Share
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import StudyStore
-from hvdtune.tuner.studies import find_place, open_study, run_places, stored_places
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.database import parse_url
+from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.study_list import find_place, open_study, run_places, stored_places
+from hvdtune.tuner.storage.study_store import StudyStore
 
 
 def test_a_finished_study_says_what_it_found(finished_run: Path) -> None:

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.reading import read_study
-from hvdtune.tuner.tables import pair_table, trial_table, write_tables
-from hvdtune.tuner.trials import StudyView
+from hvdtune.tuner.results.dataframes import pair_table, trial_table, write_tables
+from hvdtune.tuner.storage.study_reader import read_study
+from hvdtune.tuner.storage.trial import StudyView
 
 
 def test_trials_are_rows_with_their_knobs(finished_run: Path) -> None:

@@ -5,8 +5,8 @@ import pytest
 from traced_study import TracedStudy
 
 from hvdtune.timeline import read
-from hvdtune.tuner.store import Outcome
-from hvdtune.tuner.timelines import latest_rank_files
+from hvdtune.tuner.storage.study_store import Outcome
+from hvdtune.tuner.storage.trial_timelines import latest_rank_files
 
 
 @pytest.fixture

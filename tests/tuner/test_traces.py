@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import KINDS
-from hvdtune.tuner.traces import exposed_s, tensor_bytes
+from hvdtune.tuner.measure.step_tensors import exposed_s, tensor_bytes
 
 MS = 10**6
 

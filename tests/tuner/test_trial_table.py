@@ -1,8 +1,8 @@
 import csv
 from pathlib import Path
 
-from hvdtune.tuner.store import TrialView
-from hvdtune.tuner.trial_table import render_table, write_table
+from hvdtune.tuner.results.horovod_csv import render_table, write_table
+from hvdtune.tuner.storage.study_store import TrialView
 
 _SETTING = {
     "fusion_threshold_bytes": 6 << 20,

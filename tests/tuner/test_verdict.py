@@ -3,8 +3,8 @@ import random
 import pytest
 from simulated_job import DEFAULT
 
-from hvdtune.tuner.statistics import from_percent
-from hvdtune.tuner.verdict import A_AND_B, judge, keep_default
+from hvdtune.tuner.stats.estimates import from_percent
+from hvdtune.tuner.stats.verdict import A_AND_B, judge, keep_default
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
-from hvdtune.core.knobs import Setting
+from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import AfterVerdict, tune
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.progress import Progress
+from hvdtune.tuner.drift_monitor import DRIFT_FILE, watch
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
-from hvdtune.tuner.watch import DRIFT_FILE, watch
 
 
 def short_cycles_win(setting: Setting) -> float:

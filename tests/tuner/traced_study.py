@@ -6,11 +6,11 @@ from pathlib import Path
 import optuna
 from simulated_job import DEFAULT, KNOBS
 
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.space import make_space
-from hvdtune.tuner.store import Outcome, StudyStore
-from hvdtune.tuner.timelines import TrialTimelines
-from hvdtune.tuner.trials import artifacts_of
+from hvdtune.tuner.space.search_space import make_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.trial import artifacts_of
+from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from tests.timeline import rank_files
 
 SPACE = make_space(KNOBS, DEFAULT)

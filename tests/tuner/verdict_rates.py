@@ -14,16 +14,16 @@ from pathlib import Path
 
 from simulated_job import DEFAULT, Script, SimulatedCluster, no_launch_gain
 
-from hvdtune.core.knobs import Setting
-from hvdtune.tuner.bench import Bench
-from hvdtune.tuner.calibrate import calibrate, choose_shape, current_cost
-from hvdtune.tuner.live import LiveRun
-from hvdtune.tuner.options import TuneOptions
-from hvdtune.tuner.pairs import PairLog
-from hvdtune.tuner.plan import plan_verify
-from hvdtune.tuner.progress import Progress, Reporter
-from hvdtune.tuner.verdict import Verdict
-from hvdtune.tuner.verify import prove
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
+from hvdtune.tuner.measure.live_run import LiveRun
+from hvdtune.tuner.measure.pair_plan import plan_verify
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.search.verification import prove
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.pair_log import PairLog
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 

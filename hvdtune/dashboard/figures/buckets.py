@@ -5,7 +5,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
-from hvdtune.timeline.metrics import fusion
+from hvdtune.timeline.analysis.metrics import fusion
 
 MOST_CYCLES = 2_000
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")

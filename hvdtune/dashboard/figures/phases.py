@@ -4,7 +4,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, pattern_of
-from hvdtune.timeline.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES
 
 _PHASES = {
     "negotiate": (("NEGOTIATE",), "#56b4e9", ""),

@@ -21,8 +21,8 @@ from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place
-from hvdtune.timeline import compare
-from hvdtune.timeline.metrics import breakdown
+from hvdtune.timeline.analysis import compare
+from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/compare", "Compare"
 

@@ -6,7 +6,7 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.shell import Place
-from hvdtune.timeline.metrics import bandwidth, cache, cycles, fusion
+from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
 

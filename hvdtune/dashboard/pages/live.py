@@ -15,7 +15,7 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.live import Snapshot
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link
-from hvdtune.timeline.metrics import breakdown
+from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/live", "Live"
 

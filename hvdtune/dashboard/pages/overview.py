@@ -11,9 +11,9 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
 from hvdtune.dashboard.data import Run, hosts_of
 from hvdtune.dashboard.shell import Place, link
-from hvdtune.timeline.findings import Finding
-from hvdtune.timeline.findings.finding import OF_RANKS
-from hvdtune.timeline.metrics import bandwidth, breakdown, efficiency, stragglers
+from hvdtune.timeline.analysis.findings import Finding
+from hvdtune.timeline.analysis.findings.finding import OF_RANKS
+from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
 
 PATH, TITLE = "/", "Overview"
 

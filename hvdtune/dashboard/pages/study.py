@@ -118,8 +118,8 @@ def _exporter(runs: Runs, target: str, name: str) -> Any:
             return no_update, no_update
         # The core, which a laptop may lack, knows the knobs that a profile has to fit.
         try:
-            from hvdtune.tuner.exports import export_profile
-            from hvdtune.tuner.profile import read_profile
+            from hvdtune.tuner.results.exports import export_profile
+            from hvdtune.tuner.results.profile import read_profile
 
             if target == "profile":
                 text = study.profile.read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import Place, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
-from hvdtune.timeline.metrics import tensors
+from hvdtune.timeline.analysis.metrics import tensors
 
 PATH, TITLE = "/tensors", "Tensors"
 

@@ -5,14 +5,14 @@ tour.py and the document's commands use torch.
 
 import numpy as np
 
-from hvdtune.core import collectives
-from hvdtune.core.arrays import ADAPTER, Array
-from hvdtune.core.collectives import ReduceOp, Reduction
-from hvdtune.core.collectives import synchronize as synchronize
-from hvdtune.core.runtime import init as init
-from hvdtune.core.runtime import rank as rank
-from hvdtune.core.runtime import shutdown as shutdown
-from hvdtune.core.runtime import size as size
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.collectives import synchronize as synchronize
+from hvdtune.core.rank.numpy_adapter import ADAPTER, Array
+from hvdtune.core.rank.runtime import init as init
+from hvdtune.core.rank.runtime import rank as rank
+from hvdtune.core.rank.runtime import shutdown as shutdown
+from hvdtune.core.rank.runtime import size as size
 
 
 def sum_async(array: Array, name: str | None = None) -> int:

@@ -6,7 +6,7 @@ mpi4py.rc.thread_level = "funneled"
 
 from mpi4py import MPI  # noqa: E402
 
-from hvdtune.core.runtime import init  # noqa: E402
+from hvdtune.core.rank.runtime import init  # noqa: E402
 from hvdtune.errors import UsageError  # noqa: E402
 
 assert MPI.Query_thread() < MPI.THREAD_MULTIPLE

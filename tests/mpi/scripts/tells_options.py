@@ -1,7 +1,7 @@
 import os
 
-from hvdtune.core.built import mpi_enabled
-from hvdtune.core.runtime import init, rank, setting, size
+from hvdtune.core.rank.build_info import mpi_enabled
+from hvdtune.core.rank.runtime import init, rank, setting, size
 
 init()
 options = f"{setting()['cycle_time_ms']}, {os.environ['HVDTUNE_LOG_LEVEL']}"

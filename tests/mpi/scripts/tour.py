@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core import runtime
-from hvdtune.core.config import Config
+from hvdtune.core.config.environment import Config
+from hvdtune.core.rank import runtime
 from hvdtune.errors import MismatchError
 from hvdtune.timeline import read
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import ALL, event, parsed
 
-from hvdtune.timeline.readers.batch import PythonScanner
-from hvdtune.timeline.readers.source import chunks
+from hvdtune.timeline.reading.json.batch import PythonScanner
+from hvdtune.timeline.reading.json.source import chunks
 
-native = pytest.importorskip("hvdtune.timeline.readers.native", exc_type=ImportError)
+native = pytest.importorskip("hvdtune.timeline.reading.json.native_scan", exc_type=ImportError)
 
 NUMBERS = st.integers(-(10**14), 10**14) | st.floats(-1e9, 1e9).map(lambda x: round(x, 5))
 TEXTS = st.text(max_size=8)
@@ -62,7 +62,7 @@ def test_they_agree_on_damage(events, at, byte):
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 def test_they_agree_on_traces_of_other_programs(path):
-    from hvdtune.timeline.readers.report import Report
+    from hvdtune.timeline.reading.json.damage import Report
 
     with open(path, "rb") as file:
         text = b"".join(chunks(file, b"" if path.suffix == ".json" else file.read(8), Report("")))

@@ -3,8 +3,8 @@
 from typing import Final
 
 from hvdtune import recording
-from hvdtune.core import built, process_sets, runtime
-from hvdtune.core.collectives import ReduceOp
+from hvdtune.core.rank import build_info, process_sets, runtime
+from hvdtune.core.rank.collectives import ReduceOp
 
 
 class HorovodBasics:
@@ -36,14 +36,14 @@ class HorovodBasics:
     local_rank = staticmethod(runtime.local_rank)
     cross_rank = staticmethod(runtime.cross_rank)
     is_homogeneous = staticmethod(runtime.is_homogeneous)
-    mpi_threads_supported = staticmethod(built.mpi_threads_supported)
-    mpi_enabled = staticmethod(built.mpi_enabled)
-    mpi_built = staticmethod(built.mpi_built)
-    gloo_enabled = staticmethod(built.gloo_enabled)
-    gloo_built = staticmethod(built.gloo_built)
-    nccl_built = staticmethod(built.nccl_built)
-    ddl_built = staticmethod(built.ddl_built)
-    ccl_built = staticmethod(built.ccl_built)
-    cuda_built = staticmethod(built.cuda_built)
-    rocm_built = staticmethod(built.rocm_built)
+    mpi_threads_supported = staticmethod(build_info.mpi_threads_supported)
+    mpi_enabled = staticmethod(build_info.mpi_enabled)
+    mpi_built = staticmethod(build_info.mpi_built)
+    gloo_enabled = staticmethod(build_info.gloo_enabled)
+    gloo_built = staticmethod(build_info.gloo_built)
+    nccl_built = staticmethod(build_info.nccl_built)
+    ddl_built = staticmethod(build_info.ddl_built)
+    ccl_built = staticmethod(build_info.ccl_built)
+    cuda_built = staticmethod(build_info.cuda_built)
+    rocm_built = staticmethod(build_info.rocm_built)
     _get_process_set_ids_and_ranks = staticmethod(process_sets.ids_and_ranks)

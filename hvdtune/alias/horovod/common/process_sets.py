@@ -1,4 +1,4 @@
-from hvdtune.core.process_sets import (
+from hvdtune.core.rank.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,

@@ -11,9 +11,9 @@ from typing import Final, ParamSpec, TypeVar
 from packaging.version import Version
 
 from hvdtune import __version__
-from hvdtune.core import built
-from hvdtune.core.collectives import ReduceOp, handle_average_backwards_compatibility
-from hvdtune.core.config import changed_environ
+from hvdtune.core.config.environment import changed_environ
+from hvdtune.core.rank import build_info
+from hvdtune.core.rank.collectives import ReduceOp, handle_average_backwards_compatibility
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,37 +60,37 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 def mpi_built(verbose: bool = False) -> bool:
     """Whether a job can be started by mpirun."""
-    return built.mpi_built()
+    return build_info.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
     """Whether a job needs nothing but hvdtune."""
-    return built.gloo_built()
+    return build_info.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> bool:
     """Whether NCCL carries out collectives."""
-    return bool(built.nccl_built())
+    return bool(build_info.nccl_built())
 
 
 def ddl_built(verbose: bool = False) -> bool:
     """Whether DDL carries out collectives."""
-    return built.ddl_built()
+    return build_info.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
     """Whether oneCCL carries out collectives."""
-    return built.ccl_built()
+    return build_info.ccl_built()
 
 
 def cuda_built(verbose: bool = False) -> bool:
     """Whether the core knows CUDA."""
-    return built.cuda_built()
+    return build_info.cuda_built()
 
 
 def rocm_built(verbose: bool = False) -> bool:
     """Whether the core knows ROCm."""
-    return built.rocm_built()
+    return build_info.rocm_built()
 
 
 def get_ext_suffix() -> str:

@@ -1,6 +1,6 @@
 """The operations, and the objects behind them that scripts and test suites lean on."""
 
-from hvdtune.core.runtime import is_homogeneous as is_homogeneous
+from hvdtune.core.rank.runtime import is_homogeneous as is_homogeneous
 from hvdtune.torch import *
 
 from ..common.basics import HorovodBasics

@@ -1,4 +1,4 @@
-from hvdtune.core.config import environ_rank_and_size
+from hvdtune.core.config.environment import environ_rank_and_size
 from hvdtune.errors import UsageError
 
 

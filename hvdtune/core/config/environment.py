@@ -1,0 +1,389 @@
+"""The environment of a process, read once. Nothing else in hvdtune reads or copies `os.environ`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+from hvdtune.core.config import parse
+from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
+from hvdtune.errors import UsageError
+from hvdtune.horovod import variables
+from hvdtune.horovod.variables import LOG_LEVELS as LOG_LEVELS
+
+KEY_BYTES: Final = 32
+TRANSPORTS: Final = ("auto", "tcp")
+# Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
+CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
+CPU_OPERATIONS: Final = ("hvdtune", "mpi")
+WHEN_FULL: Final = ("ring", "stop")
+# What a launcher tells each of its ranks.
+_PLACE: Final = variables.PLACE | {
+    f"HVDTUNE_{name}"
+    for name in (
+        "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOST",
+        "RENDEZVOUS", "KEY_FD", "KEY_FILE",
+    )
+}  # fmt: skip
+# The variables of whoever may have started a process, as Horovod reads them.
+_RANK_AND_SIZE: Final = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+_ALIAS: Final = str(Path(__file__).parents[2] / "alias")
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class MpiLauncher:
+    """What started this process. `flavour` is "openmpi", "mpich" (and all that share its ABI) or
+    "" for one of these; `size` is the number of processes, 0 where that is not told."""
+
+    flavour: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What the environment says about this process.
+
+    `rendezvous_port` 0 means that no launcher started it: rank 0 of 1, no sockets. `setting`
+    holds only the knobs the environment names; the others keep their defaults. `timeline` is the
+    raw trace file with `%r` for the rank, "" for none; when it has `timeline_max_bytes` (0: no
+    cap) the oldest records go ("ring") or no more come ("stop"); it has `timeline_steps` only.
+    `horovod_timeline` is the trace in Horovod's format that rank 0 writes where there is no
+    launcher to do it, "" for none, `horovod_cycles` whether it shows the cycles.
+    `address` is the one that this process
+    listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
+    times after which operations that wait are explained and given up, 0 for never; rank 0's
+    count. `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
+    lets gradients live in memory that the ranks of a host share. `failpoint` is for cores compiled
+    with failpoints (`csrc/base/failpoint.h`).
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    cross_rank: int = 0
+    cross_size: int = 1
+    host: str = "localhost"
+    address: str = ""
+    rendezvous_address: str = ""
+    rendezvous_port: int = 0
+    key: bytes = dataclasses.field(default=b"", repr=False)
+    setting: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    timeline: str = ""
+    timeline_max_bytes: int = 0
+    timeline_when_full: str = "ring"
+    timeline_steps: parse.StepWindow = parse.ALL_STEPS
+    horovod_timeline: str = ""
+    horovod_cycles: bool = False
+    heartbeat_timeout_s: float = 2.0
+    hang_warning_s: float = 5.0
+    hang_abort_s: float = 600.0
+    failpoint: str = ""
+    start_timeout_s: float = 30.0
+    transport: str = "auto"
+    log_level: str = "warning"
+    generation: int = 0
+    controller: str = "auto"
+    cpu_operations: str = "hvdtune"
+    zero_copy: bool = True
+    thread_core: int = -1
+    mpi_launcher: MpiLauncher | None = None
+
+    @property
+    def timeline_path(self) -> str:
+        """Where this rank records, "" for nowhere. Every job that a process forms has its own."""
+        path = self.timeline.replace("%r", str(self.rank))
+        if not path or self.generation == 0:
+            return path
+        return str(Path(path).with_stem(f"{Path(path).stem}-job{self.generation}"))
+
+    @classmethod
+    def from_environ(
+        cls, environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
+    ) -> Config:
+        """Reads `environ` (default: the process's) against `knobs` (default: the knob table).
+
+        Raises UsageError naming the variable whose value cannot be.
+        """
+        env = os.environ if environ is None else environ
+        config = cls._read(env, knobs)
+        if config.rendezvous_port == 0:
+            under_mpi = config.mpi_launcher is not None
+            variables.check_alone(env, under_mpi=under_mpi)
+            asked = launcher_values(env)
+            config = dataclasses.replace(
+                config,
+                horovod_timeline=str(asked.get("HOROVOD_TIMELINE", "")),
+                horovod_cycles=bool(asked.get("HOROVOD_TIMELINE_MARK_CYCLES")),
+            )
+        return config
+
+    @classmethod
+    def _read(cls, env: Mapping[str, str], knobs: Sequence[Knob] | None) -> Config:
+        variables.check(env)
+        rank = _read(env, "HVDTUNE_RANK", parse.whole, 0)
+        size = _read(env, "HVDTUNE_SIZE", parse.whole, 1)
+        if not 0 <= rank < size:
+            raise UsageError(f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}")
+        address, port = _read(env, "HVDTUNE_RENDEZVOUS", parse.endpoint, ("", 0))
+        if size > 1 and port == 0:
+            raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
+        return cls(
+            rank=rank,
+            size=size,
+            local_rank=_read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0),
+            local_size=_read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1),
+            cross_rank=_read(env, "HVDTUNE_CROSS_RANK", parse.whole, 0),
+            cross_size=_read(env, "HVDTUNE_CROSS_SIZE", parse.whole, 1),
+            host=env.get("HVDTUNE_HOST") or socket.gethostname(),
+            address=_own_address(env),
+            rendezvous_address=address,
+            rendezvous_port=port,
+            key=_read_key(env) if port else b"",
+            setting=read_setting(env, knobs),
+            timeline=env.get("HVDTUNE_TIMELINE", ""),
+            timeline_max_bytes=int(
+                _read(env, "HVDTUNE_TIMELINE_MAX_MB", parse.amount, 0.0) * 2**20
+            ),
+            timeline_when_full=_choice(env, "HVDTUNE_TIMELINE_WHEN_FULL", WHEN_FULL),
+            timeline_steps=_read(env, "HVDTUNE_TIMELINE_STEPS", parse.step_window, parse.ALL_STEPS),
+            heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", parse.positive, 2.0),
+            hang_warning_s=_read(env, "HVDTUNE_HANG_WARNING_S", parse.amount, 5.0),
+            hang_abort_s=_read(env, "HVDTUNE_HANG_ABORT_S", parse.amount, 600.0),
+            failpoint=env.get("HVDTUNE_FAILPOINT", ""),
+            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", parse.positive, 30.0),
+            transport=_read(
+                env, "HVDTUNE_TRANSPORT", functools.partial(parse.one_of, TRANSPORTS), "auto"
+            ),
+            log_level=_read(env, "HVDTUNE_LOG_LEVEL", variables.log_level, "warning"),
+            controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
+            cpu_operations=_cpu_operations(env),
+            zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
+            thread_core=_thread_core(env),
+            mpi_launcher=_mpi_launcher(env),
+        )
+
+
+def read_setting(
+    environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
+) -> dict[str, Value]:
+    """The knobs that `environ` names, by HVDTUNE_<NAME> or else by Horovod's variable.
+
+    Raises UsageError naming the variable whose value the knob cannot have.
+    """
+    env = os.environ if environ is None else environ
+    setting: dict[str, Value] = {}
+    for knob in load_knobs() if knobs is None else knobs:
+        own = f"HVDTUNE_{knob.name.upper()}"
+        for variable in (own, *(row.name for row in variables.standing_for(own))):
+            if env.get(variable):
+                try:
+                    setting |= parse_assignments([f"{knob.name}={env[variable]}"], [knob])
+                except UsageError as error:
+                    raise UsageError(f"{variable}: {error}") from None
+                break
+    return setting
+
+
+def launch_defaults(
+    environ: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+) -> Config:
+    """What `variables`, then the environment ask of jobs that this process launches.
+
+    Its own place is left out. Raises UsageError for every value that the ranks would refuse.
+    """
+    env = os.environ if environ is None else environ
+    inherited = {name: env[name] for name in env if name not in _PLACE}
+    return Config._read({**inherited, **(variables or {})}, None)
+
+
+def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
+    """What Horovod's variables ask of the launcher itself, by variable; only those that are set.
+
+    Raises UsageError for a value that cannot be.
+    """
+    return variables.launcher_values(os.environ if environ is None else environ)
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where this user's programs keep what they can make again."""
+    env = os.environ if environ is None else environ
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hvdtune"
+
+
+def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
+    """The database of shared studies, HVDTUNE_STORAGE; None where there is none."""
+    return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
+
+
+def own_environ() -> dict[str, str]:
+    """A copy of this process's environment, for processes that are no rank of hvdtune's here."""
+    return dict(os.environ)
+
+
+def worker_environ(
+    variables: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a new rank: this process's (or `environ`) with `variables` on top.
+
+    The folder of hvdtune.alias ends its PYTHONPATH.
+    """
+    inherited = dict(os.environ if environ is None else environ)
+    for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY"):
+        inherited.pop(stale, None)
+    new = inherited | dict(variables)
+    folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
+    if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
+        new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
+    return new
+
+
+def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
+
+    Raises UsageError when only one of the two is said, or is no number.
+    """
+    env = os.environ if environ is None else environ
+    for rank, size in _RANK_AND_SIZE:
+        if bool(env.get(rank)) != bool(env.get(size)):
+            raise UsageError(f"of {rank} and {size} only one is set: a launcher sets both")
+        if env.get(rank):
+            return _read(env, rank, parse.whole, 0), _read(env, size, parse.whole, 1)
+    return 0, 1
+
+
+@contextlib.contextmanager
+def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, this process's environment has these variables, without those that are None."""
+    before = {name: os.environ.get(name) for name in variables}
+    _change_environ(variables)
+    try:
+        yield
+    finally:
+        _change_environ(before)
+
+
+def _change_environ(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    return _read(env, name, functools.partial(parse.one_of, choices), choices[0])
+
+
+def _cpu_operations(env: Mapping[str, str]) -> str:
+    chosen = _choice(env, "HVDTUNE_CPU_OPERATIONS", CPU_OPERATIONS)
+    if chosen == "mpi" and _read(env, "HOROVOD_MPI_THREADS_DISABLE", parse.switch, False):
+        raise UsageError(
+            "HOROVOD_MPI_THREADS_DISABLE is on, but MPI is to carry out the collectives, which it "
+            "does on a thread of its own: unset one of them"
+        )
+    return chosen
+
+
+def _thread_core(env: Mapping[str, str]) -> int:
+    cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
+    if not cores:
+        return -1
+    if _mpi_launcher(env) is not None and not env.get("HVDTUNE_RENDEZVOUS"):
+        raise UsageError(
+            "thread affinity is set under `hvdtune run` only: mpirun has options for binding"
+        )
+    local_rank = _read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0)
+    local_size = _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1)
+    if len(cores) < local_size:
+        raise UsageError(
+            f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
+            "host need, one for each, as in 0,2"
+        )
+    return cores[local_rank]
+
+
+def _mpi_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
+    for variable, flavour in (("OMPI_COMM_WORLD_SIZE", "openmpi"), ("PMI_SIZE", "mpich")):
+        if env.get(variable):
+            return MpiLauncher(flavour, _read(env, variable, parse.whole, 0))
+    if env.get("PMIX_RANK"):
+        return MpiLauncher("", _read(env, "SLURM_NTASKS", parse.whole, 0))
+    return None
+
+
+def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:
+    """Of hvdtune's variable, else of Horovod's that stand for it, else the default."""
+    if text := env.get(name, ""):
+        try:
+            return parse_text(text)
+        except ValueError as error:
+            raise UsageError(f"{name}={text} {error}") from None
+    for row in variables.standing_for(name):
+        if (value := variables.value_of(env, row)) is not None:
+            return cast(T, value)
+    return default
+
+
+def _own_address(env: Mapping[str, str]) -> str:
+    for variable in ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE"):
+        if env.get(variable):
+            if env.get("HVDTUNE_ADDRESS"):
+                raise UsageError(f"give HVDTUNE_ADDRESS or {variable}, not both")
+            return _read(env, variable, _address_of_interface, "")
+    return _read(env, "HVDTUNE_ADDRESS", parse.address, "")
+
+
+def _address_of_interface(name: str) -> str:
+    import psutil
+
+    interfaces = psutil.net_if_addrs()
+    if name not in interfaces:
+        raise ValueError(f"is none of this host's interfaces: {', '.join(sorted(interfaces))}")
+    by_family = {entry.family: entry.address for entry in reversed(interfaces[name])}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        # A link-local IPv6 address (fe80::1%eth0) cannot be reached by its number alone.
+        if family in by_family and "%" not in by_family[family]:
+            return by_family[family]
+    raise ValueError("has no address")
+
+
+def _read_key(env: Mapping[str, str]) -> bytes:
+    if env.get("HVDTUNE_KEY_FD"):
+        source = f"HVDTUNE_KEY_FD={env['HVDTUNE_KEY_FD']}"
+        fd = _read(env, "HVDTUNE_KEY_FD", parse.whole, -1)
+        try:
+            key = os.pread(fd, KEY_BYTES + 1, 0)
+            # Programs that the script starts have no business with the job's key.
+            os.set_inheritable(fd, False)
+        except OSError:
+            raise UsageError(
+                f"{source} is not open: a program between `hvdtune run` and this one closed the "
+                "descriptors it inherited"
+            ) from None
+    elif env.get("HVDTUNE_KEY_FILE"):
+        source = f"HVDTUNE_KEY_FILE={env['HVDTUNE_KEY_FILE']}"
+        try:
+            with open(env["HVDTUNE_KEY_FILE"], "rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise UsageError(f"{source} can be read by others; it must have mode 0600")
+                key = file.read(KEY_BYTES + 1)
+        except OSError as error:
+            raise UsageError(f"{source}: {error.strerror}") from None
+    else:
+        raise UsageError("HVDTUNE_RENDEZVOUS is set but HVDTUNE_KEY_FD is not: use `hvdtune run`")
+    if len(key) != KEY_BYTES:
+        raise UsageError(f"{source} does not hold a key of {KEY_BYTES} bytes")
+    return key

@@ -1,0 +1,171 @@
+"""The channel between a job's launcher and its ranks: what the ranks report, what they are asked.
+
+Events are values; the C++ core's dictionaries are turned into them here and nowhere else.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.errors import HvdtuneError
+
+
+@dataclass(frozen=True)
+class RankAddress:
+    """Where one rank runs."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Formed:
+    """Every rank has called `init()`; `knobs` is the setting of version 0, empty if not told."""
+
+    ranks: tuple[RankAddress, ...]
+    knobs: Setting
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """One optimizer step of all ranks.
+
+    `version` is the setting in force during the whole step, -1 when one was adopted inside it;
+    `durations_ns` has one entry per rank; `t_ns` is rank 0's monotonic clock at the step's end.
+    """
+
+    step: int
+    version: int
+    durations_ns: tuple[int, ...]
+    t_ns: int
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """Every rank has adopted this version."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The ranks refused this version and stay with the one before."""
+
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A rank failed, or start-up did (`rank` is -1 when no single rank is at fault)."""
+
+    rank: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """A rank has shut down in good order, as all do at the end of a job."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Rank 0 hung up: the job is over. Nothing follows unless the ranks call `init()` again."""
+
+
+JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Closed
+
+
+class JobChannel:
+    """Listens for the ranks of one job; may be used from any thread.
+
+    Args:
+        key: the job's 32-byte secret.
+        size: number of ranks.
+        bind_host: the address to listen on.
+        start_timeout_s: how long the ranks may take to find each other.
+        generation: the number of the first job; each that the ranks form later has the next one.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        size: int,
+        bind_host: str = "127.0.0.1",
+        start_timeout_s: float = 30.0,
+        generation: int = 0,
+    ) -> None:
+        from hvdtune.core._native import JobServer
+
+        self._server = JobServer(key, size, bind_host, start_timeout_s, generation)
+        self._bind_host = bind_host
+        self._version = 0
+        self._propose_lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """`host:port` for HVDTUNE_RENDEZVOUS."""
+        return f"{self._bind_host}:{self._server.port}"
+
+    def propose(self, setting: Setting) -> int:
+        """Ask all ranks to adopt the setting; returns its version (1, 2, ...; 0 is the start's)."""
+        with self._propose_lock:
+            self._version += 1
+            self._server.propose(self._version, dict(setting))
+            return self._version
+
+    def record(self, path: str, max_bytes: int = 0) -> None:
+        """Ask all ranks to record from their next cycle on; returns at once.
+
+        A rank that records already keeps to its file, with all steps, until the end is asked for.
+
+        Args:
+            path: of each rank's file, `%r` for the rank; "" ends what was asked for before.
+            max_bytes: of each rank's files together, the oldest records go; 0: no cap.
+        """
+        self._server.record(path, max_bytes)
+
+    def next_event(self, timeout_s: float) -> JobEvent | None:
+        """The oldest event not yet taken, None when none comes within the timeout."""
+        event = self._server.next_event(timeout_s)
+        return None if event is None else event_from_dict(event)
+
+    def abort(self, why: str) -> None:
+        """Fails the start-up: ranks that wait for each other, or are still to come, raise `why`.
+
+        For a launcher that sees a rank end before it has joined, or that will not come back when
+        the others form a job again. No effect on a formed job.
+        """
+        self._server.abort(why)
+
+    def close(self) -> None:
+        """Hang up; the ranks keep running with the setting they have."""
+        self._server.close()
+
+
+def event_from_dict(event: Mapping[str, Any]) -> JobEvent:
+    """The typed form of one event of the C++ core."""
+    match event["type"]:
+        case "step":
+            durations = tuple(event["durations_ns"])
+            return StepDone(event["step"], event["version"], durations, event["t_ns"])
+        case "formed":
+            ranks = tuple(RankAddress(r["rank"], r["host"], r["pid"]) for r in event["ranks"])
+            return Formed(ranks, dict(event.get("knobs", {})))
+        case "adopted":
+            return Adopted(event["version"])
+        case "rejected":
+            return Rejected(event["version"], event["reason"])
+        case "lost":
+            return Lost(event["rank"], event["message"])
+        case "left":
+            return Left(event["rank"])
+        case "closed":
+            return Closed()
+        case other:
+            raise HvdtuneError(f"the ranks sent an event of unknown type {other!r}")

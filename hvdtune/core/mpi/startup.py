@@ -1,0 +1,268 @@
+"""Jobs that MPI has started: where `init()` learns from MPI who the ranks are.
+
+MPI tells ranks and hosts and carries the job's key, once. From then on the ranks have connections
+of their own, as under `hvdtune run`: MPI has nothing that a thread could sleep on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import itertools
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Self
+
+from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher
+from hvdtune.core.job.channel import Formed, JobChannel, Lost
+from hvdtune.core.mpi import mpi_library
+from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+
+THREAD_LEVELS: Final = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
+MULTIPLE: Final = 3
+_LOOPBACK: Final = "127.0.0.1"
+
+_library: Any = None  # _native.MpiLibrary, once this process has one: an MPI is never unloaded
+_generations = itertools.count()
+_may_finalize = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process's place in a job that MPI forms.
+
+    `data` is the communicator that is to carry out collectives, None when hvdtune does. `channel`
+    is on rank 0 where the ranks find each other. A context manager: leaving it ends that.
+    """
+
+    config: Config
+    data: Any
+    channel: JobChannel | None
+
+    def await_formed(self) -> None:
+        """Returns when every rank has been told to go. Does nothing on other ranks than 0."""
+        if self.channel is None:
+            return
+        deadline_s = time.monotonic() + self.config.start_timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            match self.channel.next_event(left_s):
+                case Formed():
+                    return
+                case Lost(message=message):
+                    raise RendezvousError(message)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.channel is not None:
+            self.channel.close()
+
+
+def is_wanted(config: Config, comm: object) -> bool:
+    """Whether MPI is to form the job.
+
+    Raises UsageError when that was asked for and cannot be.
+    """
+    if config.rendezvous_port:
+        if comm is not None and not _is_everybody(comm, config.size):
+            raise UsageError(
+                "hvd.init(comm=...) needs a job started by mpirun; this one was started by "
+                "`hvdtune run`: use process sets for some of its ranks"
+            )
+        if config.controller == "mpi" or config.cpu_operations == "mpi":
+            raise UsageError(
+                "MPI was asked for (HVDTUNE_CONTROLLER or HVDTUNE_CPU_OPERATIONS), but this job "
+                "was started by `hvdtune run`: start it with mpirun"
+            )
+        return False
+    if config.controller == "hvdtune" and comm is None:
+        return False
+    if comm is not None or config.controller == "mpi":
+        return True
+    if config.mpi_launcher is None:
+        if config.cpu_operations == "mpi":
+            raise UsageError("HVDTUNE_CPU_OPERATIONS=mpi needs a job started by mpirun")
+        return False
+    # A program that is alone needs nobody to say so.
+    return config.mpi_launcher.size != 1 or _choice(config.mpi_launcher) is not None
+
+
+def join(config: Config, comm: object) -> Place:
+    """Learns this process's place from MPI; all ranks of `comm` call it.
+
+    Args:
+        comm: None for all that mpirun started, an mpi4py communicator, or ranks of the world.
+
+    Raises:
+        UsageError: no plugin, no such communicator, or too few threads for MPI to carry data.
+        RendezvousError: not every rank came within the start timeout.
+    """
+    library = _open(config)
+    if config.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
+        raise UsageError(
+            "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
+            f"MPI_THREADMULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
+        )
+    communicator = _communicator(library, comm, config.start_timeout_s)
+    timeout_s = config.start_timeout_s
+    told = communicator.gather(json.dumps([communicator.node(), config.host]), timeout_s)
+    nodes, names = zip(*map(json.loads, told), strict=True)
+    hosts = host_names(nodes, names)
+    rank = communicator.rank
+    address = config.address or _address(rank, nodes, names)
+    config = dataclasses.replace(
+        config, rank=rank, size=communicator.size, host=hosts[rank], address=address
+    )
+    config, channel = _meet(config, communicator)
+    return Place(config, communicator if config.cpu_operations == "mpi" else None, channel)
+
+
+def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]:
+    """Rank 0 opens the rendezvous and tells the others over MPI where it is, and the key."""
+    channel, word, error = None, b"", ""
+    if config.rank == 0:
+        key, generation = os.urandom(KEY_BYTES), next(_generations)
+        bind_host = config.address or _LOOPBACK
+        try:
+            channel = JobChannel(key, config.size, bind_host, config.start_timeout_s, generation)
+            word = key + f"{generation} {channel.address}".encode()
+        except HvdtuneError as failure:
+            error = str(failure)
+    word = communicator.broadcast(word, 0, config.start_timeout_s)
+    if not word:
+        raise RendezvousError(f"rank 0 could not open a rendezvous: {error or 'it says why'}")
+    number, address = word[KEY_BYTES:].decode().split()
+    host, _, port = address.rpartition(":")
+    found = dataclasses.replace(
+        config,
+        key=word[:KEY_BYTES],
+        generation=int(number),
+        rendezvous_address=host,
+        rendezvous_port=int(port),
+    )
+    return found, channel
+
+
+def host_names(nodes: Sequence[int], names: Sequence[str]) -> list[str]:
+    """The host of each rank: ranks of one node share memory, whatever it is called.
+
+    `nodes` has the lowest rank on each rank's node, `names` what the ranks call their hosts. Names
+    that differ within a node are the user's (HVDTUNE_HOST) and are kept.
+    """
+    hosts = []
+    for node, name in zip(nodes, names, strict=True):
+        elsewhere = any(n == name and o < node for o, n in zip(nodes, names, strict=True))
+        hosts.append(f"{name}/{node}" if elsewhere else name)
+    return hosts
+
+
+def _address(rank: int, nodes: Sequence[int], names: Sequence[str]) -> str:
+    """The address of this host on the way to another one of the job; "" when there is no other."""
+    others = [name for node, name in zip(nodes, names, strict=True) if node != nodes[rank]]
+    if not others:
+        return ""
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(
+            others[0], 9, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise UsageError(
+            f"the way to {others[0]} is not known ({error.strerror}): set HVDTUNE_INTERFACE to the "
+            "interface that the hosts have in common"
+        ) from None
+
+
+def _communicator(library: Any, comm: object, timeout_s: float) -> Any:
+    if comm is None:
+        return library.duplicate(0, timeout_s)
+    if isinstance(comm, Sequence) and not isinstance(comm, str):
+        return library.of_world(_checked(comm, *library.world_place()))
+    mpi4py = sys.modules.get("mpi4py.MPI")
+    if mpi4py is not None and isinstance(comm, mpi4py.Comm) and comm == mpi4py.COMM_NULL:
+        raise UsageError("hvd.init(comm=MPI.COMM_NULL): this process is not in that communicator")
+    if mpi4py is None or not isinstance(comm, mpi4py.Intracomm):
+        raise UsageError(
+            "hvd.init(comm=...) takes an mpi4py communicator or a list of ranks, not "
+            f"{type(comm).__name__}"
+        )
+    return library.duplicate(mpi4py._addressof(comm), timeout_s)
+
+
+def _checked(ranks: Sequence[Any], own_rank: int, size: int) -> list[int]:
+    listed = [int(rank) for rank in ranks]
+    if len(set(listed)) != len(listed):
+        raise UsageError(f"hvd.init(comm={listed}): a rank is listed twice")
+    for rank in listed:
+        if not 0 <= rank < size:
+            raise UsageError(f"hvd.init(comm={listed}): mpirun started {size} processes, no {rank}")
+    if own_rank not in listed:
+        raise UsageError(
+            f"hvd.init(comm={listed}): this process is rank {own_rank} and not listed; only the "
+            "listed ones may call it"
+        )
+    return listed
+
+
+def _is_everybody(comm: object, size: int) -> bool:
+    return isinstance(comm, Sequence) and list(comm) == list(range(size))
+
+
+def _choice(launcher: MpiLauncher | None) -> mpi_library.Choice | None:
+    return mpi_library.choose_plugin(launcher.flavour if launcher else "")
+
+
+def _open(config: Config) -> Any:
+    """The MPI of this process, initialised."""
+    global _library
+    if _library is None:
+        from hvdtune.core import _native
+
+        choice = _choice(config.mpi_launcher)
+        if choice is None:
+            _refuse(config.mpi_launcher)
+        if choice.library is not None:
+            mpi_library.preload(choice.library)
+        _library = _native.MpiLibrary(str(choice.plugin))
+    if _library.finalized():
+        raise UsageError("hvd.init() after MPI_Finalize: an MPI cannot be started again")
+    if not _library.initialized():
+        _library.initialize()
+        atexit.register(_finalize)
+    return _library
+
+
+def _refuse(launcher: MpiLauncher | None) -> NoReturn:
+    loaded = mpi_library.loaded_library()
+    which = f" for {loaded}" if loaded else ""
+    started = "this process was started by mpirun" if launcher else "hvd.init() was to use MPI"
+    raise UsageError(
+        f"{started}, but hvdtune has no MPI plugin{which}: run `hvdtune build mpi` once"
+        + ("" if not launcher else ", or set HVDTUNE_CONTROLLER=hvdtune to ignore MPI")
+    )
+
+
+def note_end(*, failed: bool) -> None:
+    """Remembers how the job ended: MPI_Finalize waits for all ranks, so not for lost ones."""
+    global _may_finalize
+    _may_finalize = not failed
+
+
+def _finalize() -> None:
+    if _may_finalize and not _library.finalized():
+        _library.finalize()
+
+
+def thread_level() -> int | None:
+    """The thread level of this process's MPI, an index of THREAD_LEVELS; None without one."""
+    if _library is None or not _library.initialized() or _library.finalized():
+        return None
+    return int(_library.threads())

@@ -1,0 +1,70 @@
+"""What this installation of hvdtune was built with, by Horovod's names.
+
+Scripts ask these functions which transports and controllers they may rely on. hvdtune's own
+transports (TCP and shared memory) do what Gloo does in Horovod: they need no other library and are
+always there. So `gloo_built()` is true and a job is under "Gloo" unless MPI formed it. Vendor
+libraries are not used, whatever the machine has.
+"""
+
+from __future__ import annotations
+
+from hvdtune.core.mpi import startup
+from hvdtune.core.mpi.mpi_library import built_plugins
+from hvdtune.core.rank import runtime
+from hvdtune.errors import UsageError
+
+
+def mpi_built() -> bool:
+    """Whether there is an MPI plugin, so that a job can be started by mpirun."""
+    return bool(built_plugins())
+
+
+def mpi_enabled() -> bool:
+    """Whether MPI has formed this job; False before `init`."""
+    return runtime.is_initialized() and runtime.formed_by_mpi()
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI may be called from several threads, as from mpi4py beside hvdtune.
+
+    Raises:
+        UsageError: MPI has not formed this job.
+    """
+    if not runtime.formed_by_mpi():
+        raise UsageError("hvd.mpi_threads_supported(): this job was not formed by MPI")
+    return startup.thread_level() == startup.MULTIPLE
+
+
+def gloo_built() -> bool:
+    """True: hvdtune's own transports, which are always there, stand for Gloo."""
+    return True
+
+
+def gloo_enabled() -> bool:
+    """Whether hvdtune's own transports have formed this job, not MPI; False before `init`."""
+    return runtime.is_initialized() and not runtime.formed_by_mpi()
+
+
+def nccl_built() -> int:
+    """0: NCCL is not used, so that nothing that needs it may be relied on."""
+    return 0
+
+
+def ddl_built() -> bool:
+    """False: IBM's DDL is not used."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: Intel's oneCCL is not used."""
+    return False
+
+
+def cuda_built() -> bool:
+    """False: the core has no CUDA code; tensors on a GPU travel through host memory."""
+    return False
+
+
+def rocm_built() -> bool:
+    """False: the core has no ROCm code; tensors on a GPU travel through host memory."""
+    return False

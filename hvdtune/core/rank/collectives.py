@@ -1,0 +1,454 @@
+"""The collectives, once for every framework.
+
+Each `*_async` function returns a handle at once; `poll` asks whether it is done and `synchronize`
+waits and returns the result. Operations of one name on all ranks of a process set belong together,
+in whatever order the ranks call them. Names left out are numbered in call order, for each process
+set by itself, so every rank must then call in the same order. A group of tensors is one operation:
+ready when every rank has announced it, carried out as a whole or not at all.
+
+Errors of a pending operation are raised by `poll` and `synchronize`: MismatchError when the ranks
+disagree about shape, dtype or operation, RankLostError naming the rank that died, ShutdownError.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import numbers
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hvdtune.core.rank import handles, runtime
+from hvdtune.core.rank.adapter import Adapter, Buffer, Ready
+from hvdtune.core.rank.handles import poll, synchronize
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+__all__ = [
+    "ReduceOp",
+    "Reduction",
+    "allgather_async",
+    "allreduce_async",
+    "allreduce_request",
+    "alltoall_async",
+    "barrier",
+    "broadcast_async",
+    "chosen_op",
+    "even_splits",
+    "factor_of",
+    "handle_average_backwards_compatibility",
+    "join",
+    "native_reduce",
+    "poll",
+    "reducescatter_async",
+    "root_of",
+    "synchronize",
+]
+
+T = TypeVar("T")
+
+
+class ReduceOp(enum.IntEnum):
+    """How contributions are combined, numbered as Horovod's constants are."""
+
+    AVERAGE = 0
+    SUM = 1
+    ADASUM = 2
+    MIN = 3
+    MAX = 4
+    PRODUCT = 5
+
+
+_NATIVE_REDUCE: Final = {
+    ReduceOp.SUM: 0,
+    ReduceOp.AVERAGE: 1,
+    ReduceOp.MIN: 2,
+    ReduceOp.MAX: 3,
+    ReduceOp.PRODUCT: 4,
+    ReduceOp.ADASUM: 5,
+}
+
+
+def native_reduce(op: ReduceOp) -> int:
+    """Its number on the wire."""
+    return _NATIVE_REDUCE[op]
+
+
+class _Op(enum.IntEnum):
+    """The core's operations, by their numbers on the wire."""
+
+    ALLREDUCE = 0
+    BROADCAST = 1
+    ALLGATHER = 2
+    BARRIER = 3
+    ALLTOALL = 4
+    REDUCESCATTER = 5
+    JOIN = 6
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The operation, and what contributions are multiplied by before and the result after."""
+
+    op: ReduceOp = ReduceOp.AVERAGE
+    prescale_factor: float = 1.0
+    postscale_factor: float = 1.0
+
+
+def handle_average_backwards_compatibility(
+    op: ReduceOp | int | None, average: bool | None
+) -> ReduceOp:
+    """`chosen_op` for a function that its framework's public function calls."""
+    return chosen_op(op, average, stacklevel=5)
+
+
+def chosen_op(op: ReduceOp | int | None, average: bool | None, *, stacklevel: int) -> ReduceOp:
+    """The operation that `op` names, or `average`, which came before it; Average by default.
+
+    Args:
+        stacklevel: of who gave `average`, for a warning.
+
+    Raises:
+        UsageError: both are given, or there is no such operation.
+    """
+    if average is not None:
+        if op is not None:
+            raise UsageError("give either average= or op=, not both: op= supersedes average=")
+        warnings.warn(
+            "average= has been replaced by op=: use op=hvd.Average or op=hvd.Sum",
+            DeprecationWarning,
+            stacklevel=stacklevel,
+        )
+        return ReduceOp.AVERAGE if average else ReduceOp.SUM
+    try:
+        return ReduceOp.AVERAGE if op is None else ReduceOp(op)
+    except ValueError:
+        raise UsageError(
+            f"op={op} is none of hvd.Average, Sum, Adasum, Min, Max, Product"
+        ) from None
+
+
+_AS_IT_IS: Final = Reduction(ReduceOp.SUM)
+
+
+def _request(
+    op: _Op,
+    name: str | None,
+    tensors: Sequence[tuple[str, Sequence[int]]],
+    process_set: ProcessSet,
+    *,
+    reduction: Reduction = _AS_IT_IS,
+    root: int = 0,
+    splits: Sequence[int] = (),
+) -> _native.Request:
+    from hvdtune.core import _native
+
+    number = id_of(process_set)
+    return _native.Request(
+        op=int(op),
+        name=handles.named(op.name.lower(), name, number),
+        tensors=list(tensors),
+        reduce_op=native_reduce(reduction.op),
+        root=root_of(root),
+        prescale=factor_of("prescale_factor", reduction.prescale_factor),
+        postscale=factor_of("postscale_factor", reduction.postscale_factor),
+        process_set=number,
+        splits=list(splits),
+    )
+
+
+def root_of(rank: int) -> int:
+    """The rank, as a number. Raises UsageError when it is none, or none that a job can have."""
+    try:
+        number = operator.index(rank)
+    except TypeError:
+        raise UsageError(f"root_rank must be the number of a rank, not {rank!r}") from None
+    if number.bit_length() > 31:
+        raise UsageError(f"root rank {number} does not exist; there are {runtime.size()} ranks")
+    return number
+
+
+def factor_of(name: str, value: float) -> float:
+    """The argument of this name. Raises UsageError when it is no number."""
+    if not isinstance(value, numbers.Real) or math.isnan(value):
+        raise UsageError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def _specs(buffers: Sequence[Buffer]) -> list[tuple[str, Sequence[int]]]:
+    return [(buffer.dtype, buffer.shape) for buffer in buffers]
+
+
+def _addresses(buffers: Sequence[Buffer]) -> list[int]:
+    return [buffer.address for buffer in buffers]
+
+
+def allreduce_request(
+    name: str | None,
+    tensors: Sequence[tuple[str, Sequence[int]]],
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+) -> _native.Request:
+    """What allreduce_async submits for tensors of these dtypes and shapes; may be used again."""
+    return _request(_Op.ALLREDUCE, name, tensors, process_set, reduction=reduction)
+
+
+def allreduce_async(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    outputs: Sequence[T],
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
+) -> int:
+    """Combines each tensor over all ranks of the process set into its output, of the same form.
+
+    Sums are taken in rank order (within hosts, then across), float16 and bfloat16 in float32 with
+    one rounding, so every setting gives the same bits. Adasum combines tensor by tensor.
+
+    Args:
+        outputs: may be the tensors themselves; must be contiguous.
+        grouped: False for a single tensor, whose handle has no list as its result.
+
+    Returns:
+        A handle whose result is the list of outputs.
+
+    Raises:
+        UsageError: a dtype, device or operation that cannot be reduced, or this process is not in
+            the process set.
+        DuplicateNameError: an operation of that name is in flight on this rank.
+    """
+    sources, ready = _staged(adapter, tensors)
+    read = [adapter.buffer(source) for source in sources]
+    landings = [adapter.landing(output) for output in outputs]
+    written = [adapter.buffer(landing) for landing in landings]
+    request = allreduce_request(name, _specs(read), reduction, process_set)
+
+    def finish(_: _native.Operation) -> Any:
+        for landing, output in zip(landings, outputs, strict=True):
+            adapter.deliver(landing, output)
+        return list(outputs) if grouped else outputs[0]
+
+    keep = (*sources, *landings)
+    return handles.start(request, _addresses(read), _addresses(written), keep, finish, ready)
+
+
+def broadcast_async(
+    adapter: Adapter[T],
+    tensor: T,
+    output: T,
+    root_rank: int,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+) -> int:
+    """Gives every rank the root's tensor, in `output` (the tensor itself, or one like it).
+
+    Args:
+        root_rank: a rank of the job that belongs to the process set.
+
+    Raises:
+        UsageError: there is no such root rank, or the dtype or device is not supported.
+    """
+    (source,), ready = _staged(adapter, [tensor])
+    landing = adapter.landing(output)
+    read, written = adapter.buffer(source), adapter.buffer(landing)
+    request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
+
+    def finish(_: _native.Operation) -> T:
+        adapter.deliver(landing, output)
+        return output
+
+    keep = (source, landing)
+    return handles.start(request, [read.address], [written.address], keep, finish, ready)
+
+
+def allgather_async(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
+    present: Callable[[list[T]], Any] = lambda results: results,
+) -> int:
+    """Concatenates the ranks' tensors along the first dimension, in rank order, one by one.
+
+    First dimensions may differ between ranks, the others may not.
+
+    Args:
+        grouped: as for allreduce_async.
+        present: makes the result of the list of new tensors.
+
+    Returns:
+        A handle whose result is a list of new tensors, or what `present` makes of it.
+
+    Raises:
+        UsageError: a tensor is a scalar, or its dtype or device is not supported.
+    """
+    sources, ready = _staged(adapter, tensors)
+    read = [adapter.buffer(source) for source in sources]
+
+    def finish(operation: _native.Operation) -> Any:
+        results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
+        return present(results) if grouped else results[0]
+
+    request = _request(_Op.ALLGATHER, name, _specs(read), process_set)
+    return handles.start(request, _addresses(read), [0] * len(read), sources, finish, ready)
+
+
+def alltoall_async(
+    adapter: Adapter[T],
+    tensor: T,
+    splits: Sequence[int] | None,
+    name: str | None,
+    process_set: ProcessSet = global_process_set,
+    present: Callable[[T, list[int]], Any] = lambda output, received: (output, received),
+) -> int:
+    """Sends the first `splits[0]` rows to the set's first rank, the next to its second, and so on.
+
+    Args:
+        splits: rows for each rank of the set; None divides evenly.
+        present: makes the result of a new tensor of what the ranks sent here, in rank order, and
+            of how many rows came from each.
+
+    Returns:
+        A handle whose result is the tensor and the rows, or what `present` makes of them.
+
+    Raises:
+        UsageError: the splits do not fit the tensor or the process set, the tensor is a scalar, or
+            its dtype or device is not supported.
+    """
+    (source,), ready = _staged(adapter, [tensor])
+    read = adapter.buffer(source)
+    rows = _checked_splits(read.shape, splits, process_set.size())
+    request = _request(_Op.ALLTOALL, name, _specs([read]), process_set, splits=rows)
+
+    def finish(operation: _native.Operation) -> Any:
+        return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
+
+    return handles.start(request, [read.address], [0], [source], finish, ready)
+
+
+def even_splits(shape: tuple[int, ...], size: int) -> list[int]:
+    """How many rows go to each of `size` ranks. Raises UsageError where they do not divide."""
+    if not shape:
+        raise UsageError("alltoall needs at least one dimension to divide; reshape it to [1]")
+    if shape[0] % size:
+        raise UsageError(
+            f"alltoall cannot divide {shape[0]} rows evenly among {size} ranks; give splits="
+        )
+    return [shape[0] // size] * size
+
+
+def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
+    if splits is None or not shape:
+        return even_splits(shape, size)
+    try:
+        rows = [operator.index(count) for count in splits]
+    except TypeError:
+        raise UsageError(f"splits must be integers, one for each rank, not {splits}") from None
+    if len(rows) != size or sum(rows) != shape[0] or min(rows) < 0:
+        raise UsageError(
+            f"splits must have a number of rows for each of the {size} ranks that add up to the "
+            f"tensor's {shape[0]}; they are {rows}"
+        )
+    return rows
+
+
+def reducescatter_async(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+    *,
+    grouped: bool = True,
+) -> int:
+    """Combines each tensor over the ranks and leaves every rank one part of its rows.
+
+    Rows are divided evenly; where they do not divide, the first ranks get one more.
+
+    Args:
+        grouped: as for allreduce_async.
+
+    Returns:
+        A handle whose result is a list of new tensors.
+
+    Raises:
+        UsageError: a tensor is a scalar, or a dtype, device or operation that cannot be reduced.
+    """
+    if reduction.op is ReduceOp.ADASUM:
+        raise UsageError("reducescatter combines by Average, Sum, Min, Max or Product, not Adasum")
+    sources, ready = _staged(adapter, tensors)
+    read = [adapter.buffer(source) for source in sources]
+    outputs = []
+    for tensor, buffer in zip(tensors, read, strict=True):
+        if not buffer.shape:
+            raise UsageError(
+                "reducescatter needs at least one dimension to divide; reshape it to [1]"
+            )
+        rows = _share(buffer.shape[0], process_set.rank(), process_set.size())
+        outputs.append(adapter.empty((rows, *buffer.shape[1:]), tensor))
+    landings = [adapter.landing(output) for output in outputs]
+    request = _request(_Op.REDUCESCATTER, name, _specs(read), process_set, reduction=reduction)
+
+    def finish(_: _native.Operation) -> Any:
+        for landing, output in zip(landings, outputs, strict=True):
+            adapter.deliver(landing, output)
+        return outputs if grouped else outputs[0]
+
+    # A rank that gets no rows has no memory for them; the core wants an address all the same.
+    written = [
+        adapter.buffer(landing).address or buffer.address
+        for landing, buffer in zip(landings, read, strict=True)
+    ]
+    keep = (*sources, *landings)
+    return handles.start(request, _addresses(read), written, keep, finish, ready)
+
+
+def _share(rows: int, position: int, ranks: int) -> int:
+    each, more = divmod(rows, ranks)
+    return each + (position < more)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the process set has called it."""
+    request = _request(_Op.BARRIER, "noname", [], process_set)
+    synchronize(handles.start(request, [], [], [], lambda _: None))
+
+
+def join(process_set: ProcessSet = global_process_set) -> int:
+    """Says that this rank has no more data, and returns when every rank of the set has said so.
+
+    Meanwhile it takes part in the others' operations with what changes nothing: zeros in sums, no
+    rows in gathers. An average still divides by the number of all ranks.
+
+    Returns:
+        The rank that joined last.
+    """
+    request = _request(_Op.JOIN, "noname", [], process_set)
+    last = synchronize(handles.start(request, [], [], [], lambda done: done.numbers[0]))
+    # Those who joined late have numbered more names than those who joined early.
+    handles.note_join(id_of(process_set))
+    return int(last)
+
+
+def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: T) -> T:
+    result = adapter.empty(operation.result_shape(index), like)
+    landing = adapter.landing(result)
+    operation.copy_result(index, adapter.buffer(landing).address, operation.result_bytes(index))
+    adapter.deliver(landing, result)
+    return result
+
+
+def _staged(adapter: Adapter[T], tensors: Sequence[T]) -> tuple[list[T], list[Ready]]:
+    staged = [adapter.stage(tensor) for tensor in tensors]
+    return [source for source, _ in staged], [ready for _, ready in staged if ready is not None]

@@ -1,0 +1,56 @@
+"""Arrays of NumPy as the core sees them, for what no framework has tensors of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from hvdtune.core.rank.adapter import Buffer, Ready
+from hvdtune.errors import UsageError
+
+DTYPES: Final = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+"""What can be combined, by NumPy's names; its bfloat16 is that of ml_dtypes."""
+
+Array = np.ndarray[Any, Any]
+
+
+class ArrayAdapter:
+    """Implements hvdtune.core.rank.adapter.Adapter for arrays, which are in host memory."""
+
+    def stage(self, tensor: Array) -> tuple[Array, Ready | None]:
+        return np.ascontiguousarray(tensor).reshape(tensor.shape), None
+
+    def landing(self, output: Array) -> Array:
+        return output
+
+    def deliver(self, landing: Array, output: Array) -> None:
+        pass
+
+    def buffer(self, tensor: Array) -> Buffer:
+        require_dtype(tensor.dtype.name)
+        return Buffer(tensor.ctypes.data, tuple(tensor.shape), tensor.dtype.name, tensor)
+
+    def empty(self, shape: Sequence[int], like: Array) -> Array:
+        return np.empty(tuple(shape), like.dtype)
+
+
+def require_dtype(name: str) -> None:
+    """Raises UsageError for what cannot be combined."""
+    if name not in DTYPES:
+        raise UsageError(f"{name} cannot be combined; supported are {', '.join(DTYPES)}")
+
+
+ADAPTER: Final = ArrayAdapter()

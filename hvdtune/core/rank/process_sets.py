@@ -1,0 +1,192 @@
+"""Process sets: collectives among some of the ranks.
+
+`global_process_set` holds all ranks and always exists. Others are made by `add_process_set`, or
+given to `init(process_sets=...)`, by all ranks in the same order, and may overlap; every function
+that communicates takes `process_set=`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from hvdtune.core.rank import handles, runtime
+from hvdtune.errors import UsageError
+
+_ADD: Final = 7  # the core's operations, by their numbers on the wire
+_REMOVE: Final = 8
+
+
+class ProcessSet:
+    """Some ranks of the job. `add_process_set` or `init` registers it, until then it is a plan.
+
+    Args:
+        ranks_or_comm: numbers of ranks, in any order, each once.
+
+    Attributes:
+        mpi_comm: None; kept for Horovod's users.
+    """
+
+    mpi_comm: Any = None
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if not isinstance(ranks_or_comm, Iterable):
+            raise UsageError("a process set is made of rank numbers: hvd.ProcessSet([0, 1])")
+        try:
+            self._ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
+        except TypeError:
+            raise UsageError(
+                "a process set is made of rank numbers: hvd.ProcessSet([0, 1])"
+            ) from None
+        if not self._ranks:
+            raise UsageError("a process set needs at least one rank")
+        if len(set(self._ranks)) < len(self._ranks):
+            raise UsageError(f"a process set has each rank once, not {self._ranks}")
+        self._number: int | None = None
+        self._generation = -1  # of the runtime that gave the number
+
+    @property
+    def ranks(self) -> list[int] | None:
+        """Its ranks, ascending; None for the global process set before `init`."""
+        return list(self._ranks)
+
+    @property
+    def process_set_id(self) -> int | None:
+        """Its number while it is registered, else None."""
+        return self._number if self._generation == runtime.generation() else None
+
+    def size(self) -> int:
+        """How many ranks it has.
+
+        Raises:
+            UsageError: it is not registered.
+        """
+        return len(self._members())
+
+    def rank(self) -> int:
+        """This process's position in it.
+
+        Raises:
+            UsageError: this process is not included, or the set is not registered.
+        """
+        members = self._members()
+        if runtime.rank() not in members:
+            raise UsageError(f"rank {runtime.rank()} does not belong to {self}")
+        return members.index(runtime.rank())
+
+    def included(self) -> bool:
+        """Whether this process belongs to it. Raises UsageError when it is not registered."""
+        return runtime.rank() in self._members()
+
+    def _members(self) -> Sequence[int]:
+        id_of(self)
+        return self._ranks
+
+    def _register(self, number: int | None) -> None:
+        self._number, self._generation = number, runtime.generation()
+
+    @classmethod
+    def _registered(cls, number: int, ranks: Sequence[int]) -> ProcessSet:
+        found = cls(ranks)
+        found._register(number)
+        return found
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _World(ProcessSet):
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def ranks(self) -> list[int] | None:
+        return list(self._members()) if runtime.is_initialized() else None
+
+    @property
+    def process_set_id(self) -> int | None:
+        return 0
+
+    def _members(self) -> Sequence[int]:
+        return range(runtime.size())
+
+
+global_process_set: Final[ProcessSet] = _World()
+
+
+def id_of(process_set: ProcessSet) -> int:
+    """Its number. Raises UsageError when it is not registered or is no process set."""
+    if not isinstance(process_set, ProcessSet):
+        raise UsageError(f"process_set= takes an hvd.ProcessSet, not {process_set!r}")
+    number = process_set.process_set_id
+    if number is None:
+        raise UsageError(f"{process_set} is not registered; use hvd.add_process_set() on all ranks")
+    return number
+
+
+def with_id(number: int) -> ProcessSet:
+    """The registered process set of this number. Raises UsageError when there is none."""
+    if number == 0:
+        return global_process_set
+    ranks = ids_and_ranks().get(number)
+    if ranks is None:
+        raise UsageError(f"there is no process set {number}")
+    return ProcessSet._registered(number, ranks)
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Registers a process set. All ranks of the job call it, in the same order.
+
+    Returns:
+        The process set given, or one of the ranks given.
+
+    Raises:
+        UsageError: it is registered already, there is one of these ranks, or no such rank.
+        MismatchError: other ranks ask for another process set.
+    """
+    wanted = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    ranks = wanted.ranks or []
+    if wanted.process_set_id is not None:
+        raise UsageError(f"{wanted} is registered already")
+    for number, members in runtime.native().process_sets().items():
+        if list(members) == ranks:
+            raise UsageError(f"a process set of the ranks {ranks} is registered already: {number}")
+    if ranks[0] < 0 or ranks[-1] >= runtime.size():
+        raise UsageError(f"{wanted} has ranks that the job has not: there are {runtime.size()}")
+    wanted._register(_change(_ADD, "add_process_set", ranks)[0])
+    return wanted
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a process set. All ranks of the job call it, in the same order.
+
+    Returns:
+        False when there is nothing to remove: it is not registered, or holds all ranks for ever.
+
+    Raises:
+        MismatchError: other ranks remove another process set.
+    """
+    if process_set is global_process_set or process_set.process_set_id is None:
+        return False
+    _change(_REMOVE, "remove_process_set", [id_of(process_set)])
+    process_set._register(None)
+    return True
+
+
+def ids_and_ranks() -> dict[int, list[int]]:
+    """The ranks of every registered process set by its number, all ranks under 0 among them.
+
+    Raises:
+        UsageError: `init` has not been called.
+    """
+    return {number: list(ranks) for number, ranks in runtime.native().process_sets().items()}
+
+
+def _change(op: int, kind: str, numbers: Sequence[int]) -> list[int]:
+    from hvdtune.core import _native
+
+    name = handles.named(kind, None, 0)
+    request = _native.Request(op=op, name=name, tensors=[], splits=list(numbers))
+    handle = handles.start(request, [], [], [], lambda done: list(done.numbers))
+    return list(handles.synchronize(handle))

@@ -1,0 +1,41 @@
+"""The C++ compiler for what is built on this machine when it is first needed."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hvdtune.core.config.environment import own_environ
+from hvdtune.errors import HvdtuneError
+
+_COMPILERS: Final = ("c++", "g++", "clang++")
+
+
+def find_compiler() -> list[str]:
+    """The command that CXX says, or a compiler of the PATH.
+
+    Raises:
+        HvdtuneError: there is none.
+    """
+    chosen = shlex.split(own_environ().get("CXX", ""))
+    if chosen:
+        if shutil.which(chosen[0]) is None:
+            raise HvdtuneError(f"CXX names the compiler {chosen[0]}, which is not there: unset it")
+        return chosen
+    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if found is None:
+        raise HvdtuneError(
+            "no C++ compiler was found: apt install g++, or say where one is with CXX"
+        )
+    return [found]
+
+
+def run(command: Sequence[str], complaint: str, environ: Mapping[str, str] | None = None) -> None:
+    """Raises HvdtuneError with `complaint`, the command and what it said, if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    if done.returncode != 0:
+        text = (done.stderr or done.stdout).strip()
+        raise HvdtuneError(f"{complaint}:\n{shlex.join(command)}\n{text[-2000:]}")

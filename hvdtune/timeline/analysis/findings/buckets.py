@@ -1,0 +1,143 @@
+"""Time lost in how tensors are put into buckets."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtune.timeline.analysis.findings.finding import Evidence, Finding
+from hvdtune.timeline.analysis.metrics import fusion
+from hvdtune.timeline.analysis.metrics.breakdown import spans_of
+from hvdtune.timeline.analysis.metrics.critical_path import path_rows
+from hvdtune.timeline.analysis.replay import Step
+from hvdtune.timeline.model.intervals import covered_within
+
+DEFAULT_THRESHOLD_BYTES = 128 << 20
+LARGE_SHARE = 0.5  # of a step's bytes in one tensor
+LATE_SHARE = 0.8  # of the announcements before it
+COPY_SHARE = 0.5  # of the work in buckets
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """At most one of each: tiny buckets, a huge late tensor, copies."""
+    yield from _tiny_buckets(evidence)
+    yield from _huge_late_tensor(evidence)
+    yield from _copy_bound(evidence)
+
+
+def _tiny_buckets(evidence: Evidence) -> Iterator[Finding]:
+    rules = evidence.rules
+    if rules is None or rules.fusion_threshold_bytes >= DEFAULT_THRESHOLD_BYTES:
+        return
+    larger = replace(rules, fusion_threshold_bytes=DEFAULT_THRESHOLD_BYTES)
+    cost = evidence.saved(evidence.replayed, larger)
+    if not cost.matters:
+        return
+    table = fusion.table(evidence.events)
+    each_us = 1000 * evidence.costs.bucket_ms
+    yield Finding(
+        kind="tiny-buckets",
+        ranks=(),
+        cost=cost,
+        says=f"a fusion threshold of {rules.fusion_threshold_bytes / 2**20:.3g} MiB makes many "
+        "small buckets",
+        evidence=(
+            fusion.sentence(table),
+            f"a bucket costs {each_us:.0f} us whatever its size",
+        ),
+        remedy=f"--fusion-threshold-mb {DEFAULT_THRESHOLD_BYTES >> 20}",
+        knob="fusion_threshold_bytes",
+        sure="medium",
+    )
+
+
+def _huge_late_tensor(evidence: Evidence) -> Iterator[Finding]:
+    rules, steps = evidence.rules, evidence.replayed
+    if rules is None or not steps:
+        return
+    found = [_huge_and_late(step) for step in steps]
+    names = [step.names[k] for step, k in zip(steps, found, strict=True) if k is not None]
+    if len(names) < 0.8 * len(steps) or len(set(names)) > 1:
+        return
+    pairs = [(step, k) for step, k in zip(steps, found, strict=True) if k is not None]
+    kept = [step for step, _ in pairs]
+    cost = evidence.saved(kept, changed=[step.without(k) for step, k in pairs])
+    if not cost.matters:
+        return
+    size = float(np.median([step.bytes[k] for step, k in pairs]))
+    share = 100 * float(np.median([step.bytes[k] / step.bytes.sum() for step, k in pairs]))
+    yield Finding(
+        kind="huge-late-tensor",
+        ranks=(),
+        cost=cost,
+        says=f"{names[0]} ({size / 2**20:.1f} MiB) is announced last, and nothing hides its "
+        "communication",
+        evidence=(
+            f"it is {share:.0f} % of the bytes of a step",
+            f"without it the same steps, played again, end {cost.mean:.2f} ms earlier",
+        ),
+        remedy="send less of it (hvd.Compression.fp16; sparse gradients for an embedding), or "
+        "split it so that its parts are ready earlier",
+        sure="medium",
+    )
+
+
+def _huge_and_late(step: Step) -> int | None:
+    """The collective that is most of the step's bytes, if few are announced after it."""
+    if len(step.bytes) < 3:
+        return None
+    largest = int(step.bytes.argmax())
+    if step.bytes[largest] < LARGE_SHARE * step.bytes.sum():
+        return None
+    before = float((step.ready_ms < step.ready_ms[largest]).mean())
+    return largest if before >= LATE_SHARE - 1 / len(step.bytes) else None
+
+
+def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
+    """Waits inside a bucket are for peers, who do the same: they are shared out like the work.
+
+    Ranks that read each other's memory read what the other ranks of the host have, once to reduce
+    and once for the result, where a whole bucket is copied in and out: only the rest is saved.
+    """
+    copied = exposed_phase_ms(evidence, ("PACK", "UNPACK"))
+    worked = copied + exposed_phase_ms(evidence, ("REDUCE", "EXCHANGE"))
+    if worked.sum() == 0 or copied.sum() < COPY_SHARE * worked.sum():
+        return
+    alone_ms = float(path_rows(evidence.steps)["exposed_ms"].mean())
+    share = float(copied.sum() / worked.sum())
+    per_host = max(Counter(evidence.facts.hosts.values()).values(), default=1)
+    cost = evidence.saved_by_shorter(share / per_host)
+    if not cost.matters:
+        return
+    yield Finding(
+        kind="copy-bound",
+        ranks=(),
+        cost=cost,
+        says="communication is mostly copying tensors into buckets and out of them",
+        evidence=(
+            f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
+            "of communication per step that nothing hides",
+            "reading the memory of the host's other ranks takes a part of their place",
+            fusion.sentence(fusion.table(evidence.events)),
+        ),
+        remedy="gradients that stay where they are (zero_grad(set_to_none=False)), or ranks that "
+        "may read each other's memory (kernel.yama.ptrace_scope, the container's seccomp profile)",
+        sure="medium",
+    )
+
+
+def exposed_phase_ms(evidence: Evidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
+    """Of each step, ms in which its slowest rank waited while it was in these phases."""
+    rows = path_rows(evidence.steps)
+    result = np.zeros(len(rows))
+    for rank, own in rows.groupby("rank"):
+        events = evidence.events[evidence.events["rank"] == rank]
+        phase, blocked = spans_of(events, kinds), spans_of(events, ("BLOCKED",))
+        begin, end = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        alone = [covered_within(spans[0], spans[1], begin, end) for spans in (phase, blocked)]
+        both = [np.concatenate(sides) for sides in zip(phase, blocked, strict=True)]
+        either = covered_within(both[0], both[1], begin, end)
+        result[own.index.to_numpy()] = (sum(alone) - either) / 1e6
+    return result

@@ -1,0 +1,54 @@
+"""Communication that is much, that nothing hides, and that no other finding explains."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hvdtune.timeline.analysis.findings.finding import OF_RANKS, Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.metrics import fusion
+
+MUCH_PERCENT = 20.0  # of a step
+
+
+def find(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
+    """At most one, if nothing else was found of communication."""
+    if any(row.kind not in OF_RANKS for row in found):
+        return
+    cost = cost_of(evidence.blocked, evidence.step_ms)
+    if not cost.matters or cost.percent < MUCH_PERCENT:
+        return
+    buckets, negotiation, late = (
+        _of_least_blocked(evidence, part) for part in ("exposed_ms", "negotiate_ms", "wait_ms")
+    )
+    in_turn = late > cost.mean / 2
+    yield Finding(
+        kind="exposed-communication",
+        ranks=(),
+        cost=cost,
+        says="every rank waits, mostly for others to announce: the ranks are late in turn"
+        if in_turn
+        else "every rank waits for communication that no computing hides",
+        evidence=(
+            f"of that, {buckets:.2f} ms for buckets, {negotiation:.2f} ms for their negotiation, "
+            f"{late:.2f} ms for ranks that had not announced yet",
+            fusion.sentence(fusion.table(evidence.events)),
+        ),
+        remedy=_IN_TURN if in_turn else _MUCH,
+        sure="low" if in_turn else "medium",
+    )
+
+
+_MUCH = (
+    "let `hvdtune run --trials 40` look for a better setting; send less "
+    "(hvd.Compression.fp16) or less often (backward_passes_per_step)"
+)
+_IN_TURN = (
+    "wait less often in a step (group small tensors, hvd.allreduce_async and one synchronize), "
+    "and put hvd.span(...) around what ranks do between"
+)
+
+
+def _of_least_blocked(evidence: Evidence, part: str) -> float:
+    """ms per step of the rank that waited least in each: its parts add up to what it waited."""
+    least = evidence.part("blocked_ms").argmin(axis=1)
+    return float(np.take_along_axis(evidence.part(part), least[:, None], axis=1).mean())

@@ -1,0 +1,234 @@
+"""What a finding is, and what it is made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.replay import (
+    CostModel,
+    Rules,
+    Step,
+    exposed_ms,
+    finish_ms,
+    fit_costs,
+    steps_of,
+)
+from hvdtune.timeline.model.job_metadata import Facts
+
+Sure = Literal["high", "medium", "low"]
+
+# What ranks do between collectives, and what communication does.
+OF_RANKS = frozenset(
+    {
+        "slow-compute",
+        "slow-elsewhere",
+        "slow-input",
+        "gc-pauses",
+        "checkpoint-pauses",
+        "pauses",
+        "oversubscribed",
+    }
+)
+KINDS = OF_RANKS | {
+    "tiny-buckets",
+    "long-cycle",
+    "cold-cache",
+    "different-order",
+    "huge-late-tensor",
+    "copy-bound",
+    "slow-link",
+    "hierarchy-off",
+    "channels",
+    "network",
+    "exposed-communication",
+}
+
+# A finding below both is not worth a line.
+MIN_PERCENT = 2.0
+MIN_STEPS = 8
+
+MAX_REPLAYED = 60  # steps played again; more of them say little more
+
+
+@dataclass(frozen=True)
+class Cost:
+    """By how much steps would be shorter.
+
+    Attributes:
+        mean: ms per step.
+        low, high: its 95 % interval over steps, which does not hold what a model gets wrong.
+        percent: the mean, of a step.
+    """
+
+    mean: float
+    low: float
+    high: float
+    percent: float
+
+    @property
+    def matters(self) -> bool:
+        return self.percent >= MIN_PERCENT and self.low > 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that costs time.
+
+    Attributes:
+        kind: what it is, one of `KINDS`.
+        ranks: who causes it; empty: no rank does.
+        cost: by how much a step would be shorter without it.
+        says: one sentence.
+        evidence: what was seen, one sentence each.
+        remedy: what to do, a knob with its value or a place to look.
+        knob: the knob of the remedy, "" if it has none.
+        sure: "high": seen directly; "medium": computed with a model of communication; "low": the
+            trace leaves room for other causes, which the evidence names.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    cost: Cost
+    says: str
+    evidence: tuple[str, ...]
+    remedy: str
+    knob: str = ""
+    sure: Sure = "high"
+
+    def row(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "kind": self.kind,
+            "ranks": list(self.ranks),
+            "cost_ms_per_step": round(self.cost.mean, 4),
+            "interval_ms_per_step": [round(self.cost.low, 4), round(self.cost.high, 4)],
+            "percent": round(self.cost.percent, 2),
+            "finding": self.says,
+            "evidence": list(self.evidence),
+            "remedy": self.remedy,
+            "knob": self.knob,
+            "sure": self.sure,
+        }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A trace as the rules of findings see it; what several of them need is computed once.
+
+    Attributes:
+        events: see `schema.Trace`.
+        facts: of the job.
+        steps: `metrics.breakdown`'s table, from wait to wait, without the first steps.
+    """
+
+    events: pd.DataFrame
+    facts: Facts
+    steps: pd.DataFrame = field(repr=False)
+
+    @classmethod
+    def of(cls, events: pd.DataFrame, facts: Facts) -> "Evidence":
+        return cls(events, facts, breakdown.steady(breakdown.table(events, from_waits=True)))
+
+    @cached_property
+    def own(self) -> pd.DataFrame:
+        return stragglers.own_times(self.steps)
+
+    @cached_property
+    def step_ms(self) -> float:
+        """Mean duration of a step."""
+        return float(self.steps["step_ms"].mean())
+
+    @cached_property
+    def blocked(self) -> NDArray[np.float64]:
+        """Of each step, what even its slowest rank waited for: communication that nothing hides."""
+        result: NDArray[np.float64] = stragglers.part(self.steps, "blocked_ms").min(axis=1)
+        return result
+
+    @cached_property
+    def replayed(self) -> list[Step]:
+        numbers = self.own.index.to_numpy()
+        chosen = numbers[:: max(1, len(numbers) // MAX_REPLAYED)]
+        return steps_of(self.events, chosen.tolist())
+
+    @cached_property
+    def costs(self) -> CostModel:
+        return fit_costs(self.events)
+
+    def saved(
+        self,
+        steps: Sequence[Step],
+        other: Rules | None = None,
+        changed: Sequence[Step] = (),
+        costs: CostModel | None = None,
+    ) -> Cost:
+        """What `steps` cost by not being under other rules or costs, or not being as `changed`.
+
+        The model says which share of the exposed communication would go; how much there is was
+        measured.
+        """
+        if self.rules is None or not steps:
+            return cost_of([], self.step_ms)
+        now = exposed_ms(steps, self.rules, self.costs)
+        after = zip(steps, changed or steps, strict=True)
+        ends = [
+            (
+                finish_ms(step, self.rules, self.costs),
+                finish_ms(then, other or self.rules, costs or self.costs),
+            )
+            for step, then in after
+        ]
+        saved = np.array([end - earlier for end, earlier in ends])
+        scale = float(self.blocked.mean() / now.mean()) if now.mean() > 0 else 1.0
+        most = float(self.blocked.mean())
+        saved = saved * min(max(scale, 0.5), 2.0)
+        mean = float(saved.mean())
+        return cost_of(saved * (most / mean) if mean > most > 0 else saved, self.step_ms)
+
+    def saved_by_shorter(self, share: float) -> Cost:
+        """What steps cost by every bucket taking this share of its time too long.
+
+        Where computing hides a part of communication, what goes first is the part that it does not
+        hide. Without the settings, which the model needs, both parts are taken to go alike.
+        """
+        if self.rules is None:
+            return cost_of(self.blocked * share, self.step_ms)
+        return self.saved(self.replayed, costs=self.costs.shorter(share))
+
+    @cached_property
+    def rules(self) -> Rules | None:
+        """None where the trace does not say under which setting it was recorded."""
+        setting = self.facts.setting
+        cycle, threshold = setting.get("cycle_time_ms"), setting.get("fusion_threshold_bytes")
+        if not isinstance(cycle, int | float) or not isinstance(threshold, int | float):
+            return None
+        return Rules(float(cycle), float(threshold))
+
+    def part(self, column: str) -> NDArray[np.float64]:
+        """A column of the breakdown: a row per step, a column per rank of `own`."""
+        return stragglers.part(self.steps, column)
+
+
+def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> Cost:
+    """Mean and interval of what each step saves, over blocks, since neighbouring steps are alike.
+
+    Args:
+        saved: ms, of each step in order.
+        step_ms: what a step takes.
+    """
+    values = np.asarray(saved, np.float64)
+    if len(values) == 0:
+        return Cost(0.0, 0.0, 0.0, 0.0)
+    mean = float(values.mean())
+    blocks = np.array([part.mean() for part in np.array_split(values, min(len(values), 10))])
+    half = 0.0
+    if len(blocks) > 1:
+        error = float(blocks.std(ddof=1)) / np.sqrt(len(blocks))
+        half = float(special.stdtrit(len(blocks) - 1, 0.975)) * error
+    return Cost(mean, mean - half, mean + half, 100 * mean / step_ms if step_ms else 0.0)

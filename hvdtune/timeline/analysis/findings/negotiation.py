@@ -1,0 +1,159 @@
+"""Time lost before communication begins: the window, the response cache, the order of tensors."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtune.timeline.analysis.findings.finding import Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.findings.slow_ranks import lacks_processor_ms
+from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all
+from hvdtune.timeline.analysis.replay import Step
+
+DEFAULT_CYCLE_TIME_MS = 1.0
+# Of announcements of names that were seen before.
+FEW_HITS_PERCENT = 50.0
+LACKS_PERCENT = 10.0  # of a step: less of it is usual
+# Rank correlation of two ranks' orders of announcing: same scripts have 0.9 and more.
+SAME_ORDER = 0.5
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """At most one of each: long cycle, cold cache, different order."""
+    yield from _long_cycle(evidence)
+    yield from _cold_cache(evidence)
+    yield from _different_order(evidence)
+
+
+def _long_cycle(evidence: Evidence) -> Iterator[Finding]:
+    rules = evidence.rules
+    if rules is None or rules.cycle_time_ms <= DEFAULT_CYCLE_TIME_MS:
+        return
+    shorter = replace(rules, cycle_time_ms=DEFAULT_CYCLE_TIME_MS)
+    cost = evidence.saved(evidence.replayed, shorter)
+    if not cost.matters:
+        return
+    asked = asked_by_all(evidence.events)
+    response_ms = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
+    yield Finding(
+        kind="long-cycle",
+        ranks=(),
+        cost=cost,
+        says="tensors that all ranks have announced wait for the cycle of "
+        f"{rules.cycle_time_ms:g} ms",
+        evidence=(
+            f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
+            "after the last rank announced it",
+            f"the same steps played again with {DEFAULT_CYCLE_TIME_MS:g} ms end that much earlier",
+        ),
+        remedy=f"--cycle-time-ms {DEFAULT_CYCLE_TIME_MS:g} or less",
+        knob="cycle_time_ms",
+        sure="medium",
+    )
+
+
+def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
+    asked = asked_by_all(evidence.events)
+    numbers = evidence.own.index
+    first = evidence.steps["begin_ns"].min() if len(numbers) else 0
+    warm = asked[asked["begin_ns"] >= first]
+    misses = 100 * float((warm["arg"] % 2 == 0).mean()) if len(warm) else 0.0
+    if misses < FEW_HITS_PERCENT:
+        return
+    # No rank goes on before the last one has its response.
+    per_step = evidence.part("negotiate_ms").max(axis=1)
+    waits = np.maximum(per_step - evidence.costs.reply_ms, 0.0)
+    if not cost_of(waits, evidence.step_ms).matters:
+        return
+    lacks = _processors_taken_ms(evidence, waits)
+    cost = cost_of(waits + lacks, evidence.step_ms)
+    known = evidence.facts.setting.get("cache_enabled", True)
+    names = warm["name"].nunique()
+    again = 100 * float(warm.duplicated(["rank", "name"]).mean())
+    capacity = evidence.facts.setting.get("cache_capacity", 0)
+    if not known:
+        remedy, knob = "--cache-capacity 1024: the response cache is off", "cache_enabled"
+    elif again < FEW_HITS_PERCENT:
+        remedy, knob = "give a tensor the same name in every step, then the cache knows it", ""
+    else:
+        remedy = f"--cache-capacity {1 << int(names).bit_length()}, it has {capacity}"
+        knob = "cache_capacity"
+    yield Finding(
+        kind="cold-cache",
+        ranks=(),
+        cost=cost,
+        says=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
+        evidence=(
+            f"{names} names in {len(evidence.own)} steps; {again:.0f} % of announcements repeat",
+            f"responses alone take {per_step.mean():.2f} ms per step",
+            *_processor_evidence(lacks),
+        ),
+        remedy=remedy,
+        knob=knob,
+    )
+
+
+def _processors_taken_ms(evidence: Evidence, waits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Announcing in full takes processors from the scripts, but less than it makes them wait."""
+    lacks = lacks_processor_ms(evidence)
+    usual = 100 * lacks.mean() < LACKS_PERCENT * evidence.step_ms
+    return np.zeros_like(lacks) if usual or lacks.mean() > waits.mean() else lacks
+
+
+def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
+    if not lacks.any():
+        return []
+    text = f"{lacks.mean():.2f} ms per step scripts wait for a processor, which announcing takes"
+    return [text]
+
+
+def _different_order(evidence: Evidence) -> Iterator[Finding]:
+    rules = evidence.rules
+    steps = [step for step in evidence.replayed if step.announced_ms.shape[1] >= 4]
+    if rules is None or len(steps) < len(evidence.replayed) / 2 or not steps:
+        return
+    alike = [_likeness(step) for step in steps]
+    worst, rank = min(((float(np.median(row)), k) for k, row in enumerate(np.transpose(alike))))
+    if worst > SAME_ORDER:
+        return
+    ordered = [_in_one_order(step) for step in steps]
+    cost = evidence.saved(steps, changed=ordered)
+    if not cost.matters:
+        return
+    named = (int(evidence.own.columns[rank]),) if len(evidence.facts.ranks) > 2 else ()
+    who = f"rank {named[0]} announces" if named else "the ranks announce"
+    yield Finding(
+        kind="different-order",
+        ranks=named,
+        cost=cost,
+        says=f"{who} tensors in another order, so each waits for the rank that comes to it last",
+        evidence=(
+            f"rank correlation of the orders {worst:.2f} (1: the same)",
+            "the same steps played again with the order of rank "
+            f"{evidence.facts.ranks[0]} end that much earlier",
+        ),
+        remedy="build the model and its optimizer in the same order on every rank; iterate no sets",
+        sure="medium",
+    )
+
+
+def _likeness(step: Step) -> list[float]:
+    """For each rank, the median correlation of its order with those of the others."""
+    times = step.announced_ms[:, ~np.isnan(step.announced_ms).any(axis=0)]
+    ranks = len(times)
+    if times.shape[1] < 4 or ranks < 2:
+        return [1.0] * ranks
+    orders = times.argsort(axis=1, kind="stable").argsort(axis=1)
+    # Tensors that one rank announced at the same instant have no order.
+    both = np.atleast_2d(np.corrcoef(orders))
+    return [float(np.median(np.delete(both[k], k))) for k in range(ranks)]
+
+
+def _in_one_order(step: Step) -> Step:
+    """As if every rank announced in the first one's order, at the instants it announced at."""
+    times = step.announced_ms.copy()
+    whole = np.flatnonzero(~np.isnan(times).any(axis=0))
+    order = np.argsort(times[0, whole], kind="stable")
+    times[:, whole[order]] = np.sort(times[:, whole], axis=1)
+    return replace(step, announced_ms=times)

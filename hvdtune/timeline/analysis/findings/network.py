@@ -1,0 +1,201 @@
+"""Time lost between hosts: a slow link, streams, one level of reduction where two would pay."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.analysis.findings.buckets import exposed_phase_ms
+from hvdtune.timeline.analysis.findings.finding import OF_RANKS, Cost, Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.metrics.breakdown import spans_of
+from hvdtune.timeline.analysis.metrics.critical_path import path_rows
+from hvdtune.timeline.model.intervals import covered_ns, covered_within
+
+NETWORK_SHARE = 0.5  # of the communication that nothing hides
+STANDS_OUT = 2.0  # as long as for any other rank is waited for its part alone
+MUCH_PERCENT = 10.0  # of a step
+FAR_BELOW = 0.5  # of what a link can carry
+LINKS = {"slow-link", "hierarchy-off", "channels"}
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """At most one: with the network as the bottleneck these explain each other."""
+    if _mostly_exchanges(evidence) is None:
+        return
+    found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
+    yield from found[:1]
+
+
+def find_rest(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
+    """Bytes that have to travel: what other findings of communication would not save."""
+    exchanged = _mostly_exchanges(evidence)
+    if exchanged is None or any(row.kind in LINKS for row in found):
+        return
+    others_ms = sum(row.cost.mean for row in found if row.kind not in OF_RANKS)
+    cost = cost_of(np.maximum(exchanged - others_ms, 0.0), evidence.step_ms)
+    if cost.matters and cost.percent >= MUCH_PERCENT:
+        yield _bound_by_network(evidence, cost)
+
+
+def _mostly_exchanges(evidence: Evidence) -> NDArray[np.float64] | None:
+    """ms of each step that nothing hides, if that is most of what nothing hides."""
+    if len(set(evidence.facts.hosts.values())) < 2:
+        return None
+    exchanged = exposed_phase_ms(evidence, ("EXCHANGE",))
+    cost = cost_of(exchanged, evidence.step_ms)
+    exposed = float(path_rows(evidence.steps)["exposed_ms"].mean())
+    return exchanged if cost.matters and cost.mean >= NETWORK_SHARE * exposed else None
+
+
+def exchange_share(evidence: Evidence) -> float:
+    """Which part of the time in buckets is exchanges with other hosts, those hidden by computing
+    included."""
+    shares = []
+    for _, events in evidence.events.groupby("rank"):
+        exchange, bucket = (
+            covered_ns(*spans_of(events, (kind,))) for kind in ("EXCHANGE", "BUCKET")
+        )
+        shares.append(min(exchange / max(bucket, 1), 1.0))
+    return float(np.mean(shares))
+
+
+def _slow_link(evidence: Evidence) -> Iterator[Finding]:
+    """Of two ranks each waits for the other, whoever is slow; of more, the others tell."""
+    waits = waits_for_peers(evidence)
+    if waits.shape[1] < 3:
+        return
+    means = waits.mean(axis=0)
+    named = int(np.argmax(means))
+    usual = np.delete(waits, named, axis=1)
+    longer = float(means[named]) / max(float(usual.mean(axis=0).max()), 1e-9)
+    more = float((waits[:, named] - np.median(usual, axis=1)).mean())
+    in_buckets = float(evidence.part("communicate_ms").mean())
+    cost = evidence.saved_by_shorter(min(more / max(in_buckets, 1e-9), 1.0))
+    if longer < STANDS_OUT or not cost.matters:
+        return
+    rank = int(evidence.own.columns[named])
+    host = evidence.facts.hosts.get(rank, "its host")
+    yield Finding(
+        kind="slow-link",
+        ranks=(rank,),
+        cost=cost,
+        says=f"the link of rank {rank} ({host}) is slow: the others wait for its part alone",
+        evidence=(
+            f"the other ranks wait {waits[:, named].mean():.2f} ms per step (mean) with only rank "
+            f"{rank}'s part of an exchange lacking",
+            f"for any other rank {float(usual.mean(axis=0).max()):.2f} ms at most",
+        ),
+        remedy=f"look at the network of {host}: speed, duplex, errors, who else uses it",
+        sure="medium",
+    )
+
+
+def waits_for_peers(evidence: Evidence) -> NDArray[np.float64]:
+    """ms of each step in which other ranks' exchanges lacked but one rank's part.
+
+    Returns:
+        A row per step, a column per rank that was waited for; the mean over those that waited.
+    """
+    ranks = [int(rank) for rank in evidence.own.columns]
+    rows = evidence.events[evidence.events["kind"] == "PEER"]
+    waits = np.zeros((len(evidence.own), len(ranks)))
+    for index, rank in enumerate(ranks):
+        for waiter, own in rows[rows["seq"] == rank].groupby("rank"):
+            windows = evidence.steps[evidence.steps["rank"] == waiter].set_index("step")
+            windows = windows.loc[evidence.own.index]
+            begin, end = windows["begin_ns"].to_numpy(), windows["end_ns"].to_numpy()
+            spans = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+            waits[:, index] += covered_within(spans[0], spans[1], begin, end) / 1e6
+    return waits / max(len(ranks) - 1, 1)
+
+
+def _flat(evidence: Evidence) -> Iterator[Finding]:
+    setting, hosts = evidence.facts.setting, pd.Series(dict(evidence.facts.hosts))
+    sizes = hosts.value_counts()
+    per_host = int(sizes.min())
+    on = setting.get("hierarchical_allreduce", False) or setting.get("torus_allreduce", False)
+    if on or per_host < 2 or sizes.nunique() > 1:
+        return
+    crossing = crossing_bytes(len(hosts), per_host)
+    share = exchange_share(evidence)
+    cost = evidence.saved_by_shorter(share * (1 - 1 / crossing))
+    if not cost.matters:
+        return
+    yield Finding(
+        kind="hierarchy-off",
+        ranks=(),
+        cost=cost,
+        says=f"{per_host} ranks of each host send the same bytes between hosts",
+        evidence=(
+            f"{100 * share:.0f} % of the time in buckets is exchanges between hosts",
+            f"reduced within hosts first, {crossing:.1f} times fewer bytes cross a host's link",
+        ),
+        remedy="--hierarchical-allreduce",
+        knob="hierarchical_allreduce",
+        sure="medium",
+    )
+
+
+def crossing_bytes(ranks: int, per_host: int) -> float:
+    """Bytes that cross a host's link by direct exchange, over those by two levels.
+
+    Direct: each rank sends every rank of other hosts 1/n of the tensor, twice (reduce, then share).
+    Two levels: a host sends its partial sum of what others reduce, and its part of the result.
+    """
+    hosts = ranks // per_host
+    flat = 2 * per_host * (ranks - per_host) / ranks
+    levels = 2 * (hosts - 1) / hosts
+    return flat / levels
+
+
+def _streams(evidence: Evidence) -> Iterator[Finding]:
+    limit = evidence.facts.link_gbps
+    rows = evidence.events[evidence.events["kind"] == "EXCHANGE"]
+    channels = evidence.facts.setting.get("channels", 1)
+    if limit is None or rows.empty:
+        return
+    rate = _rate_gbps(rows)
+    if rate > FAR_BELOW * limit:
+        return
+    cost = evidence.saved_by_shorter(exchange_share(evidence) * (1 - rate / limit))
+    if not cost.matters:
+        return
+    other = "1" if isinstance(channels, int) and channels > 4 else "4 or 8"
+    yield Finding(
+        kind="channels",
+        ranks=(),
+        cost=cost,
+        says=f"{channels} stream(s) per link carry {rate:.2f} of {limit:g} Gbit/s",
+        evidence=(
+            "every rank's exchanges are about as slow, so it is no single link",
+            f"links could carry {limit:g} Gbit/s, as --link-gbps says",
+        ),
+        remedy=f"HVDTUNE_CHANNELS={other} (a setting of `hvdtune run --mode restart` to tune)",
+        knob="channels",
+        sure="low",
+    )
+
+
+def _bound_by_network(evidence: Evidence, cost: Cost) -> Finding:
+    rate = _rate_gbps(evidence.events[evidence.events["kind"] == "EXCHANGE"])
+    hosts = ", ".join(sorted(set(evidence.facts.hosts.values()))[:4])
+    return Finding(
+        kind="network",
+        ranks=(),
+        cost=cost,
+        says=f"steps wait for bytes between hosts, which travel at {rate:.2f} Gbit/s",
+        evidence=(
+            f"{cost.mean:.2f} ms per step are exchanges that nothing hides, between {hosts}",
+            "no rank's link stands out; --link-gbps would tell whether links carry what they could",
+        ),
+        remedy="send less (hvd.Compression.fp16, backward_passes_per_step), or a faster network",
+        sure="medium",
+    )
+
+
+def _rate_gbps(rows: pd.DataFrame) -> float:
+    """Of one direction of a rank's link while it exchanges: transfers count both."""
+    lasted = (rows["end_ns"] - rows["begin_ns"]).groupby(rows["rank"]).sum()
+    moved = rows["arg"].groupby(rows["rank"]).sum()
+    return float((8 * moved / 2 / lasted.clip(lower=1)).median())

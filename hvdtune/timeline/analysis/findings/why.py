@@ -1,0 +1,143 @@
+"""Asks all rules and ranks what they find."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hvdtune.timeline.analysis.findings import buckets, exposed, negotiation, network, slow_ranks
+from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, Evidence, Finding
+from hvdtune.timeline.model.job_metadata import Facts
+from hvdtune.timeline.model.schema import COLLECTIVES, Trace
+
+MOST_FINDINGS = 5
+MANY_DROPPED = 0.01
+
+RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+    slow_ranks.find,
+    negotiation.find,
+    buckets.find,
+    network.find,
+)
+
+Verdict = Literal["found", "nothing", "incomplete"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Why a job is slow, as far as its trace tells.
+
+    Attributes:
+        verdict: "found", "nothing" (no bottleneck), "incomplete" (evidence is missing).
+        findings: at most five, the one that costs most first.
+        missing: what evidence is missing, one sentence each.
+        notes: what limits the answer without making it impossible.
+        step_ms: what a step takes, mean over steps and ranks.
+        steps: how many were looked at.
+        ranks: whose events are there.
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    missing: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    step_ms: float = 0.0
+    steps: int = 0
+    ranks: tuple[int, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "verdict": self.verdict,
+            "step_ms": round(self.step_ms, 4),
+            "steps": self.steps,
+            "ranks": list(self.ranks),
+            "findings": [finding.row() for finding in self.findings],
+            "missing": list(self.missing),
+            "notes": list(self.notes),
+        }
+
+
+def why(trace: Trace, facts: Facts) -> Answer:
+    """Look for bottlenecks.
+
+    Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
+    """
+    missing = tuple(_missing(trace, facts))
+    if missing:
+        return Answer("incomplete", missing=missing, ranks=facts.ranks)
+    evidence = Evidence.of(trace.events, facts)
+    if len(evidence.own) < MIN_STEPS:
+        text = f"{len(evidence.own)} steps that all ranks share are too few; {MIN_STEPS} are needed"
+        return Answer("incomplete", missing=(text,), ranks=facts.ranks)
+    found = [finding for rule in RULES for finding in rule(evidence)]
+    found = _without_overlaps(found)
+    found += network.find_rest(evidence, found)
+    found += exposed.find(evidence, found)
+    found.sort(key=lambda finding: -finding.cost.mean)
+    return Answer(
+        "found" if found else "nothing",
+        findings=tuple(found[:MOST_FINDINGS]),
+        notes=tuple(_notes(trace, facts)),
+        step_ms=evidence.step_ms,
+        steps=len(evidence.own),
+        ranks=facts.ranks,
+    )
+
+
+def _missing(trace: Trace, facts: Facts) -> Iterator[str]:
+    events = trace.events
+    if events.empty:
+        # Slices that say nothing of a job are no events: the format's gaps tell why.
+        yield from facts.gaps or ("the trace has no events",)
+        return
+    yield from facts.gaps
+    if facts.missing:
+        ranks = ", ".join(map(str, facts.missing[:8]))
+        more = "" if len(facts.missing) <= 8 else f" and {len(facts.missing) - 8} more"
+        yield f"there are no events of rank {ranks}{more}, so nobody can tell who waits for whom"
+    kinds = events["kind"]
+    if not (kinds == "STEP").any():
+        yield "no steps are marked: train with DistributedOptimizer, or call hvd.mark_step()"
+    steps = events.loc[kinds == "STEP", ["rank", "seq"]]
+    for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
+        yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
+    if not kinds.isin(COLLECTIVES).any():
+        yield "there are no collectives"
+    elif len(facts.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(
+        facts.ranks
+    ):
+        yield "not every rank's announcements are in the trace, so nobody can tell who was late"
+    if facts.dropped > MANY_DROPPED * len(events):
+        yield f"{facts.dropped} records were dropped, {len(events)} are there"
+
+
+def _notes(trace: Trace, facts: Facts) -> Iterator[str]:
+    if facts.size == 1:
+        yield "one rank alone waits for nobody"
+    if facts.changes > 1:
+        yield f"{facts.changes} settings were in force; costs are means over all of them"
+    doubt = max(facts.clock_doubt_us.values(), default=0.0)
+    if doubt > 0:
+        yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
+    if not facts.setting:
+        yield "the setting is not in the trace, so knobs were not looked at"
+    if not (trace.events["kind"] == "BLOCKED").any():
+        yield "when the script waited is not recorded; it was inferred from announcements"
+
+
+# Of these pairs the second is another sight of the first.
+_EXPLAINS = (
+    ("huge-late-tensor", "copy-bound"),
+    ("tiny-buckets", "copy-bound"),
+    ("tiny-buckets", "cold-cache"),
+    ("long-cycle", "cold-cache"),
+    ("cold-cache", "oversubscribed"),
+    ("cold-cache", "slow-link"),
+    ("oversubscribed", "pauses"),
+)
+
+
+def _without_overlaps(found: list[Finding]) -> list[Finding]:
+    cost = {finding.kind: finding.cost.mean for finding in found}
+    hidden = {b for a, b in _EXPLAINS if a in cost and cost.get(b, 0.0) <= cost[a]}
+    return [finding for finding in found if finding.kind not in hidden]

@@ -1,0 +1,94 @@
+"""How fast bytes travel, per size of a bucket.
+
+Bus bandwidth is what a link of a ring would carry: it can be compared with the speed of a link
+whatever the operation and the number of ranks (the definition of nccl-tests' PERFORMANCE.md).
+"""
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.timeline.model.schema import COLLECTIVES
+
+TITLE = "Bus bandwidth"
+
+_SCATTERS = ("ALLGATHER", "REDUCESCATTER", "ALLTOALL")
+
+
+def bytes_on_link(operation: str, ranks: int) -> float:
+    """Bytes on each link for one byte of the tensor; 0: the operation moves none."""
+    if operation == "BROADCAST":
+        return 1.0
+    passes = {"ALLREDUCE": 2} | dict.fromkeys(_SCATTERS, 1)
+    return passes.get(operation, 0) * (ranks - 1) / ranks
+
+
+def table(events: pd.DataFrame) -> pd.DataFrame:
+    """One row per operation and power of two of a bucket's bytes.
+
+    Args:
+        events: see `schema.Trace`; the ranks that are in it are taken for all.
+
+    Returns:
+        Columns operation, from_bytes (the size class reaches up to twice of it), buckets, ms_p50,
+        gb_per_s_p50 and gb_per_s_p95 of bus bandwidth (10^9 bytes), best_percent (the median, of
+        that of the best class).
+    """
+    buckets = bucket_table(events)
+    ranks = events["rank"].nunique()
+    factor = buckets["operation"].map(lambda name: bytes_on_link(name, ranks)).astype(float)
+    moves = (factor > 0) & (buckets["bytes"] > 0)
+    buckets, factor = buckets[moves], factor[moves]
+    rate = buckets["bytes"] * factor / buckets["lasted_ns"].clip(lower=1)
+    size_class = 2 ** np.floor(np.log2(buckets["bytes"].clip(lower=1))).astype(np.int64)
+    ms = buckets["lasted_ns"] / 1e6
+    by = buckets.assign(rate=rate, ms=ms).groupby(
+        [buckets["operation"].astype(str), size_class.rename("from_bytes")]
+    )
+    rows = by.agg(
+        buckets=("bytes", "size"),
+        ms_p50=("ms", "median"),
+        gb_per_s_p50=("rate", "median"),
+        gb_per_s_p95=("rate", lambda values: values.quantile(0.95)),
+    ).reset_index()
+    best = rows["gb_per_s_p50"].max() if len(rows) else 1.0
+    rows["best_percent"] = 100 * rows["gb_per_s_p50"] / best if best else 0.0
+    return rows
+
+
+def sentence(table: pd.DataFrame, link_gbps: float | None = None) -> str:
+    """The best, and what share of a link it is."""
+    if table.empty:
+        return "The trace has no bytes that were communicated."
+    best = table.sort_values("gb_per_s_p50").iloc[-1]
+    text = (
+        f"The best is {best['gb_per_s_p50']:.3g} GB/s, for {best['operation']} of "
+        f"{best['from_bytes'] / 2**20:.3g} MiB and more"
+    )
+    if link_gbps:
+        text += f", {100 * 8 * best['gb_per_s_p50'] / link_gbps:.0f} % of {link_gbps:g} Gbit/s"
+    return text + "."
+
+
+def bucket_table(events: pd.DataFrame) -> pd.DataFrame:
+    """One row per rank and bucket.
+
+    Returns:
+        Columns rank, bucket, begin_ns, end_ns, lasted_ns, tensors, bytes, reason, operation.
+    """
+    rows = events[events["kind"] == "BUCKET"]
+    inside = events[events["kind"].isin(COLLECTIVES)]
+    operation = inside.groupby(["rank", "bucket"])["kind"].first()
+    keys = pd.MultiIndex.from_frame(rows[["rank", "bucket"]])
+    return pd.DataFrame(
+        {
+            "rank": rows["rank"].to_numpy(),
+            "bucket": rows["bucket"].to_numpy(),
+            "begin_ns": rows["begin_ns"].to_numpy(),
+            "end_ns": rows["end_ns"].to_numpy(),
+            "lasted_ns": (rows["end_ns"] - rows["begin_ns"]).to_numpy(),
+            "tensors": rows["seq"].to_numpy(),
+            "bytes": rows["arg"].to_numpy(),
+            "reason": rows["name"].astype(str).to_numpy(),
+            "operation": operation.reindex(keys).astype(str).to_numpy(),
+        }
+    )

@@ -1,0 +1,219 @@
+"""Where the time of each step went on each rank.
+
+The parts of a step add up to it: `compute_ms` is what is left when everything that is known to be
+something else is taken away, and `off_processor_ms` of it is time in which the thread neither ran
+nor could have: idle, or waiting for a device.
+"""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.model.intervals import covered_within
+from hvdtune.timeline.model.schema import (
+    CHECKPOINT,
+    COLLECTIVES,
+    GARBAGE,
+    INPUT,
+    PROCESS_SET_UNIT,
+    Ints,
+)
+
+TITLE = "Step times"
+
+SPANS = {"input_ms": INPUT, "gc_ms": GARBAGE, "checkpoint_ms": CHECKPOINT}
+PARTS = (
+    "compute_ms",
+    *SPANS,
+    "no_processor_ms",
+    "wait_ms",
+    "negotiate_ms",
+    "exposed_ms",
+)
+COLUMNS = (
+    "rank",
+    "step",
+    "begin_ns",
+    "end_ns",
+    "step_ms",
+    "blocked_ms",
+    *PARTS,
+    "communicate_ms",
+    "ran_ms",
+    "off_processor_ms",
+)
+_WORDS = {
+    "compute_ms": "computing",
+    "input_ms": "input",
+    "gc_ms": "garbage collection",
+    "checkpoint_ms": "checkpoints",
+    "no_processor_ms": "without a processor",
+    "wait_ms": "waiting for other ranks",
+    "negotiate_ms": "negotiation",
+    "exposed_ms": "communication that nothing hides",
+}
+# Of a step: between it and the next, which then follows. A profiler takes time for itself there.
+_MOST_BETWEEN = 0.05
+
+Spans = tuple[Ints, Ints]
+
+
+def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
+    """One row per rank and step.
+
+    Args:
+        events: see `schema.Trace`.
+        from_waits: a step begins and ends where its last wait for operations does, instead of where
+            the script marks it. There ranks meet; what one does between that and its mark makes the
+            others wait in their next step.
+
+    Returns:
+        Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which the script waited for
+        operations; inferred for traces that do not tell, see `_inferred_waits`); its parts wait_ms
+        (not all ranks had announced), exposed_ms (a bucket was under way), negotiate_ms (neither);
+        input_ms, gc_ms, checkpoint_ms (what the script said it did); no_processor_ms (it could run,
+        but other threads did); compute_ms (the rest); communicate_ms (a bucket was under way,
+        hidden or not); ran_ms (NaN: not recorded) and off_processor_ms.
+    """
+    asked = asked_by_all(events)
+    parts = [_of_rank(own, asked, from_waits=from_waits) for _, own in events.groupby("rank")]
+    rows = [part for part in parts if len(part)]
+    if not rows:
+        return pd.DataFrame({name: np.empty(0) for name in COLUMNS})
+    return pd.concat(rows, ignore_index=True)
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """The shares of a step, over all ranks."""
+    if table.empty:
+        return "The trace has no steps."
+    total = float(table["step_ms"].sum())
+    percent = {part: 100 * float(table[part].sum()) / total for part in _WORDS}
+    shares = ", ".join(f"{share:.0f} % {_WORDS[part]}" for part, share in percent.items() if share)
+    mean = total / len(table)
+    return f"A step takes {mean:.2f} ms on average over {len(table)} steps of ranks: {shares}."
+
+
+def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """Steps that all ranks have, without the first ones, in which caches fill and memory is new.
+
+    A step that a rank has twice is left out: nobody knows which of the two the others had.
+    """
+    ranks = breakdown["rank"].nunique()
+    common = breakdown.groupby("step")["rank"].agg(["nunique", "size"])
+    once = (common["nunique"] == ranks) & (common["size"] == ranks)
+    steps = np.sort(common.index[once].to_numpy())
+    return breakdown[breakdown["step"].isin(steps[min(5, len(steps) // 10 + 1) :])]
+
+
+def asked_by_all(events: pd.DataFrame) -> pd.DataFrame:
+    """When each rank announced each collective, and when the last of all did.
+
+    Returns:
+        Rows of NEGOTIATE events with columns process_set, key (a number per collective), all_ns and
+        last_rank added.
+    """
+    rows = events[events["kind"] == "NEGOTIATE"].copy()
+    rows["process_set"] = rows["arg"] // PROCESS_SET_UNIT
+    begin = rows["begin_ns"].to_numpy()
+    parts = (rows["seq"].to_numpy(), rows["process_set"].to_numpy(), rows["name"].cat.codes)
+    order = np.lexsort((begin, *parts))
+    changes = np.zeros(max(len(order) - 1, 0), bool)
+    for part in parts:
+        changes |= np.diff(np.asarray(part)[order]) != 0
+    key = np.concatenate((np.zeros(min(len(order), 1), np.int64), np.cumsum(changes)))
+    last = order[np.flatnonzero(np.concatenate((changes, np.ones(min(len(order), 1), bool))))]
+    for column, values in (("all_ns", begin), ("last_rank", rows["rank"].to_numpy())):
+        filled = np.empty(len(order), np.int64)
+        filled[order] = values[last][key]
+        rows[column] = filled
+    keys = np.empty(len(order), np.int64)
+    keys[order] = key
+    rows["key"] = keys
+    return rows
+
+
+def _of_rank(own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool) -> pd.DataFrame:
+    steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
+    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    if len(begin) == 0:
+        return pd.DataFrame(columns=list(COLUMNS))
+    rank = int(own["rank"].iloc[0])
+    bucket = spans_of(own, ("BUCKET",))
+    announced = asked[asked["rank"] == rank]
+    lacking = announced["begin_ns"].to_numpy(), announced["all_ns"].to_numpy()
+    blocked = spans_of(own, ("BLOCKED",))
+    if len(blocked[0]) == 0:
+        blocked = _inferred_waits(own, begin, end)
+    if from_waits:
+        begin, end = _cut_at_waits(begin, end, np.sort(blocked[1]))
+
+    def covered(*spans: Spans) -> NDArray[np.float64]:
+        """ms of each step that any of the spans cover."""
+        first, last = (np.concatenate(sides) for sides in zip(*spans, strict=True))
+        return covered_within(first, last, begin, end) / 1e6
+
+    in_bucket, waited = covered(bucket), covered(blocked)
+    either = covered(blocked, bucket)
+    # |blocked and lacking, without bucket|, by inclusion and exclusion
+    wait = either + covered(lacking, bucket) - covered(blocked, lacking, bucket) - in_bucket
+    step_ms = (end - begin) / 1e6
+    ran = steps["arg"].to_numpy() / 1e3
+    rows = pd.DataFrame(
+        {
+            "rank": np.full(len(begin), rank, np.int64),
+            "step": steps["seq"].to_numpy(),
+            "begin_ns": begin,
+            "end_ns": end,
+            "step_ms": step_ms,
+            "blocked_ms": waited,
+            "wait_ms": wait,
+            "exposed_ms": waited + in_bucket - either,
+            "negotiate_ms": np.maximum(either - in_bucket - wait, 0.0),
+            "communicate_ms": in_bucket,
+            "ran_ms": np.where(ran > 0, ran, np.nan),
+        }
+    )
+    for column, name in SPANS.items():
+        spans = spans_of(own[own["name"] == name], ("SPAN",))
+        rows[column] = covered(spans, blocked) - waited
+    left = step_ms - waited - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
+    rows["no_processor_ms"] = np.minimum(steps["bucket"].to_numpy() / 1e3, left)
+    rows["compute_ms"] = left - rows["no_processor_ms"]
+    # Input and checkpoints use a processor, too: what is certain is the difference.
+    rows["off_processor_ms"] = np.maximum(rows["compute_ms"] - rows["ran_ms"], 0.0)
+    return rows[list(COLUMNS)]
+
+
+def spans_of(events: pd.DataFrame, kinds: tuple[str, ...]) -> Spans:
+    """Begins and ends, in ns, of the events of these kinds."""
+    rows = events[events["kind"].isin(kinds)]
+    return rows["begin_ns"].to_numpy(), rows["end_ns"].to_numpy()
+
+
+def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
+    """Steps that follow one another move to the last wait that ends in them, where there is one.
+
+    Those that stand alone stay as they are: what they lost at their end, no other would gain.
+    """
+    if len(waited) == 0:
+        return begin, end
+    last = waited[np.maximum(np.searchsorted(waited, end, side="right") - 1, 0)]
+    moved = np.where((last > begin) & (last <= end), last, end)
+    between = begin[1:] - end[:-1]
+    follows = (between >= 0) & (between <= _MOST_BETWEEN * (end - begin)[:-1])
+    no = np.zeros(1, bool)
+    moved = np.where(np.concatenate((follows, no)) | np.concatenate((no, follows)), moved, end)
+    return np.concatenate((begin[:1], np.where(follows, moved[:-1], begin[1:]))), moved
+
+
+def _inferred_waits(own: pd.DataFrame, begin: Ints, end: Ints) -> Spans:
+    """From the last announcement of a step to its last collective's end: there scripts wait."""
+    announced = np.sort(own.loc[own["kind"] == "NEGOTIATE", "begin_ns"].to_numpy())
+    done = np.sort(own.loc[own["kind"].isin(COLLECTIVES), "end_ns"].to_numpy())
+    if len(announced) == 0 or len(done) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    last_asked = announced[np.maximum(np.searchsorted(announced, end) - 1, 0)]
+    last_done = done[np.maximum(np.searchsorted(done, end, side="right") - 1, 0)]
+    waits = (last_asked >= begin) & (last_done > last_asked)
+    return last_asked[waits], last_done[waits]

@@ -1,0 +1,46 @@
+"""Parallel efficiency and what it is a product of.
+
+The factors are those of the POP project (https://pop-coe.eu/node/69): load balance is mean over
+maximum of the ranks' own time; serialisation is that maximum over the time that an ideal network
+would take, on which ranks still wait for one another; transfer is that time over the real one.
+"""
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.timeline.analysis.metrics import stragglers
+
+TITLE = "Efficiency"
+FACTORS = ("parallel efficiency", "load balance", "serialisation", "transfer")
+
+
+def table(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """One row per factor, none without steps; the first is the product of the others.
+
+    Args:
+        breakdown: see `metrics.breakdown`, cut from wait to wait.
+
+    Returns:
+        Columns factor, percent, steps (they rest on).
+    """
+    own = stragglers.own_times(breakdown).to_numpy()
+    if len(own) == 0:
+        return pd.DataFrame({"factor": [], "percent": [], "steps": []})
+    step = stragglers.part(breakdown, "step_ms").mean()
+    useful = own.mean(axis=0)
+    ideal = (own + stragglers.part(breakdown, "wait_ms")).mean(axis=0).max()
+    parts = (useful.mean() / useful.max(), useful.max() / ideal, ideal / step)
+    percent = [100 * float(value) for value in (np.prod(parts), *parts)]
+    return pd.DataFrame({"factor": FACTORS, "percent": percent, "steps": len(own)})
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """The whole, and the factor that takes most."""
+    if table.empty:
+        return "There are no steps that all ranks share."
+    whole, parts = table.iloc[0], table.iloc[1:]
+    worst = parts.sort_values("percent").iloc[0]
+    return (
+        f"Ranks compute in {whole['percent']:.0f} % of their time; {worst['factor']} "
+        f"({worst['percent']:.0f} %) takes most."
+    )

@@ -1,0 +1,134 @@
+"""Who makes the others wait, how much, how steadily, and with what.
+
+A rank's own time of a step is what it does not wait for operations. Steps end together, so the rank
+with most of it is the one that the others wait for: no clock needs to be compared.
+"""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all, spans_of
+from hvdtune.timeline.model.intervals import covered_within
+
+TITLE = "Stragglers"
+
+# Column of the breakdown -> what a rank is late with.
+REASONS = {
+    "input_ms": "input",
+    "gc_ms": "garbage collection",
+    "checkpoint_ms": "checkpoints",
+    "no_processor_ms": "no processor",
+    "off_processor_ms": "being off the processor, for a device or idle",
+    "compute_ms": "compute",
+}
+
+
+def table(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """One row per rank, the one that costs most first.
+
+    Args:
+        breakdown: see `metrics.breakdown`.
+
+    Returns:
+        Columns rank, own_ms (median of a step), late_percent (steps in which it had most own
+        time), cost_ms_per_step (saved if its own time were that of the next rank), reason (where
+        its own time exceeds that of the others most: compute, input ...), excess_ms (by how much),
+        waited_ms_per_step (for others).
+    """
+    own = own_times(breakdown)
+    rows = []
+    for index, rank in enumerate(own.columns):
+        others = np.delete(own.to_numpy(), index, axis=1)
+        mine = own.to_numpy()[:, index]
+        next_ms = others.max(axis=1) if others.size else mine
+        reason, excess = _reason(breakdown, int(rank))
+        rows.append(
+            {
+                "rank": int(rank),
+                "own_ms": float(np.median(mine)),
+                "late_percent": 100 * float((mine > next_ms).mean()),
+                "cost_ms_per_step": float(np.maximum(mine - next_ms, 0).mean()),
+                "reason": reason,
+                "excess_ms": excess,
+                "waited_ms_per_step": float(
+                    breakdown.loc[breakdown["rank"] == rank, "wait_ms"].mean()
+                ),
+            }
+        )
+    columns = ["rank", "own_ms", "late_percent", "cost_ms_per_step", "reason", "excess_ms"]
+    result = pd.DataFrame(rows, columns=[*columns, "waited_ms_per_step"])
+    return result.sort_values("cost_ms_per_step", ascending=False, ignore_index=True)
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """The rank that costs most."""
+    if len(table) < 2:
+        return "It takes two ranks to wait for one."
+    worst = table.iloc[0]
+    return (
+        f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; the others "
+        f"wait {worst['cost_ms_per_step']:.2f} ms per step for it, most of it for its "
+        f"{worst['reason']}."
+    )
+
+
+def own_times(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """ms of a step in which a rank did not wait for operations: a row per step, a column per rank.
+
+    Only steps that every rank has.
+    """
+    own = breakdown["step_ms"] - breakdown["blocked_ms"]
+    wide = breakdown.assign(own=own).pivot(index="step", columns="rank", values="own")
+    return wide.dropna()
+
+
+def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+    """ms per step in which a rank waits for an operation that only others have to announce.
+
+    Args:
+        events: see `schema.Trace`.
+        breakdown: its steps, see `metrics.breakdown`.
+
+    Returns:
+        A row per rank that waits, a column per rank that announced last.
+    """
+    asked = asked_by_all(events)
+    ranks = sorted(breakdown["rank"].unique().tolist())
+    result = pd.DataFrame(0.0, index=ranks, columns=ranks)
+    for rank in ranks:
+        own = breakdown[breakdown["rank"] == rank]
+        begin, end = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        mine = asked[asked["rank"] == rank]
+        blocked = spans_of(events[events["rank"] == rank], ("BLOCKED",))
+        alone = covered_within(*blocked, begin, end)
+        for last, rows in mine.groupby("last_rank"):
+            if last == rank or last not in ranks:
+                continue
+            spans = rows["begin_ns"].to_numpy(), rows["all_ns"].to_numpy()
+            both = [np.concatenate(sides) for sides in zip(blocked, spans, strict=True)]
+            either = covered_within(both[0], both[1], begin, end)
+            waited = alone + covered_within(*spans, begin, end) - either
+            result.loc[rank, last] = waited.mean() / 1e6
+    return result
+
+
+def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A column in the shape of `own_times`; what is not known counts as 0."""
+    wide = breakdown.pivot(index="step", columns="rank", values=column)
+    return wide.loc[own_times(breakdown).index].fillna(0.0).to_numpy(np.float64)
+
+
+def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:
+    excess = {}
+    for column in REASONS:
+        means = breakdown.groupby("rank")[column].mean().fillna(0.0)
+        others = means.drop(rank)
+        excess[column] = float(means[rank] - others.median()) if len(others) else 0.0
+    # What is off the processor is part of what is called computing.
+    if excess["off_processor_ms"] < excess["compute_ms"] / 2:
+        excess["off_processor_ms"] = 0.0
+    else:
+        excess["compute_ms"] -= excess["off_processor_ms"]
+    most = max(excess, key=lambda column: excess[column])
+    return REASONS[most], excess[most]

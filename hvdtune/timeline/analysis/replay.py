@@ -1,0 +1,246 @@
+"""What communication would have taken under other settings: a step played again with a cost model.
+
+A step is its announcements. Rank 0 sends what all ranks have announced when the window of the cycle
+time has passed since it last did, when a bucket is full, or when every rank waits; buckets are
+reduced one after another, and while one is, nothing is sent (`csrc/negotiate/window.h`,
+`csrc/negotiate/fusion.h`). The same model plays the step as it was and as it would be, so that what
+the model does not know cancels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.analysis.metrics.bandwidth import bucket_table
+from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all
+from hvdtune.timeline.model.schema import COLLECTIVES
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """What a bucket takes: a fixed part, one per tensor, one per byte.
+
+    Attributes:
+        bucket_ms: per bucket.
+        tensor_ms: per tensor in it.
+        byte_ms: per byte.
+        reply_ms: from the last announcement, when every rank waits, to the response.
+    """
+
+    bucket_ms: float
+    tensor_ms: float
+    byte_ms: float
+    reply_ms: float = 0.0
+
+    def shorter(self, share: float) -> "CostModel":
+        """As if every bucket took this share of its time less."""
+        left = max(1 - share, 0.0)
+        parts = (self.bucket_ms * left, self.tensor_ms * left, self.byte_ms * left)
+        return CostModel(*parts, self.reply_ms)
+
+    def lasts_ms(self, tensors: int, size_bytes: float) -> float:
+        return self.bucket_ms + tensors * self.tensor_ms + size_bytes * self.byte_ms
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The settings that decide what travels together, and when."""
+
+    cycle_time_ms: float
+    fusion_threshold_bytes: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step's collectives, in the order in which they were announced everywhere.
+
+    Attributes:
+        announced_ms: (ranks, collectives) since the step began; NaN: the rank takes no part.
+        bytes: of each collective.
+        fusible: whether it may share a bucket.
+        names: of each collective.
+    """
+
+    announced_ms: Floats
+    bytes: Floats
+    fusible: NDArray[np.bool_]
+    names: tuple[str, ...] = ()
+
+    @property
+    def ready_ms(self) -> Floats:
+        """When each was announced by all."""
+        result: Floats = np.nanmax(self.announced_ms, axis=0)
+        return result
+
+    def without(self, index: int) -> "Step":
+        """The step as it would be if one of its collectives were not there."""
+        return Step(
+            np.delete(self.announced_ms, index, axis=1),
+            np.delete(self.bytes, index),
+            np.delete(self.fusible, index),
+            tuple(name for k, name in enumerate(self.names) if k != index),
+        )
+
+
+def finish_ms(step: Step, rules: Rules, model: CostModel) -> float:
+    """When the last bucket of the step ends, in ms since the step began."""
+    ready = step.ready_ms
+    if len(ready) == 0:
+        return 0.0
+    order = np.argsort(ready, kind="stable")
+    all_wait = float(ready[order[-1]])
+    now, sent, at = -np.inf, -np.inf, 0
+    while at < len(order):
+        # A batch after a pause goes at once; else the window collects, until everybody waits.
+        first = max(float(ready[order[at]]), now)
+        due = max(min(sent + rules.cycle_time_ms, max(all_wait, first)), first)
+        end = at + int(np.searchsorted(ready[order[at:]], due, side="right"))
+        batch = order[at:end]
+        sent = due
+        now = due + model.reply_ms
+        for members in plan(step, batch, rules.fusion_threshold_bytes):
+            now += model.lasts_ms(len(members), float(step.bytes[members].sum()))
+        at = end
+    return now
+
+
+def plan(step: Step, batch: NDArray[np.intp], threshold_bytes: float) -> list[list[int]]:
+    """Which collectives of a batch share buckets, in order, by the rule of `plan_fusion`."""
+    buckets: list[list[int]] = []
+    open_bytes = np.inf
+    for index in batch.tolist():
+        size = float(step.bytes[index])
+        if not step.fusible[index] or open_bytes + size > threshold_bytes:
+            buckets.append([index])
+            open_bytes = size if step.fusible[index] else np.inf
+        else:
+            buckets[-1].append(index)
+            open_bytes += size
+    return buckets
+
+
+def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
+    """From the last announcement of each step to the end of its last bucket."""
+    return np.array(
+        [finish_ms(step, rules, model) - float(step.ready_ms.max(initial=0.0)) for step in steps]
+    )
+
+
+def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
+    """The steps of these numbers, as replay needs them; those without collectives are left out."""
+    asked = asked_by_all(events)
+    marks = events[events["kind"] == "STEP"]
+    asked["step"] = _step_numbers(asked, marks)
+    # A collective belongs to the first step in which a rank announced it.
+    known = asked["step"].where(asked["step"] >= 0)
+    asked["step"] = known.groupby(asked["key"]).transform("min")
+    done = _done(events)
+    first = marks.groupby("seq")["begin_ns"].min()
+    result = []
+    for number, rows in asked[asked["step"].isin(wanted)].groupby("step"):
+        times = rows.pivot_table(index="rank", columns="key", values="begin_ns")
+        times = times[times.max().sort_values(kind="stable").index]
+        about = rows.drop_duplicates("key").set_index("key").loc[times.columns]
+        about = about.join(done, on=["name", "seq"])
+        result.append(
+            Step(
+                (times.to_numpy(np.float64) - float(first[number])) / 1e6,
+                about["bytes"].fillna(0).to_numpy(np.float64),
+                about["fusible"].eq(True).to_numpy(),
+                tuple(about["name"].astype(str)),
+            )
+        )
+    return result
+
+
+def _done(events: pd.DataFrame) -> pd.DataFrame:
+    """Bytes and kind of each collective, by name and number: the same on all ranks."""
+    rows = events[events["kind"].isin(COLLECTIVES)].drop_duplicates(["name", "seq"])
+    values = {"bytes": rows["arg"].to_numpy(), "fusible": (rows["kind"] == "ALLREDUCE").to_numpy()}
+    return pd.DataFrame(values, index=pd.MultiIndex.from_frame(rows[["name", "seq"]]))
+
+
+def _step_numbers(rows: pd.DataFrame, marks: pd.DataFrame) -> NDArray[np.int64]:
+    """The step of its own rank in which each row begins; -1: none."""
+    result = np.full(len(rows), -1, np.int64)
+    ranks = rows["rank"].to_numpy()
+    at = rows["begin_ns"].to_numpy()
+    for rank, own in marks.sort_values("begin_ns").groupby("rank"):
+        mine = np.flatnonzero(ranks == rank)
+        where = np.searchsorted(own["begin_ns"].to_numpy(), at[mine], side="right") - 1
+        inside = (where >= 0) & (at[mine] < own["end_ns"].to_numpy()[where])
+        result[mine[inside]] = own["seq"].to_numpy()[where[inside]]
+    return result
+
+
+def fit_costs(events: pd.DataFrame) -> CostModel:
+    """Fit a model to the buckets of the trace.
+
+    Buckets are served one after another, so one's time is from its first rank's begin, or from the
+    end of the one before where that is later or just before, to its last rank's end. Where all
+    buckets are alike, the parts cannot be told apart: then small ones are all fixed cost and large
+    ones all bytes.
+    """
+    buckets = bucket_table(events)
+    by = buckets[buckets["bytes"] > 0].groupby("bucket")
+    rows = by.agg(
+        begin=("begin_ns", "min"),
+        end=("end_ns", "max"),
+        tensors=("tensors", "first"),
+        bytes=("bytes", "first"),
+    ).sort_values("begin")
+    reply_ms = _shortest_reply_ms(events)
+    if rows.empty:
+        return CostModel(0.0, 0.0, 0.0, reply_ms)
+    free = rows["end"].cummax().shift(fill_value=rows["begin"].iloc[0] - NEXT_NS)
+    begin = rows["begin"].where(rows["begin"] - free >= NEXT_NS, free)
+    rows["ms"] = (rows["end"] - begin).clip(lower=1) / 1e6
+    # A rare pause is no cost of bytes.
+    most_ms = rows.groupby(["tensors", "bytes"])["ms"].transform("quantile", 1 - RARE)
+    rows["ms"] = np.minimum(rows["ms"].to_numpy(np.float64), most_ms.to_numpy(np.float64))
+    alike = rows.groupby(["tensors", "bytes"])["ms"].agg(["mean", "size"]).reset_index()
+    alike.columns = pd.Index(["tensors", "bytes", "ms", "count"])
+    return _fit(alike, reply_ms)
+
+
+SMALL_BYTES = 256 * 1024
+RARE = 0.01  # of buckets alike
+NEXT_NS = 100_000  # a bucket that begins sooner after another was waiting for it
+
+
+def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
+    from scipy.optimize import nnls
+
+    ms = alike["ms"].to_numpy(np.float64)
+    size = alike["bytes"].to_numpy(np.float64)
+    if len(alike) < 2:
+        if size[0] < SMALL_BYTES:
+            return CostModel(float(ms[0]), 0.0, 0.0, reply_ms)
+        return CostModel(0.0, 0.0, float(ms[0] / size[0]), reply_ms)
+    ones, tensors = np.ones(len(ms)), alike["tensors"].to_numpy(np.float64)
+    columns = np.stack((ones, tensors, size / 2**20), axis=1)
+    # Relative errors count, and what was seen often counts more.
+    weight = np.sqrt(alike["count"].to_numpy(np.float64)) / ms
+    found, _ = nnls(columns * weight[:, None], ms * weight)
+    return CostModel(float(found[0]), float(found[1]), float(found[2]) / 2**20, reply_ms)
+
+
+def _shortest_reply_ms(events: pd.DataFrame) -> float:
+    """From the last announcement to the response, when nothing is in its way."""
+    asked = asked_by_all(events)
+    replies = asked.groupby(["rank", "bucket"]).agg(
+        all_ns=("all_ns", "max"), end_ns=("end_ns", "max")
+    )
+    if replies.empty:
+        return 0.0
+    shortest = float((replies["end_ns"] - replies["all_ns"]).clip(lower=0).quantile(0.05)) / 1e6
+    pings = events[events["kind"] == "CLOCK"]
+    if pings.empty:
+        return shortest
+    # There, back and some work: where buckets keep everybody busy no reply is a short one.
+    return min(shortest, 3 * float((pings["end_ns"] - pings["begin_ns"]).quantile(0.1)) / 1e6)

@@ -1,0 +1,164 @@
+"""One HTML file that shows a trace: findings, steps, metrics. It loads nothing.
+
+Names in a trace come from anybody: everything that is not written here is escaped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.timeline.analysis.findings import Answer, Finding
+from hvdtune.timeline.analysis.metrics import METRICS, breakdown
+from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.reading.clock import clock_table
+
+MOST_ROWS = 50  # of a table; the rest is counted
+MOST_STEPS = 400  # drawn one by one; of more, means of neighbours
+_OF_STEPS = ("efficiency", "overlap", "stragglers", "critical_path")
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLORS = {
+    "compute_ms": "#0072b2",
+    "input_ms": "#e69f00",
+    "gc_ms": "#cc79a7",
+    "checkpoint_ms": "#999999",
+    "no_processor_ms": "#d55e00",
+    "wait_ms": "#f0e442",
+    "negotiate_ms": "#56b4e9",
+    "exposed_ms": "#009e73",
+}
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1a1a1a; background: #fff; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6rem 0; }
+th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; }
+.scroll { overflow-x: auto; }
+.finding { border-left: 4px solid #d55e00; padding: .1rem 1rem; margin: 1rem 0; }
+.key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; }
+svg { width: 100%; height: auto; background: #fafafa; }
+"""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a metric says of a trace."""
+
+    title: str
+    table: pd.DataFrame
+    says: str
+
+
+def measure(trace: Trace) -> dict[str, Metric]:
+    """Every metric of `metrics.METRICS`, in its order."""
+    steps = breakdown.table(trace.events)
+    steady = breakdown.steady(breakdown.table(trace.events, from_waits=True))
+    result = {}
+    for name, metric in METRICS.items():
+        if name == "breakdown":
+            table = steps
+        else:
+            table = metric.table(steady if name in _OF_STEPS else trace.events)
+        result[name] = Metric(metric.TITLE, table, metric.sentence(table))
+    return result
+
+
+def page(trace: Trace, answer: Answer, metrics: Mapping[str, Metric], title: str) -> str:
+    """The whole file.
+
+    Args:
+        trace: as read.
+        answer: see `findings.why`.
+        metrics: see `measure`.
+        title: what to call the trace.
+    """
+    body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(_headline(answer))}</p>"]
+    body += [_finding(number, found) for number, found in enumerate(answer.findings, start=1)]
+    body += [f"<p>{escape(text)}</p>" for text in answer.notes]
+    body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
+    body.append(_picture(metrics["breakdown"].table))
+    for metric in metrics.values():
+        body += [f"<h2>{escape(metric.title)}</h2>", f"<p>{escape(metric.says)}</p>"]
+        body.append(_table(metric.table))
+    if clocks := trace.meta.get("clock"):
+        body += ["<h2>Clocks</h2>", "<p>What was added to each rank's to get rank 0's.</p>"]
+        body.append(_table(clock_table(clocks)))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
+
+
+def _headline(answer: Answer) -> str:
+    if answer.verdict == "incomplete":
+        return "INCOMPLETE: " + "; ".join(answer.missing) + "."
+    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {len(answer.ranks)} rank(s)"
+    return f"No bottleneck found in {scope}." if not answer.findings else f"{scope}."
+
+
+def _finding(number: int, found: Finding) -> str:
+    cost = found.cost
+    seen = "".join(f"<li>{escape(text)}</li>" for text in found.evidence)
+    return (
+        f'<div class="finding"><h3>{number}. {escape(found.says)}</h3>'
+        f"<p><strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
+        f"{cost.percent:.1f} %; sure: {found.sure}; kind: {escape(found.kind)}</p>"
+        f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
+    )
+
+
+def _table(table: pd.DataFrame) -> str:
+    head = "".join(f"<th>{escape(str(column))}</th>" for column in table.columns)
+    rows = [
+        "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row) + "</tr>"
+        for row in table.head(MOST_ROWS).itertuples(index=False)
+    ]
+    left = len(table) - len(rows)
+    more = f"<p>{left} more rows.</p>" if left > 0 else ""
+    return f'<div class="scroll"><table><tr>{head}</tr>' + "".join(rows) + f"</table></div>{more}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.3f}"
+    return str(value)
+
+
+def _picture(steps: pd.DataFrame) -> str:
+    """Stacked parts of each step, a strip per rank."""
+    if steps.empty:
+        return ""
+    key = "".join(
+        f'<span style="background:{color}"></span>{part.removesuffix("_ms").replace("_", " ")}'
+        for part, color in COLORS.items()
+    )
+    top = float(steps["step_ms"].quantile(0.99)) or 1.0
+    strips = "".join(
+        f"<h3>Rank {int(rank)}</h3>" + _strip(own, top)  # type: ignore[arg-type]
+        for rank, own in steps.groupby("rank")
+    )
+    return f'<h2>Steps</h2><p class="key">{key}</p><p>Full height: {top:.2f} ms.</p>{strips}'
+
+
+def _strip(own: pd.DataFrame, top: float) -> str:
+    parts = own[list(COLORS)].to_numpy(np.float64)
+    groups = [group.mean(axis=0) for group in np.array_split(parts, min(len(parts), MOST_STEPS))]
+    heights = np.minimum(np.cumsum(groups, axis=1) / top, 1.0) * 100
+    width = 1000 / len(heights)
+    shapes = []
+    for index, (color, upper) in enumerate(zip(COLORS.values(), heights.T, strict=True)):
+        lower = heights[:, index - 1] if index else np.zeros(len(heights))
+        bars = "".join(
+            f"M{k * width:.1f} {100 - high:.2f}h{width:.2f}V{100 - low:.2f}h-{width:.2f}z"
+            for k, (low, high) in enumerate(zip(lower, upper, strict=True))
+            if high - low > 0.05
+        )
+        if bars:
+            shapes.append(f'<path fill="{color}" d="{bars}"/>')
+    return f'<svg viewBox="0 0 1000 100" preserveAspectRatio="none">{"".join(shapes)}</svg>'

@@ -1,0 +1,120 @@
+"""What of a model is a trace of hvdtune's own kind, which its tables and its dashboard show."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.model.schema import (
+    KIND_NAMES,
+    KINDS,
+    OTHER_COLUMNS,
+    PROCESS_SET_UNIT,
+    Kind,
+    Trace,
+    make_events,
+)
+from hvdtune.timeline.model.slices import Model
+
+# Labels that the model has columns for; others are in "args".
+_KNOWN = {"seq", "step", "cycle", "bucket", "bytes", "process_set", "cached", ""}
+
+# Letters of Chrome events that last, or happen on a thread at a time.
+_DRAWN = ("X", "b", "i", "n")
+
+
+def trace_of(model: Model) -> Trace:
+    """A model as a trace of hvdtune's: the slices whose kinds it records itself, and the others.
+
+    A warning says how many are neither: counters, flows. What the model does not know is 0.
+    """
+    slices = model.slices
+    kind = slices["kind"].cat.codes.to_numpy().astype(np.int64) - 1
+    ours = (kind >= 0) & (kind < len(KIND_NAMES))
+    warnings = list(model.warnings)
+    others = _others(slices[~ours])
+    left_out = len(slices) - int(ours.sum()) - len(others)
+    if left_out:
+        warnings.append(f"{left_out:,} events are counters, flows and the like: left out")
+    slices, kind = slices[ours], kind[ours]
+    names: dict[str, int] = {"": 0}
+    columns: dict[str, NDArray[Any]] = {
+        "rank": np.maximum(slices["rank"].to_numpy(), 0),
+        "kind": kind,
+        "begin_ns": slices["begin_ns"].to_numpy(),
+        "end_ns": slices["end_ns"].to_numpy().copy(),
+        **{name: np.zeros(len(slices), np.int64) for name in ("name", "seq", "bucket", "arg")},
+    }
+    for code in np.unique(kind).tolist():
+        where = np.flatnonzero(kind == code)
+        _fill(columns, where, slices.iloc[where], KINDS[KIND_NAMES[code]], names)
+    meta: dict[str, Any] = {key: {} for key in ("ranks", "clock", "dropped")}
+    for rank, known in model.ranks.items():
+        said = dict(known)
+        for part in ("clock", "dropped"):
+            if part in said:
+                meta[part][rank] = said.pop(part)
+        meta["ranks"][rank] = said
+    if model.origin_unix_ns is not None:
+        meta["origin_unix_ns"] = model.origin_unix_ns
+    events = make_events(columns, list(names))
+    return Trace(events, meta, warnings, None if others.empty else others)
+
+
+def _others(slices: pd.DataFrame) -> pd.DataFrame:
+    """See `Trace.others`."""
+    drawn = slices.loc[slices["phase"].isin(_DRAWN), list(OTHER_COLUMNS)]
+    return drawn.assign(rank=drawn["rank"].clip(lower=0)).reset_index(drop=True)
+
+
+def _fill(
+    columns: dict[str, NDArray[Any]],
+    where: NDArray[np.intp],
+    slices: pd.DataFrame,
+    kind: Kind,
+    names: dict[str, int],
+) -> None:
+    """Columns of the events of one kind."""
+    labels = [*kind.fields.values(), kind.duration]
+    args = _decoded(slices["args"]) if set(labels) - _KNOWN else [{}] * len(slices)
+    for column, label in kind.fields.items():
+        if column == "name":
+            texts = [str(said.get(label, "")) for said in args]
+            columns["name"][where] = [names.setdefault(text, len(names)) for text in texts]
+        elif label in _KNOWN:
+            source = "seq" if label in ("step", "cycle") else label
+            columns[column][where] = np.maximum(slices[source].to_numpy(), 0)
+        else:
+            columns[column][where] = [_whole(said.get(label)) for said in args]
+    if kind.name == "NEGOTIATE":
+        sets = np.maximum(slices["process_set"].to_numpy(), 0)
+        columns["arg"][where] += sets * PROCESS_SET_UNIT
+    if kind.row == "tensor":
+        codes = slices["tensor"].cat.codes.to_numpy()
+        tensors = slices["tensor"].cat.categories
+        known = np.array([names.setdefault(str(text), len(names)) for text in tensors])
+        columns["name"][where] = known[codes]
+    if kind.duration:
+        lasted = [_us_in_ns(said.get(kind.duration)) for said in args]
+        columns["end_ns"][where] = columns["begin_ns"][where] + np.array(lasted, np.int64)
+
+
+def _decoded(args: "pd.Series[str]") -> list[dict[str, Any]]:
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    decoded = []
+    for text in args:
+        try:
+            decoded.append(decoder.decode(text) if text else {})
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            decoded.append({})
+    return decoded
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and abs(value) < 2**62 else 0
+
+
+def _us_in_ns(value: Any) -> int:
+    return round(value * 1000) if isinstance(value, int | float) and 0 <= value < 1e15 else 0

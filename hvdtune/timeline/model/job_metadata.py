@@ -1,0 +1,91 @@
+"""What a trace says about the job besides its events."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hvdtune.timeline.model.schema import Trace
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What findings need to know of a job.
+
+    Attributes:
+        size: ranks of the job.
+        ranks: those whose events are there, in order.
+        hosts: {rank: host}; ranks whose host is not known are absent.
+        setting: the knobs in force at the end; empty where the trace does not say.
+        changes: how often another setting was adopted.
+        clock_doubt_us: {rank: by how much its times may be wrong}.
+        dropped: records lost.
+        gaps: what traces of this format never tell, one sentence each.
+        link_gbps: what a link between hosts can carry, if somebody said so, in 10^9 bit/s.
+    """
+
+    size: int
+    ranks: tuple[int, ...]
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    setting: Mapping[str, Value] = field(default_factory=dict)
+    changes: int = 0
+    clock_doubt_us: Mapping[int, float] = field(default_factory=dict)
+    dropped: int = 0
+    gaps: tuple[str, ...] = ()
+    link_gbps: float | None = None
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks of the job without events."""
+        return tuple(sorted(set(range(self.size)) - set(self.ranks)))
+
+
+def facts_of(trace: Trace, link_gbps: float | None = None) -> Facts:
+    """Collect them.
+
+    Args:
+        trace: of one job.
+        link_gbps: see `Facts`.
+    """
+    known = trace.meta.get("ranks", {})
+    ranks = tuple(int(rank) for rank in np.unique(trace.events["rank"].to_numpy()))
+    sizes = [row.get("size") for row in known.values()]
+    whole = [size for size in sizes if isinstance(size, int) and 0 < size <= 1_000_000]
+    clock = trace.meta.get("clock", {})
+    setting, changes = _settings(trace)
+    return Facts(
+        size=max([*whole, *(rank + 1 for rank in ranks)], default=0),
+        ranks=ranks,
+        hosts={
+            rank: row["host"] for rank, row in known.items() if isinstance(row.get("host"), str)
+        },
+        setting=setting,
+        changes=changes,
+        clock_doubt_us={rank: fit.get("residual_us", 0.0) for rank, fit in clock.items()},
+        dropped=sum(trace.meta.get("dropped", {}).values()),
+        gaps=tuple(trace.meta.get("gaps", ())),
+        link_gbps=link_gbps,
+    )
+
+
+def _settings(trace: Trace) -> tuple[dict[str, Value], int]:
+    """The last one that rank 0 adopted, else the one it started with; and how many it adopted."""
+    events = trace.events
+    adopted = events[(events["kind"] == "KNOB_ADOPTED") & (events["rank"] == events["rank"].min())]
+    for text in reversed(adopted["name"].astype(str).tolist()):
+        with contextlib.suppress(msgspec.DecodeError):
+            found = msgspec.json.decode(text)
+            if isinstance(found, dict):
+                return _values(found), len(adopted)
+    rows = [row.get("start_setting") for _, row in sorted(trace.meta.get("ranks", {}).items())]
+    start: Any = next((row for row in rows if isinstance(row, dict)), {})
+    return _values(start), 0
+
+
+def _values(found: Mapping[Any, Any]) -> dict[str, Value]:
+    return {str(k): v for k, v in found.items() if isinstance(v, bool | int | float | str)}

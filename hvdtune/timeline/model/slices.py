@@ -1,0 +1,110 @@
+"""The one model that a trace of any format becomes: a table of slices, and what is known of it.
+
+Columns of `Model.slices`, one row per thing that a viewer would draw, ordered by begin_ns (equal
+begins: the longer first); texts are pandas categories:
+
+    rank         int32     who did it; -1: the file does not say
+    kind         category  what it means, see `KINDS` below; "": nothing that hvdtune knows
+    name         category  as in the file; for ours the kind, NEGOTIATE_ALLREDUCE and the like, or
+                           of a SPAN what the script said it does
+    tensor       category  the tensor it is about; "": none
+    begin_ns     int64     0 is the first event of all files; `Model.origin_unix_ns` says when
+    end_ns       int64     equals begin_ns for instants and counters
+    open         bool      the file has no end for it; end_ns is then the last time of its thread
+    seq          int64     number of the operation among those of its name; for STEP the step; -1:
+                           unknown. Equal (process_set, tensor, seq) on all ranks: one operation
+    bucket       int64     number of the bucket its tensors travelled in; -1: unknown
+    bytes        int64     of the tensor or bucket; -1: unknown
+    process_set  int64     0: all ranks; -1: unknown
+    cached       int8      1: NEGOTIATE was answered from the response cache; 0: not; -1: unknown
+    phase        category  letter of the Chrome event it comes from: X (a B with its E is one X),
+                           i instant, C counter, b (with its e) asynchronous slice, n its instant,
+                           s t f a flow's begin, step and end; others as they are
+    category     category  "cat" of the file
+    process      category  title of the process in the file, and
+    thread       category  of the thread ("pid 7", "tid 9" where they have none)
+    pid, tid     category  as in the file, as text
+    id           category  of an asynchronous slice or a flow; "": none
+    args         str       the event's "args" as JSON text, those of B and E joined; "": none
+    file         int16     where in `Model.files` it comes from
+
+Kinds are those of `schema.KINDS` (STEP, NEGOTIATE, QUEUE, ALLREDUCE ... JOIN, BUCKET, PACK, REDUCE,
+EXCHANGE, UNPACK, WAIT, CYCLE, KNOB_ADOPTED, CLOCK) and `FOREIGN_KINDS`, which only other programs
+record. `args` of ours: BUCKET {"tensors", "reason"}, CYCLE {"tensors", "bytes"}, KNOB_ADOPTED
+{"version", "setting"}, CLOCK {"offset_ns", "round_trip_us"}.
+
+Tensors of one bucket repeat its slice: never sum durations, take unions (`intervals.covered_ns`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from hvdtune.timeline.model.schema import KIND_NAMES
+
+# READY: this rank announced the tensor (Horovod's ticks). COMPUTE: an operator or a kernel.
+# COPY: between host and device. INPUT: a data loader.
+FOREIGN_KINDS: tuple[str, ...] = ("READY", "COMPUTE", "COPY", "INPUT")
+KIND_TEXTS: tuple[str, ...] = ("", *KIND_NAMES, *FOREIGN_KINDS)
+
+COLUMNS: Mapping[str, str] = {
+    "rank": "int32",
+    "kind": "category",
+    "name": "category",
+    "tensor": "category",
+    "begin_ns": "int64",
+    "end_ns": "int64",
+    "open": "bool",
+    "seq": "int64",
+    "bucket": "int64",
+    "bytes": "int64",
+    "process_set": "int64",
+    "cached": "int8",
+    "phase": "category",
+    "category": "category",
+    "process": "category",
+    "thread": "category",
+    "pid": "category",
+    "tid": "category",
+    "id": "category",
+    "args": "str",
+    "file": "int16",
+}
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a trace, or the files that one job of hvdtune's left.
+
+    Attributes:
+        format: "hvdtune", "hvdtune-json", "horovod", "kineto" or "chrome".
+        around: what surrounds the events in the file: hosts, sizes, versions.
+    """
+
+    path: str
+    format: str
+    around: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trace of any format.
+
+    Attributes:
+        slices: see the module.
+        files: what it was read from.
+        origin_unix_ns: time 0 in ns since 1970; None: unknown.
+        ranks: what is known of each rank: host, size, versions, clock (see `clock.ClockFit`).
+        counts: events in the files by phase letter: {"X": {"read": 9, "shown": 8, "reported": 1}}.
+            Each is shown (an E as the end of a slice, an M as a title) or told of in `warnings`.
+        warnings: what could not be read or is not known, one sentence each, with byte offsets.
+    """
+
+    slices: pd.DataFrame
+    files: tuple[File, ...] = ()
+    origin_unix_ns: int | None = None
+    ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)

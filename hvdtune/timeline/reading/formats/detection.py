@@ -1,0 +1,38 @@
+"""Which kind of Chrome trace a file is, by what is in it."""
+
+from typing import Any, Protocol
+
+import pandas as pd
+
+from hvdtune.timeline.reading.formats import generic, horovod, hvdtune_json, kineto
+from hvdtune.timeline.reading.formats.file_slices import Parsed
+
+
+class Format(Protocol):
+    """A module that says what a kind of Chrome trace means."""
+
+    NAME: str
+
+    def recognizes(self, parsed: Parsed, /) -> bool:
+        """Whether it is of this kind."""
+
+    def finish(self, frame: pd.DataFrame, parsed: Parsed, /) -> dict[int, dict[str, Any]]:
+        """Fills in the model's columns; what is known of each rank."""
+
+    def kind(self, name: str, category: str, /) -> str:
+        """What events of a name and a category are; see `model.KIND_TEXTS`."""
+
+    def rank_of_track(self, parsed: Parsed, /) -> list[int]:
+        """The rank that each track is of, -1 where the file does not say."""
+
+    def origin_unix_ns(self, parsed: Parsed, /) -> int | None:
+        """The file's time 0 in ns since 1970."""
+
+
+# The first that recognizes a file has it.
+FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
+
+
+def format_of(parsed: Parsed) -> Format:
+    """The module that knows what a file means."""
+    return next(each for each in FORMATS if each.recognizes(parsed))

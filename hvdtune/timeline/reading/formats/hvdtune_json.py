@@ -1,0 +1,113 @@
+"""What hvdtune itself exported as Chrome JSON; ours and back without loss."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS
+from hvdtune.timeline.model.slices import KIND_TEXTS
+from hvdtune.timeline.reading.formats import container
+from hvdtune.timeline.reading.formats.file_slices import Parsed, categories_of
+from hvdtune.timeline.reading.formats.frame import kind_column, kinds_of_frame
+
+NAME = "hvdtune-json"
+_META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}
+
+
+def recognizes(parsed: Parsed) -> bool:
+    """Whether hvdtune exported it."""
+    other = parsed.around.get("otherData")
+    return isinstance(other, dict) and "hvdtune" in other
+
+
+def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+    """Fills in what the format means; what is known of the ranks."""
+    code = kinds_of_frame(frame, kind)
+    frame["kind"] = kind_column(code)
+    frame["rank"] = _integers(frame["pid"]).astype(np.int32)
+    announced = code == KIND_TEXTS.index("NEGOTIATE")
+    sets = frame["process_set"].to_numpy()
+    # A set is only written where it is not the world.
+    frame["process_set"] = np.where(announced & (sets < 0), 0, sets)
+    rows = _integers(frame["tid"])
+    on_tensor = np.isin(code, [KIND_TEXTS.index(name) for name in _OF_TENSORS])
+    used, inverse = np.unique(np.where(on_tensor, rows, -1), return_inverse=True)
+    tensors = _tensors(parsed)
+    frame["tensor"] = categories_of([tensors.get(row, "") for row in used.tolist()], inverse)
+    return ranks_of_meta(meta_of(parsed))
+
+
+def rank_of_track(parsed: Parsed) -> list[int]:
+    """Processes are ranks."""
+    return [_integer(pid) for pid in parsed.tracks.pid]
+
+
+def origin_unix_ns(parsed: Parsed) -> int | None:
+    """The file's time 0 in ns since 1970."""
+    said = meta_of(parsed).get("origin_unix_ns")
+    return said if isinstance(said, int) and abs(said) < 2**62 else None
+
+
+def meta_of(parsed: Parsed) -> dict[str, Any]:
+    """`schema.Trace.meta` as it was exported, as far as it is sound."""
+    other = parsed.around.get("otherData")
+    meta = other.get("meta") if isinstance(other, dict) else None
+    kept: dict[str, Any] = {}
+    for key, value in (meta if isinstance(meta, dict) else {}).items():
+        if key in ("ranks", "dropped", "clock") and isinstance(value, dict):
+            kept[key] = {int(rank): said for rank, said in value.items() if rank.isdecimal()}
+        elif isinstance(value, _META.get(key, ())):
+            kept[key] = value
+    return kept
+
+
+def warnings_of(parsed: Parsed) -> list[str]:
+    """What was known to be wrong when hvdtune wrote the file, an export of any trace; or none."""
+    other = parsed.around.get("otherData")
+    said = other if isinstance(other, dict) else {}
+    said = said.get(container.KEY) or (said if "hvdtune" in said else {})
+    texts = said.get("warnings") if isinstance(said, dict) else None
+    return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+
+
+def ranks_of_meta(meta: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """`Model.ranks` from `schema.Trace.meta`."""
+    ranks: dict[int, dict[str, Any]] = {}
+    for rank, said in meta.get("ranks", {}).items():
+        ranks[rank] = dict(said) if isinstance(said, dict) else {}
+    for part in ("clock", "dropped"):
+        for rank, said in meta.get(part, {}).items():
+            ranks.setdefault(rank, {})[part] = said
+    return ranks
+
+
+def kind(name: str, category: str) -> str:
+    """What events of a name and a category are; see `model.KIND_TEXTS`."""
+    if category == KINDS["SPAN"].row and name not in KINDS:
+        return "SPAN"  # its name is what the script said it does
+    if name == "cycle":
+        return "CYCLE"
+    if name.startswith("NEGOTIATE_") and name.removeprefix("NEGOTIATE_") in KINDS:
+        return "NEGOTIATE"
+    return name if name in KINDS and name != "CYCLE" else ""
+
+
+_OF_TENSORS = [name for name in KIND_NAMES if KINDS[name].row == "tensor"]
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1
+
+
+def _integers(texts: "pd.Series[str]") -> "np.ndarray[Any, np.dtype[np.int64]]":
+    of = texts.cat
+    values = [_integer(text) for text in of.categories]
+    return np.array(values or [-1], np.int64)[of.codes.to_numpy()]
+
+
+def _tensors(parsed: Parsed) -> dict[int, str]:
+    other = parsed.around.get("otherData")
+    said = other.get("tensors") if isinstance(other, dict) else None
+    found = said.items() if isinstance(said, dict) else ()
+    return {int(row): str(name) for row, name in found if row.isdecimal() and len(row) < 10}

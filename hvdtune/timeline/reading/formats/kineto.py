@@ -1,0 +1,133 @@
+"""Traces of torch.profiler, one per rank; a GPU's kernels and NCCL's where there are any."""
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.slices import KIND_TEXTS
+from hvdtune.timeline.reading.formats.file_slices import Parsed, categories_of
+from hvdtune.timeline.reading.formats.frame import count_within, kind_column, kinds_of_frame
+
+NAME = "kineto"
+
+_COLLECTIVE = re.compile(
+    r"(?:(?:nccl|gloo|mpi|ucc|xccl):|nccl(?:Dev)?Kernel_)_?(all_?reduce|broadcast|all_?gather|"
+    r"reduce_?scatter|all_?to_?all|barrier)",
+    re.IGNORECASE,
+)
+# torch's own, and what scripts call theirs: record_function("train_step#7").
+_STEP = re.compile(r"(?:ProfilerStep|\w*step)#([0-9]{1,15})")
+_LOADER = re.compile(r"enumerate\(DataLoader\)")
+_CATEGORIES = {
+    "cpu_op": "COMPUTE",
+    "kernel": "COMPUTE",
+    "gpu_memcpy": "COPY",
+    "gpu_memset": "COPY",
+}
+_SIZES = {"byte": 1, "char": 1, "bool": 1, "half": 2, "bfloat16": 2, "short": 2}
+_SIZES |= {"int": 4, "float": 4, "long": 8, "double": 8}
+
+
+def recognizes(parsed: Parsed) -> bool:
+    """Whether torch.profiler wrote it."""
+    around = parsed.around
+    if "distributedInfo" in around or "deviceProperties" in around:
+        return True
+    return "cpu_op" in parsed.texts
+
+
+def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+    """Fills in what the format means; what is known of the ranks."""
+    code = kinds_of_frame(frame, kind)
+    frame["kind"] = kind_column(code)
+    info, rank = _distributed(parsed), _rank(parsed)
+    frame["rank"] = np.full(len(frame), rank, np.int32)
+    _number_steps(frame, code)
+    _describe_collectives(frame, code)
+    host, size = parsed.around.get("host_name"), info.get("world_size")
+    known = {"host": host, "size": size, "backend": info.get("backend")}
+    return {rank: {key: value for key, value in known.items() if value is not None}}
+
+
+def rank_of_track(parsed: Parsed) -> list[int]:
+    """The file's."""
+    return [_rank(parsed)] * len(parsed.tracks.pid)
+
+
+def _distributed(parsed: Parsed) -> dict[str, Any]:
+    info = parsed.around.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
+
+
+def _rank(parsed: Parsed) -> int:
+    rank = _distributed(parsed).get("rank")
+    return rank if isinstance(rank, int) and 0 <= rank < 2**31 else -1
+
+
+def origin_unix_ns(parsed: Parsed) -> int | None:
+    """The file's time 0 in ns since 1970."""
+    base = parsed.around.get("baseTimeNanoseconds")
+    return base if isinstance(base, int) and 0 <= base < 2**62 else None
+
+
+def kind(name: str, category: str) -> str:
+    """What events of a name and a category are; see `model.KIND_TEXTS`."""
+    if category in ("user_annotation", "gpu_user_annotation") and _STEP.fullmatch(name):
+        return "STEP" if category == "user_annotation" else ""
+    if _LOADER.match(name):
+        return "INPUT"
+    collective = _COLLECTIVE.match(name)
+    # A collective on a GPU is a kernel and, around it, an annotation: it counts once.
+    if collective and category != "gpu_user_annotation":
+        return collective[1].upper().replace("_", "")
+    return _CATEGORIES.get(category, "")
+
+
+def _number_steps(frame: pd.DataFrame, code: NDArray[np.int8]) -> None:
+    named = frame["name"].cat
+    numbers = [
+        int(found[1]) if (found := _STEP.fullmatch(text)) else -1 for text in named.categories
+    ]
+    by_name = np.array(numbers or [-1], np.int64)[named.codes.to_numpy()]
+    steps = code == KIND_TEXTS.index("STEP")
+    frame["seq"] = np.where(steps, by_name, -1)
+
+
+def _describe_collectives(frame: pd.DataFrame, code: NDArray[np.int8]) -> None:
+    """Numbers collectives of one kind and group, whose order is the same on all ranks."""
+    rows = np.flatnonzero(np.isin(code, [KIND_TEXTS.index(name) for name in COLLECTIVES]))
+    rows = rows[np.argsort(frame["begin_ns"].to_numpy()[rows], kind="stable")]
+    said = [_said(text) for text in frame["args"].iloc[rows]] if "args" in frame else []
+    groups = np.array([group for group, _ in said] or [0] * len(rows), np.int64)
+    sizes = np.array([size for _, size in said] or [-1] * len(rows), np.int64)
+    for column, values in (
+        ("seq", count_within(code[rows], groups)),
+        ("process_set", groups),
+        ("bytes", sizes),
+    ):
+        whole = frame[column].to_numpy().copy()
+        whole[rows] = values
+        frame[column] = whole
+    kinds = np.zeros(len(frame), np.int64)
+    kinds[rows] = code[rows]
+    # Kineto names no tensors: what is reduced is known by its place in the order.
+    frame["tensor"] = categories_of([text.lower() for text in KIND_TEXTS], kinds)
+
+
+def _said(args: str) -> tuple[int, int]:
+    try:
+        said = msgspec.json.decode(args, type=dict[str, Any]) if args else {}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        said = {}
+    group = str(said.get("Process Group Name", "0"))
+    elements = said.get("In msg nelems")
+    size = _SIZES.get(str(said.get("dtype")).lower(), 0)
+    moved = -1
+    if isinstance(elements, int) and size and 0 <= elements < 2**50:
+        moved = elements * size
+    return int(group) if re.fullmatch("[0-9]{1,9}", group) else 0, moved

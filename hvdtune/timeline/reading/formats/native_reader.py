@@ -1,0 +1,137 @@
+"""What hvdtune's own files become in the model; `as_trace` is the way back."""
+
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, Trace
+from hvdtune.timeline.model.slices import KIND_TEXTS, File
+from hvdtune.timeline.reading.formats.file_slices import Part, categories_of
+from hvdtune.timeline.reading.formats.frame import kind_column
+from hvdtune.timeline.reading.formats.hvdtune_json import ranks_of_meta
+from hvdtune.timeline.writing.export import (
+    args_template,
+    event_columns,
+    head_of,
+    json_names,
+    rank_title,
+    span_titles,
+)
+from hvdtune.timeline.writing.viewer_rows import assign_rows
+
+NAME = "hvdtune"
+
+_NUMBERS = ("seq", "step", "cycle", "bucket", "bytes", "process_set")
+_KIND = [KINDS[name] for name in KIND_NAMES]
+_NEGOTIATE = KIND_NAMES.index("NEGOTIATE")
+_CYCLE = KIND_NAMES.index("CYCLE")
+_SPAN = KIND_NAMES.index("SPAN")
+
+
+def part_of(trace: Trace, path: str) -> Part:
+    """The model's columns of a trace of hvdtune's."""
+    rows = assign_rows(trace)
+    said = event_columns(trace, rows)
+    kind = said["kind"].astype(np.int64)
+    begin = trace.events["begin_ns"].to_numpy()
+    span = np.array([each.span for each in _KIND])[kind]
+    number = {name: _field(trace, kind, name) for name in _NUMBERS}
+    seq = np.max([number[name] for name in ("seq", "step", "cycle")], axis=0)
+    announced = kind == _NEGOTIATE
+    arg = trace.events["arg"].to_numpy()
+    on_tensor = np.array([each.row == "tensor" for each in _KIND])[kind]
+    tensors = [*trace.events["name"].cat.categories, ""]
+    ranks = said["rank"].astype(np.int64)
+    columns: dict[str, Any] = {
+        "rank": ranks.astype(np.int32),
+        "kind": kind_column((kind + 1).astype(np.int8)),
+        "name": categories_of(*_names(said, kind, span_titles(trace))),
+        "tensor": categories_of(tensors, np.where(on_tensor, said["name"], len(tensors) - 1)),
+        "begin_ns": begin,
+        "end_ns": np.where(span, trace.events["end_ns"].to_numpy(), begin),
+        "open": np.zeros(len(kind), bool),
+        "seq": seq,
+        "bucket": number["bucket"],
+        "bytes": number["bytes"],
+        "process_set": np.where(announced, arg // PROCESS_SET_UNIT, number["process_set"]),
+        "cached": np.where(announced, arg % PROCESS_SET_UNIT, -1).astype(np.int8),
+        "phase": categories_of(["X", "i", "C"], np.where(span, 0, np.where(kind == _CYCLE, 2, 1))),
+        "category": categories_of(
+            ["" if each.name == "CYCLE" else each.row for each in _KIND], kind
+        ),
+        **_places(trace, ranks, rows.row, rows.titles),
+        "id": categories_of([""], np.zeros(len(kind), np.int8)),
+        "args": _args(trace, said),
+    }
+    assert KIND_TEXTS[1 : 1 + len(KIND_NAMES)] == KIND_NAMES
+    letters = columns["phase"].value_counts()
+    return Part(
+        file=File(path, NAME, {"otherData": head_of(trace, rows)}),
+        frame=pd.DataFrame(columns, copy=False),
+        origin_unix_ns=trace.meta.get("origin_unix_ns"),
+        ranks=ranks_of_meta(trace.meta),
+        counts={
+            str(letter): {"read": int(count), "shown": int(count), "reported": 0}
+            for letter, count in letters.items()
+        },
+        warnings=trace.warnings,
+    )
+
+
+def _field(trace: Trace, kind: NDArray[np.int64], label: str) -> NDArray[np.int64]:
+    """What events call `label`, whichever column it is in; -1 where their kind has none."""
+    values = np.full(len(kind), -1, np.int64)
+    for code, each in enumerate(_KIND):
+        column = next((key for key, said in each.fields.items() if said == label), None)
+        if column is not None:
+            where = np.flatnonzero(kind == code)
+            values[where] = trace.events[column].to_numpy()[where]
+    return values
+
+
+def _names(
+    said: dict[str, NDArray[Any]], kind: NDArray[np.int64], spans: list[str]
+) -> tuple[list[str], Any]:
+    texts = ["cycle" if name == "CYCLE" else name for name in KIND_NAMES]
+    index = np.where(kind == _SPAN, len(texts) + said["title"], kind)
+    texts += spans
+    operations = sorted(set(said["announced"].tolist()))
+    for number, text in enumerate(operations, start=len(texts)):
+        index[(kind == _NEGOTIATE) & (said["announced"] == text)] = number
+    return [*texts, *operations], index
+
+
+def _places(
+    trace: Trace, ranks: NDArray[np.int64], row: NDArray[np.int64], titles: dict[int, str]
+) -> dict[str, Any]:
+    known = trace.meta.get("ranks", {})
+    used, of_rank = np.unique(ranks, return_inverse=True)
+    rows, of_row = np.unique(row, return_inverse=True)
+    hosts = [known.get(rank, {}).get("host") for rank in used.tolist()]
+    names = [rank_title(rank, host) for rank, host in zip(used.tolist(), hosts, strict=True)]
+    # Cycles and settings are of the whole process, and drawn with the steps.
+    return {
+        "process": categories_of(names, of_rank),
+        "thread": categories_of([titles.get(number, "steps") for number in rows.tolist()], of_row),
+        "pid": categories_of([str(rank) for rank in used.tolist()], of_rank),
+        "tid": categories_of([str(number) for number in rows.tolist()], of_row),
+    }
+
+
+def _args(trace: Trace, said: dict[str, NDArray[Any]]) -> "pd.Series[str]":
+    names = json_names(trace)
+    texts = np.empty(len(said["kind"]), object)
+    for code in np.unique(said["kind"]).tolist():
+        template, keys = args_template(_KIND[code])
+        where = np.flatnonzero(said["kind"] == code)
+        values = [
+            (names[said[key][where]] if key == "name" else said[key][where]).tolist()
+            for key in keys
+        ]
+        texts[where] = [template % each for each in zip(*values, strict=True)] if keys else template
+    return cast(
+        "pd.Series[str]", pa.table({"args": pa.array(texts, pa.string())}).to_pandas()["args"]
+    )

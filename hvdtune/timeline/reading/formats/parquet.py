@@ -1,0 +1,78 @@
+"""A model as Parquet: its columns, and the rest of it in the file's metadata."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS, File, Model
+from hvdtune.timeline.reading.formats.file_slices import Part
+from hvdtune.timeline.reading.formats.frame import kind_column
+
+MAGIC = b"PAR1"
+KEY = b"hvdtune.model"
+VERSION = 1
+
+
+class _Said(msgspec.Struct):
+    version: int
+    files: list[File]
+    origin_unix_ns: int | None
+    ranks: dict[int, dict[str, Any]]
+    counts: dict[str, dict[str, int]]
+    warnings: list[str]
+
+
+def write_parquet(model: Model, path: Path) -> None:
+    """Write the columns of a model, texts as texts."""
+    said = _Said(
+        VERSION,
+        list(model.files),
+        model.origin_unix_ns,
+        {rank: dict(known) for rank, known in model.ranks.items()},
+        {phase: dict(numbers) for phase, numbers in model.counts.items()},
+        model.warnings,
+    )
+    table = pa.Table.from_pandas(model.slices, preserve_index=False)
+    table = table.replace_schema_metadata({KEY: msgspec.json.encode(said)})
+    pq.write_table(table, path, compression="zstd")
+
+
+def read_parts(path: Path) -> list[Part]:
+    """The parts of a model that was written.
+
+    Raises:
+        TraceFormatError: it is damaged, or something else is in it.
+    """
+    try:
+        table = pq.read_table(path)
+        metadata = table.schema.metadata or {}
+        said = msgspec.json.decode(metadata.get(KEY, b""), type=_Said)
+    except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError) as error:
+        text = f"{path}: no Parquet file of hvdtune's, or damaged from byte 0 on ({error})"
+        raise TraceFormatError(" ".join(text.split()), str(path), 0) from error
+    types = {name: str(dtype) for name, dtype in table.to_pandas().dtypes.items()}
+    if said.version != VERSION or list(types) != list(COLUMNS):
+        raise TraceFormatError(f"{path}: version {said.version} is not known", str(path), 0)
+    return _parts(table.to_pandas(), said)
+
+
+def _parts(frame: pd.DataFrame, said: _Said) -> list[Part]:
+    codes = pd.Index(KIND_TEXTS).get_indexer(pd.Index(frame["kind"].astype(object)))
+    frame["kind"] = kind_column(np.maximum(codes, 0).astype(np.int8))
+    frame = frame.astype({name: kind for name, kind in COLUMNS.items() if name != "kind"})
+    parts = []
+    for index, file in enumerate(said.files):
+        own = frame[frame["file"] == index].reset_index(drop=True)
+        for name, dtype in own.dtypes.items():
+            if isinstance(dtype, pd.CategoricalDtype) and name != "kind":
+                own[name] = own[name].cat.remove_unused_categories()
+        parts.append(Part(file, own, said.origin_unix_ns))
+    if parts:
+        parts[0].ranks, parts[0].counts, parts[0].warnings = said.ranks, said.counts, said.warnings
+    return parts

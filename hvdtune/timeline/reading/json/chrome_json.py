@@ -1,0 +1,82 @@
+"""Reads one Chrome trace, in the object or the array form, whole or damaged."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.reading.formats.file_slices import Parsed
+from hvdtune.timeline.reading.json.assemble import Assembler
+from hvdtune.timeline.reading.json.batch import PythonScanner, Scanner
+from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
+from hvdtune.timeline.reading.json.damage import NoTraceError, Report
+from hvdtune.timeline.reading.json.document import Document
+from hvdtune.timeline.reading.json.source import Window
+
+try:
+    from hvdtune.timeline.reading.json.native_scan import NativeScanner
+except ImportError:  # not built: a trace opens all the same
+    NativeScanner = None  # type: ignore[assignment,misc]
+
+Sink = Callable[[pa.RecordBatch], None]
+
+
+def parse(
+    texts: Iterator[bytes],
+    report: Report,
+    sink: Sink | None = None,
+    scanner: Scanner | None = None,
+) -> Parsed:
+    """Read a document.
+
+    Args:
+        texts: its bytes, in pieces of any size.
+        sink: takes the rows as they come; without one they are in the result.
+        scanner: another than the fastest.
+
+    Raises:
+        TraceFormatError: it is no trace, or no event of it can be read.
+    """
+    rows: list[pa.RecordBatch] = []
+    take = rows.append if sink is None else sink
+    scanner = scanner or new_scanner()
+    document = Document(Window(texts, report), scanner, report)
+    assembler = Assembler(scanner, report)
+    for batch in document.batches():
+        for found in assembler.add(batch):
+            take(found)
+    for found in assembler.finish():
+        take(found)
+    _leave_out_samples(document.around, report)
+    if not (report.shown or document.holds_none or document.around.get("otherData")):
+        at = max(report.first_offset, 0)
+        first = next(iter(report.warnings()), f"{report.path}: byte {at}")
+        kind = TraceFormatError if document.resembles_trace else NoTraceError
+        if report.packing_damaged:
+            kind = TraceFormatError
+        raise kind(f"{first}: this is no trace", report.path, at)
+    return Parsed(
+        path=report.path,
+        table=pa.Table.from_batches(rows, SCHEMA),
+        texts=scanner.texts(),
+        tracks=assembler.tracks,
+        around=document.around,
+        counts=report.counts(),
+        warnings=report.warnings(),
+    )
+
+
+def _leave_out_samples(around: dict[str, Any], report: Report) -> None:
+    # A profiler's samples have stacks instead of lengths.
+    samples = around.pop("samples", None)
+    around.pop("stackFrames", None)
+    if isinstance(samples, list):
+        report.left_out(
+            "P", "samples of a profiler, beside the events, are not shown", len(samples)
+        )
+
+
+def new_scanner() -> Scanner:
+    """The fastest there is."""
+    return NativeScanner() if NativeScanner is not None else PythonScanner()

@@ -1,0 +1,430 @@
+"""Takes a Chrome trace apart: what surrounds the events, the events, and what is damaged.
+
+The fast way through well-formed events is a `Scanner`; wherever it stops, one event is read here
+with care. Damage costs the event it hits: reading goes on at the next object that has a phase.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from hvdtune.timeline.reading.json.batch import (
+    MAX_NUMBER,
+    MISSING,
+    NUMBERS,
+    Batch,
+    Rows,
+    Scanner,
+    args_text,
+    nanoseconds,
+    number_places,
+)
+from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.source import Window
+
+# What is longer is damage: a bracket or a quote that is missing makes all that follows one value.
+MAX_EVENT_BYTES = 4 << 20
+MAX_VALUE_BYTES = 64 << 20
+_VALUE_BYTES = 1 << 12  # of what is passed over
+_NESTING_BYTES = 1 << 12  # fewer cannot nest too deep
+
+_SPACE = re.compile(rb"[\s\x00]*")
+_FIRST = re.compile(rb"\[\s*\{")
+_SEPARATORS = re.compile(rb"[\s,]*")
+_MARK = b"\xef\xbb\xbf"
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[-+]?[0-9]+)?", re.IGNORECASE)
+_KEYS = (b'"ph"', b'"traceEvents"')
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=_no_constant)
+_ANY = json.JSONDecoder(strict=False)
+_AROUND = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+
+
+class Document:
+    """The parts of one trace, in the order of the file.
+
+    Attributes:
+        around: the top-level keys other than "traceEvents", and their values; complete when
+            `batches` has ended.
+        holds_none: it has a place for events and, as far as it goes, none are there.
+        resembles_trace: its text has keys of traces, whether or not one can be read.
+    """
+
+    def __init__(self, window: Window, scanner: Scanner, report: Report) -> None:
+        self.around: dict[str, Any] = {}
+        self.holds_none = False
+        self.resembles_trace = False
+        self._window = window
+        self._scanner = scanner
+        self._report = report
+        self._in_object = False
+        self._key_offset = 0  # of the last key that was read
+
+    def batches(self) -> Iterator[Batch]:
+        """All events."""
+        self._window.more()
+        self.resembles_trace = any(key in self._window.data for key in _KEYS)
+        if self._window.data.startswith(_MARK):
+            self._window.at = len(_MARK)
+        if self._find_events():
+            yield from self._events()
+            self._read_rest()
+
+    def _find_events(self) -> bool:
+        """Goes to the first event. False: the document has none, and no place for them."""
+        window = self._window
+        first = self._next_byte()
+        begin = window.offset
+        if first == b"[":
+            window.at += 1
+            return True
+        if first == b"{":
+            window.at += 1
+            if self._read_keys():
+                self._in_object = True
+                return True
+            if "ph" in self.around and window.offset_of(0) <= begin:
+                # No document: events follow one another.
+                window.at, self.around = begin - window.offset_of(0), {}
+                return True
+            if self._next_byte() == b"}":
+                return False
+        self._in_object = first == b"{"
+        at = window.offset
+        # A quote too many may have made a value of what the events begin with.
+        window.at = max(self._key_offset - window.offset_of(0), 0)
+        self._go_on(f"the document is damaged at byte {at}", at)
+        return window.left > 0
+
+    def _read_keys(self, due: int = 0) -> bool:
+        """Reads keys and values up to the events (True), or the object's end or damage (False).
+
+        Args:
+            due: commas before the first key.
+        """
+        window = self._window
+        while True:
+            commas = self._skip(_SEPARATORS)
+            if self._next_byte() != b'"':
+                return False
+            if commas != due:
+                self._report.problem(f"{commas} commas before byte {window.offset}", window.offset)
+            due = 1
+            self._key_offset = window.offset
+            try:
+                key = str(self._value(1 << 16))
+                if self._next_byte() != b":":
+                    return False
+                window.at += 1
+                if self._next_byte() == b"[" and self._holds_events(key):
+                    return True
+                self.around[key] = self._value(MAX_VALUE_BYTES)
+            except (ValueError, RecursionError):
+                return False
+
+    def _holds_events(self, key: str) -> bool:
+        """Whether the array that begins here is that of the events; if so goes into it."""
+        window = self._window
+        if key != "traceEvents":
+            window.ensure(MAX_EVENT_BYTES)
+            first = _FIRST.match(window.data, window.at)
+            if first is None or self._next_event(first.end() - 1, first.end()) < 0:
+                return False
+            at = window.offset
+            self._report.problem(f"the events at byte {at} are called {key[:40]!r}", at)
+        window.at += 1
+        return True
+
+    def _value(self, limit: int) -> Any:
+        """The JSON value that begins here. Raises ValueError where there is none."""
+        window = self._window
+        self._skip(_SPACE)
+        size = 1 << 12
+        while True:
+            window.ensure(size)
+            end = min(window.at + size, len(window.data))
+            whole = window.final and end == len(window.data)
+            try:
+                text = window.data[window.at : end].decode()
+                value, used = _AROUND.raw_decode(text)
+            except (ValueError, RecursionError):
+                if size > limit or whole:
+                    raise
+                size *= 8
+                continue
+            if used == len(text) and not whole:
+                size *= 8  # a number may go on
+                continue
+            window.at += len(text[:used].encode())
+            return value
+
+    def _next_byte(self) -> bytes:
+        self._skip(_SPACE)
+        return self._window.data[self._window.at : self._window.at + 1]
+
+    def _skip(self, what: re.Pattern[bytes]) -> int:
+        """Goes on behind the run of what matches; the commas in it."""
+        window = self._window
+        commas = 0
+        while True:
+            match = what.match(window.data, window.at)
+            assert match is not None
+            commas += match[0].count(b",")
+            window.at = match.end()
+            if window.left or window.final:
+                return commas
+            window.more()
+
+    def _events(self) -> Iterator[Batch]:
+        """Events up to the end of their array."""
+        window = self._window
+        careful = Rows()
+        due = 0  # commas before the next event
+        first = True
+        while True:
+            commas = self._skip(_SEPARATORS)
+            byte = window.data[window.at : window.at + 1]
+            self.holds_none = first and byte in (b"", b"]")
+            first = False
+            if not byte:
+                self._tell_cut()
+                break
+            if byte == b"]":
+                if self._array_ends():
+                    break
+                due = -1
+                continue
+            if byte != b"{" and self._passes_value():
+                due = 1
+                continue
+            if byte != b"{":
+                at = window.offset
+                self._go_on(f"byte {at} does not belong there", at)
+                due = -1
+                continue
+            if commas != due and due >= 0:
+                self._report.problem(f"{commas} commas before byte {window.offset}", window.offset)
+            batches, stop = self._scanner.run(window.data, window.at)
+            if not batches and window.left < MAX_EVENT_BYTES and not window.final:
+                window.more()
+                due = -1  # they are counted
+                continue
+            due = 1
+            if not batches:
+                due = self._one_event(careful)
+                continue
+            if len(careful):
+                yield careful.batch()
+            window.at = stop
+            yield from batches
+        if len(careful):
+            yield careful.batch()
+
+    def _passes_value(self) -> bool:
+        """Goes over a whole value that is no object, where one stands among the events."""
+        window = self._window
+        window.ensure(_VALUE_BYTES)
+        text = window.data[window.at : window.at + _VALUE_BYTES].decode("latin-1")
+        try:
+            _, used = _ANY.raw_decode(text)
+        except (ValueError, RecursionError):
+            return False
+        # Else a quote too many, or events within brackets of their own.
+        if text[used:].lstrip()[:1] not in {",", "]"} or '"ph"' in text[:used]:
+            return False
+        where = f"at byte {window.offset}"
+        self._report.left_out("?", "values that are no objects are left out", where=where)
+        window.at += used
+        return True
+
+    def _tell_cut(self) -> None:
+        at = self._window.offset
+        self._report.problem(
+            f"ends at byte {at} without a closing bracket: still being written, or cut off", at
+        )
+
+    def _array_ends(self) -> bool:
+        window = self._window
+        at = window.offset
+        window.at += 1
+        if self._next_byte() != b"{":
+            return True
+        self._report.problem(f"a closing bracket at byte {at} amid the events", at)
+        return False
+
+    def _one_event(self, rows: Rows) -> int:
+        """Reads the event that begins here; the commas due behind it, -1 where that is unknown."""
+        window = self._window
+        begin, offset = window.at, window.offset
+        try:
+            event, window.at = self._object_at(begin)
+        except _DamagedError as error:
+            at = window.offset_of(error.at)
+            window.at = begin + error.skip
+            self._report.left_out("?", "events are damaged or cut off")
+            self._go_on(f"the event at byte {offset} is damaged at byte {at}", offset)
+            return -1
+        try:
+            row, args = _row(event, window.data[begin : window.at], self._scanner)
+        except _NotAnEventError as reason:
+            phase = event.get("ph")
+            letter = phase if isinstance(phase, str) and len(phase) == 1 else "?"
+            self._report.left_out(letter, str(reason), where=f"at byte {offset}")
+            return 1
+        rows.add(row, args)
+        return 1
+
+    def _object_at(self, at: int) -> tuple[dict[str, Any], int]:
+        """The object at `data[at]` and where it ends. The error says where it is damaged."""
+        data = self._window.data
+        size = 1 << 12
+        while True:
+            # One character per byte keeps places equal; an error counts the lines before it, so
+            # that a long text would make each one costly.
+            text = data[at : at + size].decode("latin-1")
+            try:
+                value, used = _DECODER.raw_decode(text)
+                break
+            except json.JSONDecodeError as error:
+                cut = error.pos > len(text) - 16 or error.msg.startswith("Unterminated")
+                if not cut or at + size >= len(data) or size >= MAX_EVENT_BYTES:
+                    raise _DamagedError(at + error.pos) from None
+                size *= 16
+            except ValueError:  # a constant that is no number
+                raise _DamagedError(at) from None
+            except RecursionError:
+                raise _DamagedError(at, skip=_NESTING_BYTES) from None
+        end = at + used
+        if not data[at:end].isascii():
+            value = _DECODER.decode(data[at:end].decode())
+        return value, end
+
+    def _go_on(self, problem: str, offset: int) -> None:
+        """Goes to the next event, or to the end, and tells the problem."""
+        window = self._window
+        while (found := self._next_event(window.at)) < 0 and not window.final:
+            window.at = max(window.at, len(window.data) - MAX_EVENT_BYTES)
+            window.more()
+        window.at = len(window.data) if found < 0 else found
+        then = f"read on from byte {window.offset}"
+        if found < 0:
+            then = f"no event follows up to the end at byte {window.offset}"
+        self._report.problem(f"{problem}; {then}", offset)
+
+    def _next_event(self, at: int, before: int | None = None) -> int:
+        """Where in the window the next object with a phase begins; -1: nowhere."""
+        data = self._window.data
+        while (at := data.find(b"{", at, before)) >= 0:
+            try:
+                event, _ = self._object_at(at)
+            except _DamagedError as error:
+                at += error.skip
+                continue
+            if "ph" in event:
+                return at
+            at += 1  # events may be within it
+        return -1
+
+    def _read_rest(self) -> None:
+        """What follows the events."""
+        window = self._window
+        if self._in_object:
+            self._read_keys(due=1)
+            byte = self._next_byte()
+            window.at += byte == b"}"
+            if not byte:
+                self._tell_cut()
+        if self._next_byte():
+            at = window.offset
+            self.holds_none &= self._in_object  # else it is anything
+            self._report.problem(f"what follows the document from byte {at} is left out", at)
+            while not window.final:
+                window.at = len(window.data)
+                window.more()
+
+
+class _DamagedError(Exception):
+    """An object is no JSON at `at`; nothing begins for `skip` bytes."""
+
+    def __init__(self, at: int, skip: int = 1) -> None:
+        super().__init__(at)
+        self.at = at
+        self.skip = skip
+
+
+class _NotAnEventError(Exception):
+    """An object is no event; the message says of such objects why."""
+
+
+class _Raw(msgspec.Struct):
+    args: msgspec.Raw = msgspec.Raw()
+
+
+def _row(event: dict[str, Any], raw: bytes, scanner: Scanner) -> tuple[tuple[int, ...], str]:
+    phase = event.get("ph")
+    if not isinstance(phase, str) or len(phase) != 1 or not phase.isascii():
+        raise _NotAnEventError("objects without a phase letter are left out")
+    args = event.get("args")
+    numbers = [-1] * len(NUMBERS)
+    sources = [(args, key, place) for key, place in number_places().items()]
+    sources += [(event, "cycle", 0)] if event.get("cycle") != -1 else []
+    for source, key, place in sources:
+        number = source.get(key) if isinstance(source, dict) else None
+        if isinstance(number, int) and not isinstance(number, bool) and abs(number) < MAX_NUMBER:
+            numbers[place] = number
+    lasted = event.get("dur") if event.get("dur") is not None else event.get("tdur")
+    ident = event.get("id") if event.get("id") is not None else event.get("id2")
+    texts = (event.get("name"), event.get("cat"), event.get("pid"), event.get("tid"), ident)
+    row = (
+        ord(phase),
+        *(scanner.code(_text(value)) for value in texts),
+        _time(event.get("ts")),
+        _time(lasted),
+        *numbers,
+    )
+    return row, "" if args is None else _args(args, raw)
+
+
+def _args(args: Any, raw: bytes) -> str:
+    """As in the file, unless that is no proper JSON."""
+    try:
+        return args_text(msgspec.json.decode(raw, type=_Raw).args)
+    except msgspec.MsgspecError:
+        return _json(args)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return _json(value)
+    return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=_plain, separators=(",", ":"))
+
+
+def _plain(number: Decimal) -> float | str:
+    return float(number) if abs(number.adjusted()) < 300 else str(number)
+
+
+def _time(value: Any) -> int:
+    if value is None:
+        return MISSING
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        raise _NotAnEventError("events are left out whose time is no number")
+    try:
+        return nanoseconds(str(value))
+    except ValueError:
+        what = "is out of range" if _NUMBER.fullmatch(str(value)) else "is no number"
+        raise _NotAnEventError(f"events are left out whose time {what}") from None

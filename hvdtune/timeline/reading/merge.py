@@ -1,0 +1,246 @@
+"""Joins the files of all ranks into one trace on one clock."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.model.schema import (
+    COLUMNS,
+    KIND_NAMES,
+    KINDS,
+    Column,
+    Ints,
+    Trace,
+    make_events,
+)
+from hvdtune.timeline.reading.causality import align
+from hvdtune.timeline.reading.clock import ClockFit, fit_clock
+from hvdtune.timeline.reading.formats.hvt import RankFile, read_rank_file
+
+# Times beyond 36 years of uptime are damage; below, sums of a time and an offset fit 64 bits.
+MAX_TIME_NS = 2**60
+
+_DURATION_BITS = 48
+_OPTIONAL: tuple[Column, ...] = ("name", "seq", "bucket", "arg")
+
+Columns = dict[str, NDArray[Any]]
+
+
+def merge(paths: Iterable[Path | str]) -> Trace:
+    """Read the files of a job's ranks, any number of them, and align their clocks.
+
+    A file that cannot be read becomes a warning as long as another can.
+
+    Raises:
+        TraceFormatError: none can be read, or two are of the same rank.
+    """
+    files: dict[int, RankFile] = {}
+    warnings: list[str] = []
+    unreadable: TraceFormatError | None = None
+    for path in paths:
+        try:
+            file = read_rank_file(path)
+        except TraceFormatError as error:
+            unreadable = unreadable or error
+            warnings.append(str(error))
+            continue
+        if file.rank in files:
+            known = files[file.rank].path
+            raise TraceFormatError(f"{known} and {file.path} are both of rank {file.rank}")
+        files[file.rank] = file
+    if not files:
+        raise unreadable or TraceFormatError("no timeline to read")
+    return merge_files(files, warnings)
+
+
+def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
+    """As `merge`, of what is read already.
+
+    Args:
+        read: the file of each rank, at least one.
+        warnings: what is known of them; what merging finds is added.
+    """
+    files = dict(sorted(read.items()))
+    names: dict[str, int] = {"": 0}
+    clocks = {}
+    own: dict[int, Columns] = {}
+    parts = []
+    for rank, file in files.items():
+        warnings += file.warnings
+        columns = _decode(file, names, warnings)
+        clocks[rank] = _clock_of(file, columns, files.get(0), warnings)
+        own[rank] = _without_carried_clocks(columns)
+    clocks = align(clocks, own)
+    warnings += [
+        f"rank {rank}: its clock jumps, or drifts unevenly: some of its times are wrong by "
+        f"{fit.violation_us / 1000:.3g} ms or more"
+        for rank, fit in clocks.items()
+        if fit.violation_us > 0
+    ]
+    for rank, file in files.items():
+        columns = own[rank]
+        begin = clocks[rank].to_rank_0(columns["begin_ns"])
+        columns["end_ns"] = begin + (columns["end_ns"] - columns["begin_ns"])
+        columns["begin_ns"] = begin
+        parts.append(columns)
+        if file.dropped:
+            warnings.append(f"rank {rank} dropped {file.dropped} records: its buffer was full")
+    missing = set(range(max(_size(file) for file in files.values()))) - set(files)
+    if missing:
+        warnings.append(f"no timeline of rank {', '.join(map(str, sorted(missing)))}")
+    columns = {key: np.concatenate([part[key] for part in parts]) for key in COLUMNS}
+    origin = int(columns["begin_ns"].min()) if len(columns["begin_ns"]) else 0
+    columns["begin_ns"] -= origin
+    columns["end_ns"] -= origin
+    meta: dict[str, Any] = {
+        "ranks": {rank: file.metadata for rank, file in files.items()},
+        "dropped": {rank: file.dropped for rank, file in files.items()},
+        "clock": {rank: asdict(fit) for rank, fit in clocks.items()},
+        "origin_ns": origin,
+    }
+    if shapes := _shapes(files.values()):
+        meta["shapes"] = shapes
+    wall = _wall_offset(files.get(0))
+    if wall is not None:
+        meta["origin_unix_ns"] = origin + wall
+    return Trace(make_events(columns, list(names)), meta, warnings)
+
+
+def _shapes(files: Iterable[RankFile]) -> dict[str, str]:
+    return {
+        file.names[name]: text
+        for file in files
+        for name, text in file.details.items()
+        if name in file.names
+    }
+
+
+def _size(file: RankFile) -> int:
+    # A size that no job has would make an endless list of missing ranks.
+    size = file.metadata.get("size", 0)
+    return size if isinstance(size, int) and 0 <= size <= 1_000_000 else 0
+
+
+def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Columns:
+    records = np.concatenate([file.carried, file.records])
+    codes = (records["duration_and_kind"] >> np.uint64(_DURATION_BITS)).astype(np.int64)
+    known = (codes >= 1) & (codes <= len(KIND_NAMES)) & (records["begin_ns"] < MAX_TIME_NS)
+    if not known.all():
+        left_out = int((~known).sum())
+        warnings.append(f"{file.path}: {left_out} records of unknown kind or time, left out")
+    records = records[known]
+    kind = codes[known] - 1
+    duration = records["duration_and_kind"] & np.uint64((1 << _DURATION_BITS) - 1)
+    begin = records["begin_ns"].astype(np.int64)
+    carried = int(known[: len(file.carried)].sum())
+    own_from = int(begin[carried:].min()) if len(begin) > carried else 0
+    columns: Columns = {
+        "rank": np.full(len(records), file.rank, np.int32),
+        "kind": kind,
+        "name": _global_names(records["name"], file, names, warnings),
+        "begin_ns": begin,
+        "end_ns": begin + duration.astype(np.int64),
+        **{key: records[key].astype(np.int64) for key in ("seq", "bucket", "arg")},
+        "carried": np.arange(len(records)) < carried,
+    }
+    _decode_offsets(columns)
+    _clear_unused(columns)
+    columns["seq"][kind == KIND_NAMES.index("PEER")] -= 1  # a rank; -1: unknown
+    # A carried setting is in force where the kept records begin; it was adopted earlier.
+    late = columns["carried"] & (kind == KIND_NAMES.index("KNOB_ADOPTED"))
+    columns["begin_ns"][late] = np.maximum(columns["begin_ns"][late], own_from)
+    columns["end_ns"][late] = columns["begin_ns"][late]
+    return columns
+
+
+def _global_names(
+    ids: NDArray[Any], file: RankFile, names: dict[str, int], warnings: list[str]
+) -> Ints:
+    used, inverse = np.unique(ids, return_inverse=True)
+    codes = np.empty(len(used), np.int64)
+    lost = 0
+    for index, name in enumerate(used.tolist()):
+        text = "" if name == 0 else file.names.get(name)
+        lost += text is None
+        codes[index] = names.setdefault(f"#{name}" if text is None else text, len(names))
+    if lost:
+        warnings.append(f"{file.path}: {lost} names are lost, their numbers stand for them")
+    return codes[inverse]
+
+
+def _decode_offsets(columns: Columns) -> None:
+    clock = columns["kind"] == KIND_NAMES.index("CLOCK")
+    high, low = columns["bucket"][clock], columns["seq"][clock]
+    columns["seq"][clock] = (high - ((high >> 31) << 32)) * 2**32 + low
+    columns["bucket"][clock] = 0
+
+
+def _clear_unused(columns: Columns) -> None:
+    for code, name in enumerate(KIND_NAMES):
+        kind = KINDS[name]
+        of_kind = np.flatnonzero(columns["kind"] == code)
+        for column in _OPTIONAL:
+            named_by_row = column == "name" and kind.row == "tensor"
+            if column not in kind.fields and not named_by_row:
+                columns[column][of_kind] = 0
+        if not kind.span and not kind.duration:
+            columns["end_ns"][of_kind] = columns["begin_ns"][of_kind]
+
+
+def _without_carried_clocks(columns: Columns) -> Columns:
+    keep = ~(columns["carried"] & (columns["kind"] == KIND_NAMES.index("CLOCK")))
+    return {key: columns[key][keep] for key in COLUMNS}
+
+
+def _clock_of(
+    file: RankFile,
+    columns: Mapping[str, NDArray[Any]],
+    rank_0: RankFile | None,
+    warnings: list[str],
+) -> ClockFit:
+    if file.rank == 0:
+        return ClockFit(is_exact=True)
+    sample = columns["kind"] == KIND_NAMES.index("CLOCK")
+    sample &= np.abs(columns["seq"]) < MAX_TIME_NS
+    begin, end = columns["begin_ns"][sample], columns["end_ns"][sample]
+    fit = fit_clock(begin, columns["seq"][sample], end - begin)
+    if fit.samples:
+        return _same_clock(fit, file, rank_0) or fit
+    return _wall_clock_fit(file, rank_0, warnings)
+
+
+def _same_clock(fit: ClockFit, file: RankFile, rank_0: RankFile | None) -> ClockFit | None:
+    # Processes of one host share CLOCK_MONOTONIC: an offset that the round trip cannot tell from
+    # zero is zero.
+    host = file.metadata.get("host")
+    if rank_0 is None or host is None or host != rank_0.metadata.get("host"):
+        return None
+    if abs(fit.offset_ns) > 500 * fit.round_trip_us:
+        return None
+    return ClockFit(round_trip_us=fit.round_trip_us, samples=fit.samples, is_exact=True)
+
+
+def _wall_clock_fit(file: RankFile, rank_0: RankFile | None, warnings: list[str]) -> ClockFit:
+    if rank_0 is not None and file.metadata.get("host") == rank_0.metadata.get("host"):
+        return ClockFit(is_exact=True)
+    own, other = _wall_offset(file), _wall_offset(rank_0)
+    if own is None or other is None or abs(own - other) >= MAX_TIME_NS:
+        warnings.append(f"rank {file.rank}: clock not measured, its times may be shifted")
+        return ClockFit()
+    warnings.append(f"rank {file.rank}: clock not measured, aligned by time of day")
+    return ClockFit(offset_ns=own - other)
+
+
+def _wall_offset(file: RankFile | None) -> int | None:
+    """What to add to the monotonic clock to get ns since 1970."""
+    if file is None:
+        return None
+    unix, monotonic = file.metadata.get("unix_ns"), file.metadata.get("monotonic_ns")
+    if not isinstance(unix, int) or not isinstance(monotonic, int):
+        return None
+    return unix - monotonic if max(abs(unix), abs(monotonic)) < 2 * MAX_TIME_NS else None

@@ -1,0 +1,156 @@
+"""Two settings compared, or one with itself: the verification of a study, without the study."""
+
+import contextlib
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.errors import StudyError
+from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
+from hvdtune.tuner.measure.live_run import JobCrashed, ScriptFailed, TrialFailed
+from hvdtune.tuner.measure.pair_plan import VerifyPlan, plan_verify
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.measure.restart_run import make_run
+from hvdtune.tuner.results.fingerprint import complete_fingerprint
+from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
+from hvdtune.tuner.results.study_report import (
+    render_comparison,
+    render_floor,
+    write_document,
+    write_verdict,
+)
+from hvdtune.tuner.search.verification import prove, verify
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.noise_floor import Floor, judge_floor
+from hvdtune.tuner.stats.verdict import A_AND_B, Verdict
+from hvdtune.tuner.storage.pair_log import PairLog
+from hvdtune.tuner.storage.study_store import PAIRS_FILE
+from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
+
+Tell = Callable[[Progress], None]
+
+
+def compare(
+    study: Study,
+    setting: Setting,
+    run_dir: Path,
+    options: TuneOptions | None = None,
+    progress: Tell | None = None,
+    clock: Clock | None = None,
+) -> Verdict:
+    """Verify a complete setting (B) against the one the script is started with (A).
+
+    Calibrates A against itself, then measures fresh pairs in fresh launches as a study does with
+    its winner; continues what `run_dir` holds. Writes pairs.jsonl, profile.yaml, verdict.json and
+    report.md there. The script is ended, whatever comes of it.
+
+    Raises:
+        StudyError: the script cannot be measured with A or with B, or nothing can be written.
+    """
+    options = options or TuneOptions()
+    with _open_bench(study, run_dir, options, progress, clock) as bench:
+        calibration = calibrate(bench, _shape(bench, options), options)
+        left_s = bench.reporter.seconds_left
+        cost = current_cost(bench, calibration)
+        plan = plan_verify(options, calibration.noise, cost, left_s, gain=0.0)
+        with _naming("B"):
+            verdict = prove(bench, setting, calibration, plan, options, A_AND_B)
+        _write_comparison(bench, study, calibration, verdict, run_dir)
+        bench.reporter.phase("done", verdict.text)
+    return verdict
+
+
+def measure_floor(
+    study: Study,
+    run_dir: Path,
+    options: TuneOptions | None = None,
+    progress: Tell | None = None,
+    clock: Clock | None = None,
+) -> Floor:
+    """Measure the setting the script is started with against itself: the A/A floor.
+
+    As many pairs and launches as the least verification has; otherwise as `compare`.
+    """
+    options = options or TuneOptions()
+    with _open_bench(study, run_dir, options, progress, clock) as bench:
+        shape = _shape(bench, options)
+        pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
+        plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
+        with _naming("the script"):
+            launches = verify(bench, study.default, shape, plan)
+        floor = judge_floor(launches, options.resolution_percent, options.max_verify_pairs)
+        report = render_floor(floor, shape, bench.log.pairs)
+        with _as_study_error():
+            write_document(floor.document(), run_dir / VERDICT_FILE)
+            replace_file(run_dir / REPORT_FILE, report)
+        bench.reporter.phase("done", floor.text)
+    return floor
+
+
+@contextlib.contextmanager
+def _open_bench(
+    study: Study, run_dir: Path, options: TuneOptions, progress: Tell | None, clock: Clock | None
+) -> Iterator[Bench]:
+    with _as_study_error():
+        run_dir.mkdir(parents=True, exist_ok=True)
+    clock = clock or WallClock()
+    reporter = Reporter(progress or _ignore, clock, 0, options.time_budget_s)
+    with PairLog(run_dir / PAIRS_FILE) as log:
+        if any(pair.reference != study.default for pair in log.pairs):
+            raise StudyError(f"{run_dir} holds pairs against another setting; choose another")
+        first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
+        live = make_run(study.start_job, study.default, options, clock, reporter, first_launch)
+        reporter.phase("start", "starting the script")
+        try:
+            yield Bench(live, log, reporter, study.default, seed=options.seed)
+        finally:
+            live.stop()
+
+
+def _shape(bench: Bench, options: TuneOptions) -> BlockShape:
+    fresh = choose_shape(bench, options)
+    # What was interrupted goes on with blocks of the same length; some were cut short.
+    steps = max((pair.steps // len(pair.order) for pair in bench.log.pairs), default=0)
+    if steps == 0 or fresh.settle_steps == 0:
+        return fresh
+    settle_steps = max(fresh.settle_steps * steps // fresh.steps, 2)
+    return dataclasses.replace(fresh, steps=steps, settle_steps=settle_steps)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    try:
+        yield
+    except JobCrashed as crash:
+        raise ScriptFailed(f"{name} cannot be measured: {crash}", crash.exit_code) from crash
+    except TrialFailed as failure:
+        raise StudyError(f"{name} cannot be measured: {failure}") from failure
+
+
+def _write_comparison(
+    bench: Bench, study: Study, calibration: Calibration, verdict: Verdict, run_dir: Path
+) -> None:
+    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    report = render_comparison(verdict, study.default, calibration, bench.log.pairs)
+    with _as_study_error():
+        profile = make_profile(verdict, study.default, fingerprint, created)
+        write_profile(profile, run_dir / PROFILE_FILE)
+        write_verdict(verdict, run_dir / VERDICT_FILE)
+        replace_file(run_dir / REPORT_FILE, report)
+
+
+@contextlib.contextmanager
+def _as_study_error() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _ignore(progress: Progress) -> None:
+    del progress

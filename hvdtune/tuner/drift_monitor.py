@@ -1,0 +1,192 @@
+"""After the verdict: notices that the training has lastingly changed, and opens the study again.
+
+What was proved was proved of the training as it was. After a change the setting has to beat the
+default anew, or the default comes back and a few other settings are tried. All of it goes one pair
+at a time, with ten times as long under the good setting in between.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import optuna
+from optuna.trial import TrialState
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import StepDone
+from hvdtune.errors import StudyError
+from hvdtune.tuner.controller import AfterVerdict
+from hvdtune.tuner.measure.blocks import BlockShape, shape_for
+from hvdtune.tuner.measure.live_run import RunOver, TrialFailed
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.stats.cusum import Change, Drift
+from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
+
+DRIFT_FILE: Final = "drift.jsonl"
+_POLL_S: Final = 0.5
+_REST: Final = 10.0
+# What passes within a minute is no change of the training.
+_SAMPLE_S: Final = 2.0
+_LEAST_SAMPLE_STEPS: Final = 64
+_TRIALS: Final = 12
+_PAIRS_PER_TRIAL: Final = 4
+# Stricter than a verdict over several launches: this one has a single launch and looks twice.
+_CONFIDENCE: Final = 0.99
+
+
+@dataclass(frozen=True)
+class _Proof:
+    gain_percent: float
+    ci_percent: tuple[float, float]
+    pairs: int
+    holds: bool
+
+    def __str__(self) -> str:
+        low, high = self.ci_percent
+        return f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 99 % CI, {self.pairs} pairs"
+
+
+def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
+    """Watches to the end of the job. `changed` is told every setting that becomes the good one."""
+    job = training.job
+    watcher = _Watcher(training, changed)
+    drift = Drift(_sample_steps(training.calibration.shape))
+    while True:
+        event = job.next_event(_POLL_S)
+        if event is None and job.poll() is not None:
+            return
+        if isinstance(event, StepDone):
+            change = drift.add(max(event.durations_ns) / 1e9)
+            if change is not None:
+                if not watcher.examine(change):
+                    return
+                drift = Drift(_sample_steps(training.calibration.shape))
+
+
+def _sample_steps(shape: BlockShape) -> int:
+    return max(_LEAST_SAMPLE_STEPS, math.ceil(_SAMPLE_S / shape.step_s))
+
+
+class _Watcher:
+    def __init__(self, training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
+        self._training = training
+        self._changed = changed
+        self._bench, self._live = training.bench, training.live
+        self._good: Setting = training.verdict.setting
+
+    def examine(self, change: Change) -> bool:
+        """Opens the study again. False when the job has ended meanwhile."""
+        pace = f"steps take {change.factor:.2f} times as long as before"
+        self._bench.reporter.notice(f"{pace}: the setting is looked at again, pair by pair")
+        self._live.take_over(self._training.job)
+        try:
+            shape = self._shape()
+            said = [self._check(shape), self._search(shape)]
+        except RunOver:
+            return False
+        except StudyError as error:
+            self._adopt(self._bench.default)
+            said = [f"{error}; the default is used"]
+        text = "; ".join(filter(None, said))
+        self._bench.reporter.notice(f"after the change: {text}")
+        self._write(change, text)
+        return self._training.job.poll() is None
+
+    def _shape(self) -> BlockShape:
+        options = self._training.options
+        self._rest(0.5)
+        return shape_for(self._live.step_s, options.block_s, options.min_block_steps)
+
+    def _check(self, shape: BlockShape) -> str:
+        if self._good == self._bench.default:
+            return "the default was in use"
+        setting = describe(self._good, self._bench.default)
+        proof = self._prove(self._good, shape)
+        if proof is None or not proof.holds:
+            self._adopt(self._bench.default)
+            why = "makes the script fail" if proof is None else f"has not proved itself ({proof})"
+            return f"{setting} {why}, the default is used"
+        return f"{setting} still beats the default ({proof})"
+
+    def _search(self, shape: BlockShape) -> str:
+        """The best of a few trials is used if it is proved; its gain is against the default."""
+        if self._good != self._bench.default:
+            return ""
+        best: tuple[float, Setting] | None = None
+        study = self._fresh_study()
+        for _ in range(_TRIALS):
+            trial = study.ask()
+            setting = self._training.space.suggest(trial)
+            values = self._pairs(setting, shape, _PAIRS_PER_TRIAL)
+            if values is None:
+                study.tell(trial, state=TrialState.FAIL)
+                continue
+            mean = estimate(values).mean
+            study.tell(trial, mean)
+            if setting != self._bench.default and mean > (best[0] if best else 0.0):
+                best = mean, setting
+        proof = None if best is None else self._prove(best[1], shape)
+        if best is None or proof is None or not proof.holds:
+            return f"none of {_TRIALS} other settings beats it"
+        self._adopt(best[1])
+        return f"{describe(best[1], self._bench.default)} is used ({proof})"
+
+    def _fresh_study(self) -> optuna.Study:
+        """What was measured before is of another training: only the old winner is worth a try."""
+        study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(n_startup_trials=_TRIALS // 2)
+        )
+        if self._training.verdict.candidate is not None:
+            old = self._training.space.params_of(self._training.verdict.candidate)
+            study.enqueue_trial(old)
+        return study
+
+    def _prove(self, setting: Setting, shape: BlockShape) -> _Proof | None:
+        pairs = self._training.options.min_verify_pairs
+        values = self._pairs(setting, shape, pairs)
+        if values is None:
+            return None
+        own = estimate(values, _CONFIDENCE)
+        floor = self._training.calibration.floor(own.n)
+        holds = own.low > 0 and own.mean > floor and signed_rank_p(values) < 1 - _CONFIDENCE
+        return _Proof(own.gain_percent, (to_percent(own.low), to_percent(own.high)), own.n, holds)
+
+    def _pairs(self, setting: Setting, shape: BlockShape, count: int) -> list[float] | None:
+        """Log ratios of fresh pairs, fewer of a setting that is far slower; None if it fails."""
+        values: list[float] = []
+        try:
+            while len(values) < count:
+                pair = self._bench.pair("drift", setting, shape)
+                values.append(pair.log_ratio)
+                self._rest(_REST * (self._live.pair_s or shape.pair_s))
+                if len(values) >= 2 and estimate(values).high < 0:
+                    break
+        except TrialFailed:
+            return None
+        return values
+
+    def _rest(self, seconds: float) -> None:
+        self._live.go_on(self._good, seconds)
+
+    def _adopt(self, setting: Setting) -> None:
+        self._good = setting
+        self._changed(setting)
+        self._rest(0.0)
+
+    def _write(self, change: Change, text: str) -> None:
+        path = self._training.run_dir / DRIFT_FILE
+        line = {
+            "t_unix": time.time(),
+            "factor": change.factor,
+            "steps": change.steps,
+            "setting": dict(self._good),
+            "text": text,
+        }
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            self._bench.reporter.notice(f"cannot write {path}: {error.strerror}")

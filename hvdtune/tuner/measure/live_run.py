@@ -1,0 +1,405 @@
+"""Drives the running job: starts the script, proposes settings, takes blocks, notices the end.
+
+One thread uses a LiveRun. Whatever goes wrong with a setting, the default is proposed again at
+once; whatever ends the script, the next measurement starts it anew.
+"""
+
+import contextlib
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import Closed, Formed, JobEvent, Lost, Rejected, StepDone
+from hvdtune.errors import HvdtuneError, StudyError
+from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, Reading
+from hvdtune.tuner.measure.host_load import Host, HostCounters, UnwatchedHost
+from hvdtune.tuner.measure.progress import Clock, Reporter
+from hvdtune.tuner.space.tune_options import TuneOptions
+
+_POLL_S = 0.2
+_BARREN_LAUNCHES = 3
+_RECENT_PAIRS = 9
+# Steps are warm when so many take about as long as those before, or after so many seconds.
+_WARM_STEPS = 10
+_WARM_RATIO = 1.1
+_WARM_MOST_S = 1.5
+# Of slow steps fewer say how long they take.
+_WINDOW_MOST_S = 5.0
+
+
+class ExitReport(Protocol):
+    """How the script ended: exit code, one line about it ("" if well), its last output lines."""
+
+    @property
+    def returncode(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def tail(self) -> tuple[str, ...]: ...
+
+
+class RunningJob(Protocol):
+    """A started script; `terminate` returns when none of its processes is left."""
+
+    def propose(self, setting: Setting) -> int: ...
+    def next_event(self, timeout_s: float) -> JobEvent | None: ...
+    def poll(self) -> ExitReport | None: ...
+    def terminate(self) -> None: ...
+
+
+# Starts the script as the launch of this number.
+StartJob = Callable[[int], RunningJob]
+
+
+class TrialFailed(Exception):
+    """This setting cannot be measured; the study goes on."""
+
+
+class JobCrashed(TrialFailed):
+    """The script failed while this setting was measured."""
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class ScriptEnded(Exception):
+    """The script came to its natural end; what was being measured is measured again."""
+
+
+class ScriptFailed(StudyError):
+    """The script failed and that ended the study; `exit_code` is the script's own."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class RunOver(StudyError):
+    """The script has ended and is not to be started again."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks as they found each other."""
+
+    size: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the clock and the host's counters say at one moment; `cpu_s` is that of the ranks."""
+
+    at_s: float
+    host: HostCounters
+    cpu_s: float
+
+
+class LiveRun:
+    """The script being tuned, over all its launches.
+
+    Args:
+        start_job: starts the script with the default setting.
+        default: the reference of every pair.
+        first_launch: number of the first launch; a resumed study goes on counting.
+        attached: the first launch runs already.
+        host: tells what else happens while blocks are taken.
+    """
+
+    def __init__(
+        self,
+        start_job: StartJob,
+        default: Setting,
+        options: TuneOptions,
+        clock: Clock,
+        reporter: Reporter,
+        first_launch: int = 0,
+        host: Host | None = None,
+        *,
+        attached: bool = False,
+    ) -> None:
+        self._start_job = start_job
+        self._is_warm = attached
+        self._default = default
+        self._options = options
+        self._clock = clock
+        self._reporter = reporter
+        self._version = 0
+        self._lost = ""
+        self._crashes = 0
+        self._barren = 0
+        self.may_launch = True
+        self.job: RunningJob | None = None
+        self.launch = first_launch - 1
+        self.launch_s = 0.0
+        self.step_s = 0.0
+        self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
+        self._host = host or UnwatchedHost()
+        self._counts_cpu = "cpu_time" in options.objectives
+        self._pids: tuple[int, ...] = ()
+        self.steps_taken = 0
+        self.launch_steps = 0
+        self.world: World | None = None
+
+    @property
+    def pair_s(self) -> float | None:
+        """What a pair takes: the median of the latest, None before the first.
+
+        Of the latest, because a machine shared with others changes its pace within a study.
+        """
+        return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
+
+    def require(self) -> None:
+        """Start the script unless it is running; returns when its steps are warm.
+
+        Raises StudyError when it cannot be brought to step, or crashes again and again, and
+        RunOver when it has ended and is not to be started again.
+        """
+        while self.job is None:
+            with contextlib.suppress(JobCrashed, ScriptEnded):
+                self._launch()
+
+    def restart(self) -> None:
+        """End the script and start it again."""
+        self.stop()
+        self.require()
+
+    def stop(self) -> None:
+        """End the script if it is running."""
+        job, self.job = self.job, None
+        if job is not None:
+            job.terminate()
+
+    def measure(
+        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+    ) -> PairTimes:
+        """One pair in the running launch; its first half where typical steps of that have a log
+        ratio below `hopeless`.
+
+        Raises ScriptEnded (measure again), TrialFailed (give this setting up) or StudyError.
+        """
+        began = self._clock.now()
+        pair = self._extended(PairTimes(order, ()), setting, shape, 2)
+        if pair.first_half.typical_log_ratio < hopeless:
+            pair = pair.first_half
+        else:
+            pair = self._extended(pair, setting, shape, len(order))
+        self._crashes = self._barren = 0
+        self._recent_pairs_s.append(self._clock.now() - began)
+        return pair
+
+    def _extended(
+        self, pair: PairTimes, setting: Setting, shape: BlockShape, blocks: int
+    ) -> PairTimes:
+        own = list(pair.blocks)
+        for letter in pair.order[len(own) : blocks]:
+            own.append(self._block(self._default if letter == "A" else setting, shape))
+        return PairTimes(pair.order, tuple(own))
+
+    def pause(self, seconds: float) -> None:
+        """Let the script run on without measuring it."""
+        self._clock.sleep(seconds)
+
+    def leave_with(self, setting: Setting) -> RunningJob | None:
+        """Propose the setting and let the script go on with it; None if it has ended."""
+        job, self.job = self.job, None
+        if job is not None and job.poll() is None:
+            with contextlib.suppress(HvdtuneError):
+                job.propose(setting)
+            return job
+        return None
+
+    def take_over(self, job: RunningJob) -> None:
+        """Measure on the job that goes on; when it ends, that is the end."""
+        self.job = job
+        self.may_launch = False
+
+    def go_on(self, setting: Setting, seconds: float) -> None:
+        """Let the script take steps under a setting for so long, which tells their time.
+
+        Raises RunOver when it ends.
+        """
+        try:
+            self._propose(setting)
+            if seconds > 0:
+                self.step_s = statistics.median(self._take_steps(at_least=10, for_s=seconds))
+        except ScriptEnded:
+            raise RunOver("the script has ended") from None
+
+    def _launch(self) -> None:
+        if not self.may_launch:
+            raise RunOver("the script has ended")
+        self.may_launch = self._options.restarts
+        self.launch += 1
+        self._barren += 1
+        self._version = 0
+        self._lost = ""
+        self.launch_steps = 0
+        self._reporter.launched(self.launch)
+        began = self._clock.now()
+        self.job = self._start_job(self.launch)
+        self._await_formed()
+        self.step_s = self._warm_up()
+        self.launch_s = self._clock.now() - began
+
+    def _await_formed(self) -> None:
+        limit_s = self._options.form_timeout_s
+        deadline = self._clock.now() + limit_s
+        while True:
+            event = self._event("calling hvd.init()")
+            if isinstance(event, Formed):
+                hosts = tuple(sorted({rank.host for rank in event.ranks}))
+                self.world = World(len(event.ranks), hosts)
+                self._pids = tuple(rank.pid for rank in event.ranks)
+                return
+            if self._clock.now() > deadline:
+                self.stop()
+                raise StudyError(f"the ranks did not form a job within {limit_s:g} s")
+
+    def _warm_up(self) -> float:
+        limit_s = self._options.first_step_timeout_s
+        waited_for = "an optimizer step"
+        first = self._next_step(limit_s, waited_for)
+        if first is None:
+            self.stop()
+            raise StudyError(
+                f"the ranks formed a job but took no optimizer step within {limit_s:g} s; "
+                "is the optimizer an hvd.DistributedOptimizer?"
+            )
+        latest = statistics.median(self._take_steps(_WARM_STEPS))
+        before, spent_s = math.inf, 0.0
+        while not self._is_warm and before / latest > _WARM_RATIO and spent_s < _WARM_MOST_S:
+            spent_s += _WARM_STEPS * latest
+            before, latest = latest, statistics.median(self._take_steps(_WARM_STEPS))
+        self._is_warm = False
+        return latest
+
+    def _take_steps(self, at_least: int, for_s: float = 0.0) -> list[float]:
+        times: list[float] = []
+        at_most_s = max(10 * for_s, _WINDOW_MOST_S)
+        while (len(times) < at_least or sum(times) < for_s) and (
+            len(times) < 3 or sum(times) < at_most_s
+        ):
+            times.append(max(self._step().durations_ns) / 1e9)
+        return times
+
+    def _block(self, setting: Setting, shape: BlockShape) -> Block:
+        self._propose(setting)
+        meter = BlockMeter(self._version, shape)
+        limit_s = max(self._options.adopt_timeout_s, 20 * shape.step_s)
+        deadline = self._clock.now() + limit_s
+        before: Look | None = None
+        while not meter.done:
+            meter.add(self._step())
+            if before is None and meter.settled:
+                before = self._look()
+            if not meter.adopted and self._clock.now() > deadline:
+                self._propose(self._default)
+                raise TrialFailed(f"the ranks did not adopt the setting within {limit_s:g} s")
+        after = self._look()
+        before = before or after
+        reading = reading_between(before, after, meter.longest_step)
+        return meter.block(reading, after.cpu_s - before.cpu_s)
+
+    def _look(self) -> Look:
+        cpu_s = self._host.cpu_s(self._pids) if self._counts_cpu else 0.0
+        return Look(self._clock.now(), self._host.counters(), cpu_s)
+
+    def _propose(self, setting: Setting) -> None:
+        assert self.job is not None
+        try:
+            self._version = self.job.propose(setting)
+        except HvdtuneError as error:
+            self._lost = self._lost or str(error)
+            self._end("a step")
+
+    def _step(self) -> StepDone:
+        step = self._next_step(self._options.stall_timeout_s, "a step")
+        if step is None:
+            self.stop()
+            self._crashed(f"no step for {self._options.stall_timeout_s:g} s", ())
+        return step
+
+    def _next_step(self, limit_s: float, waited_for: str) -> StepDone | None:
+        deadline = self._clock.now() + limit_s
+        while True:
+            event = self._event(waited_for)
+            if isinstance(event, StepDone):
+                self.steps_taken += 1
+                self.launch_steps += 1
+                return event
+            if isinstance(event, Rejected) and event.version == self._version:
+                self._propose(self._default)
+                raise TrialFailed(f"the ranks refused the setting: {event.reason}")
+            if self._clock.now() > deadline:
+                return None
+
+    def _event(self, waited_for: str) -> JobEvent | None:
+        assert self.job is not None
+        event = self.job.next_event(_POLL_S)
+        if isinstance(event, Lost):
+            self._lost = event.message
+        elif isinstance(event, Closed) and self._forms_anew():
+            if waited_for == "a step":
+                raise ScriptEnded  # this job of it: its next one has the setting of the start
+        elif isinstance(event, Closed) or (event is None and self.job.poll() is not None):
+            self._end(waited_for)
+        return event
+
+    def _forms_anew(self) -> bool:
+        assert self.job is not None
+        deadline = self._clock.now() + self._options.exit_timeout_s
+        while self.job.poll() is None and self._clock.now() < deadline:
+            if isinstance(self.job.next_event(_POLL_S), Formed):
+                return True
+        return False
+
+    def _end(self, waited_for: str) -> NoReturn:
+        assert self.job is not None
+        deadline = self._clock.now() + self._options.exit_timeout_s
+        while (report := self.job.poll()) is None and self._clock.now() < deadline:
+            self.job.next_event(_POLL_S)
+        self.stop()
+        if report is None or report.returncode != 0:
+            what = "the script hung up but did not end"
+            if report is not None:
+                what = report.reason or f"the script failed with exit code {report.returncode}"
+            lost = f" ({self._lost})" if self._lost and self._lost != what else ""
+            tail = () if report is None else tuple(report.tail)
+            self._crashed(what + lost, tail, 1 if report is None else report.returncode)
+        if waited_for != "a step":
+            raise StudyError(f"the script ended without {waited_for}")
+        if self._barren >= _BARREN_LAUNCHES:
+            raise StudyError(
+                f"{self._barren} launches of the script in a row ended before a pair was measured "
+                "in them; let it take more steps"
+            )
+        raise ScriptEnded
+
+    def _crashed(self, reason: str, tail: tuple[str, ...], exit_code: int = 1) -> NoReturn:
+        self._crashes += 1
+        self._reporter.notice(f"launch {self.launch}: {reason}", tail)
+        last = f"; its last line: {tail[-1].strip()}" if tail else ""
+        if self.step_s == 0.0:
+            raise ScriptFailed(f"{reason} before it could be measured{last}", exit_code)
+        if self._crashes >= self._options.max_crashes:
+            times = f"{reason}, {self._crashes} times in a row{last}"
+            raise ScriptFailed(times, exit_code)
+        raise JobCrashed(reason, exit_code)
+
+
+def reading_between(before: Look, after: Look, longest_step: float) -> Reading:
+    """What disturbed a block that lay between two looks."""
+    lasted_s = max(after.at_s - before.at_s, 1e-9)
+    return Reading(
+        # Booked in ticks, of which a short block may get those of before.
+        steal=min((after.host.steal_s - before.host.steal_s) / lasted_s, 1.0),
+        pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,
+        retransmits_per_s=(after.host.retransmits - before.host.retransmits) / lasted_s,
+        longest_step=longest_step,
+    )

@@ -1,0 +1,145 @@
+"""How a study's time is spent. Pure: seconds left and the calibration in, numbers of pairs out.
+
+Verification is never cut: the search gets what is left of the budget after it.
+"""
+
+import math
+from dataclasses import dataclass
+
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import Noise, from_percent, pairs_needed
+
+_MARGIN = 1.1
+# From one look at the verification to the next there are so many times as many pairs; with one,
+# two or three of them each interval has this confidence (normal theory; Pocock, 1977).
+_LOOKS_APART = 2.45
+_CONFIDENCES = (0.95, 0.9716, 0.9803)
+# The standard error of a trial that is a glance.
+_GLANCE_PERCENT = 4.0
+_LEAST_WITHOUT_NOISE = 3
+# The half width of a verification's interval, as a share of the gain.
+_SHARE_OF_GAIN = 1 / 2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Measured seconds of one pair and of one launch (start to the first block)."""
+
+    pair_s: float
+    launch_s: float
+
+
+@dataclass(frozen=True)
+class VerifyPlan:
+    """Fresh pairs, and how many there are at each look at them: what is clear then needs no more.
+
+    The pairs of a look come from `launches` launches, each of them a fresh start if `restart`, and
+    with `may_restart` all but the first.
+    """
+
+    looks: tuple[int, ...]
+    launches: int
+    restart: bool
+    may_restart: bool = True
+
+    @property
+    def pairs(self) -> int:
+        """At the last look."""
+        return self.looks[-1]
+
+    @property
+    def confidence(self) -> float:
+        """Of an interval at one look, so that at all of them together it is 95 %."""
+        return _CONFIDENCES[len(self.looks) - 1]
+
+
+def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
+    """Pairs per trial, within the options' limits.
+
+    A sampler that takes a trial's value for what it is needs it to the `resolution_percent`; one
+    that knows each trial's standard error learns more from many settings at a glance.
+    """
+    if options.sampler == "noisy_gp":
+        needed = math.ceil((noise.sd / from_percent(_GLANCE_PERCENT)) ** 2)
+    else:
+        needed = max(
+            pairs_needed(noise, from_percent(options.resolution_percent)), _LEAST_WITHOUT_NOISE
+        )
+    return min(max(needed, options.min_pairs_per_trial), options.max_pairs_per_trial)
+
+
+def plan_verify(
+    options: TuneOptions, noise: Noise, cost: Cost, seconds_left: float, gain: float
+) -> VerifyPlan:
+    """As many launches as the time allows, and pairs enough to resolve half of the gain.
+
+    Every launch is a fresh one when the time allows `verify_launches` of them: the launch that is
+    running has had its say in choosing the winner. Otherwise that one is the first, or the only
+    one where the script is not to be started again.
+    """
+    half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
+    pair_s, launch_s = cost.pair_s * _MARGIN, cost.launch_s * _MARGIN
+    spare_s = seconds_left - options.min_verify_pairs * pair_s
+    fitting = math.floor(spare_s / max(launch_s, 1e-9))
+    restart = options.restarts and fitting >= options.verify_launches
+    most = max(options.verify_launches, options.max_verify_launches) if options.restarts else 0
+    starts = min(max(fitting, 0), most)
+    launches = starts if restart else min(options.verify_launches, starts + 1)
+    extra = math.floor((spare_s - starts * launch_s) / pair_s)
+    wanted = _within_limits(options, pairs_needed(noise, half_width))
+    looks = _looks(options.min_verify_pairs, wanted)
+    while len(looks) > 1 and looks[-1] * pair_s + len(looks) * starts * launch_s > seconds_left:
+        looks = looks[:-1]
+    if len(looks) == 1:
+        looks = (min(wanted, options.min_verify_pairs + max(0, extra)),)
+    return VerifyPlan(looks, min(launches, looks[0]), restart, options.restarts)
+
+
+def least_pairs(options: TuneOptions) -> tuple[int, int, int]:
+    """Of the calibration, one trial and the verification, where each takes the fewest it may."""
+    trial = options.min_pairs_per_trial if options.trials else 0
+    return options.calibrate_pairs, trial, options.min_verify_pairs
+
+
+def least_s(options: TuneOptions, pair_s: float, calibrated: int = 0) -> float:
+    """Seconds without which there is no answer; `calibrated` pairs are there already."""
+    calibration, trial, verification = least_pairs(options)
+    return (calibration - calibrated + trial + verification * _MARGIN) * pair_s
+
+
+def reserve_s(options: TuneOptions, noise: Noise, cost: Cost, seconds_left: float) -> float:
+    """Seconds to keep for the race and the verification.
+
+    The full protocol if it takes at most half of what is left, else the least that is allowed.
+    """
+    race_s = (options.race_entrants + 3 * options.race_pairs) * cost.pair_s
+    pairs = _within_limits(options, pairs_needed(noise, from_percent(1.0)))
+    full = (race_s + pairs * cost.pair_s + options.verify_launches * cost.launch_s) * _MARGIN
+    least = options.min_verify_pairs * cost.pair_s * _MARGIN
+    return full if full <= seconds_left / 2 else max(least, min(full, seconds_left / 2))
+
+
+def trial_pairs(
+    options: TuneOptions, noise: Noise, cost: Cost, search_s: float, trials_left: int
+) -> int:
+    """Pairs the next trial may take; 0 when the time left for the search is too short for one.
+
+    About half of all trials are pruned early, so one that is not may take twice its share.
+    """
+    affordable = math.floor(search_s / cost.pair_s)
+    if affordable < options.min_pairs_per_trial:
+        return 0
+    share = math.floor(2 * affordable / max(trials_left, 1))
+    return max(options.min_pairs_per_trial, min(wanted_pairs(options, noise), share, affordable))
+
+
+def _looks(first: int, wanted: int) -> tuple[int, ...]:
+    looks = [wanted]
+    while len(looks) < len(_CONFIDENCES) and looks[0] >= first * _LOOKS_APART:
+        looks.insert(0, round(max(first, looks[0] / _LOOKS_APART)))
+    return tuple(looks)
+
+
+def _within_limits(options: TuneOptions, pairs: int) -> int:
+    most = max(options.min_verify_pairs, options.max_verify_pairs)
+    return min(max(pairs, options.min_verify_pairs), most)

@@ -1,0 +1,223 @@
+"""One pair, measured and on disk."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.errors import StudyError, TraceFormatError
+from hvdtune.tuner.measure.blocks import Block, BlockShape, Order, PairTimes, log_ratio, orders
+from hvdtune.tuner.measure.live_run import LiveRun, ScriptEnded
+from hvdtune.tuner.measure.outliers import Norms
+from hvdtune.tuner.measure.progress import Phase, Reporter
+from hvdtune.tuner.measure.restart_run import RestartRun
+from hvdtune.tuner.space.objectives import Objective
+from hvdtune.tuner.space.search_space import key_of
+from hvdtune.tuner.stats.estimates import CONFIDENCE, Estimate, Noise, estimate, pooled
+from hvdtune.tuner.storage.pair_log import Pair, PairLog
+from hvdtune.tuner.study import Traces
+
+# Of a setting that is so much slower half a pair says enough.
+_HOPELESS = -0.35
+_MOST_REPEATS = 2
+_SPARE_REPEATS = 5
+_TOLD_REPEATS = 5
+# Ranks write what they have recorded about twenty times a second.
+_TRACE_WAIT_S = 0.1
+_TRACE_TRIES = 30
+# Objectives below this per step cannot be told from nothing.
+_SMALLEST_S = 1e-7
+
+
+class Bench:
+    """Measures settings against the default and remembers every pair.
+
+    Pairs of a study that was interrupted count: a phase asks for the pairs it lacks. A pair in
+    whose blocks something else happened is measured again: up to twice in a row, and in all about
+    as often as there are pairs.
+
+    Args:
+        traces: needed for objectives that are read from them.
+        steps: the study may take so many, None for any number.
+    """
+
+    def __init__(
+        self,
+        live: LiveRun | RestartRun,
+        log: PairLog,
+        reporter: Reporter,
+        default: Setting,
+        *,
+        seed: int = 0,
+        objectives: Sequence[Objective] = ("step_time",),
+        traces: Traces | None = None,
+        steps: int | None = None,
+    ) -> None:
+        self.live = live
+        self.log = log
+        self.reporter = reporter
+        self.default = default
+        self._seed = seed
+        self.objectives = tuple(objectives)
+        self._traces = traces
+        self._steps = steps
+        self._earlier_steps = sum(pair.steps for pair in log.pairs)
+        self._norms = Norms()
+        # Of a pair read by typical steps; calibration finds it.
+        self.glance_noise: Noise | None = None
+
+    @property
+    def _reads_steps(self) -> bool:
+        return self.objectives[0] in ("step_time", "samples_per_s")
+
+    @property
+    def set_aside(self) -> int:
+        """Pairs that were measured again."""
+        return sum(bool(pair.set_aside) for pair in self.log.pairs)
+
+    @property
+    def steps_left(self) -> int | None:
+        """Of the study's steps, None where any number may be taken."""
+        if self._steps is None:
+            return None
+        return max(0, self._steps - self._earlier_steps - self.live.steps_taken)
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the time or the steps of the study are used up."""
+        left_s = self.reporter.seconds_left
+        return (
+            left_s if self.steps_left is None else min(left_s, self.steps_left * self.live.step_s)
+        )
+
+    @property
+    def traces(self) -> Sequence[Path]:
+        """Of the running launch; none where nothing is recorded."""
+        return self._traces(self.live.launch) if self._traces else ()
+
+    def log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
+        """Of the pairs of this setting measured in this phase so far, by all steps."""
+        return [pair.log_ratio for pair in self.log.of(phase, setting)]
+
+    def glances(self, phase: Phase, setting: Setting) -> list[float]:
+        """The same by typical steps, for the search."""
+        return [pair.glance for pair in self.log.of(phase, setting)]
+
+    def pair(
+        self, phase: Phase, setting: Setting, shape: BlockShape, trial: int | None = None
+    ) -> Pair:
+        """Measure one more pair, starting the script again when it ends meanwhile.
+
+        Raises TrialFailed when the setting cannot be measured, StudyError when the script cannot.
+        """
+        repeats = 0
+        while True:
+            pair, again = self._once(
+                phase, setting, shape, trial, may_repeat=repeats < _MOST_REPEATS
+            )
+            self.log.append(pair)
+            if not again:
+                break
+            repeats += 1
+            self._tell_of_repeat(self.set_aside, pair.set_aside)
+        self.reporter.measured(setting, self._so_far(phase, setting), 1e3 / pair.setting_step_ms)
+        return pair
+
+    def _tell_of_repeat(self, count: int, reason: str) -> None:
+        if count <= _TOLD_REPEATS:
+            self.reporter.notice(f"a pair is measured again: {reason}")
+        elif count % 10 == 0:  # on a busy machine every other line would say so
+            self.reporter.notice(f"{count} pairs were measured again so far, this one: {reason}")
+
+    def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
+        """As the table of trials reads pairs: two alone would say next to nothing of their
+        spread."""
+        if phase in ("search", "race") and self.glance_noise is not None:
+            return pooled(self.glances(phase, setting), self.glance_noise, CONFIDENCE)
+        return estimate(self.log_ratios(phase, setting))
+
+    def _once(
+        self,
+        phase: Phase,
+        setting: Setting,
+        shape: BlockShape,
+        trial: int | None,
+        *,
+        may_repeat: bool,
+    ) -> tuple[Pair, bool]:
+        index = len(self.log.of(phase, setting))
+        order = orders(f"{self._seed}:{phase}:{key_of(setting)}:{index // 2}")[index % 2]
+        times: PairTimes | None = None
+        while times is None:
+            self.live.require()
+            try:
+                times = self.live.measure(
+                    setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
+                )
+            except ScriptEnded:
+                if self.live.may_launch:
+                    self.reporter.notice("the script has ended and is started again")
+        fault = self._norms.fault(times.order, times.blocks)
+        self._learn(setting, times.order, times.blocks)
+        again = fault is not None and may_repeat and self._may_set_aside()
+        first, *others = self._ratios(times)
+        pair = Pair(
+            launch=self.live.launch,
+            phase=phase,
+            trial=trial,
+            setting=dict(setting),
+            reference=dict(self.default),
+            log_ratio=first,
+            setting_step_ms=1e3 * times.setting_step_s,
+            reference_step_ms=1e3 * times.reference_step_s,
+            steps=times.steps,
+            order=times.order,
+            t_unix=time.time(),
+            further=dict(zip(self.objectives[1:], others, strict=True)),
+            set_aside=fault.reason if fault is not None and again else "",
+            at_fault="" if fault is None else fault.letters,
+            typical_log_ratio=times.typical_log_ratio if self._reads_steps else None,
+        )
+        return pair, again
+
+    def _learn(self, setting: Setting, order: Order, blocks: Sequence[Block]) -> None:
+        own = "AB" if setting == self.default else "A"
+        each = zip(order, blocks, strict=True)
+        self._norms.add(block.reading for letter, block in each if letter in own)
+
+    def _may_set_aside(self) -> bool:
+        kept = len(self.log.pairs) - self.set_aside
+        return self.set_aside < _SPARE_REPEATS + kept
+
+    def _ratios(self, times: PairTimes) -> list[float]:
+        return [self._ratio(objective, times) for objective in self.objectives]
+
+    def _ratio(self, objective: Objective, times: PairTimes) -> float:
+        if objective == "cpu_time":
+            used = [block.cpu_s / block.steps for block in times.blocks]
+        elif objective == "exposed_communication":
+            used = self._exposed_s(times.blocks)
+        else:
+            return times.log_ratio
+        return log_ratio(times.order, [max(value, _SMALLEST_S) for value in used])
+
+    def _exposed_s(self, blocks: Sequence[Block]) -> list[float]:
+        if not self.traces:
+            raise StudyError(
+                "exposed communication cannot be measured: no timeline is recorded (-o FOLDER)"
+            )
+        from hvdtune.tuner.measure.step_tensors import exposed_s  # pandas takes a second
+
+        for _ in range(_TRACE_TRIES):
+            try:
+                exposed = exposed_s(self.traces, [block.numbers for block in blocks])
+                if not any(exposed):
+                    raise StudyError(
+                        "exposed communication cannot be measured: nothing is sent within steps"
+                    )
+                return [value / block.steps for value, block in zip(exposed, blocks, strict=True)]
+            except TraceFormatError as error:
+                problem = error
+                self.live.pause(_TRACE_WAIT_S)
+        raise StudyError(f"exposed communication cannot be measured: {problem}") from problem

@@ -1,0 +1,111 @@
+"""What a tuner and the launcher that holds its job say to each other.
+
+They are two processes of one command and speak over an inherited socket pair, which nobody else
+has: what travels is pickled values of the classes below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import Formed, JobEvent
+from hvdtune.errors import HvdtuneError
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.study import Study
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that a tuner finds running: its number, its launch and how it was formed."""
+
+    job: int
+    launch: int
+    formed: Formed
+
+
+@dataclass(frozen=True)
+class Begin:
+    """To a new tuner: its study, all but how to start a job."""
+
+    study: Study
+    run_dir: Path
+    options: TuneOptions
+    running: Running | None
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the script ended, as an ExitReport."""
+
+    returncode: int
+    reason: str
+    tail: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event of the job, or how it ended; `job` counts the jobs that were started."""
+
+    job: int
+    what: JobEvent | Exit
+
+
+@dataclass(frozen=True)
+class Start:
+    """Request: start the script, as this launch. Returns the job's number."""
+
+    launch: int
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Request: all ranks are to adopt the setting. Returns its version."""
+
+    setting: Setting
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """Request: end the job."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a request returned, or the error it raised."""
+
+    value: Any = None
+    error: HvdtuneError | None = None
+
+
+@dataclass(frozen=True)
+class Tell:
+    """News for the user."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The verdict. `goes_on`: the job runs on under its setting, the good one from here."""
+
+    verdict: Verdict
+    goes_on: bool
+
+
+@dataclass(frozen=True)
+class Changed:
+    """After the verdict another setting has become the good one."""
+
+    setting: Setting
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The study cannot go on."""
+
+    error: HvdtuneError

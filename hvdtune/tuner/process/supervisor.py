@@ -1,0 +1,331 @@
+"""The launcher's side of a tuner in a process of its own, so that its death is not the training's.
+
+Whatever becomes of a tuner, the job runs on under the last good setting: the default until the
+verdict, then the verdict's. A tuner that dies or freezes before the verdict is followed by another,
+which goes on with the study on the job that runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final, Self
+
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.channel import Formed
+from hvdtune.core.job.child_command import module_command
+from hvdtune.core.job.interrupt import hold, release, stop_point
+from hvdtune.errors import HvdtuneError, StudyError
+from hvdtune.tuner.measure.live_run import ExitReport, RunningJob
+from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.process.messages import (
+    Begin,
+    Changed,
+    Decided,
+    Exit,
+    Failed,
+    Happened,
+    Propose,
+    Reply,
+    Running,
+    Start,
+    Tell,
+    Terminate,
+)
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.study import Study
+
+# Between looks for what the tuner asks; while the job takes steps, each of them is a look.
+_LOOK_S: Final = 0.02
+# A tuner that leaves its messages unread for so long has stopped; a database may be busy for 60 s.
+_FROZEN_S: Final = 120.0
+_FIRST_WORD_S: Final = 120.0
+_GOODBYE_S: Final = 2.0
+# Threads of linear algebra would take processors from the ranks, and its matrices are small.
+_ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# So many in a row without a pair between them, and there is no other.
+_MAX_DEATHS: Final = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`goes_on`: the job still runs, under the verdict's setting."""
+
+    verdict: Verdict
+    goes_on: bool
+
+
+class Hire:
+    """A tuner, and the next one when it dies. Used from one thread.
+
+    A context manager: leaving it leaves no tuner; the job is the caller's.
+
+    Args:
+        study: what is tuned; all but its `start_job` travels to the tuner.
+        progress: is given the tuner's news.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        run_dir: Path,
+        options: TuneOptions,
+        progress: Callable[[Progress], None],
+    ) -> None:
+        self._study, self._run_dir, self._options = study, run_dir, options
+        self._progress = progress
+        self._latest = Progress("start", trials=options.trials)
+        self._good: Setting = study.default
+        self._job: RunningJob | None = None
+        self._running: Running | None = None
+        self._jobs, self._launch = 0, -1
+        self._report: ExitReport | None = None
+        self._tuner: _Tuner | None = None
+        self._deaths = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tuner is not None:
+            self._tuner.end()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the tuner at work, None between two."""
+        return None if self._tuner is None else self._tuner.pid
+
+    def tune(self) -> Outcome:
+        """Serves tuners until there is a verdict. Raises what `controller.tune` does."""
+        while True:
+            if self._tuner is None:
+                self._engage()
+            for message in self._serve():
+                if isinstance(message, Decided):
+                    if message.goes_on:
+                        self._good = message.verdict.setting
+                    return Outcome(message.verdict, message.goes_on)
+                if isinstance(message, Failed):
+                    raise message.error
+            if self._tuner is None:
+                self._mourn()
+
+    def follow(self) -> ExitReport:
+        """Serves the tuner that watches over the setting until the job has ended."""
+        while self._report is None:
+            for message in self._serve():
+                if isinstance(message, Changed):
+                    self._good = message.setting
+            if self._tuner is None:
+                self._propose_good()
+                self._let_run()
+        return self._report
+
+    def _engage(self) -> None:
+        study = replace(self._study, start_job=no_job)
+        running = self._running if self._report is None else None
+        self._tuner = _Tuner(Begin(study, self._run_dir, self._options, running))
+
+    def _serve(self) -> Iterator[Any]:
+        """One look at the job and at the tuner; what it says beyond its requests."""
+        tuner = self._tuner
+        if tuner is None:
+            return
+        stop_point()
+        try:
+            self._pass_on(tuner)
+            while (message := tuner.next()) is not None:
+                if isinstance(message, Start | Propose | Terminate):
+                    tuner.send(self._answer(message))
+                elif isinstance(message, Tell):
+                    self._take_news(message.progress)
+                else:
+                    yield message
+        except _Gone:
+            tuner.end()
+            self._tuner = None
+
+    def _pass_on(self, tuner: _Tuner) -> None:
+        if self._job is None or self._report is not None:
+            tuner.wait(_LOOK_S)
+            return
+        event = self._job.next_event(_LOOK_S)
+        if event is not None:
+            if isinstance(event, Formed):
+                self._running = Running(self._jobs, self._launch, event)
+            tuner.send(Happened(self._jobs, event))
+            return
+        self._report = self._job.poll()
+        if self._report is not None:
+            report = self._report
+            tuner.send(
+                Happened(self._jobs, Exit(report.returncode, report.reason, tuple(report.tail)))
+            )
+
+    def _answer(self, request: Start | Propose | Terminate) -> Reply:
+        try:
+            match request:
+                case Start(launch=launch):
+                    self._running = self._report = None
+                    self._jobs += 1
+                    self._launch = launch
+                    assert callable(self._study.start_job), "one launch goes on, not many"
+                    self._job = self._study.start_job(launch)
+                    return Reply(self._jobs)
+                case Propose(setting=setting):
+                    assert self._job is not None
+                    return Reply(self._job.propose(setting))
+                case Terminate():
+                    if self._job is not None:
+                        self._job.terminate()
+                        self._report = self._report or self._job.poll()
+                    self._running = None
+                    return Reply()
+        except HvdtuneError as error:
+            return Reply(error=error)
+
+    def _take_news(self, progress: Progress) -> None:
+        if progress.pairs > 0:
+            self._deaths = 0
+        self._latest = progress
+        self._progress(progress)
+
+    def _mourn(self) -> None:
+        self._deaths += 1
+        self._propose_good()
+        if self._deaths >= _MAX_DEATHS:
+            self._notice(f"the tuner has died {self._deaths} times; training goes on as by default")
+            while self._job is not None and self._report is None:
+                self._let_run()
+            raise StudyError(f"the tuner died {self._deaths} times in a row")
+        self._notice(
+            "the tuner has died; training goes on as by default, a new tuner with the study"
+        )
+
+    def _propose_good(self) -> None:
+        if self._job is not None and self._report is None:
+            with contextlib.suppress(HvdtuneError):  # it has just ended
+                self._job.propose(self._good)
+
+    def _let_run(self) -> None:
+        assert self._job is not None
+        while (report := self._job.poll()) is None:
+            self._job.next_event(0.5)
+        self._report = report
+
+    def _notice(self, text: str) -> None:
+        self._latest = replace(self._latest, message=text, lines=())
+        self._progress(self._latest)
+
+
+def no_job(launch: int) -> RunningJob:
+    """In place of what only the launcher can do."""
+    raise StudyError(f"launch {launch}: only the launcher starts jobs")
+
+
+class _Gone(Exception):
+    """The tuner has ended, or reads nothing any more."""
+
+
+class _Tuner:
+    """The process and the connection to it. What is sent waits in a queue, so that a tuner that
+    reads nothing holds nobody up."""
+
+    def __init__(self, begin: Begin) -> None:
+        hold(self)
+        here, there = socket.socketpair()
+        with there:
+            try:
+                self._process = subprocess.Popen(
+                    [*module_command("hvdtune.tuner.process.worker"), str(there.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # what it says is no part of the launcher's result
+                    pass_fds=(there.fileno(),),
+                    # Ctrl-C is for the launcher, which then sees to everybody.
+                    process_group=0,
+                    env=own_environ() | _ONE_THREAD,
+                )
+            except OSError as error:
+                here.close()
+                release(self)
+                raise StudyError(f"cannot start the tuner: {error.strerror}") from None
+        self._connection = Connection(here.detach())
+        self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._waiting_since_s = time.monotonic()  # the queue was last seen empty
+        self._has_spoken = False
+        self._gone = threading.Event()
+        self._sender = threading.Thread(target=self._send_all, name="hvdtune-tuner", daemon=True)
+        self._sender.start()
+        self.send(begin)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: object) -> None:
+        """Raises _Gone."""
+        if self._outbox.empty():
+            self._waiting_since_s = time.monotonic()
+        patience_s = _FROZEN_S if self._has_spoken else _FIRST_WORD_S
+        if self._gone.is_set() or time.monotonic() - self._waiting_since_s > patience_s:
+            raise _Gone
+        self._outbox.put(message)
+
+    def next(self) -> Any:
+        """The next message, None if there is none yet. Raises _Gone."""
+        try:
+            if not self._connection.poll(0):
+                return None
+            self._has_spoken = True
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise _Gone from None
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is a message, or not longer. Raises _Gone."""
+        try:
+            self._connection.poll(timeout_s)
+        except OSError:
+            raise _Gone from None
+
+    def end(self) -> None:
+        """Leaves no process and no thread."""
+        try:
+            self._end()
+        finally:
+            release(self)
+
+    def _end(self) -> None:
+        # The tuner sees that nobody is there any more, closes its database and ends.
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as wire,
+        ):
+            wire.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(_GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._process.wait()
+        self._outbox.put(None)
+        self._sender.join()
+        self._connection.close()
+
+    def _send_all(self) -> None:
+        while (message := self._outbox.get()) is not None:
+            try:
+                self._connection.send(message)
+            except OSError:
+                self._gone.set()
+                return

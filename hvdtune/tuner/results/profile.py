@@ -1,0 +1,185 @@
+"""profile.yaml: a chosen setting with the evidence for it."""
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
+from hvdtune.errors import UsageError
+from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
+from hvdtune.tuner.space.targets import knobs_of_profile
+from hvdtune.tuner.stats.verdict import Verdict
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured."""
+
+    improved: bool
+    gain_percent: float | None
+    ci_percent: tuple[float, float] | None
+    pairs: int
+    launches: int
+    noise_floor_percent: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`fingerprint` says what it was measured on; `parse_fingerprint` reads it."""
+
+    version: int
+    setting: dict[str, Value]
+    default: dict[str, Value]
+    verdict: Evidence
+    fingerprint: dict[str, Any]
+    created: str
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether nothing proves this setting better than the default that it differs from."""
+        return self.setting != self.default and not self.verdict.improved
+
+    @property
+    def adapter(self) -> str:
+        """The runtime whose setting it is: hvdtune's own unless another was tuned."""
+        return str(self.fingerprint.get("adapter", "hvdtune"))
+
+
+@dataclass(frozen=True)
+class NearProfile:
+    """A profile on disk and how far it was measured from here, as `fingerprint.distance` has it."""
+
+    path: Path
+    profile: Profile
+    distance: float
+
+
+def make_profile(
+    verdict: Verdict, default: Mapping[str, Value], fingerprint: Mapping[str, Any], created: str
+) -> Profile:
+    """The profile of a verdict; `created` is a date and time in ISO 8601."""
+    evidence = Evidence(
+        improved=verdict.improved,
+        gain_percent=verdict.gain_percent,
+        ci_percent=verdict.ci_percent,
+        pairs=verdict.pairs,
+        launches=verdict.launches,
+        noise_floor_percent=verdict.noise_floor_percent,
+        text=verdict.text,
+    )
+    setting = dict(verdict.setting)
+    return Profile(FORMAT_VERSION, setting, dict(default), evidence, dict(fingerprint), created)
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write the file whole or not at all."""
+    text = yaml.safe_dump(msgspec.to_builtins(profile), sort_keys=False, allow_unicode=True)
+    replace_file(path, text)
+
+
+def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
+    """Read and check a profile; raises UsageError in one line that names the file and the fault.
+
+    Args:
+        path: the file.
+        knobs: the knob table, None for the core's own, or those of the runtime that the profile
+            says it is for.
+    """
+    return _profile(path, _read_yaml(path), knobs)
+
+
+def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
+    """The knobs that a file names: a profile, a verdict.json (its candidate), or `knob: value`.
+
+    Raises UsageError as `read_profile` does.
+    """
+    document = _read_yaml(path)
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: is neither a profile nor lines of 'knob: value'")
+    if "default" in document and "setting" in document:
+        return _profile(path, document, knobs).setting
+    named = document.get("candidate", document)
+    if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named):
+        raise UsageError(f"{path}: names no setting")
+    try:
+        return validate(named, knobs)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def nearest_profile(
+    here: Fingerprint, folder: Path, knobs: Sequence[Knob] | None = None
+) -> NearProfile | None:
+    """The winner of the past study in `folder` (of run folders) that was measured nearest to here.
+
+    Only settings that were proved better than their default count; files that cannot be read do
+    not. None when there is none.
+    """
+    near: list[NearProfile] = []
+    for path in sorted(folder.glob("*/profile.yaml")):
+        with contextlib.suppress(UsageError):
+            profile = read_profile(path, knobs)
+            if profile.verdict.improved and profile.adapter == "hvdtune":
+                away = distance(parse_fingerprint(profile.fingerprint), here)
+                near.append(NearProfile(path, profile, away))
+    return min(near, key=lambda each: each.distance, default=None)
+
+
+def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile:
+    version = document.get("version") if isinstance(document, dict) else None
+    if version != FORMAT_VERSION:
+        raise UsageError(f"{path} is not a profile of version {FORMAT_VERSION}")
+    try:
+        parts = [document[key] for key in ("setting", "default") if _is_setting(document.get(key))]
+        measured = document.get("fingerprint")
+        if knobs is None and isinstance(measured, dict) and measured.get("mode") == "restart":
+            knobs = knobs_of_profile(str(measured.get("adapter")), parts, load_knobs())
+        for part in parts:
+            validate(part, knobs)
+        profile = msgspec.convert(document, Profile)
+        parse_fingerprint(profile.fingerprint)
+    except (msgspec.ValidationError, UsageError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    return profile
+
+
+def _is_setting(part: object) -> bool:
+    return isinstance(part, dict) and all(isinstance(v, int | float | str) for v in part.values())
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply to be a profile") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise UsageError(f"{path}{line}: {problem}") from error
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write through a temporary file beside `path`, so that a reader never sees half of it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        # A write, unlike an open, does not say which file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,176 @@
+"""report.md and verdict.json: a finished study for people and for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.calibration import Calibration
+from hvdtune.tuner.results.profile import replace_file
+from hvdtune.tuner.space.search_space import describe, shown
+from hvdtune.tuner.stats.estimates import estimate, to_percent
+from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
+from hvdtune.tuner.storage.study_store import TrialView
+
+_LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON values."""
+    document: dict[str, Any] = msgspec.to_builtins(verdict)
+    return {"version": 1, "improved": verdict.improved, **document}
+
+
+def write_verdict(verdict: Verdict, path: Path) -> None:
+    """Write verdict.json."""
+    write_document(verdict_document(verdict), path)
+
+
+def write_document(document: Mapping[str, Any], path: Path) -> None:
+    """Write a verdict's JSON values, whole or not at all."""
+    replace_file(path, json.dumps(document, indent=2) + "\n")
+
+
+def render_report(
+    verdict: Verdict,
+    default: Setting,
+    calibration: Calibration,
+    trials: Sequence[TrialView],
+    pairs: Sequence[Pair],
+) -> str:
+    """The report as Markdown."""
+    sections = [
+        f"# Tuning report\n\n**{verdict.text}**",
+        _settings(verdict, default),
+        _verification(verdict, pairs),
+        _trials(trials, default),
+        _method(calibration.shape, pairs, calibration),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def render_comparison(
+    verdict: Verdict, reference: Setting, calibration: Calibration, pairs: Sequence[Pair]
+) -> str:
+    """The report on two settings, A (the reference) and B, as Markdown."""
+    assert verdict.candidate is not None
+    rows = ["## Settings", "", "| knob | A | B |", "|---|---|---|"]
+    for name, value in reference.items():
+        other = verdict.candidate[name]
+        mark = "**" if other != value else ""
+        rows.append(f"| {name} | {shown(name, value)} | {mark}{shown(name, other)}{mark} |")
+    sections = [
+        f"# Verification of B against A\n\n**{verdict.text}**",
+        "\n".join(rows),
+        _verification(verdict, pairs),
+        _method(calibration.shape, pairs, calibration),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def render_floor(floor: Floor, shape: BlockShape, pairs: Sequence[Pair]) -> str:
+    """The report on a setting against itself as Markdown."""
+    low, high = floor.ci_percent
+    rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(verified(pairs))]
+    sections = [
+        f"# A/A floor\n\n**{floor.text}**",
+        f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together: "
+        f"{floor.gain_percent:+.2f} % [{low:.2f}, {high:.2f}] where 0 is true; Wilcoxon signed "
+        f"rank, two-sided: p = {floor.p_value:.2g}.",
+        "\n".join(rows),
+        _method(shape, pairs),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _settings(verdict: Verdict, default: Setting) -> str:
+    rows = ["## Setting", "", "| knob | default | chosen |", "|---|---|---|"]
+    for name, value in default.items():
+        chosen = verdict.setting[name]
+        mark = "**" if chosen != value else ""
+        rows.append(f"| {name} | {shown(name, value)} | {mark}{shown(name, chosen)}{mark} |")
+    return "\n".join(rows)
+
+
+def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
+    if verdict.candidate is None:
+        return ""
+    mine = pairs_of(pairs, "verify", verdict.candidate)
+    rows = [
+        "## Verification",
+        "",
+        "Fresh pairs, by launch of the script.",
+        "",
+        *_LAUNCH_COLUMNS,
+        *_launch_rows(mine),
+    ]
+    if verdict.p_value is not None:
+        rows += ["", f"Wilcoxon signed rank, two-sided: p = {verdict.p_value:.2g}."]
+    return "\n".join(rows)
+
+
+def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
+    rows = []
+    for number, log_ratios in by_launch(pairs).items():
+        own = estimate(log_ratios)
+        interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
+        rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
+    return rows
+
+
+def _trials(trials: Sequence[TrialView], default: Setting) -> str:
+    measured = [trial for trial in trials if trial.setting and not trial.is_duplicate]
+    order = {"complete": 0, "pruned": 1}
+    measured.sort(key=lambda trial: (order.get(trial.state, 2), -trial.log_ratio))
+    rows = [
+        "## Trials",
+        "",
+        "Gains of trials are single readings under selection: only the verification counts.",
+        "",
+        "| trial | gain % | +- 2 s.e. | pairs | state | setting |",
+        "|---|---|---|---|---|---|",
+    ]
+    for trial in measured:
+        gain = "" if trial.gain_percent is None else f"{trial.gain_percent:+.1f}"
+        spread = "" if trial.stderr_percent is None else f"{2 * trial.stderr_percent:.1f}"
+        state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
+        setting = describe(trial.setting, default)
+        rows.append(f"| {trial.number} | {gain} | {spread} | {trial.pairs} | {state} | {setting} |")
+    return "\n".join(rows)
+
+
+def _method(
+    shape: BlockShape, pairs: Sequence[Pair], calibration: Calibration | None = None
+) -> str:
+    floor = ""
+    if calibration is not None:
+        noise = calibration.noise
+        floor = (
+            f"The reference against itself: standard deviation {100 * noise.sd:.2f} % per pair "
+            f"over {noise.df} pairs. "
+        )
+    return (
+        f"## Method\n\n{_blocks(shape)} {floor}{len(pairs)} pairs in all, every one in pairs.jsonl."
+    )
+
+
+def _blocks(shape: BlockShape) -> str:
+    counted = (
+        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
+        f"{1e3 * shape.step_s:.1f} ms per step"
+    )
+    if not shape.source:
+        return (
+            "A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block "
+            f"is {counted}, on the slowest rank's clock."
+        )
+    pair = "A pair is two launches of the command, with the reference (A) and a setting (B)."
+    if shape.settle_steps == 0 and shape.steps == 1:
+        return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
+    return f"{pair} A launch is measured by {shape.source}: {counted}."

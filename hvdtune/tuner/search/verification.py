@@ -1,0 +1,73 @@
+"""The proof: one setting against the default on fresh pairs, in fresh launches."""
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.calibration import Calibration
+from hvdtune.tuner.measure.pair_plan import VerifyPlan
+from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import A_GAIN, Verdict, Wording, judge
+from hvdtune.tuner.storage.pair_log import by_launch
+
+
+def prove(
+    bench: Bench,
+    setting: Setting,
+    calibration: Calibration,
+    plan: VerifyPlan,
+    options: TuneOptions,
+    wording: Wording = A_GAIN,
+    trial: int | None = None,
+) -> Verdict:
+    """The verdict on a setting; it is out at the first look at which it is clear.
+
+    Raises TrialFailed when the setting makes the script fail.
+    """
+    for index in range(len(plan.looks)):
+        launches = verify(bench, setting, calibration.shape, plan, trial, index)
+        pairs = sum(len(launch) for launch in launches)
+        verdict = judge(
+            setting,
+            bench.default,
+            launches,
+            calibration.floor(pairs),
+            options.resolution_percent,
+            wording,
+            plan.confidence,
+        )
+        if verdict.kind != "noisy":
+            break
+    return verdict
+
+
+def verify(
+    bench: Bench,
+    setting: Setting,
+    shape: BlockShape,
+    plan: VerifyPlan,
+    trial: int | None = None,
+    look: int = 0,
+) -> list[list[float]]:
+    """Measure what is planned up to a look; returns log ratios by launch.
+
+    The script is restarted between the parts of the plan, so that what one launch happens to be
+    good at does not decide. Raises TrialFailed when the setting makes the script fail.
+    """
+    pairs = plan.looks[look]
+    done = len(bench.log.of("verify", setting))
+    bench.reporter.phase("verify", _to_do(pairs - done, done))
+    part = -(-(pairs - (plan.looks[look - 1] if look else 0)) // plan.launches)
+    fresh = not plan.may_restart or (not plan.restart and done == 0)
+    while done < pairs:
+        if not fresh:
+            bench.live.restart()
+        fresh = not plan.may_restart
+        for _ in range(min(part, pairs - done)):
+            bench.pair("verify", setting, shape, trial)
+            done += 1
+    return list(by_launch(bench.log.of("verify", setting)).values())
+
+
+def _to_do(missing: int, done: int) -> str:
+    fresh = "1 fresh pair" if missing == 1 else f"{max(0, missing)} fresh pairs"
+    return f"{fresh}, {done} are there" if done else fresh

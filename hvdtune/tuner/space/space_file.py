@@ -1,0 +1,121 @@
+"""`--space FILE`: which values of which knobs to search, as YAML.
+
+    fusion_threshold_bytes: {low: 1 MiB, high: 256 MiB}
+    cycle_time_ms: {high: 10}
+    chunk_bytes: [256 KiB, 1 MiB]
+    allreduce_algorithm: [auto, direct, ring]
+
+Knobs that are not named keep the table's range.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from hvdtune.core.config.knobs import Knob, Value, validate
+from hvdtune.errors import UsageError
+from hvdtune.tuner.space.search_space import Range
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]iB)")
+_UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_ENDS: Final = ("low", "high")
+
+
+def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, Range]:
+    """The ranges by knob.
+
+    Raises UsageError with one line, file and line number first, for each line that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file") from error
+    return parse_space(text, knobs, str(path))
+
+
+def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, Range]:
+    """`read_space` of a text; `where` stands for the file's name in errors."""
+    table = {knob.name: knob for knob in knobs}
+    found: dict[str, Range] = {}
+    errors = []
+    for line, name, wanted in _entries(text, where):
+        try:
+            if name not in table:
+                raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
+            if name in found:
+                raise UsageError(f"{name} is there twice")
+            found[name] = _range(table[name], wanted)
+        except UsageError as error:
+            errors.append(f"{where}:{line}: {error}")
+    if errors:
+        raise UsageError("\n".join(errors))
+    if not found:
+        raise UsageError(f"{where} names no knob")
+    return found
+
+
+def _entries(text: str, where: str) -> list[tuple[int, Any, Any]]:
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return []
+        if not isinstance(node, yaml.MappingNode):
+            raise UsageError(f"{where}:{node.start_mark.line + 1}: not of the form `knob: range`")
+        return [
+            (
+                key.start_mark.line + 1,
+                loader.construct_object(key, deep=True),
+                loader.construct_object(value, deep=True),
+            )
+            for key, value in node.value
+        ]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark is not None else ""
+        raise UsageError(f"{where}{line}: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise UsageError(f"{where} is nested too deeply to be a space") from error
+    finally:
+        loader.dispose()
+
+
+def _range(knob: Knob, wanted: Any) -> Range:
+    if isinstance(wanted, Mapping) and set(wanted) == {"choices"}:
+        wanted = wanted["choices"]
+    if isinstance(wanted, list):
+        if not wanted:
+            raise UsageError(f"{knob.name} has no choices")
+        return Range(choices=tuple(dict.fromkeys(_value(knob, each) for each in wanted)))
+    if not isinstance(wanted, Mapping):
+        raise UsageError(
+            f"{knob.name} needs {{low: .., high: ..}} or a list of choices; "
+            f"--fix {knob.name}=VALUE keeps one value"
+        )
+    for key in wanted:
+        if key not in _ENDS:
+            raise UsageError(f"{knob.name} knows low, high and choices, not {key}")
+    if knob.kind in ("bool", "category"):
+        raise UsageError(f"{knob.name} has choices, not a range")
+    ends = {key: float(_value(knob, value)) for key, value in wanted.items()}
+    if len(ends) == 2 and ends["low"] > ends["high"]:
+        raise UsageError(f"{knob.name}: low {wanted['low']} is above high {wanted['high']}")
+    return Range(ends.get("low"), ends.get("high"))
+
+
+def _value(knob: Knob, value: Any) -> Value:
+    if isinstance(value, str) and knob.name.endswith("_bytes"):
+        size = _SIZE.fullmatch(value.strip())
+        if size is None:
+            raise UsageError(f"{knob.name}: {value!r} is not a size, such as 64 MiB")
+        value = round(float(size[1]) * _UNITS[size[2]])
+    if not isinstance(value, int | float | str):
+        raise UsageError(f"{knob.name}: {value!r} is not a value")
+    if knob.kind == "bool" and not isinstance(value, bool):
+        raise UsageError(f"{knob.name} = {value!r} is not true or false")
+    return validate({knob.name: value}, [knob])[knob.name]

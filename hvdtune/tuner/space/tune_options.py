@@ -1,0 +1,123 @@
+"""What the caller may choose about a study."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from hvdtune.tuner.space.objectives import Objective
+from hvdtune.tuner.space.search_space import Range
+
+SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]
+DEFAULT_SAMPLER: Final[SamplerName] = "noisy_gp"
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Options of a study; the defaults suit a script of 50 to 200 steps per second.
+
+    `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
+    the value of the start setting. With `restarts` False the script is started once, is never
+    ended, and its own end ends the study. The times are seconds of the launcher's clock.
+
+    `ranges` are narrower than the knob table's. Of several `objectives` the first is the one whose
+    improvement is proved. The study takes at most `step_budget` steps; `train_steps` are those of
+    the whole training: no trial is made that the rest of it cannot pay for. With `watch_drift` the
+    study is opened again when the training lastingly changes its pace after the verdict.
+
+    Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
+    """
+
+    trials: int = 40
+    time_budget_s: float = 480.0
+    seed: int = 0
+    tunable: tuple[str, ...] | None = None
+    fixed: tuple[str, ...] = ()
+    restarts: bool = True
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    objectives: tuple[Objective, ...] = ("step_time",)
+    sampler: SamplerName = DEFAULT_SAMPLER
+    step_budget: int | None = None
+    train_steps: int | None = None
+    watch_drift: bool = True
+
+    calibrate_pairs: int = 5
+    min_pairs_per_trial: int = 1
+    max_pairs_per_trial: int = 10
+    resolution_percent: float = 1.0
+    race_entrants: int = 5
+    race_pairs: int = 4
+    min_verify_pairs: int = 20
+    max_verify_pairs: int = 120
+    verify_launches: int = 3
+    max_verify_launches: int = 5
+
+    block_s: float = 0.02
+    min_block_steps: int = 4
+
+    max_crashes: int = 3
+    form_timeout_s: float = 120.0
+    first_step_timeout_s: float = 300.0
+    adopt_timeout_s: float = 30.0
+    stall_timeout_s: float = 300.0
+    exit_timeout_s: float = 600.0
+
+    keep_timelines: int = 3
+
+
+def one_run(
+    trials: int,
+    *,
+    time_budget_s: float,
+    seed: int = 0,
+    tunable: tuple[str, ...] | None = None,
+    fixed: tuple[str, ...] = (),
+) -> TuneOptions:
+    """Options of a study that goes along with one run and leaves its life to others."""
+    return TuneOptions(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        tunable=tunable,
+        fixed=fixed,
+        restarts=False,
+        verify_launches=1,
+        max_verify_launches=1,
+        form_timeout_s=math.inf,
+        first_step_timeout_s=math.inf,
+        stall_timeout_s=math.inf,
+        exit_timeout_s=math.inf,
+    )
+
+
+def by_restarting(
+    trials: int,
+    *,
+    time_budget_s: float,
+    block_s: float,
+    seed: int = 0,
+    tunable: tuple[str, ...] | None = None,
+    fixed: tuple[str, ...] = (),
+) -> TuneOptions:
+    """Options of a study whose pairs are two launches each.
+
+    A pair costs a hundred times what it does in a live run and holds two fresh launches, so that
+    fewer prove as much: the verification is all launches.
+    """
+    return TuneOptions(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        tunable=tunable,
+        fixed=fixed,
+        block_s=block_s,
+        min_block_steps=10,
+        calibrate_pairs=6,
+        min_pairs_per_trial=2,
+        max_pairs_per_trial=6,
+        race_pairs=3,
+        min_verify_pairs=12,
+        max_verify_pairs=32,
+        verify_launches=12,
+        max_verify_launches=32,
+    )

@@ -1,0 +1,91 @@
+"""What a setting measured against itself says of the machine. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from hvdtune.tuner.stats.estimates import (
+    estimate_over_launches,
+    from_percent,
+    noise_floor,
+    noise_of,
+    pairs_needed,
+    signed_rank_p,
+    to_percent,
+)
+from hvdtune.tuner.stats.verdict import TOO_NOISY
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The A/A floor; percent, at 95 %.
+
+    `noise_floor_percent` is by how much the mean of `pairs` pairs differs from zero by chance,
+    `pair_sd_percent` the spread of one pair, `pairs_needed` how many pairs show a gain of
+    `resolution_percent`. "noisy": more than a verification may take.
+    """
+
+    kind: Literal["floor", "noisy"]
+    noise_floor_percent: float
+    pair_sd_percent: float
+    gain_percent: float
+    ci_percent: tuple[float, float]
+    p_value: float
+    pairs: int
+    launches: int
+    resolution_percent: float
+    pairs_needed: int
+    text: str
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 4 when a verification here would be too noisy to tell."""
+        return TOO_NOISY if self.kind == "noisy" else 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"version": 1, **msgspec.to_builtins(self)}
+
+
+def judge_floor(
+    launches: Sequence[Sequence[float]], resolution_percent: float, max_pairs: int
+) -> Floor:
+    """The floor from A/A log ratios by launch; `max_pairs` is what a verification may take."""
+    values = [value for launch in launches for value in launch]
+    noise = noise_of(values)
+    found = estimate_over_launches(launches)
+    needed = pairs_needed(noise, from_percent(resolution_percent))
+    floor_percent = to_percent(noise_floor(noise, len(values)))
+    p_value = signed_rank_p(values)
+    differs = p_value < _ALPHA and not found.low <= 0 <= found.high
+    text = (
+        f"A/A floor {floor_percent:.2f} % over {found.n} pairs, {len(launches)} launches; "
+        f"a gain of {resolution_percent:g} % takes {needed} pairs"
+    )
+    if needed > max_pairs:
+        text += (
+            f", more than the {max_pairs} of a verification: quieten the machine, or verify with "
+            f"--pairs {needed}"
+        )
+    if differs:
+        text += (
+            f"; this time A differs from itself ({to_percent(found.mean):+.2f} %), as by chance "
+            "1 of 20 does: if it does again, the machine changes while it is measured"
+        )
+    return Floor(
+        kind="noisy" if needed > max_pairs else "floor",
+        noise_floor_percent=floor_percent,
+        pair_sd_percent=100 * noise.sd,
+        gain_percent=found.gain_percent,
+        ci_percent=(to_percent(found.low), to_percent(found.high)),
+        p_value=p_value,
+        pairs=found.n,
+        launches=len(launches),
+        resolution_percent=resolution_percent,
+        pairs_needed=needed,
+        text=text,
+    )

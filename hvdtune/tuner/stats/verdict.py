@@ -1,0 +1,184 @@
+"""What the verification pairs say. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hvdtune.core.config.knobs import Setting, Value
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import (
+    CONFIDENCE,
+    Estimate,
+    LaunchEffect,
+    estimate_over_launches,
+    from_percent,
+    launch_effect,
+    signed_rank_p,
+    to_percent,
+)
+
+Kind = Literal["improved", "default", "unstable", "noisy"]
+
+NO_IMPROVEMENT = 3
+TOO_NOISY = 4
+_LAUNCHES_DIFFER_P = 0.01
+_ENOUGH_LAUNCHES = 3
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a verdict calls its two settings; `slower` "" leaves a slower candidate unsaid."""
+
+    bound: str = "no setting beats the default by more than"
+    kept: str = "the default stays"
+    best: str = "best: "
+    slower: str = ""
+
+
+A_GAIN = Wording()
+A_AND_B = Wording("B beats A by no more than", "A stays", "", "B is slower than A")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of a study.
+
+    `setting` is the one to use: the candidate if `kind` is "improved", else the default. Gain and
+    interval are the candidate's (None when there was none to verify), in percent, at 95 %.
+    """
+
+    kind: Kind
+    setting: Mapping[str, Value]
+    candidate: Mapping[str, Value] | None
+    gain_percent: float | None
+    ci_percent: tuple[float, float] | None
+    pairs: int
+    launches: int
+    noise_floor_percent: float
+    p_value: float | None
+    text: str
+
+    @property
+    def improved(self) -> bool:
+        """Whether a setting was proved faster than the default."""
+        return self.kind == "improved"
+
+    @property
+    def exit_code(self) -> int:
+        """0 improved, 3 no significant improvement, 4 too noisy to tell."""
+        codes = {"improved": 0, "noisy": TOO_NOISY}
+        return codes.get(self.kind, NO_IMPROVEMENT)
+
+
+def judge(
+    candidate: Setting,
+    default: Setting,
+    launches: Sequence[Sequence[float]],
+    floor: float,
+    resolution_percent: float = TuneOptions.resolution_percent,
+    wording: Wording = A_GAIN,
+    confidence: float = CONFIDENCE,
+) -> Verdict:
+    """The verdict on a candidate from its verification log ratios by launch.
+
+    `confidence` is above 95 % where this is one of several looks, so that all together have that.
+    Improved: the interval lies above zero, Wilcoxon's p is as small and the gain above the A/A
+    floor. Unstable: some launch is faster with it and another slower, or launches differ so
+    much that their mean says nothing. Noisy: a gain of the resolution is not excluded (the
+    interval reaches it) and could not have been shown (half the interval or the A/A floor is
+    larger than the resolution). Otherwise the default stays.
+    """
+    values = [value for launch in launches for value in launch]
+    est = estimate_over_launches(launches, confidence)
+    p_value = signed_rank_p(values)
+    kind: Kind = "default"
+    if _is_unstable(launch_effect(launches), est.low, est.high):
+        kind = "unstable"
+    elif est.low > 0 and p_value < 1 - confidence and est.mean > floor:
+        kind = "improved"
+    elif _is_noisy(est, floor, from_percent(resolution_percent)):
+        kind = "noisy"
+    return Verdict(
+        kind=kind,
+        setting=dict(candidate if kind == "improved" else default),
+        candidate=dict(candidate),
+        gain_percent=est.gain_percent,
+        ci_percent=_interval(est),
+        pairs=est.n,
+        launches=len(launches),
+        noise_floor_percent=to_percent(floor),
+        p_value=p_value,
+        text=_text(kind, est, launches, floor, resolution_percent, wording),
+    )
+
+
+def keep_default(
+    default: Setting, floor: float, reason: str, kind: Literal["default", "noisy"] = "default"
+) -> Verdict:
+    """The verdict when no candidate was left to verify. It claims nothing about other settings."""
+    floor_percent = to_percent(floor)
+    text = f"{reason} (A/A floor {floor_percent:.1f} %)"
+    return Verdict(
+        kind=kind,
+        setting=dict(default),
+        candidate=None,
+        gain_percent=None,
+        ci_percent=None,
+        pairs=0,
+        launches=0,
+        noise_floor_percent=floor_percent,
+        p_value=None,
+        text=text,
+    )
+
+
+def _text(
+    kind: Kind,
+    est: Estimate,
+    launches: Sequence[Sequence[float]],
+    floor: float,
+    resolution_percent: float,
+    wording: Wording,
+) -> str:
+    low, high = _interval(est)
+    spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
+    basis = f"{est.n} pairs, {_launches(len(launches))}, A/A floor {to_percent(floor):.1f} %"
+    if len(launches) < _ENOUGH_LAUNCHES:
+        basis += "; another launch may differ"
+    if kind == "improved":
+        return f"{spread}, {basis}"
+    if kind == "unstable":
+        return f"unstable: {_swing(launches)}; {wording.kept} ({spread}, {basis})"
+    if kind == "noisy":
+        return (
+            f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
+            f"({wording.best}{spread}, {basis}); {wording.kept}; quieten the machine or verify "
+            "with more --pairs"
+        )
+    if wording.slower and est.high < 0:
+        return f"{wording.slower}: {spread}, {basis}"
+    return f"{wording.bound} {max(to_percent(floor), high):.1f} % ({wording.best}{spread}, {basis})"
+
+
+def _interval(est: Estimate) -> tuple[float, float]:
+    return to_percent(est.low), to_percent(est.high)
+
+
+def _is_noisy(est: Estimate, floor: float, resolution: float) -> bool:
+    return est.high >= resolution and max((est.high - est.low) / 2, floor) > resolution
+
+
+def _is_unstable(effect: LaunchEffect, low: float, high: float) -> bool:
+    if effect.low is not None and effect.high is not None:
+        return True
+    undecided = low <= 0 <= high
+    return undecided and effect.high is not None and effect.p < _LAUNCHES_DIFFER_P
+
+
+def _swing(launches: Sequence[Sequence[float]]) -> str:
+    means = sorted(sum(launch) / len(launch) for launch in launches if launch)
+    return f"{to_percent(means[-1]):+.1f} % in one launch, {to_percent(means[0]):+.1f} % in another"
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch" if count == 1 else f"{count} launches"

@@ -1,0 +1,260 @@
+"""Three tables beside Optuna's: who tunes a study, who measures which setting, and all pairs.
+
+Ages are told by the database's clock, because those of hosts differ.
+"""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import sqlalchemy
+from sqlalchemy import Column, Float, Integer, String, Table, Text
+
+from hvdtune.tuner.storage.database import patiently
+from hvdtune.tuner.storage.pair_log import Pair, format_pair, parse_pair
+
+_METADATA: Final = sqlalchemy.MetaData()
+TUNERS: Final = Table(
+    "hvdtune_tuners",
+    _METADATA,
+    Column("study_id", Integer, primary_key=True, autoincrement=False),
+    Column("tuner", String(36), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", Float(53), nullable=False),
+    Column("fingerprint", String(16), nullable=False),
+    Column("beat_unix", Float(53), nullable=False),
+    Column("left_unix", Float(53), nullable=True),
+)
+CLAIMS: Final = Table(
+    "hvdtune_claims",
+    _METADATA,
+    Column("study_id", Integer, primary_key=True, autoincrement=False),
+    Column("setting", String(64), primary_key=True),
+    Column("tuner", String(36), nullable=False),
+    Column("trial", Integer, nullable=False),
+)
+PAIRS: Final = Table(
+    "hvdtune_pairs",
+    _METADATA,
+    Column("study_id", Integer, primary_key=True, autoincrement=False),
+    Column("tuner", String(36), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("record", Text, nullable=False),
+)
+_NOW: Final = {
+    "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
+    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())",
+    "mysql": "UNIX_TIMESTAMP(NOW(3))",
+}
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """One that has taken part in a study; `age_s` since it last said that it is alive."""
+
+    id: str
+    name: str
+    fingerprint: str
+    age_s: float
+    alive: bool
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`tuner` measures the setting of that digest as its trial of that number."""
+
+    setting: str
+    tuner: str
+    trial: int
+
+
+class Board:
+    """The rows of one study; may be used from any thread.
+
+    Args:
+        dead_after_s: a tuner that has been silent for so long is dead. One whose process is gone
+            from this host is dead at once.
+    """
+
+    def __init__(self, engine: sqlalchemy.Engine, study_id: int, dead_after_s: float) -> None:
+        self._engine = engine
+        self._study = study_id
+        self._dead_after_s = dead_after_s
+
+    @staticmethod
+    def make_tables(engine: sqlalchemy.Engine) -> None:
+        """Where they are missing."""
+        patiently(lambda: _METADATA.create_all(engine))
+
+    @staticmethod
+    def has_tables(engine: sqlalchemy.Engine) -> bool:
+        """False where nobody has shared a study."""
+        return sqlalchemy.inspect(engine).has_table(TUNERS.name)
+
+    def join(self, tuner: str, name: str, fingerprint: str) -> None:
+        """This process is that tuner, and alive."""
+        process = psutil.Process()
+        with self._engine.begin() as connection:
+            connection.execute(TUNERS.delete().where(self._of(TUNERS, tuner)))
+            connection.execute(
+                TUNERS.insert().values(
+                    study_id=self._study,
+                    tuner=tuner,
+                    name=name,
+                    place=place(),
+                    pid=process.pid,
+                    started=process.create_time(),
+                    fingerprint=fingerprint,
+                    beat_unix=self._now(),
+                )
+            )
+
+    def beat(self, tuner: str, *, leaves: bool = False) -> None:
+        """The tuner is alive, or `leaves` in good order."""
+        values = {"beat_unix": self._now(), "left_unix": self._now() if leaves else None}
+        with self._engine.begin() as connection:
+            connection.execute(TUNERS.update().where(self._of(TUNERS, tuner)).values(values))
+
+    def tuners(self) -> list[Tuner]:
+        """Everybody who has taken part, alive or not."""
+        query = sqlalchemy.select(TUNERS, self._now().label("now")).where(
+            TUNERS.c.study_id == self._study
+        )
+        with self._engine.connect() as connection:
+            return [self._tuner(row) for row in connection.execute(query)]
+
+    def claim(self, claim: Claim) -> Claim | None:
+        """Puts the claim up; returns the one of another tuner that is in its way, if any."""
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(CLAIMS.insert().values(study_id=self._study, **_columns(claim)))
+        except sqlalchemy.exc.IntegrityError:
+            there = [known for known in self.claims() if known.setting == claim.setting]
+            return there[0] if there else self.claim(claim)
+        return None
+
+    def take_over(self, there: Claim, claim: Claim) -> bool:
+        """Puts the claim up in the place of `there`; False if somebody else was quicker."""
+        with self._engine.begin() as connection:
+            done = connection.execute(
+                CLAIMS.update()
+                .where(self._of(CLAIMS, there.tuner))
+                .where(CLAIMS.c.setting == there.setting, CLAIMS.c.trial == there.trial)
+                .values(**_columns(claim))
+            )
+        return done.rowcount == 1
+
+    def claims(self) -> list[Claim]:
+        """What is being measured, or was by a tuner that is dead."""
+        query = sqlalchemy.select(CLAIMS).where(CLAIMS.c.study_id == self._study)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [Claim(row.setting, row.tuner, row.trial) for row in rows]
+
+    def release(self, tuner: str, trial: int | None = None) -> None:
+        """Takes back the claims of a tuner, or that of one of its trials."""
+        condition = self._of(CLAIMS, tuner)
+        if trial is not None:
+            condition &= CLAIMS.c.trial == trial
+        with self._engine.begin() as connection:
+            connection.execute(CLAIMS.delete().where(condition))
+
+    def publish(self, tuner: str, pairs: Mapping[int, Pair]) -> None:
+        """Puts up pairs of a tuner, by their number in its log."""
+        rows = [
+            {
+                "study_id": self._study,
+                "tuner": tuner,
+                "number": number,
+                "record": format_pair(pair),
+            }
+            for number, pair in pairs.items()
+        ]
+        if rows:
+            with self._engine.begin() as connection:
+                connection.execute(PAIRS.insert(), rows)
+
+    def published(self, tuner: str) -> int:
+        """How many pairs of its log a tuner has put up."""
+        query = sqlalchemy.select(sqlalchemy.func.max(PAIRS.c.number))
+        with self._engine.connect() as connection:
+            last = connection.execute(query.where(self._of(PAIRS, tuner))).scalar()
+        return 0 if last is None else last + 1
+
+    def pairs(self, *, but: str = "", fingerprint: str | None = None) -> list[Pair]:
+        """The pairs of all tuners but one, each tuner's in their order, marked by whom."""
+        same = (TUNERS.c.study_id == PAIRS.c.study_id) & (TUNERS.c.tuner == PAIRS.c.tuner)
+        query = (
+            sqlalchemy.select(PAIRS.c.record, TUNERS.c.name)
+            .select_from(PAIRS.join(TUNERS, same))
+            .where(PAIRS.c.study_id == self._study, PAIRS.c.tuner != but)
+            .order_by(PAIRS.c.tuner, PAIRS.c.number)
+        )
+        if fingerprint is not None:
+            query = query.where(TUNERS.c.fingerprint == fingerprint)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [
+            replace(parse_pair(row.record, f"a pair of {row.name}"), by=row.name) for row in rows
+        ]
+
+    def forget_the_dead(self) -> None:
+        """Deletes the rows of all tuners that are not alive."""
+        for tuner in self.tuners():
+            if not tuner.alive:
+                self._remove(tuner.id)
+
+    def remove(self) -> None:
+        """Deletes all rows of this study."""
+        for tuner in self.tuners():
+            self._remove(tuner.id)
+
+    def _remove(self, tuner: str) -> None:
+        with self._engine.begin() as connection:
+            for table in (CLAIMS, PAIRS, TUNERS):
+                connection.execute(table.delete().where(self._of(table, tuner)))
+
+    def _of(self, table: Table, tuner: str) -> sqlalchemy.ColumnElement[bool]:
+        return sqlalchemy.and_(table.c.study_id == self._study, table.c.tuner == tuner)
+
+    def _now(self) -> sqlalchemy.ColumnElement[float]:
+        return sqlalchemy.literal_column(_NOW[self._engine.dialect.name], Float(53))
+
+    def _tuner(self, row: Any) -> Tuner:
+        age_s = max(0.0, float(row.now) - float(row.beat_unix))
+        gone = row.place == place() and not _is_running(row.pid, row.started)
+        alive = row.left_unix is None and not gone and age_s < self._dead_after_s
+        return Tuner(row.tuner, row.name, row.fingerprint, age_s, alive)
+
+
+def digest(text: str) -> str:
+    """64 hexadecimal digits that differ for different texts."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def place() -> str:
+    """Equal for processes that see each other's process numbers."""
+    parts = (Path("/proc/sys/kernel/random/boot_id").read_text(), _pid_namespace())
+    return digest("".join(parts))
+
+
+def _pid_namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+def _is_running(pid: int, started: float) -> bool:
+    try:
+        return abs(psutil.Process(pid).create_time() - started) < 1.0
+    except psutil.Error:
+        return False
+
+
+def _columns(claim: Claim) -> dict[str, Any]:
+    return {"setting": claim.setting, "tuner": claim.tuner, "trial": claim.trial}

@@ -1,0 +1,143 @@
+"""Reading a study: while a tuner works on it or long after, of a run or in a shared database."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import optuna
+import sqlalchemy
+from optuna.trial import FrozenTrial
+
+from hvdtune.errors import StudyError
+from hvdtune.tuner.storage.database import (
+    as_study_error,
+    close_storage,
+    file_url,
+    open_storage,
+    parse_url,
+    shown_url,
+)
+from hvdtune.tuner.storage.leases import Board, Tuner
+from hvdtune.tuner.storage.pair_log import Pair, read_pairs
+from hvdtune.tuner.storage.shared_study import Share, read_pointer
+from hvdtune.tuner.storage.trial import StudyView, view_trials
+
+STUDY_NAME: Final = "hvdtune"
+STUDY_FILE: Final = "study.db"
+PAIRS_FILE: Final = "pairs.jsonl"
+# What SQLite says where it cannot make the index of its log: a full or read-only disk.
+_NO_ROOM: Final = ("full", "unable to open", "readonly", "read-only", "disk i/o")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A study as the database has it. `tuners` and `pairs` are empty where one tuner is alone."""
+
+    trials: tuple[FrozenTrial, ...]
+    attributes: Mapping[str, Any]
+    tuners: tuple[Tuner, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+
+
+def read_study(run_dir: Path) -> StudyView:
+    """The study of a run as it stands.
+
+    Raises StudyError when there is none or it cannot be read.
+    """
+    pointer = read_pointer(run_dir)
+    own = read_pairs(run_dir / PAIRS_FILE)
+    if pointer is not None:
+        stored = read_contents(parse_url(pointer.url), pointer.study, but=pointer.tuner)
+        return view_contents(stored, own, pointer.tuner)
+    if not (run_dir / STUDY_FILE).exists():
+        raise StudyError(f"{run_dir} holds no study ({STUDY_FILE} is missing)")
+    return view_contents(read_contents(file_url(run_dir / STUDY_FILE), STUDY_NAME), own)
+
+
+def read_shared_study(url: sqlalchemy.URL, name: str) -> StudyView:
+    """A study of that name in a database.
+
+    Raises StudyError when there is none or it cannot be read.
+    """
+    return view_contents(read_contents(url, name), ())
+
+
+def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> StudyView:
+    """As `read_study` returns it; what a tuner has found itself comes before the others'."""
+
+    def attribute(name: str) -> Any:
+        return stored.attributes.get(f"{name}:{tuner}", stored.attributes.get(name))
+
+    verdict = attribute("verdict")
+    return StudyView(
+        trials=tuple(view_trials(stored.trials)),
+        pairs=(*own, *stored.pairs),
+        noise_floor_percent=attribute("noise_floor"),
+        default=stored.attributes.get("default_setting"),
+        verdict=None if verdict is None else json.loads(verdict),
+    )
+
+
+def read_contents(url: sqlalchemy.URL, name: str, *, but: str = "") -> Contents:
+    """What the database has of a study; without the pairs of the tuner `but`.
+
+    Raises StudyError when there is none or it cannot be read.
+    """
+    with as_study_error(_where(url)):
+        try:
+            return _contents(url, name, but)
+        except sqlalchemy.exc.OperationalError as error:
+            if url.get_backend_name() != "sqlite" or not _lacks_room(error):
+                raise
+            with tempfile.TemporaryDirectory() as folder:
+                return _contents(_copy(url, Path(folder)), name, but)
+
+
+def study_names(url: sqlalchemy.URL) -> list[str]:
+    """The studies in a database, sorted. Raises StudyError when it cannot be read."""
+    with as_study_error(_where(url)):
+        storage = open_storage(url)
+        try:
+            if not sqlalchemy.inspect(storage.engine).has_table("studies"):
+                return []
+            return sorted(study.study_name for study in storage.get_all_studies())
+        finally:
+            close_storage(storage)
+
+
+def _contents(url: sqlalchemy.URL, name: str, but: str) -> Contents:
+    storage = open_storage(url)
+    try:
+        study = optuna.load_study(study_name=name, storage=storage)
+        trials, attributes = tuple(study.get_trials(deepcopy=False)), study.user_attrs
+        if not Board.has_tables(storage.engine):
+            return Contents(trials, attributes)
+        board = Board(storage.engine, study._study_id, Share.dead_after_s)
+        return Contents(trials, attributes, tuple(board.tuners()), tuple(board.pairs(but=but)))
+    except KeyError:
+        if name == STUDY_NAME:
+            return Contents((), {})  # its tuner was killed before it came to it
+        raise StudyError(f"{_where(url)} holds no study {name}") from None
+    finally:
+        close_storage(storage)
+
+
+def _where(url: sqlalchemy.URL) -> str:
+    return str(url.database) if url.get_backend_name() == "sqlite" else shown_url(url)
+
+
+def _lacks_room(error: sqlalchemy.exc.OperationalError) -> bool:
+    return any(words in str(error.orig).lower() for words in _NO_ROOM)
+
+
+def _copy(url: sqlalchemy.URL, folder: Path) -> sqlalchemy.URL:
+    assert url.database
+    for suffix in ("", "-wal"):
+        path = Path(url.database + suffix)
+        if path.exists():
+            shutil.copyfile(path, folder / f"{STUDY_FILE}{suffix}")
+    return file_url(folder / STUDY_FILE)

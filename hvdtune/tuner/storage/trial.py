@@ -1,0 +1,135 @@
+"""What a trial is, as it ends and as it is read back."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from optuna.trial import FrozenTrial, TrialState
+
+from hvdtune.core.config.knobs import Value
+from hvdtune.tuner.stats.estimates import from_percent
+from hvdtune.tuner.storage.pair_log import Pair
+
+# Of the attributes by which Optuna knows a trial's artifacts.
+ARTIFACT_PREFIX: Final = "artifacts:"
+
+State = Literal["waiting", "running", "complete", "pruned", "failed"]
+
+_STATES: Final[Mapping[TrialState, State]] = {
+    TrialState.WAITING: "waiting",
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+@dataclass(frozen=True)
+class Further:
+    """What a trial has for an objective beside the first."""
+
+    log_ratio: float
+    log_stderr: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a trial ended; log ratio and its standard error are None where nothing was measured.
+
+    `further` has the objectives beside the first.
+    """
+
+    state: Literal["complete", "pruned", "failed"]
+    log_ratio: float | None
+    log_stderr: float | None
+    pairs: int
+    reason: str = ""
+    further: Mapping[str, Further] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrialView:
+    """A trial as stored; times are UNIX seconds, gain and stderr None where nothing was measured.
+
+    `stderr_percent` is in percent points. A duplicate repeats the result of an earlier trial
+    whose setting it shares. `by` names the tuner that measured it where several share a study,
+    "" where there is one. `timeline` is the artifact that shows its last pair, "" for none.
+    """
+
+    number: int
+    state: State
+    setting: Mapping[str, Value]
+    gain_percent: float | None
+    stderr_percent: float | None
+    pairs: int
+    reason: str
+    is_duplicate: bool
+    began_unix: float | None
+    ended_unix: float | None
+    further: Mapping[str, Further] = field(default_factory=dict)
+    by: str = ""
+    timeline: str = ""
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(default / setting) of the step time; 0 where nothing was measured."""
+        return 0.0 if self.gain_percent is None else from_percent(self.gain_percent)
+
+    @property
+    def log_ratios(self) -> list[float]:
+        """Of every objective, the first one's first."""
+        return [self.log_ratio, *(each.log_ratio for each in self.further.values())]
+
+    @property
+    def log_stderr(self) -> float:
+        """Standard error of the log ratio; 0 where nothing was measured."""
+        return 0.0 if self.stderr_percent is None else self.stderr_percent / 100.0
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has an outcome of its own."""
+        return self.state in ("complete", "pruned", "failed") and not self.is_duplicate
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """A study as it stands on disk; `verdict` is None until there is one."""
+
+    trials: tuple[TrialView, ...]
+    pairs: tuple[Pair, ...]
+    noise_floor_percent: float | None
+    default: Mapping[str, Value] | None
+    verdict: Mapping[str, Any] | None
+
+
+def view_trials(trials: Iterable[FrozenTrial]) -> list[TrialView]:
+    """The trials, without those that a dead tuner left: they were asked again."""
+    return [view_trial(trial) for trial in trials if not trial.user_attrs.get("zombie")]
+
+
+def view_trial(trial: FrozenTrial) -> TrialView:
+    """One of Optuna's trials as `StudyStore` writes them."""
+    attributes = trial.user_attrs
+    began, ended = trial.datetime_start, trial.datetime_complete
+    return TrialView(
+        number=trial.number,
+        state=_STATES[trial.state],
+        setting=attributes.get("setting", {}),
+        gain_percent=attributes.get("gain_percent"),
+        stderr_percent=attributes.get("stderr"),
+        pairs=attributes.get("pairs", 0),
+        reason=attributes.get("state_reason", ""),
+        is_duplicate="duplicate_of" in attributes,
+        began_unix=None if began is None else began.timestamp(),
+        ended_unix=None if ended is None else ended.timestamp(),
+        further={name: Further(**each) for name, each in attributes.get("further", {}).items()},
+        by=attributes.get("by", ""),
+        timeline=next(iter(artifacts_of(trial)), ""),
+    )
+
+
+def artifacts_of(trial: FrozenTrial) -> list[str]:
+    """The ids of a trial's artifacts, which are the names of their files."""
+    attributes = trial.system_attrs
+    prefix = ARTIFACT_PREFIX
+    return [key.removeprefix(prefix) for key in attributes if key.startswith(prefix)]
