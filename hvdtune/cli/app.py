@@ -75,11 +75,11 @@ def main(args: Sequence[str] | None = None) -> None:
 def act(parsed: Any) -> int:
     """Runs what was parsed; other commands have run already and left their exit code."""
     if isinstance(parsed, VerifyOptions | AaOptions):
-        from hvdtune.cli.verify import aa, verify
+        from hvdtune.workflows.comparison import aa, verify
 
         return verify(parsed) if isinstance(parsed, VerifyOptions) else aa(parsed)
     if isinstance(parsed, RunOptions):
-        from hvdtune.cli.run import run
+        from hvdtune.workflows.launch import run
 
         return run(parsed)
     return int(parsed or 0)
@@ -121,7 +121,7 @@ def build_mpi(
     *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
 ) -> int:
     """Compile the plugins for the MPI libraries of this machine; needs a C++ compiler."""
-    from hvdtune.cli.build import build_mpi
+    from hvdtune.workflows.build import build_mpi
 
     return build_mpi(check=check)
 
@@ -131,7 +131,7 @@ def build_tensorflow(
     *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
 ) -> int:
     """Compile the operations for the TensorFlow that is installed; needs a C++ compiler."""
-    from hvdtune.cli.build import build_tensorflow
+    from hvdtune.workflows.build import build_tensorflow
 
     return build_tensorflow(check=check)
 
@@ -219,6 +219,6 @@ def record(
     ] = 256,
 ) -> int:
     """Record a job that runs now; until Ctrl-C unless --steps or --seconds says how long."""
-    from hvdtune.cli.record import Wish, record
+    from hvdtune.workflows.record import Wish, record
 
     return record(job, output, Wish(steps, seconds, max_mb))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from hvdtune.cli.messages import warn
-from hvdtune.cli.trace import newest_job
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.workflows.rank_traces import newest_job
 
 if TYPE_CHECKING:
     import pandas as pd

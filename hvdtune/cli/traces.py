@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hvdtune.cli.messages import names_made_visible, tell, warn
-from hvdtune.cli.trace_paths import existing, refuse_overwriting
 from hvdtune.errors import HvdtuneError
+from hvdtune.workflows.trace_files import existing, refuse_overwriting
 
 if TYPE_CHECKING:
     from hvdtune.timeline.model.slices import Model

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hvdtune.cli.messages import warn
-from hvdtune.cli.trace_paths import existing, refuse_overwriting
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.workflows.trace_files import existing, refuse_overwriting
 
 if TYPE_CHECKING:
     import pandas as pd

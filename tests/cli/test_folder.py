@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 
 _TRAIN = RunIdentity(("train.py", "--lr", "1"), ("localhost",), {"knobs": None})
 

@@ -18,10 +18,10 @@ from hvdtune.cli.resolve import (
     remarks,
     settle,
 )
-from hvdtune.cli.trace import Form
 from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
 from hvdtune.launch.hosts import Host
+from hvdtune.workflows.rank_traces import Form
 
 # horovodrun 0.28.1: the words, and a field of the options with what it then is.
 _ACCEPTED = [

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.restart import prepare
 from hvdtune.tuner.measure.progress import Reporter, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import by_restarting
+from hvdtune.workflows.restart_plan import prepare
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
 _DDP = """
 import torch, torch.distributed as dist

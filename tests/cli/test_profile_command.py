@@ -1,8 +1,8 @@
 import pytest
 import yaml
 
-from hvdtune.cli.fingerprint import past_winner
 from hvdtune.core.config.knobs import default_setting
+from hvdtune.workflows.fingerprint import past_winner
 
 _LOG = """\
 hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from hvdtune.cli.messages import complain, tell
 from hvdtune.cli.resolve import settle
-from hvdtune.cli.restart import prepare
-from hvdtune.cli.restart_study import launch_s, opened, say
 from hvdtune.cli.verify_options import AaOptions, CompareOptions
 from hvdtune.core.config.knobs import Value
 from hvdtune.core.job.interrupt import Stopped, stop_signals
@@ -19,6 +17,8 @@ from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
+from hvdtune.workflows.restart_plan import prepare
+from hvdtune.workflows.restart_study import launch_s, opened, say
 
 # Without --time-budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import complain, warn
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import job_options
@@ -24,6 +23,7 @@ from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.launch.step_clock import StepClock
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.targets import Adapter, Target
+from hvdtune.workflows.run_folder import RunFolder
 
 _LOOPBACK: Final = "127.0.0.1"
 _DDP: Final = "ddp_"

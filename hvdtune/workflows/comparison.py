@@ -9,18 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtune.cli.display import open_display
-from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.messages import complain, tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
-from hvdtune.cli.tune import (
-    DEFAULT_TIMELINE_MB,
-    Launches,
-    conclude,
-    form_timeout_s,
-    open_folder,
-    study_writers,
-)
 from hvdtune.cli.verify_options import AaOptions, CompareOptions, VerifyOptions
 from hvdtune.core.config.environment import launch_defaults, read_setting
 from hvdtune.core.config.knobs import Setting, Value, default_setting, load_knobs
@@ -36,6 +27,15 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.noise_floor import Floor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
+from hvdtune.workflows.fingerprint import fingerprint
+from hvdtune.workflows.live_study import (
+    DEFAULT_TIMELINE_MB,
+    Launches,
+    conclude,
+    form_timeout_s,
+    open_folder,
+    study_writers,
+)
 
 # Without --time-budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9
@@ -46,7 +46,7 @@ Measure = Callable[[Study, Path, TuneOptions, Callable[[Progress], None]], Verdi
 def verify(options: VerifyOptions) -> int:
     """Compares the settings of --a and --b; returns the verdict's exit code."""
     if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.cli.restart_verify import compare_by_restarting
+        from hvdtune.workflows.restart_comparison import compare_by_restarting
 
         return compare_by_restarting(options, options.a, options.b)
     base = _base(options)
@@ -69,7 +69,7 @@ def verify(options: VerifyOptions) -> int:
 def aa(options: AaOptions) -> int:
     """Measures the setting of the options against itself; returns the floor's exit code."""
     if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.cli.restart_verify import compare_by_restarting
+        from hvdtune.workflows.restart_comparison import compare_by_restarting
 
         return compare_by_restarting(options, None, None)
     base = _base(options)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import hvdtune
-from hvdtune.cli.folder import RUNS
 from hvdtune.cli.messages import tell, warn
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
@@ -26,6 +25,7 @@ from hvdtune.tuner.results.fingerprint import (
     traced_tensors,
 )
 from hvdtune.tuner.results.profile import nearest_profile, read_profile
+from hvdtune.workflows.run_folder import RUNS
 
 _FRAMEWORKS: Final = ("torch", "tensorflow")
 _STEPS_SEEN: Final = 10

@@ -11,14 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hvdtune.cli.display import open_display
-from hvdtune.cli.fingerprint import fingerprint
-from hvdtune.cli.folder import RunFolder
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import check_space, job_options, named_knobs
-from hvdtune.cli.restart import Prepared, budget_s
-from hvdtune.cli.share import chosen_share, told
-from hvdtune.cli.tune import open_folder, study_writers
 from hvdtune.core.config.knobs import Value, parse_assignments
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
@@ -38,6 +33,11 @@ from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import Study
+from hvdtune.workflows.fingerprint import fingerprint
+from hvdtune.workflows.live_study import open_folder, study_writers
+from hvdtune.workflows.restart_plan import Prepared, budget_s
+from hvdtune.workflows.run_folder import RunFolder
+from hvdtune.workflows.shared_study import chosen_share, told
 
 _LAUNCH_S: Final = 3.0
 

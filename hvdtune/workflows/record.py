@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune.cli.messages import tell, warn
-from hvdtune.cli.trace import Form, newest_job
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.launch.control import Caller, JobState, call
@@ -20,6 +19,7 @@ from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
 from hvdtune.timeline.reading.formats.hvt import is_closed
 from hvdtune.timeline.reading.merge import merge
+from hvdtune.workflows.rank_traces import Form, newest_job
 
 _LOOK_EVERY_S: Final = 0.1
 # A launcher looks at what its ranks report four times a second.

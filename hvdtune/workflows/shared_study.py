@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtune.cli.fingerprint import fingerprint
 from hvdtune.cli.messages import tell
 from hvdtune.cli.options import RunOptions
 from hvdtune.core.config.environment import storage_url
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.storage.database import parse_url, shown_url
 from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.workflows.fingerprint import fingerprint
 
 _NAME_DIGITS: Final = 8
 

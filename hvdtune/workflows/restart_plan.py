@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hvdtune.cli.launches import CommandLaunches, JobLaunches, launches_of
 from hvdtune.cli.messages import complain
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import (
     chosen_setting,
     controller,
@@ -36,6 +34,8 @@ from hvdtune.tuner.space.targets import (
     with_variables,
     with_varied,
 )
+from hvdtune.workflows.launches import CommandLaunches, JobLaunches, launches_of
+from hvdtune.workflows.output import output_writers
 
 _TIME_BUDGET_S: Final = 1800.0
 
@@ -63,7 +63,7 @@ def run_by_restarting(options: RunOptions) -> int:
         try:
             prepared = prepare(options, tunes=tunes)
             if tunes:
-                from hvdtune.cli.restart_study import tune_by_restarting
+                from hvdtune.workflows.restart_study import tune_by_restarting
 
                 return tune_by_restarting(options, prepared)
             writers = output_writers(options, len(prepared.plan.slots), stack)

@@ -8,29 +8,29 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from hvdtune.cli.folder import RunFolder, RunIdentity
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.output import output_writers
 from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
-from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config.environment import launch_defaults
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launch.output import file_writer
 from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.workflows.output import output_writers
+from hvdtune.workflows.rank_traces import Form, write_traces
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
 
 def run(options: RunOptions) -> int:
     """Runs the job or the study that the options ask for; returns the exit code."""
     options = settle(options)
     if options.profile is not None:
-        from hvdtune.cli.launches import adapter_of
+        from hvdtune.workflows.launches import adapter_of
 
         options = replace(options, adapter=adapter_of(options))
     if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.cli.restart import run_by_restarting
+        from hvdtune.workflows.restart_plan import run_by_restarting
 
         return run_by_restarting(options)
     setting = chosen_setting(options)
@@ -47,7 +47,7 @@ def run(options: RunOptions) -> int:
     for remark in remarks(options):
         tell(remark)
     if controller(options, launch_defaults()) == "mpi":
-        from hvdtune.cli.mpi import run_by_mpi
+        from hvdtune.workflows.mpi import run_by_mpi
 
         run_by_mpi(options, setting)
     plan = plan_job(options)
@@ -55,16 +55,16 @@ def run(options: RunOptions) -> int:
     if options.as_json and options.trials is None:
         raise UsageError("--json needs --trials")
     if options.profile is not None:
-        from hvdtune.cli.fingerprint import warn_of_differences
+        from hvdtune.workflows.fingerprint import warn_of_differences
 
         with stop_signals():
             warn_of_differences(options.profile, plan, launch)
     if options.trials is not None:
-        from hvdtune.cli.tune import tune
+        from hvdtune.workflows.live_study import tune
 
         return tune(options, plan, launch, setting)
     if options.autotune:
-        from hvdtune.cli.autotune import autotune
+        from hvdtune.workflows.autotune import autotune
 
         return autotune(options, plan, launch, setting)
     return run_once(options, plan, launch, setting)
@@ -97,7 +97,7 @@ def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
                 if options.verbose:
                     _tell_ranks(job, plan)
                 if raw is not None and options.profile is not None:
-                    from hvdtune.cli.fingerprint import warn_of_other_tensors
+                    from hvdtune.workflows.fingerprint import warn_of_other_tensors
 
                     warn_of_other_tensors(options.profile, job, raw)
                 report = job.wait()

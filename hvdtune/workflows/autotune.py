@@ -7,14 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hvdtune.cli.fingerprint import fingerprint
-from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.output import output_writers
-from hvdtune.cli.search_options import search_options, searched
-from hvdtune.cli.trace import Form, write_traces
-from hvdtune.cli.tune import Launches
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped, stop_signals
@@ -30,6 +24,12 @@ from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
+from hvdtune.workflows.fingerprint import fingerprint
+from hvdtune.workflows.live_study import Launches
+from hvdtune.workflows.output import output_writers
+from hvdtune.workflows.rank_traces import Form, write_traces
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path
+from hvdtune.workflows.search_options import search_options, searched
 
 # Horovod's default.
 _TRIALS: Final = 20

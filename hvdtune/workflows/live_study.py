@@ -10,13 +10,8 @@ from dataclasses import replace
 from typing import IO, Any, Final, Self
 
 from hvdtune.cli.display import Display, open_display
-from hvdtune.cli.fingerprint import fingerprint, past_winner
-from hvdtune.cli.folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
 from hvdtune.cli.messages import complain, tell, warn
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.search_options import search_options, searched
-from hvdtune.cli.share import chosen_share, told
-from hvdtune.cli.trace import Form, write_traces
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.core.job.interrupt import Stopped, stop_signals
@@ -32,6 +27,11 @@ from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import RawTraces, Study
+from hvdtune.workflows.fingerprint import fingerprint, past_winner
+from hvdtune.workflows.rank_traces import Form, write_traces
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.workflows.search_options import search_options, searched
+from hvdtune.workflows.shared_study import chosen_share, told
 
 # Per rank; the merged trace is about four times as large.
 DEFAULT_TIMELINE_MB: Final = 16.0
