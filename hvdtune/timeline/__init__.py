@@ -6,9 +6,9 @@ ranks, `write_chrome` exports for chrome://tracing and Perfetto; `tensor_table`,
 `step_table` and `summary` measure, `lateness` says who announced last.
 """
 
-from hvdtune.timeline.analysis.lateness import lateness
 from hvdtune.timeline.analysis.phases import phase_table, step_table, summary, tensor_table
 from hvdtune.timeline.model.convert import trace_of
+from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import KINDS, Trace
 from hvdtune.timeline.model.slices import Model
 from hvdtune.timeline.reading.load import load

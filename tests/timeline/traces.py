@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from hvdtune.timeline.model.slices import COLUMNS, Model
-from hvdtune.timeline.reading.formats.file_slices import Parsed
 from hvdtune.timeline.reading.json.batch import Scanner
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 DATA = Path(__file__).parent / "data"
 ALL = sorted(path for path in DATA.glob("*/*") if path.is_file() and path.name[0] != ".")
@@ -27,7 +27,7 @@ def write(path: Path, *events: dict[str, Any], **around: Any) -> Path:
     return path
 
 
-def parsed(text: bytes, piece: int = 1 << 20, scanner: Scanner | None = None) -> Parsed:
+def parsed(text: bytes, piece: int = 1 << 20, scanner: Scanner | None = None) -> ParsedFile:
     """What is in a document that comes in pieces of some length."""
     return parse(pieces(text, piece), Report("trace.json"), scanner=scanner)
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.analysis.lateness import lateness
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
+from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import COLLECTIVES, Trace
 
 # Phases may overlap one another: their times do not add up to anything.

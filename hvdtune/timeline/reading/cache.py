@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 from hvdtune.timeline.model.statistics import Statistics, Tally, Track
 from hvdtune.timeline.reading.formats import hvt, parquet
 from hvdtune.timeline.reading.formats.detection import format_of
-from hvdtune.timeline.reading.formats.file_slices import Parsed
 from hvdtune.timeline.reading.formats.frame import process_title, thread_title
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import (
     CHUNK_BYTES,
     GZIP_MAGIC,
@@ -74,20 +74,20 @@ class Cached:
         """The name of its format and its time 0 in ns since 1970."""
         return self._head.format, self._head.origin_unix_ns
 
-    def parsed(self) -> Parsed:
+    def parsed(self) -> ParsedFile:
         """All of it."""
         return self._parsed(self._file.read(), msgspec.json.decode(self._said(_TEXTS)))
 
-    def statistics(self) -> tuple[Parsed, Statistics]:
-        """What is known of it without its rows, which `Parsed.table` then lacks."""
+    def statistics(self) -> tuple[ParsedFile, Statistics]:
+        """What is known of it without its rows, which `ParsedFile.table` then lacks."""
         told = msgspec.json.decode(self._said(_STATISTICS), type=Statistics)
         return self._parsed(SCHEMA.empty_table(), []), told
 
-    def _parsed(self, table: pa.Table, texts: list[str]) -> Parsed:
+    def _parsed(self, table: pa.Table, texts: list[str]) -> ParsedFile:
         head = self._head
         mine = f"{self._path}: "
         warnings = [mine + text.removeprefix(f"{head.path}: ") for text in head.warnings]
-        return Parsed(
+        return ParsedFile(
             str(self._path), table, texts, head.tracks, head.around, head.counts, warnings
         )
 
@@ -231,7 +231,7 @@ class _Writer:
         self._file.add_key_value_metadata(metadata)
 
 
-def _tracks(parsed: Parsed) -> list[Track]:
+def _tracks(parsed: ParsedFile) -> list[Track]:
     ids = list(zip(parsed.tracks.pid, parsed.tracks.tid, strict=True))
     ranks = format_of(parsed).rank_of_track(parsed)
     return [

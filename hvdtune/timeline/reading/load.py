@@ -15,11 +15,12 @@ from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.folders import Found, find, folder_of, named
 from hvdtune.timeline.reading.formats import container, hvdtune_json, hvt, native_reader, parquet
 from hvdtune.timeline.reading.formats.detection import format_of
-from hvdtune.timeline.reading.formats.file_slices import Parsed, Part
+from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
 from hvdtune.timeline.reading.json import archive
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import NoTraceError, Report
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import chunks, is_archive, opened
 from hvdtune.timeline.reading.merge import merge
 
@@ -49,8 +50,8 @@ def load(paths: Path | str | Iterable[Path | str]) -> Model:
 def load_found(found: Found) -> Model:
     """As `load`, where the files are known; leaves in `found` those that were read."""
     failures = Failures(found)
-    parts: list[Part] = []
-    eventless: dict[Path, list[Part]] = {}  # `[]` beside traces may be anything
+    parts: list[FileSlices] = []
+    eventless: dict[Path, list[FileSlices]] = {}  # `[]` beside traces may be anything
     own_files = [path for path in found.files if _is_own(path)]
     if own_files:
         parts.append(native_reader.part_of(merge(own_files), str(own_files[0])))
@@ -102,7 +103,7 @@ class Failures:
         return self._first or TraceFormatError("no trace to read")
 
 
-def parts_of(path: Path) -> list[Part]:
+def parts_of(path: Path) -> list[FileSlices]:
     """What is in a file that is not hvdtune's own; archives and exports hold several parts.
 
     Raises:
@@ -118,7 +119,9 @@ def parts_of(path: Path) -> list[Part]:
     return parts
 
 
-def _unpacked(parsed: Parsed, held: Sequence[tuple[Parsed, Mapping[str, Any]]]) -> list[Part]:
+def _unpacked(
+    parsed: ParsedFile, held: Sequence[tuple[ParsedFile, Mapping[str, Any]]]
+) -> list[FileSlices]:
     """The parts of an export, all on one clock."""
     said = parsed.around["otherData"][container.KEY]
     origin = said.get("origin_unix_ns")
@@ -138,7 +141,7 @@ def _unpacked(parsed: Parsed, held: Sequence[tuple[Parsed, Mapping[str, Any]]]) 
     return parts
 
 
-def parse_file(path: Path) -> list[Parsed]:
+def parse_file(path: Path) -> list[ParsedFile]:
     """As `parts_of`, before it is known what the parts mean."""
     with opened(path) as file:
         start = file.read(_MAGIC_BYTES)
@@ -154,7 +157,7 @@ def parse_file(path: Path) -> list[Parsed]:
         return [parse(chunks(file, start, report), report)]
 
 
-def _archived(file: IO[bytes], path: Path) -> list[Parsed]:
+def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
     around = Report(str(path))
     found, failed = [], []
     for member in archive.members(file, around):
@@ -173,7 +176,7 @@ def _archived(file: IO[bytes], path: Path) -> list[Parsed]:
     raise TraceFormatError(text, str(path), max(around.first_offset, 0))
 
 
-def describe(parsed: Parsed) -> Part:
+def describe(parsed: ParsedFile) -> FileSlices:
     """What a file means."""
     kind = format_of(parsed)
     frame = frame_of(parsed)
@@ -181,10 +184,10 @@ def describe(parsed: Parsed) -> Part:
     warnings = hvdtune_json.warnings_of(parsed) + parsed.warnings
     origin = kind.origin_unix_ns(parsed)
     file = File(parsed.path, kind.NAME, parsed.around | parsed.tracks.clues)
-    return Part(file, frame, origin, ranks, parsed.counts, warnings)
+    return FileSlices(file, frame, origin, ranks, parsed.counts, warnings)
 
 
-def join(parts: Sequence[Part], warnings: list[str]) -> Model:
+def join(parts: Sequence[FileSlices], warnings: list[str]) -> Model:
     """One model of several parts, on one clock as far as that is known.
 
     Args:
@@ -244,7 +247,7 @@ def _is_own(path: Path) -> bool:
     return start == hvt.MAGIC or (not start and path.with_name(path.name + ".1").exists())
 
 
-def _name_ranks(parts: Sequence[Part], warnings: list[str]) -> None:
+def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:
     """Gives files that say nothing of ranks theirs, from the files' names or their order."""
     if len(parts) == 1:
         return
@@ -260,7 +263,7 @@ def _name_ranks(parts: Sequence[Part], warnings: list[str]) -> None:
         part.ranks = {rank: part.ranks.get(-1, {})}
 
 
-def _align(parts: Sequence[Part], warnings: list[str]) -> int | None:
+def _align(parts: Sequence[FileSlices], warnings: list[str]) -> int | None:
     """Puts all parts on the first's clock; time 0 of that in ns since 1970."""
     first = parts[0].origin_unix_ns
     unknown = [part.file.path for part in parts if part.origin_unix_ns is None]

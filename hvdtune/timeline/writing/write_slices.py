@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.slices import Model
+from hvdtune.timeline.model.viewer_rows import lanes_of
 from hvdtune.timeline.reading.formats import container
-from hvdtune.timeline.writing.viewer_rows import lanes_of
 
 Kind = Literal["chrome", "perfetto", "parquet", "csv"]
 _ROWS_PER_CHUNK = 1 << 16

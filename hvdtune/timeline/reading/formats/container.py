@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hvdtune.timeline.reading.formats.file_slices import Parsed
 from hvdtune.timeline.reading.json.assemble import Tracks
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 KEY = "hvdtune_files"
 VERSION = 1
@@ -17,7 +17,7 @@ _IDS_PER_FILE = 1 << 40
 OPEN = '"hvdtune_open":true'
 
 
-def files_in(parsed: Parsed) -> list[tuple[Parsed, dict[str, Any]]] | None:
+def files_in(parsed: ParsedFile) -> list[tuple[ParsedFile, dict[str, Any]]] | None:
     """Each file as it was, and what was said of it; None: it is no such export, or not sound."""
     other = parsed.around.get("otherData")
     said = other.get(KEY) if isinstance(other, dict) else None
@@ -38,8 +38,8 @@ def files_in(parsed: Parsed) -> list[tuple[Parsed, dict[str, Any]]] | None:
 
 
 def _split(
-    parsed: Parsed, files: list[dict[str, Any]], places: dict[tuple[str, str], list[Any]]
-) -> Iterator[tuple[Parsed, dict[str, Any]]]:
+    parsed: ParsedFile, files: list[dict[str, Any]], places: dict[tuple[str, str], list[Any]]
+) -> Iterator[tuple[ParsedFile, dict[str, Any]]]:
     table = _closed_as_they_were(parsed.table)
     tracks = parsed.tracks
     where = [places.get(ids, [0, *ids]) for ids in zip(tracks.pid, tracks.tid, strict=True)]
@@ -62,7 +62,7 @@ def _split(
                 own.threads.setdefault(str(place[1]), {}).setdefault(str(place[2]), title)
         rows, texts = _with_old_ids(table.filter(pa.array(row_file == index)), parsed.texts, index)
         yield (
-            Parsed(
+            ParsedFile(
                 path=str(said.get("path", parsed.path)),
                 table=rows,
                 texts=texts,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hvdtune.timeline.reading.formats import generic, horovod, hvdtune_json, kineto
-from hvdtune.timeline.reading.formats.file_slices import Parsed
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 
 class Format(Protocol):
@@ -13,19 +13,19 @@ class Format(Protocol):
 
     NAME: str
 
-    def recognizes(self, parsed: Parsed, /) -> bool:
+    def recognizes(self, parsed: ParsedFile, /) -> bool:
         """Whether it is of this kind."""
 
-    def finish(self, frame: pd.DataFrame, parsed: Parsed, /) -> dict[int, dict[str, Any]]:
+    def finish(self, frame: pd.DataFrame, parsed: ParsedFile, /) -> dict[int, dict[str, Any]]:
         """Fills in the model's columns; what is known of each rank."""
 
     def kind(self, name: str, category: str, /) -> str:
         """What events of a name and a category are; see `model.KIND_TEXTS`."""
 
-    def rank_of_track(self, parsed: Parsed, /) -> list[int]:
+    def rank_of_track(self, parsed: ParsedFile, /) -> list[int]:
         """The rank that each track is of, -1 where the file does not say."""
 
-    def origin_unix_ns(self, parsed: Parsed, /) -> int | None:
+    def origin_unix_ns(self, parsed: ParsedFile, /) -> int | None:
         """The file's time 0 in ns since 1970."""
 
 
@@ -33,6 +33,6 @@ class Format(Protocol):
 FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
 
 
-def format_of(parsed: Parsed) -> Format:
+def format_of(parsed: ParsedFile) -> Format:
     """The module that knows what a file means."""
     return next(each for each in FORMATS if each.recognizes(parsed))

@@ -1,40 +1,17 @@
-"""What is in one file, before anybody asks what it means."""
+"""What a reader makes of one file."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.slices import File
-from hvdtune.timeline.reading.json.assemble import Tracks
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """One file, or one of an archive.
-
-    Attributes:
-        path: what it is called in messages.
-        table: rows of `halves.SCHEMA`, in no order; may lack columns that nobody asked for.
-        texts: text of each number.
-        around: what surrounds the events in the file.
-        counts, warnings: as in `Model`.
-    """
-
-    path: str
-    table: pa.Table
-    texts: list[str]
-    tracks: Tracks
-    around: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass
-class Part:
+class FileSlices:
     """One file, or the files that one job of hvdtune's left.
 
     Attributes:

@@ -8,13 +8,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import Parsed, categorical, categories_of
+from hvdtune.timeline.reading.formats.file_slices import categorical, categories_of
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 _DIRECT = ("begin_ns", "end_ns", "open", "seq", "bucket", "bytes", "process_set")
 _MAX_PAIRS = 1 << 24
 
 
-def frame_of(parsed: Parsed) -> pd.DataFrame:
+def frame_of(parsed: ParsedFile) -> pd.DataFrame:
     """All columns but `args` where that was not read; rank -1, kind and tensor "", file's times."""
     table = parsed.table
     texts, tracks = parsed.texts, parsed.tracks
@@ -38,12 +39,12 @@ def frame_of(parsed: Parsed) -> pd.DataFrame:
     return pd.DataFrame({name: columns[name] for name in order}, copy=False)
 
 
-def process_title(parsed: Parsed, pid: str) -> str:
+def process_title(parsed: ParsedFile, pid: str) -> str:
     """What a process is called."""
     return parsed.tracks.processes.get(pid) or (f"pid {pid}" if pid else "")
 
 
-def thread_title(parsed: Parsed, pid: str, tid: str) -> str:
+def thread_title(parsed: ParsedFile, pid: str, tid: str) -> str:
     """What a thread is called."""
     return parsed.tracks.threads.get(pid, {}).get(tid) or (f"tid {tid}" if tid else "")
 

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.reading.formats.file_slices import Parsed
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "chrome"
 _RANK = re.compile(r"rank[ _-]?([0-9]{1,7})\b", re.IGNORECASE)
 
 
-def recognizes(parsed: Parsed) -> bool:
+def recognizes(parsed: ParsedFile) -> bool:
     """Everything is a Chrome trace that is nothing else."""
     return True
 
 
-def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
     """Ranks, where titles of processes say them."""
     titles = frame["process"].cat
     found = [int(match[1]) if (match := _RANK.match(text)) else -1 for text in titles.categories]
@@ -30,13 +30,13 @@ def kind(name: str, category: str) -> str:
     return ""
 
 
-def rank_of_track(parsed: Parsed) -> list[int]:
+def rank_of_track(parsed: ParsedFile) -> list[int]:
     """The rank that each track is of, -1 where the file does not say."""
     titles = parsed.tracks.processes
     found = (_RANK.match(titles.get(pid, "")) for pid in parsed.tracks.pid)
     return [int(match[1]) if match else -1 for match in found]
 
 
-def origin_unix_ns(parsed: Parsed) -> int | None:
+def origin_unix_ns(parsed: ParsedFile) -> int | None:
     """Nobody knows."""
     return None

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.slices import KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import Parsed, categories_of
+from hvdtune.timeline.reading.formats.file_slices import categories_of
 from hvdtune.timeline.reading.formats.frame import count_within, kind_column, kinds_of_frame
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "horovod"
 
@@ -33,13 +34,13 @@ _SIZES = {"uint8": 1, "int8": 1, "bool": 1, "uint16": 2, "int16": 2, "float16": 
 _SIZES |= {"int32": 4, "float32": 4, "int64": 8, "float64": 8}
 
 
-def recognizes(parsed: Parsed) -> bool:
+def recognizes(parsed: ParsedFile) -> bool:
     """Whether Horovod wrote it."""
     texts = set(parsed.texts)
     return any(f"NEGOTIATE_{name}" in texts for name in COLLECTIVES) or "CYCLE_START" in texts
 
 
-def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
     """Fills in what the format means; what is known of the ranks."""
     code = kinds_of_frame(frame, kind)
     frame["kind"] = kind_column(code)
@@ -51,12 +52,12 @@ def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
     return {0: {}}
 
 
-def rank_of_track(parsed: Parsed) -> list[int]:
+def rank_of_track(parsed: ParsedFile) -> list[int]:
     """Rank 0 wrote all but the ticks."""
     return [0] * len(parsed.tracks.pid)
 
 
-def origin_unix_ns(parsed: Parsed) -> int | None:
+def origin_unix_ns(parsed: ParsedFile) -> int | None:
     """The file's time 0 in ns since 1970, which Horovod says since 0.21."""
     start_us = parsed.tracks.clues.get("start_time_since_epoch_in_micros")
     return start_us * 1000 if isinstance(start_us, int) and 0 < start_us < 2**52 else None
@@ -71,7 +72,7 @@ def kind(name: str, category: str) -> str:
     return _KINDS.get(name) or ("EXCHANGE" if _LIBRARY.match(name) else "")
 
 
-def _tensors(parsed: Parsed, track: NDArray[Any]) -> pd.Categorical:
+def _tensors(parsed: ParsedFile, track: NDArray[Any]) -> pd.Categorical:
     titles = parsed.tracks.processes
     return categories_of(
         [titles.get(pid, f"pid {pid}" if pid else "") for pid in parsed.tracks.pid], track

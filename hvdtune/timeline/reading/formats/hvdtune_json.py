@@ -8,20 +8,21 @@ import pandas as pd
 from hvdtune.timeline.model.schema import KIND_NAMES, KINDS
 from hvdtune.timeline.model.slices import KIND_TEXTS
 from hvdtune.timeline.reading.formats import container
-from hvdtune.timeline.reading.formats.file_slices import Parsed, categories_of
+from hvdtune.timeline.reading.formats.file_slices import categories_of
 from hvdtune.timeline.reading.formats.frame import kind_column, kinds_of_frame
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "hvdtune-json"
 _META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}
 
 
-def recognizes(parsed: Parsed) -> bool:
+def recognizes(parsed: ParsedFile) -> bool:
     """Whether hvdtune exported it."""
     other = parsed.around.get("otherData")
     return isinstance(other, dict) and "hvdtune" in other
 
 
-def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
     """Fills in what the format means; what is known of the ranks."""
     code = kinds_of_frame(frame, kind)
     frame["kind"] = kind_column(code)
@@ -38,18 +39,18 @@ def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
     return ranks_of_meta(meta_of(parsed))
 
 
-def rank_of_track(parsed: Parsed) -> list[int]:
+def rank_of_track(parsed: ParsedFile) -> list[int]:
     """Processes are ranks."""
     return [_integer(pid) for pid in parsed.tracks.pid]
 
 
-def origin_unix_ns(parsed: Parsed) -> int | None:
+def origin_unix_ns(parsed: ParsedFile) -> int | None:
     """The file's time 0 in ns since 1970."""
     said = meta_of(parsed).get("origin_unix_ns")
     return said if isinstance(said, int) and abs(said) < 2**62 else None
 
 
-def meta_of(parsed: Parsed) -> dict[str, Any]:
+def meta_of(parsed: ParsedFile) -> dict[str, Any]:
     """`schema.Trace.meta` as it was exported, as far as it is sound."""
     other = parsed.around.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
@@ -62,7 +63,7 @@ def meta_of(parsed: Parsed) -> dict[str, Any]:
     return kept
 
 
-def warnings_of(parsed: Parsed) -> list[str]:
+def warnings_of(parsed: ParsedFile) -> list[str]:
     """What was known to be wrong when hvdtune wrote the file, an export of any trace; or none."""
     other = parsed.around.get("otherData")
     said = other if isinstance(other, dict) else {}
@@ -106,7 +107,7 @@ def _integers(texts: "pd.Series[str]") -> "np.ndarray[Any, np.dtype[np.int64]]":
     return np.array(values or [-1], np.int64)[of.codes.to_numpy()]
 
 
-def _tensors(parsed: Parsed) -> dict[int, str]:
+def _tensors(parsed: ParsedFile) -> dict[int, str]:
     other = parsed.around.get("otherData")
     said = other.get("tensors") if isinstance(other, dict) else None
     found = said.items() if isinstance(said, dict) else ()

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.slices import KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import Parsed, categories_of
+from hvdtune.timeline.reading.formats.file_slices import categories_of
 from hvdtune.timeline.reading.formats.frame import count_within, kind_column, kinds_of_frame
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "kineto"
 
@@ -33,7 +34,7 @@ _SIZES = {"byte": 1, "char": 1, "bool": 1, "half": 2, "bfloat16": 2, "short": 2}
 _SIZES |= {"int": 4, "float": 4, "long": 8, "double": 8}
 
 
-def recognizes(parsed: Parsed) -> bool:
+def recognizes(parsed: ParsedFile) -> bool:
     """Whether torch.profiler wrote it."""
     around = parsed.around
     if "distributedInfo" in around or "deviceProperties" in around:
@@ -41,7 +42,7 @@ def recognizes(parsed: Parsed) -> bool:
     return "cpu_op" in parsed.texts
 
 
-def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
+def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
     """Fills in what the format means; what is known of the ranks."""
     code = kinds_of_frame(frame, kind)
     frame["kind"] = kind_column(code)
@@ -54,22 +55,22 @@ def finish(frame: pd.DataFrame, parsed: Parsed) -> dict[int, dict[str, Any]]:
     return {rank: {key: value for key, value in known.items() if value is not None}}
 
 
-def rank_of_track(parsed: Parsed) -> list[int]:
+def rank_of_track(parsed: ParsedFile) -> list[int]:
     """The file's."""
     return [_rank(parsed)] * len(parsed.tracks.pid)
 
 
-def _distributed(parsed: Parsed) -> dict[str, Any]:
+def _distributed(parsed: ParsedFile) -> dict[str, Any]:
     info = parsed.around.get("distributedInfo")
     return info if isinstance(info, dict) else {}
 
 
-def _rank(parsed: Parsed) -> int:
+def _rank(parsed: ParsedFile) -> int:
     rank = _distributed(parsed).get("rank")
     return rank if isinstance(rank, int) and 0 <= rank < 2**31 else -1
 
 
-def origin_unix_ns(parsed: Parsed) -> int | None:
+def origin_unix_ns(parsed: ParsedFile) -> int | None:
     """The file's time 0 in ns since 1970."""
     base = parsed.around.get("baseTimeNanoseconds")
     return base if isinstance(base, int) and 0 <= base < 2**62 else None

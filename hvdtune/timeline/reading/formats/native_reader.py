@@ -7,12 +7,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, Trace
-from hvdtune.timeline.model.slices import KIND_TEXTS, File
-from hvdtune.timeline.reading.formats.file_slices import Part, categories_of
-from hvdtune.timeline.reading.formats.frame import kind_column
-from hvdtune.timeline.reading.formats.hvdtune_json import ranks_of_meta
-from hvdtune.timeline.writing.export import (
+from hvdtune.timeline.model.event_labels import (
     args_template,
     event_columns,
     head_of,
@@ -20,7 +15,12 @@ from hvdtune.timeline.writing.export import (
     rank_title,
     span_titles,
 )
-from hvdtune.timeline.writing.viewer_rows import assign_rows
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, Trace
+from hvdtune.timeline.model.slices import KIND_TEXTS, File
+from hvdtune.timeline.model.viewer_rows import assign_rows
+from hvdtune.timeline.reading.formats.file_slices import FileSlices, categories_of
+from hvdtune.timeline.reading.formats.frame import kind_column
+from hvdtune.timeline.reading.formats.hvdtune_json import ranks_of_meta
 
 NAME = "hvdtune"
 
@@ -31,7 +31,7 @@ _CYCLE = KIND_NAMES.index("CYCLE")
 _SPAN = KIND_NAMES.index("SPAN")
 
 
-def part_of(trace: Trace, path: str) -> Part:
+def part_of(trace: Trace, path: str) -> FileSlices:
     """The model's columns of a trace of hvdtune's."""
     rows = assign_rows(trace)
     said = event_columns(trace, rows)
@@ -68,7 +68,7 @@ def part_of(trace: Trace, path: str) -> Part:
     }
     assert KIND_TEXTS[1 : 1 + len(KIND_NAMES)] == KIND_NAMES
     letters = columns["phase"].value_counts()
-    return Part(
+    return FileSlices(
         file=File(path, NAME, {"otherData": head_of(trace, rows)}),
         frame=pd.DataFrame(columns, copy=False),
         origin_unix_ns=trace.meta.get("origin_unix_ns"),

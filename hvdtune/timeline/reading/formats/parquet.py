@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS, File, Model
-from hvdtune.timeline.reading.formats.file_slices import Part
+from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import kind_column
 
 MAGIC = b"PAR1"
@@ -43,7 +43,7 @@ def write_parquet(model: Model, path: Path) -> None:
     pq.write_table(table, path, compression="zstd")
 
 
-def read_parts(path: Path) -> list[Part]:
+def read_parts(path: Path) -> list[FileSlices]:
     """The parts of a model that was written.
 
     Raises:
@@ -62,7 +62,7 @@ def read_parts(path: Path) -> list[Part]:
     return _parts(table.to_pandas(), said)
 
 
-def _parts(frame: pd.DataFrame, said: _Said) -> list[Part]:
+def _parts(frame: pd.DataFrame, said: _Said) -> list[FileSlices]:
     codes = pd.Index(KIND_TEXTS).get_indexer(pd.Index(frame["kind"].astype(object)))
     frame["kind"] = kind_column(np.maximum(codes, 0).astype(np.int8))
     frame = frame.astype({name: kind for name, kind in COLUMNS.items() if name != "kind"})
@@ -72,7 +72,7 @@ def _parts(frame: pd.DataFrame, said: _Said) -> list[Part]:
         for name, dtype in own.dtypes.items():
             if isinstance(dtype, pd.CategoricalDtype) and name != "kind":
                 own[name] = own[name].cat.remove_unused_categories()
-        parts.append(Part(file, own, said.origin_unix_ns))
+        parts.append(FileSlices(file, own, said.origin_unix_ns))
     if parts:
         parts[0].ranks, parts[0].counts, parts[0].warnings = said.ranks, said.counts, said.warnings
     return parts

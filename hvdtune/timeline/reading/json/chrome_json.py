@@ -6,12 +6,12 @@ from typing import Any
 import pyarrow as pa
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.reading.formats.file_slices import Parsed
 from hvdtune.timeline.reading.json.assemble import Assembler
 from hvdtune.timeline.reading.json.batch import PythonScanner, Scanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import NoTraceError, Report
 from hvdtune.timeline.reading.json.document import Document
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import Window
 
 try:
@@ -27,7 +27,7 @@ def parse(
     report: Report,
     sink: Sink | None = None,
     scanner: Scanner | None = None,
-) -> Parsed:
+) -> ParsedFile:
     """Read a document.
 
     Args:
@@ -56,7 +56,7 @@ def parse(
         if report.packing_damaged:
             kind = TraceFormatError
         raise kind(f"{first}: this is no trace", report.path, at)
-    return Parsed(
+    return ParsedFile(
         path=report.path,
         table=pa.Table.from_batches(rows, SCHEMA),
         texts=scanner.texts(),
