@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests import segments
+from tests.kit import shm
 
 # Ranks that share two processors are slower with two threads each, and the tests' own arithmetic
 # is small. Read when numpy and torch are first imported, here and in what tests start.
@@ -40,7 +40,7 @@ def leftovers():
             command = " ".join(child.cmdline())
             if not any(server in command for server in SERVERS):
                 children.add(f"{child.pid} {command[:80]}")
-    return {"threads": threads, "children": children, "shm": segments.named()}
+    return {"threads": threads, "children": children, "shm": shm.named()}
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def nothing_is_left_behind():
     for _ in range(50):
         after = leftovers()
         left = {kind: after[kind] - before[kind] for kind in after}
-        left["shm"] = segments.abandoned(left["shm"])
+        left["shm"] = shm.abandoned(left["shm"])
         if not any(left.values()):
             return
         time.sleep(0.1)

@@ -27,7 +27,7 @@ from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.dashboard.tiles import Window
 from hvdtune.timeline import merge
 from hvdtune.timeline.model.schema import KINDS, RECORD
-from tests.timeline import rank_files
+from tests.kit import rank_files
 
 RANKS, TENSORS, BUCKETS = 32, 24, 4
 PER_STEP = 2 + 2 * TENSORS + 3 * BUCKETS + 1

@@ -17,11 +17,10 @@ if importlib.util.find_spec("atheris") is None:
 import atheris
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "timeline"))
 
 with atheris.instrument_imports(include=["hvdtune.timeline"]):
-    from damage import read_damaged
-from traces import HOROVOD, KINETO, SPEEDSCOPE  # noqa: E402
+    from tests.kit.damage import read_damaged
+from tests.kit.traces import HOROVOD, KINETO, SPEEDSCOPE  # noqa: E402
 
 # Long enough for the head and some events of each format: short inputs are tried more often.
 _SEED_BYTES = 2_000

@@ -9,7 +9,6 @@ import gzip
 import io
 import json
 import struct
-import sys
 import tempfile
 import time
 import zipfile
@@ -20,10 +19,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.damage import read_damaged
+from tests.kit.traces import HOROVOD, KINETO, SPEEDSCOPE
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "timeline"))
-from damage import read_damaged  # noqa: E402
-from traces import HOROVOD, KINETO, SPEEDSCOPE  # noqa: E402
 
 HANG_SECONDS = 20.0
 # Of a target, before the next has its turn: a round of all must fit into a short look.

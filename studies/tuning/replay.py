@@ -15,21 +15,9 @@ from typing import Final
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.core.job.channel import Adopted, Closed, Formed, JobEvent, RankAddress, StepDone
 from studies.tuning.grid import Grid
+from tests.kit.virtual_clock import VirtualClock
 
 LAUNCH_S: Final = 3.0  # what it takes to start a script that imports a framework
-
-
-class VirtualClock:
-    """Seconds that pass only when somebody spends them."""
-
-    def __init__(self) -> None:
-        self.time_s = 1000.0
-
-    def now(self) -> float:
-        return self.time_s
-
-    def sleep(self, seconds: float) -> None:
-        self.time_s += seconds
 
 
 @dataclass

@@ -1,12 +1,11 @@
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hvdtune.cli import main
+from tests.kit import programs
 
 Start = Callable[..., subprocess.Popen[str]]
 Call = Callable[..., tuple[int, str, str]]
@@ -19,12 +18,12 @@ def hvdtune(tmp_path: Path) -> Iterator[Start]:
 
     def start(*words: object) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "hvdtune", *map(str, words)],
+            programs.hvdtune(*words),
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=programs.environ(),
         )
         started.append(process)
         return process

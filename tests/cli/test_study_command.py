@@ -3,7 +3,6 @@ import os
 from dataclasses import replace
 
 import pytest
-from stored_study import VERDICT, make_study
 
 from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.space.search_space import make_space
@@ -11,6 +10,7 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import PairLog
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_store import Further, Outcome, StudyStore, lock_study
+from tests.cli.stored_study import VERDICT, make_study
 
 
 @pytest.fixture

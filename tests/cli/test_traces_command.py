@@ -7,8 +7,8 @@ import pytest
 
 from hvdtune.cli import main
 from hvdtune.timeline import load
-from tests.timeline.rank_files import GOLDEN
-from tests.timeline.traces import HOROVOD, KINETO, SPEEDSCOPE
+from tests.kit.rank_files import GOLDEN
+from tests.kit.traces import HOROVOD, KINETO, SPEEDSCOPE
 
 SIMPLE = SPEEDSCOPE / "simple.json"
 

@@ -3,18 +3,14 @@
 import dataclasses
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "timeline"))
-
-from synthetic import Training
-
 from hvdtune.cli.app import main
 from hvdtune.timeline import write_chrome
+from tests.kit.synthetic import Training
 
 
 def call(capsys, *words):

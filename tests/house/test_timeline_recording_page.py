@@ -2,32 +2,20 @@
 
 import json
 import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from hvdtune.timeline import read
 from tests.house import light
+from tests.kit.pages import ROOT, Page, words_of
+from tests.kit.programs import run_cli
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "timeline-recording.md").read_text()
-
-
-def block(name):
-    return re.search(rf"<!-- docs-test: {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)[1]
+PAGE = Page("docs/timeline-recording.md")
 
 
 def run(command, folder, script):
     (folder / "train.py").write_text(script)
-    words = shlex.split(command)
-    assert words[0] == "hvdtune"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvdtune", *words[1:]], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    run_cli(*words_of(command), folder=folder)
 
 
 def steps_in(path):
@@ -38,13 +26,13 @@ def steps_in(path):
     return of_rank[0]
 
 
-COMMANDS = block("commands").splitlines()
+COMMANDS = PAGE.commands()
 
 
 @pytest.mark.parametrize("command", COMMANDS[:3])
 def test_a_trace_has_the_steps_that_the_command_names(command, tmp_path):
     # Both take 200 steps, of which the last one has no end.
-    script = block("script") if command == COMMANDS[0] else light.TRAIN.format(steps=200)
+    script = PAGE.block("script") if command == COMMANDS[0] else light.TRAIN.format(steps=200)
     run(command, tmp_path, script)
     name = "trace.json.gz" if ".gz" in command else "trace.json"
     wanted = {"100:120": range(100, 120), "::50": range(0, 199, 50)}
@@ -55,12 +43,12 @@ def test_a_trace_has_the_steps_that_the_command_names(command, tmp_path):
 @pytest.mark.slow
 def test_recording_stops_at_the_size_of_the_page(tmp_path):
     assert "--timeline-max-mb 1 --timeline-when-full stop" in COMMANDS[3]
-    run(COMMANDS[3], tmp_path, block("script"))
+    run(COMMANDS[3], tmp_path, PAGE.block("script"))
     assert len(steps_in(tmp_path / "trace.json")) > 0
 
 
 def test_horovods_format_is_an_array_of_its_events(tmp_path):
-    run(COMMANDS[4], tmp_path, block("script"))
+    run(COMMANDS[4], tmp_path, PAGE.block("script"))
     events = json.loads((tmp_path / "trace.json").read_text())
     names = {event.get("name") for event in events}
     assert names >= {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "GLOO_ALLREDUCE", "QUEUE", "0", "1"}
@@ -71,7 +59,7 @@ def test_every_reason_of_the_core_is_explained():
     table = re.search(r"kCutReasonCount> kNames = \{(.*?)\}", source, re.DOTALL)[1]
     reasons = re.findall(r'"(.*?)"', table)
     assert len(reasons) == 7
-    assert [reason for reason in reasons if f"| {reason} |" not in PAGE] == []
+    assert [reason for reason in reasons if f"| {reason} |" not in PAGE.text] == []
 
 
 @pytest.mark.parametrize(
@@ -83,4 +71,4 @@ def test_every_reason_of_the_core_is_explained():
 )
 def test_the_times_are_those_of_the_core(source, constant, said):
     assert constant in (ROOT / "csrc" / source).read_text()
-    assert said in PAGE
+    assert said in PAGE.text

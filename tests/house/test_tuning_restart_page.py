@@ -1,16 +1,11 @@
 """The commands of docs/tuning-restart.md work."""
 
-import os
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tuning-restart.md").read_text()
-COMMANDS = re.search(r"<!-- docs-test: commands -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+from tests.kit.pages import Page, words_of
+from tests.kit.programs import run_cli
+
+PAGE = Page("docs/tuning-restart.md")
 _STAND_IN = """
 import os, time
 for step in range(30):
@@ -22,20 +17,12 @@ for step in range(30):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # dozens of launches
-@pytest.mark.parametrize("command", COMMANDS.splitlines())
+@pytest.mark.parametrize("command", PAGE.commands())
 def test_a_command_of_the_page_works(command, tmp_path):
     (tmp_path / "standin.py").write_text(_STAND_IN)
     (tmp_path / "b.yaml").write_text("PACE: fast\n")
-    program, *words = shlex.split(command)
-    assert program == "hvdtune"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvdtune", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert done.returncode in (0, 3, 4), done.stderr
+    words = words_of(command)
+    done = run_cli(*words, folder=tmp_path, codes=(0, 3, 4))
     if "--mode" in words:
         assert "measured by " in done.stderr
         assert len(list(tmp_path.glob("runs/*/verdict.json"))) == 1

@@ -1,34 +1,21 @@
 """The commands of docs/tuning-search.md work."""
 
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tuning-search.md").read_text()
+from tests.kit.pages import Page, words_of
+from tests.kit.programs import run_cli
 
-
-def block(name):
-    return re.search(rf"<!-- docs-test: {name} -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)[1]
+PAGE = Page("docs/tuning-search.md")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("command", block("commands").splitlines())
+@pytest.mark.parametrize("command", PAGE.commands())
 def test_a_command_of_the_page_works(command, tmp_path):
-    (tmp_path / "train.py").write_text(block("script"))
-    (tmp_path / "space.yaml").write_text(block("space.yaml"))
-    words = shlex.split(command)
-    assert words[0] == "hvdtune"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvdtune", *words[1:-1], "-o", "study", words[-1]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    (tmp_path / "train.py").write_text(PAGE.block("script"))
+    (tmp_path / "space.yaml").write_text(PAGE.block("space.yaml"))
+    *options, script = words_of(command)
+    done = run_cli(*options, "-o", "study", script, folder=tmp_path, codes=(0, 3, 4))
     assert "verdict: " in done.stdout, done.stderr
     report = (tmp_path / "study" / "report.md").read_text()
     assert "It ended because" in report

@@ -1,17 +1,13 @@
 """The commands of docs/tuning-verdict.md work, in their order."""
 
 import json
-import os
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tuning-verdict.md").read_text()
-COMMANDS = re.search(r"<!-- docs-test: commands -->\n```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+from tests.kit.pages import Page, words_of
+from tests.kit.programs import run_cli
+
+PAGE = Page("docs/tuning-verdict.md")
 _STEPS = """
 import time
 from hvdtune.core.rank.collectives import barrier
@@ -41,18 +37,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS.splitlines())
+@pytest.mark.parametrize("command", PAGE.commands())
 def test_a_command_of_the_page_works(command, folder):
-    program, *words = shlex.split(command)
-    assert program == "hvdtune"
-    done = subprocess.run(
-        [sys.executable, "-m", "hvdtune", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+    words = words_of(command)
     codes = (0, 3, 4) if words[0] in ("verify", "aa") else (0,)
-    assert done.returncode in codes, done.stderr
+    done = run_cli(*words, folder=folder, codes=codes)
     if "--json" in words:
         assert json.loads(done.stdout)["pairs"] == 6

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from tests.kit.programs import environ
+
 _BODY = """
 import signal, subprocess
 signal.signal(signal.SIGTERM, {action})
@@ -21,7 +23,7 @@ def _start(stand_in, script, ranks=2):
         [sys.executable, str(stand_in), str(ranks), sys.executable, script],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environ(),
     )
     pids = []
     while len(pids) < 2 * ranks:
@@ -78,7 +80,7 @@ def test_a_reader_that_goes_away_does_not_end_the_job(stand_in, write_script):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=environ(),
     )
     assert launcher.stdout.readline() == "[0]<stdout>:first\n"
     launcher.stdout.close()

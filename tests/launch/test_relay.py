@@ -11,6 +11,7 @@ from hvdtune import __version__
 from hvdtune.launch import frames
 from hvdtune.launch.frames import frame
 from hvdtune.launch.relay import relay_command, ssh_command
+from tests.kit import programs
 
 SSH = '#!/bin/sh\nfor last; do :; done\n{before}\nexec sh -c "$last"\n'
 
@@ -27,11 +28,8 @@ def relay(tmp_path):
         program.write_text(ssh.replace("{before}", before))
         program.chmod(0o755)
         command = command or (sys.executable, "-c", body)
-        variables = os.environ | {
-            "PATH": os.pathsep.join([str(program.parent), os.environ["PATH"]]),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "HVDTUNE_RENDEZVOUS": "127.0.0.1:1",
-        }
+        path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+        variables = programs.environ(PATH=path, HVDTUNE_RENDEZVOUS="127.0.0.1:1")
         return subprocess.run(
             relay_command("far", (), how.pop("answer_s", 60.0), descriptors, command),
             cwd=folder,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import segments
+from tests.kit import shm
 from tests.mpi.environment import FLAVOURS, ROOT, environment
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -71,11 +71,11 @@ def mpi(request, cache):
 
 @pytest.fixture(autouse=True)
 def what_a_killed_mpi_leaves_is_its_own():
-    before = segments.named()
+    before = shm.named()
     yield
-    for name in segments.abandoned(segments.named() - before):
+    for name in shm.abandoned(shm.named() - before):
         if name.startswith(("mpich_shm_", "sm_segment.")):
-            (segments.FOLDER / name).unlink(missing_ok=True)
+            (shm.FOLDER / name).unlink(missing_ok=True)
 
 
 @pytest.fixture

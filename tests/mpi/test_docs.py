@@ -1,23 +1,18 @@
 """The commands of docs/mpi.md do what it says."""
 
-import re
 import shlex
 
-from tests.mpi.environment import ROOT
+from tests.kit.pages import Page
 
-DOCUMENT = (ROOT / "docs" / "mpi.md").read_text()
-
-
-def block(name):
-    return re.search(rf"<!-- docs-test: {name} -->\n```\w+\n(.*?)```", DOCUMENT, re.DOTALL)[1]
+PAGE = Page("docs/mpi.md")
 
 
 def test_the_commands_of_the_document_work(mpi, tmp_path):
     script = tmp_path / "train.py"
-    script.write_text(block("script"))
+    script.write_text(PAGE.block("script"))
     spelled = {"hvdtune": ["python", "-m", "hvdtune"], "train.py": [script]}
     spelled["python"] = [mpi.folder / "bin" / "python"]
-    for command in block("commands").splitlines():
+    for command in PAGE.commands():
         words = [word for each in shlex.split(command) for word in spelled.get(each, [each])]
         if words[0] == "mpirun" and mpi.flavour == "openmpi":
             words[1:1] = ["--bind-to", "none", "--oversubscribe"]

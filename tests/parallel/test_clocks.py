@@ -1,6 +1,5 @@
 """Clocks that differ by seconds and drift, in traces of real ranks, put on one."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -8,13 +7,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "timeline"))
-
-import rank_files as files
-
 import hvdtune.torch as hvd
 from hvdtune.timeline import merge
 from hvdtune.timeline.reading.formats.hvt import read_rank_file
+from tests.kit import rank_files as files
 from tests.parallel.ranks import run
 
 RANKS = 8

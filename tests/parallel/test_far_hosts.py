@@ -15,6 +15,7 @@ import pytest
 
 from hvdtune.errors import UsageError
 from hvdtune.launch.control import call
+from tests.kit import programs
 from tests.parallel import netns
 
 
@@ -81,9 +82,7 @@ def launch(hosts, tmp_path):
     started = []
 
     def start(*words, program=(sys.executable, "-m", "hvdtune"), key="user"):
-        environ = dict(os.environ)
-        environ["PATH"] = os.pathsep.join([str(folder / "bin"), environ["PATH"]])
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        environ = programs.environ(PATH=os.pathsep.join([str(folder / "bin"), os.environ["PATH"]]))
         with here.entered():
             process = subprocess.Popen(
                 [

@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.kit import programs
 from tests.parallel.strangers import ATTACKS, NONCE_BYTES, Address, Recorder, connect, strangers
 
 # Rank 2 comes when it is let in and the others listen until then; rank 1 comes through a proxy.
@@ -103,12 +102,8 @@ def starting_job(folder: Path) -> Iterator[Run]:
     """A job whose launcher and ranks 0 and 1 listen."""
     (folder / "train.py").write_text(TRAIN)
     recorder = Recorder()
-    command = [sys.executable, "-m", "hvdtune", "run", "-np", "3", "train.py", str(recorder.port)]
-    environ = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "HVDTUNE_START_TIMEOUT_S": "60",
-    }
+    command = programs.hvdtune("run", "-np", "3", "train.py", recorder.port)
+    environ = programs.environ(HVDTUNE_START_TIMEOUT_S="60")
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     launcher = subprocess.Popen(command, cwd=folder, env=environ, **pipes)
     try:

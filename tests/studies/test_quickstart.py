@@ -4,9 +4,9 @@ import difflib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.pages import ROOT, Page
+
 QUICKSTART = ROOT / "studies" / "quickstart"
 
 
@@ -26,10 +26,8 @@ def test_ten_lines_make_the_example_distributed() -> None:
 
 
 def test_the_page_shows_the_difference_as_it_is() -> None:
-    page = (ROOT / "docs" / "pytorch.md").read_text()
-    shown = re.search(r"<!-- docs-test: quickstart-diff -->\n```diff\n(.*?)```", page, re.DOTALL)
-    assert shown is not None
-    assert shown[1].splitlines() == the_difference()
+    shown = Page("docs/pytorch.md").block("quickstart-diff")
+    assert shown.splitlines() == the_difference()
 
 
 def test_the_example_in_one_process_learns() -> None:

@@ -4,13 +4,13 @@ import zipfile
 
 import pandas as pd
 import pytest
-from traces import DATA, event, write
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import load, write_slices
 from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.model.statistics import statistics_of
 from hvdtune.timeline.reading import cache
+from tests.kit.traces import DATA, event, write
 
 OLD = DATA / "sagemaker-debugger/smdebug_1e5f8e0c_horovod_timeline_607lines.json"
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import rank_files as files
 from numpy.typing import NDArray
 
 from hvdtune.timeline import Trace, merge
 from hvdtune.timeline.model.schema import PROCESS_SET_UNIT
 from hvdtune.timeline.reading.causality import _least_distance
+from tests.kit import rank_files as files
 
 RANKS = 8
 STEPS = 400

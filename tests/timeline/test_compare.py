@@ -1,9 +1,9 @@
 """Comparing two traces."""
 
 import pytest
-from synthetic import Training
 
 from hvdtune.timeline.analysis import compare
+from tests.kit.synthetic import Training
 
 
 def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:

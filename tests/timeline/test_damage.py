@@ -7,12 +7,12 @@ import random
 import zipfile
 
 import pytest
-import rank_files as files
-from damage import cut, replace_byte
-from traces import ALL, HOROVOD, KINETO, event, parsed
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import load, write_slices
+from tests.kit import rank_files as files
+from tests.kit.damage import cut, replace_byte
+from tests.kit.traces import ALL, HOROVOD, KINETO, event, parsed
 
 TAIL_BYTES = 48 << 10
 SHORT_BYTES = 4 << 10

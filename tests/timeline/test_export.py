@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import rank_files as files
-from traces import rows
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import Trace, load, merge, read, write_chrome
 from hvdtune.timeline.writing.write_slices import write_slices
+from tests.kit import rank_files as files
+from tests.kit.traces import rows
 
 EVENT_COUNT = 23
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import rank_files as files
-
 from hvdtune.timeline import merge
 from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.writing.export_horovod import write_horovod
+from tests.kit import rank_files as files
 
 Events = list[dict[str, Any]]
 US = 1000

@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 import pytest
-from synthetic import Recorder, Training
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.model.job_metadata import facts_of
+from tests.kit.synthetic import Recorder, Training
 
 
 def ask(trace: Trace, link_gbps: float | None = None) -> Answer:

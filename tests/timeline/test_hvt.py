@@ -3,11 +3,11 @@ import struct
 from pathlib import Path
 
 import pytest
-import rank_files as files
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import read, write_chrome
 from hvdtune.timeline.reading.formats.hvt import is_closed, read_rank_file
+from tests.kit import rank_files as files
 
 STEPS = [files.record("STEP", at, at + 5, seq=at) for at in range(10)]
 

@@ -1,8 +1,7 @@
 from pathlib import Path
 
-import rank_files as files
-
 from hvdtune.timeline import Trace, lateness, merge, read, tensor_table, write_chrome
+from tests.kit import rank_files as files
 
 US = 1000
 

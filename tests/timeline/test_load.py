@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rank_files as files
-from traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
 
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import load, merge, read, summary
 from hvdtune.timeline.model.slices import COLUMNS
+from tests.kit import rank_files as files
+from tests.kit.traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)

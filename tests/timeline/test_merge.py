@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rank_files as files
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import merge
 from hvdtune.timeline.reading.clock import fit_clock
+from tests.kit import rank_files as files
 
 STEP = files.record("STEP", 1_000_000, 2_000_000)
 

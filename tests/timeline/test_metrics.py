@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from synthetic import Recorder, Training
 
 from hvdtune.timeline.analysis.metrics import (
     METRICS,
@@ -19,6 +18,7 @@ from hvdtune.timeline.analysis.metrics import (
 )
 from hvdtune.timeline.analysis.report import measure
 from hvdtune.timeline.model.schema import Trace
+from tests.kit.synthetic import Recorder, Training
 
 # Rank 1 computes 5 ms longer; 2 ms of its step are input.
 UNEVEN = Training([10.0, 15.0], spans={(1, None): [("input", 2.0)]})

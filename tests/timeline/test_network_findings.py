@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from synthetic import Recorder
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Finding, why
 from hvdtune.timeline.analysis.findings.network import crossing_bytes
 from hvdtune.timeline.model.job_metadata import facts_of
+from tests.kit.synthetic import Recorder
 
 RANKS = 4
 STEP_MS = 50.0

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-import rank_files as files
-from traces import HOROVOD, KINETO, SPEEDSCOPE
 
 from hvdtune.timeline import load, write_slices
+from tests.kit import rank_files as files
+from tests.kit.traces import HOROVOD, KINETO, SPEEDSCOPE
 
 # Severities and what they count: https://perfetto.dev/docs/analysis/sql-tables#stats
 LOOK = """async () => {

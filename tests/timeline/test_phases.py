@@ -2,11 +2,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rank_files as files
-from synthetic import Recorder
 
 from hvdtune.timeline import Trace, merge, phase_table, step_table, summary, tensor_table
 from hvdtune.timeline.model.intervals import covered_ns, covered_within, union
+from tests.kit import rank_files as files
+from tests.kit.synthetic import Recorder
 
 MS = 1_000_000
 

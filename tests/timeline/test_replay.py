@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from synthetic import Recorder, Training
 
 from hvdtune.timeline.analysis.replay import (
     CostModel,
@@ -13,6 +12,7 @@ from hvdtune.timeline.analysis.replay import (
     plan,
     steps_of,
 )
+from tests.kit.synthetic import Recorder, Training
 
 MODEL = CostModel(bucket_ms=1.0, tensor_ms=0.0, byte_ms=0.001)
 WHOLE = Rules(cycle_time_ms=0.0, fusion_threshold_bytes=1e9)

@@ -2,12 +2,11 @@
 
 import re
 
-from synthetic import Training
-
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.report import measure, page
 from hvdtune.timeline.model.job_metadata import facts_of
+from tests.kit.synthetic import Training
 
 
 def page_of(trace: Trace, title: str = "trace.json") -> str:

@@ -1,13 +1,13 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import event, write
 
 from hvdtune.timeline import load
 from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.model.coverage import cover
 from hvdtune.timeline.model.intervals import covered_ns
 from hvdtune.timeline.model.statistics import statistics_of
+from tests.kit.traces import event, write
 
 SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 20)), max_size=20)
 

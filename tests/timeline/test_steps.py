@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-import rank_files as files
 
 from hvdtune.timeline import merge
 from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
+from tests.kit import rank_files as files
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from collections import defaultdict
 
 import pandas as pd
 import pytest
-import rank_files as files
-from traces import ALL, KINETO, event, rows, write
 
 from hvdtune.timeline import load, write_slices
+from tests.kit import rank_files as files
+from tests.kit.traces import ALL, KINETO, event, rows, write
 
 
 @pytest.mark.parametrize("kind", ["chrome", "perfetto", "parquet"])

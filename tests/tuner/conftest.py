@@ -1,20 +1,16 @@
 import itertools
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import databases
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
-
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+from tests.tuner import databases
 
 _NUMBERS = itertools.count()
 _MEMORY = Path("/dev/shm")

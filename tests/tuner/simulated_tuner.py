@@ -4,13 +4,12 @@ lives), and the URL and the name of a study that it shares with others, if any."
 import sys
 from pathlib import Path
 
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
-
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 OPTIONS = TuneOptions(trials=8, time_budget_s=300.0, seed=5)
 

@@ -1,9 +1,9 @@
 import pytest
-from simulated_job import KNOBS
 
 from hvdtune.core.config.knobs import default_setting
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space.targets import narrowed, target_of, varied_knob, with_native, with_varied
+from tests.kit.simulated_job import KNOBS
 
 
 def test_a_knob_at_its_native_value_leaves_the_variable_alone():

@@ -2,7 +2,6 @@ import random
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import UsageError
 from hvdtune.tuner.results.horovod_autotune_log import (
@@ -12,6 +11,7 @@ from hvdtune.tuner.results.horovod_autotune_log import (
     fitted,
     read_autotune_log,
 )
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 USUAL = {**DEFAULT, "hierarchical_allgather": False, "torus_allreduce": False}
 HEADER = (

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
-from verdict_rates import launch_noise
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
@@ -19,6 +17,8 @@ from hvdtune.tuner.stats.noise_floor import Floor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+from tests.tuner.verdict_rates import launch_noise
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}
 QUIET = {"step_noise": 0.03, "slow_noise": 0.01}

@@ -3,7 +3,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, Script, SimulatedCluster
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.blocks import Block, BlockShape, Reading
@@ -14,6 +13,7 @@ from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import estimate
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, counted
+from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster
 
 SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)
 OTHER = {**DEFAULT, "cycle_time_ms": 0.2}

@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
-from test_traces import steps, trace
-from verdict_rates import bimodal
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Closed
@@ -19,6 +16,9 @@ from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
+from tests.tuner.test_traces import steps, trace
+from tests.tuner.verdict_rates import bimodal
 
 # A study that has little left keeps as much as verification needs; a race comes on top of that.
 SHORT_RACE: dict[str, Any] = {"race_entrants": 2, "race_pairs": 1}

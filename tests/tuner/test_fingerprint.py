@@ -16,7 +16,7 @@ from hvdtune.tuner.results.fingerprint import (
     parse_fingerprint,
     recorded_tensors,
 )
-from tests.timeline.rank_files import header, metadata, names, record, records
+from tests.kit.rank_files import header, metadata, names, record, records
 
 RESNET = Tensors(161, 102_000_000, {10: 100, 20: 61})
 HERE = Fingerprint(

@@ -6,7 +6,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
@@ -21,6 +20,7 @@ from hvdtune.tuner.storage.study_list import StudyPlace
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 OPTIONS = TuneOptions(trials=6, seed=2)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
@@ -17,6 +16,7 @@ from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_list import StudyPlace
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 OPTIONS = TuneOptions(trials=8, seed=1)
 BALLAST = "ballast"

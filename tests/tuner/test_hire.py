@@ -8,7 +8,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import JobEvent
@@ -19,6 +18,7 @@ from hvdtune.tuner.process.supervisor import Hire
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
 
 
 def short_cycles_win(setting: Setting) -> float:

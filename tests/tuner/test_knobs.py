@@ -1,9 +1,9 @@
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.core.config import knobs
 from hvdtune.core.config.knobs import parse_assignments, validate
 from hvdtune.errors import UsageError
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
 def test_values_take_their_knobs_type() -> None:

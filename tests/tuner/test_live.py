@@ -2,7 +2,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from simulated_job import DEFAULT, Script, SimulatedCluster
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
@@ -10,6 +9,7 @@ from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.live_run import JobCrashed, LiveRun, ScriptEnded, TrialFailed
 from hvdtune.tuner.measure.progress import Progress, Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
+from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster
 
 SHAPE = BlockShape(steps=10, settle_steps=2, step_s=0.01)
 FAST = {**DEFAULT, "cycle_time_ms": 0.2}

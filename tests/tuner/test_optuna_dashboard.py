@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
-from traced_study import TracedStudy
 
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.database import file_url, parse_url
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from tests.kit.programs import environ
+from tests.kit.simulated_job import DEFAULT, KNOBS
+from tests.tuner.traced_study import TracedStudy
 
 pytest.importorskip("optuna_dashboard")
 
@@ -42,7 +43,7 @@ def dashboard(url: str, artifacts: Path) -> Iterator[Get]:
         [sys.executable, "-c", _PROGRAM, *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={"PYTHONPATH": ":".join(filter(None, sys.path))},
+        env=environ(),
     )
 
     def get(path: str) -> bytes:

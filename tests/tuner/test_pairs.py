@@ -3,10 +3,10 @@ import json
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
+from tests.kit.simulated_job import DEFAULT
 
 PAIR = Pair(
     2, "search", 5, {**DEFAULT, "cycle_time_ms": 0.0}, DEFAULT, 0.07, 9.3, 10.0, 96, "ABBA", 1.5

@@ -2,7 +2,6 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import UsageError
 from hvdtune.tuner.results.fingerprint import Fingerprint
@@ -15,6 +14,7 @@ from hvdtune.tuner.results.profile import (
 )
 from hvdtune.tuner.results.study_report import write_verdict
 from hvdtune.tuner.stats.verdict import judge, keep_default
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 CREATED = "2026-01-02T03:04:05+00:00"

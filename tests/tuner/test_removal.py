@@ -2,7 +2,6 @@ import fcntl
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import make_space
@@ -12,6 +11,7 @@ from hvdtune.tuner.storage.deletion import delete_run, delete_stored
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_reader import study_names
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
 def test_a_study_goes_with_all_its_files(finished_run: Path) -> None:

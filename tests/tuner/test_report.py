@@ -1,7 +1,5 @@
 from dataclasses import replace
 
-from simulated_job import DEFAULT
-
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.study_report import render_comparison, render_floor, render_report
@@ -9,6 +7,7 @@ from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.stats.noise_floor import judge_floor
 from hvdtune.tuner.stats.verdict import judge
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, verified
+from tests.kit.simulated_job import DEFAULT
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}
 SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)

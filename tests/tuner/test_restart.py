@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
@@ -14,6 +13,7 @@ from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import by_restarting
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
 
 VIEWS = {**DEFAULT, "as_view": True}
 

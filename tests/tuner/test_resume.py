@@ -5,18 +5,17 @@ import sys
 from pathlib import Path
 
 import pytest
-import simulated_tuner
 
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import read_study
-
-ROOT = Path(__file__).parents[2]
+from tests.kit.programs import environ
+from tests.tuner import simulated_tuner
 
 
 def run_tuner(run_dir: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(Path(simulated_tuner.__file__)), str(run_dir), str(kill_at)],
-        env={"PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", simulated_tuner.__name__, str(run_dir), str(kill_at)],
+        env=environ(),
         capture_output=True,
         text=True,
         timeout=120,

@@ -2,10 +2,10 @@ import itertools
 import random
 
 import pytest
-from simulated_job import DEFAULT
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.space.plan_equivalence import plan_key, possible_sums
+from tests.kit.simulated_job import DEFAULT
 
 MIB = 2**20
 

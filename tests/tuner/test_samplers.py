@@ -3,7 +3,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import UsageError
@@ -11,6 +10,7 @@ from hvdtune.tuner.search.samplers import check_sampler, distributions, make_sam
 from hvdtune.tuner.space.search_space import Range, make_space
 from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 NAMES: tuple[SamplerName, ...] = ("tpe", "random", "grid", "noisy_gp")
 

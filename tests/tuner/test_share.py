@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import make_space
@@ -12,6 +11,7 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore, read_study
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 OPTIONS = TuneOptions(trials=20, seed=3, sampler="tpe")
 ONE_KNOB = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))

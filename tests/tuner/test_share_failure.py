@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import databases
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
@@ -16,6 +14,8 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+from tests.tuner import databases
 
 # PyMySQL leaves a socket that it could not connect to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -1,28 +1,27 @@
 """Tuners in processes of their own on one study, each with its own simulated job."""
 
 import collections
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import simulated_tuner
 
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import parse_url
 from hvdtune.tuner.storage.study_reader import read_shared_study
 from hvdtune.tuner.storage.trial import StudyView
+from tests.kit.programs import environ
+from tests.tuner import simulated_tuner
 
 pytestmark = pytest.mark.slow
 
 
 def start(run_dir: Path, url: str, name: str, kill_at: int = 0) -> subprocess.Popen[str]:
-    program = str(Path(simulated_tuner.__file__))
     return subprocess.Popen(
-        [sys.executable, program, str(run_dir), str(kill_at), url, name],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        [sys.executable, "-m", simulated_tuner.__name__, str(run_dir), str(kill_at), url, name],
+        env=environ(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -2,11 +2,11 @@ import dataclasses
 
 import optuna
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.core.config.knobs import Knob, Value
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space.search_space import Range, Space, describe, key_of, make_space
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
 def sample(space: Space, count: int) -> list[dict[str, Value]]:

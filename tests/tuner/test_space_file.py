@@ -2,12 +2,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space.search_space import Range, make_space
 from hvdtune.tuner.space.space_file import parse_space, read_space
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 ALGORITHM = Knob("allreduce_algorithm", "", "category", 0, 3, False, "auto", "live")
 TABLE = (*KNOBS, dataclasses.replace(ALGORITHM, choices=("auto", "direct", "chain", "ring")))

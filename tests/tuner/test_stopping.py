@@ -1,5 +1,4 @@
 import numpy as np
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.tuner.search.stopping import (
     Account,
@@ -10,6 +9,7 @@ from hvdtune.tuner.search.stopping import (
 )
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.stats.estimates import Observation
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 SPACE = make_space(KNOBS, DEFAULT, tunable=("cycle_time_ms", "cache_enabled"))
 

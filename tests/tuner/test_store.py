@@ -5,13 +5,13 @@ from pathlib import Path
 
 import optuna
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import Space, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.study_list import find_place, open_study
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore, read_study
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 OPTIONS = TuneOptions(trials=20, seed=3)
 

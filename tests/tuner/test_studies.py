@@ -3,7 +3,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.space.search_space import make_space
@@ -12,6 +11,7 @@ from hvdtune.tuner.storage.database import parse_url
 from hvdtune.tuner.storage.shared_study import Share
 from hvdtune.tuner.storage.study_list import find_place, open_study, run_places, stored_places
 from hvdtune.tuner.storage.study_store import StudyStore
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
 def test_a_finished_study_says_what_it_found(finished_run: Path) -> None:

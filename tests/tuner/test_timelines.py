@@ -2,11 +2,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from traced_study import TracedStudy
 
 from hvdtune.timeline import read
 from hvdtune.tuner.storage.study_store import Outcome
 from hvdtune.tuner.storage.trial_timelines import latest_rank_files
+from tests.tuner.traced_study import TracedStudy
 
 
 @pytest.fixture

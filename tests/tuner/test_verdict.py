@@ -1,10 +1,10 @@
 import random
 
 import pytest
-from simulated_job import DEFAULT
 
 from hvdtune.tuner.stats.estimates import from_percent
 from hvdtune.tuner.stats.verdict import A_AND_B, judge, keep_default
+from tests.kit.simulated_job import DEFAULT
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from verdict_rates import bimodal, launch_noise, rates
+
+from tests.tuner.verdict_rates import bimodal, launch_noise, rates
 
 
 def test_no_difference_is_called_an_improvement_in_at_most_one_study_of_twenty(

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import AfterVerdict, tune
@@ -12,6 +11,7 @@ from hvdtune.tuner.drift_monitor import DRIFT_FILE, watch
 from hvdtune.tuner.measure.progress import Progress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 
 def short_cycles_win(setting: Setting) -> float:

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import optuna
-from simulated_job import DEFAULT, KNOBS
 
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.study_store import Outcome, StudyStore
 from hvdtune.tuner.storage.trial import artifacts_of
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
-from tests.timeline import rank_files
+from tests.kit import rank_files
+from tests.kit.simulated_job import DEFAULT, KNOBS
 
 SPACE = make_space(KNOBS, DEFAULT)
 MS = 1_000_000

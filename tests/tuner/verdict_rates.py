@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulated_job import DEFAULT, Script, SimulatedCluster, no_launch_gain
-
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
 from hvdtune.tuner.measure.live_run import LiveRun
@@ -24,6 +22,7 @@ from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import PairLog
+from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster, no_launch_gain
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 

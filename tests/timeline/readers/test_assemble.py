@@ -1,7 +1,8 @@
 import json
 
 import pytest
-from traces import event, parsed
+
+from tests.kit.traces import event, parsed
 
 
 def table(*events):

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from traces import SPEEDSCOPE, event, parsed
 
 from hvdtune.errors import TraceFormatError
+from tests.kit.traces import SPEEDSCOPE, event, parsed
 
 EVENTS = [event("X", number, f"n{number}", dur=1) for number in range(6)]
 

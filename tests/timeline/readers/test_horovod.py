@@ -1,8 +1,7 @@
 import json
 
-from traces import DATA, HOROVOD, event
-
 from hvdtune.timeline import load
+from tests.kit.traces import DATA, HOROVOD, event
 
 FUSION_OFF = HOROVOD / "horovod_resnet50_np2_cycles_fusion0.json.gz"
 OLD = DATA / "sagemaker-debugger/smdebug_1e5f8e0c_horovod_timeline_607lines.json"

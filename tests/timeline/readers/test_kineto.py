@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from traces import KINETO, event, write
 
 from hvdtune.timeline import load
+from tests.kit.traces import KINETO, event, write
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from traces import ALL, event, parsed
 
 from hvdtune.timeline.reading.json.batch import PythonScanner
 from hvdtune.timeline.reading.json.source import chunks
+from tests.kit.traces import ALL, event, parsed
 
 native = pytest.importorskip("hvdtune.timeline.reading.json.native_scan", exc_type=ImportError)
 

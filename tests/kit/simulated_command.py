@@ -5,9 +5,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from simulated_job import Report, VirtualClock, no_gain
-
 from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting
+from tests.kit.simulated_job import Report, no_gain
+from tests.kit.virtual_clock import VirtualClock
 
 KNOBS = (
     Knob("bucket_mb", "MiB", "float", 1, 1024, True, 25.0, "restart"),

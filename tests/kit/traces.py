@@ -11,7 +11,7 @@ from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import Report
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "timeline" / "data"
 ALL = sorted(path for path in DATA.glob("*/*") if path.is_file() and path.name[0] != ".")
 HOROVOD, KINETO, SPEEDSCOPE = DATA / "horovod", DATA / "kineto", DATA / "speedscope"
 

@@ -20,6 +20,7 @@ from hvdtune.core.job.channel import (
     StepDone,
 )
 from hvdtune.tuner.measure.host_load import HostCounters
+from tests.kit.virtual_clock import VirtualClock
 
 KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
@@ -30,17 +31,6 @@ KNOBS = (
     Knob("cache_capacity", "entries", "int", 0, 65536, True, 1024, "reinit"),
 )
 DEFAULT: dict[str, Value] = default_setting(KNOBS)
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.time_s = 1000.0
-
-    def now(self) -> float:
-        return self.time_s
-
-    def sleep(self, seconds: float) -> None:
-        self.time_s += seconds
 
 
 def no_gain(setting: Setting) -> float:

@@ -1,0 +1,1 @@
+"""What tests in more than one folder use; the studies use it, too."""

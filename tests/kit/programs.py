@@ -1,0 +1,30 @@
+"""Commands in processes of their own, which import what the tests import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def environ(**more: str) -> dict[str, str]:
+    """This process's environment; programs find there what can be imported here."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more
+
+
+def hvdtune(*words: object) -> list[str]:
+    """The words that start `hvdtune WORD...` with this interpreter."""
+    return [sys.executable, "-m", "hvdtune", *map(str, words)]
+
+
+def run_cli(
+    *words: object, folder: Path, codes: tuple[int, ...] = (0,), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """The finished `hvdtune WORD...`, run in a folder; fails when its exit code is not in `codes`.
+
+    `variables` are added to its environment.
+    """
+    options: dict[str, Any] = {"cwd": folder, "env": environ(**variables)}
+    done = subprocess.run(hvdtune(*words), capture_output=True, text=True, **options)
+    assert done.returncode in codes, done.stderr
+    return done
