@@ -6,13 +6,13 @@
 #include "bindings/options_py.h"
 #include "bindings/register.h"
 #include "collective/allgather.h"
-#include "collective/allreduce.h"
+#include "collective/allreduce/allreduce.h"
 #include "collective/alltoall.h"
 #include "collective/broadcast.h"
 #include "collective/group.h"
 #include "collective/reducescatter.h"
+#include "transport/backoff.h"
 #include "transport/mesh.h"
-#include "transport/pause.h"
 
 namespace py = pybind11;
 

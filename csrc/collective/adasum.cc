@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collective/kernels.h"
+#include "collective/reduce/kernels.h"
 
 namespace hvdtune {
 namespace {

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <vector>
 
-#include "collective/blocks.h"
+#include "collective/group_shape.h"
 #include "collective/pipeline.h"
-#include "collective/place.h"
+#include "collective/rank_blocks.h"
 
 namespace hvdtune {
 

@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "collective/allgather.h"
-#include "collective/blocks.h"
 #include "collective/pipeline.h"
+#include "collective/rank_blocks.h"
 
 namespace hvdtune {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "collective/group.h"
 #include "collective/payload.h"
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 
 namespace hvdtune {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "collective/group_shape.h"
 #include "collective/pipeline.h"
-#include "collective/place.h"
 
 namespace hvdtune {
 namespace {

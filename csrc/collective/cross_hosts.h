@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "collective/flow.h"
+#include "collective/partition.h"
 #include "collective/pipeline.h"
-#include "collective/reduce.h"
-#include "collective/share.h"
+#include "collective/reduce/reduce.h"
+#include "collective/transfer_queue.h"
 
 namespace hvdtune {
 

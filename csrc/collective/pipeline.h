@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "collective/flow.h"
+#include "collective/transfer_queue.h"
 
 namespace hvdtune {
 

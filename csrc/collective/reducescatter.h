@@ -8,7 +8,7 @@
 #include "base/knob.h"
 #include "collective/choose.h"
 #include "collective/group.h"
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 
 namespace hvdtune {
 

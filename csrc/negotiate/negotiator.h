@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "negotiate/pending_requests.h"
 #include "negotiate/process_sets.h"
-#include "negotiate/tally.h"
 #include "negotiate/validate.h"
 #include "wire/message.h"
 

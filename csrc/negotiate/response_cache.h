@@ -5,7 +5,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "negotiate/tally.h"
+#include "negotiate/pending_requests.h"
 #include "wire/message.h"
 
 namespace hvdtune {

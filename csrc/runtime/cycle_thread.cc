@@ -7,7 +7,7 @@
 
 #include "base/failpoint.h"
 #include "negotiate/fusion.h"
-#include "transport/pause.h"
+#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {

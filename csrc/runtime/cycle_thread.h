@@ -29,14 +29,14 @@
 #include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
 #include "negotiate/window.h"
+#include "runtime/cpu_time_meter.h"
 #include "runtime/executor.h"
 #include "runtime/framed_channel.h"
-#include "runtime/health.h"
+#include "runtime/health/health.h"
+#include "runtime/health/work_counter.h"
 #include "runtime/knob_board.h"
 #include "runtime/operation.h"
-#include "runtime/processor_meter.h"
-#include "runtime/progress.h"
-#include "runtime/step_ledger.h"
+#include "runtime/step_collector.h"
 #include "runtime/tree_channels.h"
 
 namespace hvdtune {

@@ -7,12 +7,12 @@
 #include "base/failpoint.h"
 #include "collective/adasum.h"
 #include "collective/allgather.h"
-#include "collective/allreduce.h"
+#include "collective/allreduce/allreduce.h"
 #include "collective/alltoall.h"
 #include "collective/broadcast.h"
-#include "collective/neutral.h"
+#include "collective/reduce/identity_element.h"
 #include "collective/reducescatter.h"
-#include "transport/pause.h"
+#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {

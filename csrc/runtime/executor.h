@@ -16,8 +16,8 @@
 #include "collective/payload.h"
 #include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
+#include "runtime/health/work_counter.h"
 #include "runtime/operation.h"
-#include "runtime/progress.h"
 #include "timeline/recorder.h"
 #include "wire/message.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "negotiate/tally.h"
+#include "negotiate/pending_requests.h"
 #include "wire/message.h"
 
 namespace hvdtune {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/status.h"
-#include "transport/pause.h"
+#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {

@@ -19,7 +19,7 @@
 #include "base/failpoint.h"
 #include "base/hmac.h"
 #include "base/status.h"
-#include "transport/pause.h"
+#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "check.h"
 #include "collective/allgather.h"
-#include "collective/allreduce.h"
+#include "collective/allreduce/allreduce.h"
 #include "collective/alltoall.h"
 #include "collective/broadcast.h"
+#include "collective/group_shape.h"
 #include "collective/naive.h"
-#include "collective/place.h"
 #include "collective/reducescatter.h"
 #include "collective/world.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.h"
-#include "collective/allreduce.h"
+#include "collective/allreduce/allreduce.h"
 #include "collective/world.h"
 
 using namespace hvdtune;

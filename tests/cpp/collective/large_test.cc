@@ -5,11 +5,11 @@
 
 #include "check.h"
 #include "collective/allgather.h"
-#include "collective/allreduce.h"
-#include "collective/blocks.h"
+#include "collective/allreduce/allreduce.h"
 #include "collective/broadcast.h"
+#include "collective/partition.h"
 #include "collective/pipeline.h"
-#include "collective/share.h"
+#include "collective/rank_blocks.h"
 #include "collective/world.h"
 
 using namespace hvdtune;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "collective/reduce.h"
+#include "collective/reduce/reduce.h"
 
 namespace hvdtune::testing {
 

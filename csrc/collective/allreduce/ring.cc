@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "collective/allreduce/allreduce.h"
+#include "collective/partition.h"
+#include "collective/reduce/accumulate.h"
+
+namespace hvdtune {
+namespace {
+
+enum Area : size_t { kPacked, kTotals, kReceived };
+
+class RingAllreduce {
+ public:
+  RingAllreduce(Group& group, const Reduction& reduction)
+      : group_(group),
+        reduction_(reduction),
+        element_(size_of(reduction.dtype)),
+        wide_(accumulator_bytes(reduction)) {}
+
+  void run(const Payload& payload, size_t begin, size_t bytes) {
+    count_ = bytes / element_;
+    uint8_t* packed = group_.scratch().take(kPacked, bytes);
+    totals_ = group_.scratch().take(kTotals, count_ * wide_);
+    group_.observe(Phase::kPack, bytes, [&] {
+      payload.pack(begin, bytes, packed);
+      fold_in(reduction_, packed, totals_, count_, true);
+    });
+    for (int step = 1; step < group_.size(); ++step) fold_share(step);
+    const Share done = share(1);
+    store(reduction_, totals_ + done.begin * wide_, packed + done.begin * element_, done.count);
+    for (int step = 1; step < group_.size(); ++step) pass_result(packed, step);
+    group_.observe(Phase::kUnpack, bytes, [&] { payload.unpack(begin, bytes, packed); });
+  }
+
+ private:
+  int neighbour(int distance) const {
+    return (group_.rank() + distance + group_.size()) % group_.size();
+  }
+  // Counted from this rank's own.
+  Share share(int distance) const {
+    return share_of(count_, group_.size(), neighbour(distance), element_);
+  }
+
+  void fold_share(int step) {
+    const Share out = share(1 - step);
+    const Share in = share(-step);
+    uint8_t* received = group_.scratch().take(kReceived, in.count * wide_);
+    swap(totals_ + out.begin * wide_, out.count * wide_, received, in.count * wide_);
+    group_.observe(Phase::kReduce, in.count * wide_,
+                   [&] { combine(reduction_, received, totals_ + in.begin * wide_, in.count); });
+  }
+
+  void pass_result(uint8_t* result, int step) {
+    const Share out = share(2 - step);
+    const Share in = share(1 - step);
+    swap(result + out.begin * element_, out.count * element_, result + in.begin * element_,
+         in.count * element_);
+  }
+
+  // Sends to the rank after this one, receives from the one before.
+  void swap(const uint8_t* send, size_t send_bytes, uint8_t* recv, size_t recv_bytes) {
+    Transfer transfers[2];
+    transfers[0] = {&group_.link(neighbour(1)), send, send_bytes};
+    transfers[1] = {&group_.link(neighbour(-1)), nullptr, 0, recv, recv_bytes};
+    group_.exchange(transfers);
+  }
+
+  Group& group_;
+  const Reduction& reduction_;
+  size_t element_;
+  size_t wide_;
+  size_t count_ = 0;
+  uint8_t* totals_ = nullptr;
+};
+
+}  // namespace
+
+void allreduce_ring(Group& group, const Reduction& reduction, const Payload& payload,
+                    size_t chunk_bytes) {
+  // a share of it is what the other algorithms call a chunk
+  const size_t turn = chunk_bytes * static_cast<size_t>(group.size());
+  RingAllreduce ring(group, reduction);
+  for (size_t at = 0; at < payload.bytes(); at += turn) {
+    ring.run(payload, at, std::min(turn, payload.bytes() - at));
+  }
+}
+
+}  // namespace hvdtune

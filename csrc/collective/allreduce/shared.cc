@@ -1,0 +1,208 @@
+#include "collective/allreduce/shared.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "collective/allreduce/allreduce.h"
+#include "collective/partition.h"
+#include "collective/peer_buffers.h"
+
+namespace hvdtune {
+namespace {
+
+// What is copied between processes at a time: all ranks' pieces stay in the second-level cache.
+constexpr size_t kPieceBytes = size_t{128} << 10;
+
+enum Area : size_t { kResult, kFetched };
+
+class SharedAllreduce {
+ public:
+  SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload)
+      : group_(group),
+        arena_(*group.arena()),
+        reduction_(reduction),
+        payload_(payload),
+        element_(size_of(reduction.dtype)),
+        inputs_(static_cast<size_t>(arena_.local_size())) {}
+
+  void whole() {
+    const size_t bytes = payload_.bytes();
+    const int parity = group_.next_parity();
+    pack(0, bytes, parity);
+    group_.meet();
+    uint8_t* out = group_.scratch().take(kResult, bytes);
+    reduce({0, bytes / element_}, parity, out);
+    unpack(0, bytes, out);
+  }
+
+  // False, with nothing done, when some rank's payload is out of reach.
+  bool in_place(size_t pack_bytes) {
+    const int parity = group_.next_parity();
+    show_own(pack_bytes, parity);
+    group_.meet();
+    if (!all_in_reach(parity)) return false;
+    const Share mine =
+        share_of(payload_.bytes() / element_, arena_.local_size(), arena_.local_rank(), element_);
+    group_.observe(Phase::kReduce, mine.count * element_, [&] { reduce_share(mine, parity); });
+    group_.meet();
+    if (header(arena_.local_rank(), parity).where == Where::kPacked) {
+      unpack(0, payload_.bytes(), arena_.result(parity));
+    }
+    return true;
+  }
+
+  void chunks(size_t chunk_bytes) {
+    const size_t total = payload_.bytes();
+    size_t bytes = std::min(chunk_bytes, total);
+    int parity = group_.next_parity();
+    pack(0, bytes, parity);
+    for (size_t at = 0; at < total;) {
+      const size_t next = at + bytes;
+      const size_t next_bytes = std::min(chunk_bytes, total - next);
+      const int next_parity = next_bytes > 0 ? group_.next_parity() : parity;
+      group_.post();
+      // Between chunks the other slots were read before the last meeting, so packing into them need
+      // not wait. At the start they may still be read: whole() ends without a meeting.
+      const bool ahead = at > 0;
+      if (ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
+      group_.await_local();
+      if (!ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
+      const Share mine =
+          share_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
+      reduce(mine, parity, arena_.result(parity) + mine.begin * element_);
+      group_.meet();
+      unpack(at, bytes, arena_.result(parity));
+      at = next;
+      bytes = next_bytes;
+      parity = next_parity;
+    }
+  }
+
+ private:
+  const ShownHeader& header(int local_rank, int parity) const {
+    return *reinterpret_cast<const ShownHeader*>(arena_.slot(local_rank, parity));
+  }
+
+  void show_own(size_t pack_bytes, int parity) {
+    uint8_t* slot = arena_.slot(arena_.local_rank(), parity);
+    group_.observe(Phase::kPack, payload_.bytes(), [&] {
+      const bool shown = show(payload_, group_.pool(), pack_bytes, slot, arena_.slot_bytes());
+      auto& header = *reinterpret_cast<ShownHeader*>(slot);
+      if (!shown) header.bytes = kTooMany;
+      if (payload_.bytes() > pack_bytes) header.reaches_all = reaches_all() ? 1 : 0;
+    });
+  }
+
+  bool reaches_all() {
+    for (int rank = 0; rank < arena_.local_size(); ++rank) {
+      if (rank != arena_.local_rank() && !arena_.memory(rank).reachable()) return false;
+    }
+    return true;
+  }
+
+  // All ranks see the same.
+  bool all_in_reach(int parity) const {
+    bool all_reach = true;
+    bool any_private = false;
+    for (int rank = 0; rank < arena_.local_size(); ++rank) {
+      const ShownHeader& shown = header(rank, parity);
+      if (shown.bytes == kTooMany) return false;
+      all_reach = all_reach && shown.reaches_all != 0;
+      any_private = any_private || shown.where == Where::kPrivate;
+    }
+    return all_reach || !any_private;
+  }
+
+  std::vector<ShownPayload> payloads(int parity) {
+    std::vector<ShownPayload> list;
+    list.reserve(inputs_.size());
+    for (int rank = 0; rank < arena_.local_size(); ++rank) {
+      const uint8_t* slot = arena_.slot(rank, parity);
+      if (rank == arena_.local_rank() && header(rank, parity).where != Where::kPacked) {
+        list.emplace_back(payload_);
+      } else {
+        list.emplace_back(slot, payload_.bytes(), arena_.memory(rank));
+      }
+    }
+    return list;
+  }
+
+  void reduce_share(Share share, int parity) {
+    const std::vector<ShownPayload> all = payloads(parity);
+    const bool any_packed = std::ranges::any_of(
+        all, [](const ShownPayload& shown) { return shown.where() == Where::kPacked; });
+    const size_t step = kPieceBytes / element_;
+    for (size_t at = 0; at < share.count; at += step) {
+      const size_t begin = (share.begin + at) * element_;
+      const size_t count = std::min(step, share.count - at);
+      reduce_piece(all, begin, count, any_packed ? arena_.result(parity) + begin : nullptr);
+    }
+  }
+
+  // `common` is where the piece of the packed ranks' result lies, null if none is packed.
+  void reduce_piece(const std::vector<ShownPayload>& all, size_t begin, size_t count,
+                    uint8_t* common) {
+    const size_t bytes = count * element_;
+    uint8_t* fetched = group_.scratch().take(kFetched, kPieceBytes * all.size());
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * kPieceBytes);
+    }
+    const auto self = static_cast<size_t>(arena_.local_rank());
+    uint8_t* out = common != nullptr ? common : all[self].output(begin, bytes);
+    if (out == nullptr) out = group_.scratch().take(kResult, kPieceBytes);
+    reduce_all(reduction_, inputs_, group_.host_sizes(), out, count);
+    for (const ShownPayload& payload : all) {
+      if (payload.where() == Where::kPacked) continue;
+      if (payload.output(begin, bytes) != out) payload.deliver(begin, bytes, out);
+    }
+  }
+
+  void pack(size_t at, size_t bytes, int parity) {
+    group_.observe(Phase::kPack, bytes,
+                   [&] { payload_.pack(at, bytes, arena_.slot(arena_.local_rank(), parity)); });
+  }
+
+  void reduce(Share share, int parity, uint8_t* out) {
+    group_.observe(Phase::kReduce, share.count * element_, [&] {
+      for (int rank = 0; rank < arena_.local_size(); ++rank) {
+        inputs_[static_cast<size_t>(rank)] = arena_.slot(rank, parity) + share.begin * element_;
+      }
+      reduce_all(reduction_, inputs_, group_.host_sizes(), out, share.count);
+    });
+  }
+
+  void unpack(size_t at, size_t bytes, const uint8_t* from) {
+    group_.observe(Phase::kUnpack, bytes, [&] { payload_.unpack(at, bytes, from); });
+  }
+
+  static constexpr uint64_t kTooMany = ~uint64_t{0};
+
+  Group& group_;
+  GroupArena& arena_;
+  const Reduction& reduction_;
+  const Payload& payload_;
+  size_t element_;
+  std::vector<const uint8_t*> inputs_;
+};
+
+}  // namespace
+
+SharedLimits shared_limits(int local_size) {
+  if (local_size <= 2) return {8192, 16'384};
+  return {8192, 65'536};
+}
+
+void allreduce_shared(Group& group, const Reduction& reduction, const Payload& payload,
+                      size_t chunk_bytes, const SharedLimits& limits) {
+  if (payload.bytes() == 0) return;
+  SharedAllreduce run(group, reduction, payload);
+  const size_t slot_bytes = group.arena()->slot_bytes();
+  if (payload.bytes() <= std::min(limits.whole_bytes, slot_bytes)) {
+    run.whole();
+  } else if (!run.in_place(std::min(limits.pack_bytes, slot_bytes - kShownHeaderBytes))) {
+    run.chunks(std::min(chunk_bytes, slot_bytes));
+  }
+  group.leave();
+}
+
+}  // namespace hvdtune

@@ -1,7 +1,0 @@
-#include "collective/kernels.h"
-
-namespace hvdtune {
-
-const Kernels& kernels_for(DType dtype, ReduceOp op) { return baseline::kernels(dtype, op); }
-
-}  // namespace hvdtune

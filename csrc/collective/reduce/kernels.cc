@@ -1,0 +1,230 @@
+// Compiled once per instruction set with HVDTUNE_ISA naming the namespace. Everything else here is
+// local to the file, so that no function built for a newer processor can serve an older one.
+#include "collective/reduce/kernels.h"
+
+#include "base/half.h"
+
+namespace hvdtune::HVDTUNE_ISA {
+namespace {
+
+template <typename T>
+struct Element {
+  using Acc = T;
+};
+template <>
+struct Element<uint8_t> {
+  using Acc = int32_t;
+};
+template <>
+struct Element<int8_t> {
+  using Acc = int32_t;
+};
+template <>
+struct Element<int16_t> {
+  using Acc = int32_t;
+};
+template <>
+struct Element<Half> {
+  using Acc = float;
+};
+template <>
+struct Element<Bfloat16> {
+  using Acc = float;
+};
+
+template <typename Acc>
+inline constexpr bool kFloating = false;
+template <>
+inline constexpr bool kFloating<float> = true;
+template <>
+inline constexpr bool kFloating<double> = true;
+
+template <typename T>
+inline auto widen(T value) {
+  return static_cast<typename Element<T>::Acc>(value);
+}
+inline float widen(Half value) { return to_float(value); }
+inline float widen(Bfloat16 value) { return to_float(value); }
+
+template <typename T, typename Acc>
+inline void narrow(Acc value, T& out) {
+  out = static_cast<T>(value);
+}
+inline void narrow(float value, Half& out) { out = to_half(value); }
+inline void narrow(float value, Bfloat16& out) { out = to_bfloat16(value); }
+
+// Scaling integers goes through double and truncates, as Horovod's does.
+template <typename Acc>
+inline Acc scaled(Acc value, double factor) {
+  if constexpr (kFloating<Acc>) {
+    return value * static_cast<Acc>(factor);
+  } else {
+    return static_cast<Acc>(static_cast<double>(value) * factor);
+  }
+}
+
+// Integers wrap around: the arithmetic is done unsigned.
+struct Sum {
+  template <typename A>
+  static A apply(A a, A b) {
+    if constexpr (kFloating<A>) {
+      return a + b;
+    } else {
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    }
+  }
+};
+struct Product {
+  template <typename A>
+  static A apply(A a, A b) {
+    if constexpr (kFloating<A>) {
+      return a * b;
+    } else {
+      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    }
+  }
+};
+struct Min {
+  template <typename A>
+  static A apply(A a, A b) {
+    return b < a || b != b ? b : a;
+  }
+};
+struct Max {
+  template <typename A>
+  static A apply(A a, A b) {
+    return a < b || b != b ? b : a;  // a NaN on any rank stays one
+  }
+};
+
+template <typename T>
+void load(const void* in, void* acc, size_t count, double prescale) {
+  using Acc = typename Element<T>::Acc;
+  const T* __restrict from = static_cast<const T*>(in);
+  Acc* __restrict to = static_cast<Acc*>(acc);
+  if (prescale == 1.0) {
+    for (size_t i = 0; i < count; ++i) to[i] = widen(from[i]);
+  } else {
+    for (size_t i = 0; i < count; ++i) to[i] = scaled(widen(from[i]), prescale);
+  }
+}
+
+template <typename T, typename Op>
+void fold(const void* in, void* acc, size_t count, double prescale) {
+  using Acc = typename Element<T>::Acc;
+  const T* __restrict from = static_cast<const T*>(in);
+  Acc* __restrict to = static_cast<Acc*>(acc);
+  if (prescale == 1.0) {
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], widen(from[i]));
+  } else {
+    for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], scaled(widen(from[i]), prescale));
+  }
+}
+
+template <typename T, typename Op>
+void combine(const void* other, void* acc, size_t count) {
+  using Acc = typename Element<T>::Acc;
+  const Acc* __restrict from = static_cast<const Acc*>(other);
+  Acc* __restrict to = static_cast<Acc*>(acc);
+  for (size_t i = 0; i < count; ++i) to[i] = Op::apply(to[i], from[i]);
+}
+
+template <typename T>
+void store(const void* acc, void* out, size_t count, int divisor, double postscale) {
+  using Acc = typename Element<T>::Acc;
+  // in place when the accumulator is the element type
+  const Acc* from = static_cast<const Acc*>(acc);
+  T* to = static_cast<T*>(out);
+  const Acc divide_by = static_cast<Acc>(divisor);
+  if (divisor == 1 && postscale == 1.0) {
+    for (size_t i = 0; i < count; ++i) narrow(from[i], to[i]);
+  } else if (postscale == 1.0) {
+    for (size_t i = 0; i < count; ++i) narrow(from[i] / divide_by, to[i]);
+  } else {
+    for (size_t i = 0; i < count; ++i) narrow(scaled(from[i] / divide_by, postscale), to[i]);
+  }
+}
+
+// Each element depends on those at its own place only, also where `out` is an input.
+#if defined(__clang__)
+#define HVDTUNE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define HVDTUNE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+template <typename T, typename Op>
+void pair(const void* a, const void* b, void* out, size_t count, double prescale, int divisor,
+          double postscale) {
+  using Acc = typename Element<T>::Acc;
+  const T* first = static_cast<const T*>(a);
+  const T* second = static_cast<const T*>(b);
+  T* to = static_cast<T*>(out);
+  if (prescale == 1.0 && divisor == 1 && postscale == 1.0) {
+    HVDTUNE_INDEPENDENT
+    for (size_t i = 0; i < count; ++i) {
+      narrow(Op::apply(widen(first[i]), widen(second[i])), to[i]);
+    }
+    return;
+  }
+  const Acc divide_by = static_cast<Acc>(divisor);
+  for (size_t i = 0; i < count; ++i) {
+    Acc left = widen(first[i]);
+    Acc right = widen(second[i]);
+    if (prescale != 1.0) {
+      left = scaled(left, prescale);
+      right = scaled(right, prescale);
+    }
+    Acc value = Op::apply(left, right);
+    if (divisor != 1 || postscale != 1.0) value = value / divide_by;
+    if (postscale != 1.0) value = scaled(value, postscale);
+    narrow(value, to[i]);
+  }
+}
+
+template <typename T, typename Op>
+constexpr Kernels make() {
+  return {sizeof(typename Element<T>::Acc),
+          &load<T>,
+          &fold<T, Op>,
+          &combine<T, Op>,
+          &store<T>,
+          &pair<T, Op>};
+}
+
+template <typename T>
+constexpr void fill(Kernels (&row)[kReduceOpCount]) {
+  row[0] = row[1] = make<T, Sum>();
+  row[2] = make<T, Min>();
+  row[3] = make<T, Max>();
+  row[4] = make<T, Product>();
+  row[5] = row[0];  // Adasum uses load and store only
+}
+
+struct Table {
+  Kernels rows[kDTypeCount][kReduceOpCount];
+
+  constexpr Table() : rows{} {
+    // For 0 and 1: sum and average are "or", which is max; product is "and", which is min.
+    rows[0][0] = rows[0][1] = rows[0][3] = rows[0][5] = make<uint8_t, Max>();
+    rows[0][2] = rows[0][4] = make<uint8_t, Min>();
+    fill<uint8_t>(rows[1]);
+    fill<int8_t>(rows[2]);
+    fill<int16_t>(rows[3]);
+    fill<int32_t>(rows[4]);
+    fill<int64_t>(rows[5]);
+    fill<Half>(rows[6]);
+    fill<Bfloat16>(rows[7]);
+    fill<float>(rows[8]);
+    fill<double>(rows[9]);
+  }
+};
+
+constexpr Table kTable;
+
+}  // namespace
+
+const Kernels& kernels(DType dtype, ReduceOp op) {
+  return kTable.rows[static_cast<int>(dtype)][static_cast<int>(op)];
+}
+
+}  // namespace hvdtune::HVDTUNE_ISA

@@ -1,0 +1,162 @@
+#include "runtime/health/hang_detector.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "negotiate/validate.h"
+
+namespace hvdtune {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+// A process computes when it gets this part of a processor: several times what hvdtune's own
+// threads need while nothing moves, and what an equal share of a crowded machine still is.
+constexpr uint64_t kLeastShare = 30;
+constexpr size_t kMostCalled = 4096;
+// How long a main thread may take to write its stack, and the ranks to report.
+constexpr uint64_t kStackNs = kSecond / 2;
+constexpr uint64_t kReportNs = 3 * kSecond / 2;
+// How often a hang that is old enough is judged again while somebody computes.
+constexpr uint64_t kJudgeAgainNs = 5 * kSecond;
+
+uint64_t count(std::chrono::nanoseconds time) {
+  return static_cast<uint64_t>(std::max<int64_t>(time.count(), 0));
+}
+
+uint64_t process_cpu_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+Explainer::Explainer(int rank, int size, const HangOptions& options, const OperationTable& table,
+                     const Progress& progress, std::function<SetRanks()> sets)
+    : rank_(rank),
+      options_(options),
+      warning_ns_(count(options.warning)),
+      abort_ns_(count(options.abort)),
+      table_(table),
+      progress_(progress),
+      sets_(std::move(sets)),
+      stack_(options.stack),
+      peers_(rank == 0 ? static_cast<size_t>(size) : 0),
+      next_page_ns_(warning_ns_),
+      next_judgement_ns_(abort_ns_) {}
+
+Pulse Explainer::pulse(uint64_t now) { return {now, stuck_ns(now), process_cpu_ns()}; }
+
+uint64_t Explainer::stuck_ns(uint64_t now) {
+  uint64_t longest = 0;
+  for (const PendingOperation& operation : table_.pending()) {
+    const uint32_t set = operation.request->process_set;
+    const auto [found, is_new] = moves_.try_emplace(set);
+    Move& move = found->second;
+    const uint64_t count = progress_.count(set);
+    if (count != move.count) move = {count, is_new ? 0 : now};
+    const uint64_t since = std::max(operation.announced_ns, move.at_ns);
+    longest = std::max(longest, now > since ? now - since : 0);
+  }
+  return longest;
+}
+
+void Explainer::begin_report(uint32_t round, uint64_t now) {
+  reporting_ = true;
+  report_round_ = round;
+  report_begun_ns_ = now;
+  stack_.begin();
+}
+
+std::optional<Report> Explainer::finish_report(uint64_t now) {
+  if (!reporting_) return std::nullopt;
+  if (!stack_.complete() && now < report_begun_ns_ + kStackNs) return std::nullopt;
+  reporting_ = false;
+  Report report;
+  report.round = report_round_;
+  report.waiting_threads = static_cast<uint32_t>(table_.waiting_threads());
+  report.stack = stack_.text();
+  for (const PendingOperation& operation : table_.pending()) {
+    if (report.called.size() == kMostCalled) {
+      ++report.left_out;
+      continue;
+    }
+    const Request& request = *operation.request;
+    report.called.push_back({request.process_set, request.op == OpType::kJoin,
+                             now - std::min(now, operation.announced_ns), request.name,
+                             describe(request)});
+  }
+  return report;
+}
+
+void Explainer::note(int rank, const Pulse& pulse, uint64_t now) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  const uint64_t share = (now - peer.pulse_ns) / kLeastShare;
+  if (peer.pulse_ns == 0 || pulse.cpu_ns - peer.cpu_ns >= share) peer.computed_ns = now;
+  peer.stuck_ns = pulse.stuck_ns;
+  peer.cpu_ns = pulse.cpu_ns;
+  peer.pulse_ns = now;
+}
+
+void Explainer::note(int rank, Report report) {
+  if (asking_ && report.round == round_) {
+    peers_[static_cast<size_t>(rank)].report = std::move(report);
+  }
+}
+
+void Explainer::complete(std::vector<RankView>& views, uint64_t now) const {
+  for (size_t rank = 0; rank < views.size(); ++rank) {
+    const Peer& peer = peers_[rank];
+    views[rank].idle_ns = now - peer.computed_ns;
+    views[rank].report = peer.report;
+    views[rank].stack_moved = peer.report && !peer.last_stack.empty() &&
+                              !peer.report->stack.empty() && peer.report->stack != peer.last_stack;
+  }
+}
+
+HangStep Explainer::step(uint64_t now, std::vector<RankView> looks) {
+  if (warning_ns_ == 0) return {};
+  hang_ns_ = 0;
+  for (const Peer& peer : peers_) hang_ns_ = std::max(hang_ns_, peer.stuck_ns);
+  if (hang_ns_ < warning_ns_) {
+    next_page_ns_ = warning_ns_;
+    next_judgement_ns_ = abort_ns_;
+    asking_ = false;
+    for (Peer& peer : peers_) peer.last_stack.clear();
+    return {};
+  }
+  if (asking_) {
+    const auto silent = [&](const Peer& peer) {
+      return !peer.report &&
+             looks[static_cast<size_t>(&peer - peers_.data())].vital == Vital::kWell;
+    };
+    if (std::ranges::any_of(peers_, silent) && now < asked_ns_ + kReportNs) return {};
+    return judge(now, std::move(looks));
+  }
+  const bool judge_again = abort_ns_ > 0 && hang_ns_ >= next_judgement_ns_;
+  if (hang_ns_ < next_page_ns_ && !judge_again) return {};
+  asking_ = true;
+  asked_ns_ = now;
+  for (Peer& peer : peers_) peer.report.reset();
+  return AskAll{++round_};
+}
+
+HangStep Explainer::judge(uint64_t now, std::vector<RankView> views) {
+  asking_ = false;
+  complete(views, now);
+  const std::vector<Wait> waits = explain(views, sets_(), warning_ns_);
+  for (Peer& peer : peers_) {
+    if (peer.report) peer.last_stack = peer.report->stack;
+  }
+  if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;
+  if (const Wait* wait = hopeless(waits, views, abort_ns_)) {
+    return GiveUp{culprit(*wait), "given up: " + sentence(*wait), hang_page(waits, views, 0, 0)};
+  }
+  if (hang_ns_ < next_page_ns_ || waits.empty()) return {};
+  while (next_page_ns_ <= hang_ns_) next_page_ns_ *= 2;
+  const uint64_t left = abort_ns_ > hang_ns_ ? abort_ns_ - hang_ns_ : abort_ns_ > 0 ? 1 : 0;
+  return TellAll{hang_page(waits, views, next_page_ns_ - hang_ns_, left)};
+}
+
+}  // namespace hvdtune

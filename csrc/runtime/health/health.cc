@@ -1,0 +1,447 @@
+#include "runtime/health/health.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/failpoint.h"
+#include "wire/codec.h"
+#include "wire/message.h"
+
+namespace hvdtune {
+namespace {
+
+constexpr int kQuickPings = 8;  // a first estimate of the clock offset, soon after start
+constexpr uint64_t kQuickNs = 10'000'000;
+constexpr uint64_t kMillisecond = 1'000'000;
+// How long a witness may take before silence alone decides, and how often it is asked again.
+constexpr uint64_t kWitnessNs = 200 * kMillisecond;
+constexpr uint64_t kLookAgainNs = 1000 * kMillisecond;
+// A stack takes milliseconds to be written.
+constexpr uint64_t kReportTurnNs = 10 * kMillisecond;
+
+uint64_t count(std::chrono::nanoseconds time) { return static_cast<uint64_t>(time.count()); }
+
+std::string in_seconds(uint64_t ns) {
+  std::string text = std::to_string(static_cast<double>(ns / kMillisecond) / 1000.0);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+}  // namespace
+
+Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
+               Explainer& explainer)
+    : rank_(mesh.topology.rank),
+      topology_(mesh.topology),
+      log_level_(options.log_level),
+      timeout_ns_(count(options.timeout)),
+      interval_ns_(std::clamp(timeout_ns_ / 4, 20 * kMillisecond, 500 * kMillisecond)),
+      self_(introduce_self()),
+      failed_(failed),
+      lane_(lane),
+      explainer_(explainer) {
+  const uint64_t now = now_ns();
+  for (std::optional<Channel>& channel : mesh.health) {
+    if (!channel) continue;
+    Peer& peer = peers_.emplace_back();
+    peer.rank = channel->peer;
+    peer.heard_ns = now;
+    peer.channel.emplace(std::move(*channel), rank_);
+  }
+}
+
+void Health::start() {
+  const uint64_t now = now_ns();
+  for (Peer& peer : peers_) peer.heard_ns = now;
+  if (!peers_.empty()) thread_ = std::thread(&Health::run, this);
+}
+
+Health::~Health() { leave(); }
+
+std::optional<Error> Health::loss() const {
+  const std::lock_guard lock(mutex_);
+  return loss_;
+}
+
+Error Health::settle_loss(const Error& suspect) {
+  {
+    std::unique_lock lock(mutex_);
+    // A connection that broke may be the echo of a death that rank 0 hears of. Of one that was
+    // silent for so long rank 0 knows by now, or never will.
+    const auto patience =
+        std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000);
+    lost_.wait_until(lock, std::chrono::system_clock::now() + patience,
+                     [&] { return loss_.has_value(); });
+    if (!loss_) {
+      loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
+      accuser_ = rank_;
+    }
+  }
+  wake_.notify();
+  failed_.raise();
+  return *loss();
+}
+
+void Health::tell_failure(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss_) {
+      const std::string text = "rank " + std::to_string(rank_) + " failed: " + why;
+      loss_ = Error(ErrorCode::kRankLost, text, rank_);
+    }
+  }
+  wake_.notify();
+}
+
+void Health::leave() {
+  leaving_.store(true);
+  wake_.notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+size_t Health::undelivered_bytes() {
+  size_t bytes = 0;
+  for (Peer& peer : peers_) bytes += peer.channel ? peer.channel->undelivered_bytes() : 0;
+  return bytes;
+}
+
+void Health::run() {
+  next_pulse_ns_ = now_ns();
+  uint64_t last_turn_ns = next_pulse_ns_;
+  introduce();
+  while (!leaving_.load()) {
+    const uint64_t now = now_ns();
+    // If this process itself was stopped, the others' silence is its own deafness.
+    if (now - last_turn_ns > 2 * interval_ns_) {
+      for (Peer& peer : peers_) peer.heard_ns += now - last_turn_ns;
+    }
+    last_turn_ns = now;
+    turn(now);
+    uint64_t until = std::min(next_pulse_ns_, next_check_ns_);
+    if (explainer_.is_reporting()) until = std::min(until, now + kReportTurnNs);
+    sleep(until);
+  }
+  if (const auto loss = this->loss()) tell_others(*loss);
+  FAILPOINT("health/bye");
+  for (Peer& peer : peers_) tell(peer, FrameKind::kBye, {});
+}
+
+void Health::turn(uint64_t now) {
+  for (Peer& peer : peers_) receive_all(peer, now);
+  pulse(now);
+  check_silence(now);
+  report(now);
+  if (rank_ == 0) explain(now);
+  if (const auto loss = this->loss()) tell_others(*loss);
+}
+
+void Health::introduce() {
+  FAILPOINT("health/introduce");
+  for (Peer& peer : peers_) tell(peer, FrameKind::kIntroduction, encode(self_));
+}
+
+void Health::sleep(uint64_t until_ns) {
+  std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
+  for (const Peer& peer : peers_) {
+    if (!peer.channel) continue;
+    const short events = peer.channel->has_unsent() ? POLLIN | POLLOUT : POLLIN;
+    fds.push_back({peer.channel->fd(), events, 0});
+  }
+  poll(fds.data(), fds.size(), Deadline::at(until_ns).poll_ms());
+  wake_.drain();
+}
+
+void Health::receive_all(Peer& peer, uint64_t now) {
+  try {
+    if (peer.channel) peer.channel->flush();
+    while (peer.channel) {
+      const std::optional<Frame> frame = peer.channel->receive();
+      if (!frame) return;
+      FAILPOINT_ON("health/received", peer.channel->fd());
+      peer.heard_ns = now;
+      peer.probed = false;
+      peer.looked_ns = 0;
+      peer.sight = Sight::kUnknown;
+      take(peer, *frame);
+    }
+  } catch (const Error& error) {
+    peer.channel.reset();
+    lose({ErrorCode::kRankLost,
+          "rank " + std::to_string(peer.rank) + " " +
+              (error.code() == ErrorCode::kRankLost
+                   ? "closed its connection: the process exited or was killed"
+                   : error.what()),
+          peer.rank});
+  }
+}
+
+void Health::take(Peer& peer, const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::kPing: {
+      const Pulse pulse = decode_pulse(frame.payload);
+      if (rank_ == 0) explainer_.note(peer.rank, pulse, now_ns());
+      Writer reply;
+      reply.put(pulse.sent_ns);
+      reply.put(now_ns());
+      return tell(peer, FrameKind::kPong, reply.take());
+    }
+    case FrameKind::kPong:
+      return take_pong(frame);
+    case FrameKind::kLost: {
+      const Notice notice = decode_notice(frame.payload);
+      return take_news({ErrorCode::kRankLost, notice.text, notice.subject}, peer.rank);
+    }
+    case FrameKind::kGiveUp: {
+      const Notice notice = decode_notice(frame.payload);
+      return take_news({ErrorCode::kHang, notice.text, notice.subject}, -1);
+    }
+    case FrameKind::kBye:
+      return peer.channel.reset();
+    default:
+      return take_order(peer, frame);
+  }
+}
+
+// What rank 0 asks and is told.
+void Health::take_order(Peer& peer, const Frame& frame) {
+  const uint64_t now = now_ns();
+  switch (frame.kind) {
+    case FrameKind::kIntroduction:
+      peer.introduction = decode_introduction(frame.payload);
+      return;
+    case FrameKind::kLook: {
+      const Look look = decode_look(frame.payload);
+      const Sighting seen{look.rank, look_at_process(look.who, self_)};
+      return tell(peer, FrameKind::kSighting, encode(seen));
+    }
+    case FrameKind::kSighting: {
+      const Sighting seen = decode_sighting(frame.payload);
+      Peer* suspect = find(seen.rank);
+      if (suspect != nullptr && suspect->looked_ns > 0) suspect->sight = seen.sight;
+      return;
+    }
+    case FrameKind::kAsk:
+      return explainer_.begin_report(Reader(frame.payload).get<uint32_t>(), now);
+    case FrameKind::kReport:
+      if (rank_ == 0) explainer_.note(peer.rank, decode_report(frame.payload));
+      return;
+    case FrameKind::kPage:
+      return log(LogLevel::kWarning, log_level_, rank_, decode_notice(frame.payload).text);
+    default:
+      throw Error(ErrorCode::kInternal, "sent a message of the wrong kind", peer.rank);
+  }
+}
+
+void Health::take_pong(const Frame& frame) {
+  if (rank_ == 0) return;  // a probe's
+  Reader in(frame.payload);
+  const uint64_t sent = in.get<uint64_t>();
+  const uint64_t theirs = in.get<uint64_t>();
+  const uint64_t round_trip = now_ns() - sent;
+  const uint64_t middle = sent + round_trip / 2;
+  lane_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
+}
+
+void Health::take_news(Error error, int accuser) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss_) {
+      loss_ = std::move(error);
+      accuser_ = accuser;
+    }
+  }
+  told_ = rank_ != 0;  // rank 0 passes it on
+  lost_.notify_all();
+  failed_.raise();
+}
+
+void Health::pulse(uint64_t now) {
+  if (now < next_pulse_ns_) return;
+  next_pulse_ns_ = now + (++pings_ < kQuickPings ? std::min(kQuickNs, interval_ns_) : interval_ns_);
+  const Pulse pulse = explainer_.pulse(now_ns());
+  if (rank_ == 0) return explainer_.note(0, pulse, now);
+  FAILPOINT("health/pulse");
+  for (Peer& peer : peers_) tell(peer, FrameKind::kPing, encode(pulse));
+}
+
+uint64_t Health::silent_ns(const Peer& peer, uint64_t now) const {
+  return now > peer.heard_ns ? now - peer.heard_ns : 0;
+}
+
+void Health::check_silence(uint64_t now) {
+  next_check_ns_ = now + timeout_ns_;
+  for (Peer& peer : peers_) {
+    if (!peer.channel) continue;
+    const uint64_t silent = silent_ns(peer, now);
+    // It answers this at once, and its kernel acknowledges it even if it cannot.
+    if (silent >= timeout_ns_ / 2 && !std::exchange(peer.probed, true)) {
+      tell(peer, FrameKind::kPing, encode(Pulse{now, 0, 0}));
+    }
+    if (silent >= timeout_ns_) suspect(peer, now);
+    if (silent >= timeout_ns_ && is_lost(peer, now)) {
+      lose({ErrorCode::kRankLost, silence_text(peer, now), peer.rank});
+      peer.channel.reset();
+    } else {
+      next_check_ns_ = std::min(next_check_ns_, next_look_ns(peer));
+    }
+  }
+}
+
+uint64_t Health::next_look_ns(const Peer& peer) const {
+  if (peer.looked_ns > 0) {
+    return peer.looked_ns + (peer.sight == Sight::kUnknown ? kWitnessNs : kLookAgainNs);
+  }
+  return peer.heard_ns + (peer.probed ? timeout_ns_ : timeout_ns_ / 2);
+}
+
+void Health::suspect(Peer& peer, uint64_t now) {
+  if (peer.looked_ns > 0 && (peer.sight != Sight::kRuns || now < peer.looked_ns + kLookAgainNs)) {
+    return;
+  }
+  FAILPOINT("health/suspect");
+  peer.looked_ns = now;
+  peer.witnessed = false;
+  if (on_one_host(rank_, peer.rank)) {
+    peer.sight = look_at_process(peer.introduction, self_);
+  } else if (Peer* witness = rank_ == 0 ? witness_of(peer, now) : nullptr) {
+    peer.witnessed = true;
+    peer.sight = Sight::kUnknown;
+    tell(*witness, FrameKind::kLook, encode(Look{peer.rank, peer.introduction}));
+  }
+}
+
+// Another rank of its host that is not silent itself.
+Health::Peer* Health::witness_of(const Peer& peer, uint64_t now) {
+  const auto found = std::ranges::find_if(peers_, [&](const Peer& other) {
+    return other.channel && other.rank != peer.rank && on_one_host(other.rank, peer.rank) &&
+           silent_ns(other, now) < timeout_ns_ / 2;
+  });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+bool Health::is_lost(const Peer& peer, uint64_t now) const {
+  switch (peer.sight) {
+    case Sight::kStopped:
+    case Sight::kGone:
+      return true;
+    case Sight::kRuns:
+      return silent_ns(peer, now) >= kPatience * timeout_ns_ ||
+             is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2);
+    case Sight::kUnknown:
+      return !peer.witnessed || now >= peer.looked_ns + kWitnessNs;
+  }
+  return true;
+}
+
+std::string Health::silence_text(const Peer& peer, uint64_t now) const {
+  const std::string who =
+      "rank " + std::to_string(peer.rank) + " has not answered for " +
+      in_seconds(std::max(silent_ns(peer, now) / 100'000'000 * 100'000'000, timeout_ns_));
+  if (peer.sight == Sight::kStopped) return who + ": its process is stopped";
+  if (peer.sight == Sight::kGone) return who + ": its process has ended";
+  if (is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2)) {
+    return who + ": its host cannot be reached";
+  }
+  if (peer.sight == Sight::kRuns) return who + ", although its process runs";
+  return who + ": the process is stopped or its host cannot be reached";
+}
+
+void Health::report(uint64_t now) {
+  std::optional<Report> report = explainer_.finish_report(now);
+  if (!report) return;
+  if (rank_ == 0) return explainer_.note(0, std::move(*report));
+  FAILPOINT("health/report");
+  for (Peer& peer : peers_) tell(peer, FrameKind::kReport, encode(*report));
+}
+
+std::vector<RankView> Health::looks(uint64_t now) const {
+  std::vector<RankView> views(static_cast<size_t>(topology_.size));
+  for (const Peer& peer : peers_) {
+    RankView& view = views[static_cast<size_t>(peer.rank)];
+    view.silent_ns = silent_ns(peer, now);
+    if (!peer.channel) {
+      view.vital = Vital::kDead;
+    } else if (view.silent_ns >= 3 * interval_ns_) {
+      const bool heard = !is_unacknowledged(peer.channel->fd(), interval_ns_);
+      view.vital = heard ? Vital::kFrozen : Vital::kUnreachable;
+    }
+  }
+  return views;
+}
+
+void Health::explain(uint64_t now) {
+  const HangStep step = explainer_.step(now, looks(now));
+  if (const auto* ask = std::get_if<AskAll>(&step)) {
+    Writer round;
+    round.put(ask->round);
+    const std::vector<uint8_t> payload = round.take();
+    for (Peer& peer : peers_) tell(peer, FrameKind::kAsk, payload);
+    explainer_.begin_report(ask->round, now);
+  } else if (const auto* tale = std::get_if<TellAll>(&step)) {
+    show_all(tale->page);
+  } else if (const auto* end = std::get_if<GiveUp>(&step)) {
+    show_all(end->page);
+    lose({ErrorCode::kHang, end->text, end->rank});
+  }
+}
+
+void Health::show_all(const std::string& page) {
+  for (Peer& peer : peers_) tell(peer, FrameKind::kPage, encode(Notice{0, page}));
+  log(LogLevel::kWarning, log_level_, rank_, page);
+}
+
+void Health::lose(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (loss_) return;
+    loss_ = error;
+  }
+  lost_.notify_all();
+  tell_others(error);
+  failed_.raise();
+}
+
+void Health::tell_others(const Error& loss) {
+  if (std::exchange(told_, true)) return;
+  FAILPOINT("health/tell");
+  const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
+  const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});
+  int accuser = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    accuser = accuser_;
+  }
+  for (Peer& peer : peers_) {
+    // The rank that is lost as well. If it lives, only its connection to another broke, and for it
+    // the other is the one that is lost.
+    if (peer.rank == loss.rank() && accuser >= 0) {
+      const std::string who = "rank " + std::to_string(accuser);
+      tell(peer, kind, encode(Notice{accuser, who + " has lost this rank: " + loss.what()}));
+    } else {
+      tell(peer, kind, notice);
+    }
+  }
+}
+
+void Health::tell(Peer& peer, FrameKind kind, Bytes payload) {
+  if (!peer.channel) return;
+  FAILPOINT_ON("health/send", peer.channel->fd());
+  peer.channel->queue(kind, payload);
+}
+
+Health::Peer* Health::find(int rank) {
+  const auto found = std::ranges::find(peers_, rank, &Peer::rank);
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+bool Health::on_one_host(int a, int b) const {
+  return std::ranges::any_of(topology_.hosts, [&](const std::vector<int>& ranks) {
+    return std::ranges::count(ranks, a) > 0 && std::ranges::count(ranks, b) > 0;
+  });
+}
+
+}  // namespace hvdtune

@@ -1,0 +1,126 @@
+// Who is alive. A thread of its own, which never takes Python's lock and never waits for data, so
+// that a rank busy for minutes still answers.
+//
+// Every rank pings rank 0; rank 0 answers. A connection that closes without a farewell is a dead
+// rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its host
+// sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to run,
+// it is only starved, and has kPatience times as long. Rank 0 tells all others.
+//
+// The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
+// and carry what the hang explainer needs; it speaks over these connections, too.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/stop.h"
+#include "runtime/framed_channel.h"
+#include "runtime/health/hang_detector.h"
+#include "runtime/health/process_probe.h"
+#include "timeline/recorder.h"
+#include "transport/mesh.h"
+
+namespace hvdtune {
+
+struct HealthOptions {
+  std::chrono::nanoseconds timeout = std::chrono::seconds(2);
+  LogLevel log_level = LogLevel::kWarning;
+};
+
+// Thread rule: public members may be called from any thread; peers_ and explainer_ belong to the
+// health thread.
+class Health {
+ public:
+  static constexpr int kPatience = 15;
+
+  // `failed` is raised when a rank is lost. `explainer` must outlive this.
+  Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
+         Explainer& explainer);
+  ~Health();
+  // Once everything that the explainer looks at is there.
+  void start();
+
+  // The loss this job fails with; the first one seen stands.
+  std::optional<Error> loss() const;
+  // What a data connection saw. The cause is often another rank that died first, so this waits up
+  // to a second for that news before it settles on `suspect`; less after Error(kTimeout).
+  Error settle_loss(const Error& suspect);
+  // This rank cannot go on, which the others take as its loss.
+  void tell_failure(const std::string& why);
+
+  // Says farewell, so that leaving is not taken for dying, and ends the thread.
+  void leave();
+  // REQUIRES: leave() has returned.
+  size_t undelivered_bytes();
+
+ private:
+  struct Peer {
+    std::optional<FramedChannel> channel;
+    int rank = 0;
+    uint64_t heard_ns = 0;
+    Introduction introduction;
+    // While it is silent.
+    bool probed = false;
+    uint64_t looked_ns = 0;  // 0: not yet
+    bool witnessed = false;  // somebody was asked to look
+    Sight sight = Sight::kUnknown;
+  };
+  void run();
+  void turn(uint64_t now);
+  void introduce();
+  void receive_all(Peer& peer, uint64_t now);
+  void take(Peer& peer, const Frame& frame);
+  void take_pong(const Frame& frame);
+  void take_news(Error error, int accuser);
+  void take_order(Peer& peer, const Frame& frame);
+  void pulse(uint64_t now);
+  void check_silence(uint64_t now);
+  void suspect(Peer& peer, uint64_t now);
+  Peer* witness_of(const Peer& peer, uint64_t now);
+  uint64_t next_look_ns(const Peer& peer) const;
+  bool is_lost(const Peer& peer, uint64_t now) const;
+  std::string silence_text(const Peer& peer, uint64_t now) const;
+  void explain(uint64_t now);
+  void report(uint64_t now);
+  std::vector<RankView> looks(uint64_t now) const;
+  void show_all(const std::string& page);
+  void lose(const Error& error);
+  void tell_others(const Error& loss);
+  void tell(Peer& peer, FrameKind kind, Bytes payload);
+  Peer* find(int rank);
+  bool on_one_host(int a, int b) const;
+  uint64_t silent_ns(const Peer& peer, uint64_t now) const;
+  void sleep(uint64_t until_ns);
+
+  const int rank_;
+  const Topology topology_;
+  const LogLevel log_level_;
+  const uint64_t timeout_ns_;
+  const uint64_t interval_ns_;
+  const Introduction self_;
+  StopSignal& failed_;
+  Recorder::Lane& lane_;
+  Explainer& explainer_;
+  std::vector<Peer> peers_;
+  uint64_t pings_ = 0;
+  uint64_t next_pulse_ns_ = 0;
+  uint64_t next_check_ns_ = 0;
+  bool told_ = false;
+
+  WakeSignal wake_;
+  std::atomic<bool> leaving_{false};
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable lost_;
+  std::optional<Error> loss_;
+  int accuser_ = -1;  // who lost its connection to a rank that may live; -1: nobody in particular
+  std::thread thread_;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,46 @@
+// What the threads of the script do, on its way to the timeline: waiting for operations, what the
+// script says of itself, and how much of a processor the thread that marks steps had.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "runtime/cpu_time_meter.h"
+#include "timeline/recorder.h"
+
+namespace hvdtune {
+
+// Thread rule: every member may be called from any thread; the mutex makes them one producer.
+class ScriptLog {
+ public:
+  explicit ScriptLog(Recorder& recorder) : recorder_(recorder), lane_(recorder.add_lane()) {}
+
+  bool enabled() const { return recorder_.enabled(); }
+
+  // The caller is about to wait, and has waited. What was done already is not worth a record.
+  void begin_wait(uint64_t now_ns);
+  void end_wait(uint64_t begin_ns, uint64_t now_ns);
+
+  // Names come from a script, so few are different.
+  void span(std::string_view name, uint64_t begin_ns, uint64_t end_ns);
+
+  // What the calling thread had from begin to end, not counting its waits: reading it costs
+  // microseconds, so stretches and waits below 0.2 ms are not told apart. Nothing if the step was
+  // not recorded from its begin on.
+  void begin_step();
+  ProcessorUse end_step();
+
+ private:
+  void take_own();
+
+  Recorder& recorder_;
+  std::mutex mutex_;
+  Recorder::Lane& lane_;
+  int marker_ = 0;  // the thread that marks steps
+  ProcessorMeter meter_;
+  ProcessorUse own_;
+  uint64_t last_wait_ns_ = 0;
+};
+
+}  // namespace hvdtune

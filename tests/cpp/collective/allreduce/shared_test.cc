@@ -1,0 +1,174 @@
+// Every way through a host's memory gives the bits of the plain definition.
+#include "collective/allreduce/shared.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+
+#include "check.h"
+#include "collective/naive.h"
+#include "collective/world.h"
+
+using namespace hvdtune;
+using namespace hvdtune::testing;
+
+namespace {
+
+constexpr size_t kChunkBytes = 65'536;
+// All whole; all packed where it fits; nothing packed.
+constexpr SharedLimits kLimits[] = {{size_t{1} << 30, 0}, {0, size_t{1} << 30}, {0, 0}};
+
+// Where a rank's tensors lie, and how they are cut.
+struct Layout {
+  bool in_pool;
+  bool in_place;
+  std::vector<size_t> cuts;  // elements of each tensor; the last takes the rest
+};
+
+class Bucket {
+ public:
+  Bucket(const Buffer& whole, size_t element, const Layout& layout, Pool& pool) {
+    size_t begin = 0;
+    for (size_t i = 0; i <= layout.cuts.size(); ++i) {
+      const size_t rest = whole.size() - begin;
+      const size_t bytes =
+          i == layout.cuts.size() ? rest : std::min(layout.cuts[i] * element, rest);
+      uint8_t* input = memory(bytes, layout.in_pool, pool);
+      uint8_t* output = layout.in_place ? input : memory(bytes, layout.in_pool, pool);
+      std::copy_n(whole.begin() + static_cast<ptrdiff_t>(begin), bytes, input);
+      payload.add(input, output, bytes);
+      outputs_.emplace_back(output, bytes);
+      begin += bytes;
+    }
+  }
+
+  Buffer result() const {
+    Buffer whole;
+    for (const auto& output : outputs_) whole.insert(whole.end(), output.begin(), output.end());
+    return whole;
+  }
+
+  Payload payload;
+
+ private:
+  uint8_t* memory(size_t bytes, bool in_pool, Pool& pool) {
+    if (in_pool) return blocks_.emplace_back(pool.allocate(bytes))->data();
+    return buffers_.emplace_back(std::make_unique<Buffer>(bytes))->data();
+  }
+
+  std::vector<std::unique_ptr<Pool::Block>> blocks_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::span<const uint8_t>> outputs_;
+};
+
+// What `rank` has in the given round: alike on some, different on others.
+Layout layout_of(int round, int rank) {
+  const std::vector<std::vector<size_t>> cuts = {
+      {}, {1, 0, 7, 30'000}, {std::vector<size_t>(200, 61)}};
+  switch (round) {
+    case 0:
+      return {false, true, cuts[0]};
+    case 1:
+      return {true, true, cuts[0]};
+    case 2:
+      return {rank % 2 == 0, false, cuts[1]};
+    default:
+      return {rank % 2 == 1, rank < 2, cuts[static_cast<size_t>(rank % 3)]};
+  }
+}
+
+template <typename T>
+void check_layouts(World& world, DType dtype, ReduceOp op, size_t count) {
+  const Reduction reduction{dtype, op, std::is_integral_v<T> ? 1.0 : 0.5, 1.0, world.size()};
+  std::vector<Buffer> inputs;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    inputs.push_back(random_values<T>(count, static_cast<unsigned>(rank) + 1));
+  }
+  const Buffer expected = naive_reduction<T>(reduction, inputs, world.hosts());
+  world.each([&](Group& group, int rank) {
+    for (const SharedLimits& limits : kLimits) {
+      for (int round = 0; round < 4; ++round) {
+        Bucket bucket(inputs[static_cast<size_t>(rank)], sizeof(T), layout_of(round, rank),
+                      world.pool(rank));
+        allreduce_shared(group, reduction, bucket.payload, kChunkBytes, limits);
+        CHECK(bucket.result() == expected);
+      }
+    }
+  });
+}
+
+void check_all() {
+  for (const int size : {2, 3, 4}) {
+    World world(size, 1, true);
+    check_layouts<float>(world, DType::kFloat32, ReduceOp::kAverage, 400'003);
+    check_layouts<float>(world, DType::kFloat32, ReduceOp::kSum, 1);
+    check_layouts<Half>(world, DType::kFloat16, ReduceOp::kSum, 100'001);
+    check_layouts<Bfloat16>(world, DType::kBfloat16, ReduceOp::kAverage, 65'537);
+    check_layouts<double>(world, DType::kFloat64, ReduceOp::kMin, 50'000);
+    check_layouts<uint8_t>(world, DType::kUint8, ReduceOp::kMax, 70'001);
+  }
+}
+
+// As a container's default profile may.
+void forbid_process_vm() {
+  std::array<sock_filter, 5> program = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
+  CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+}  // namespace
+
+TEST(every_path_gives_the_bits_of_the_plain_definition) { check_all(); }
+
+TEST(payloads_too_scattered_to_be_shown_go_through_the_arena) {
+  World world(2, 1, true);
+  world.each([&](Group& group, int rank) {
+    std::vector<float> values(60'000, static_cast<float>(rank + 1));
+    Payload payload;
+    for (float& value : values) {
+      auto* bytes = reinterpret_cast<uint8_t*>(&value);
+      payload.add(bytes, bytes, sizeof value);
+    }
+    CHECK(payload.pieces().size() * 24 > group.arena()->slot_bytes());
+    allreduce_shared(group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2}, payload, kChunkBytes,
+                     {0, 0});
+    for (const float value : values) CHECK_EQ(value, 3.0F);
+  });
+}
+
+TEST(limits_grow_with_the_ranks_and_fit_each_other) {
+  for (const int size : {2, 3, 4, 16, 64}) {
+    const SharedLimits limits = shared_limits(size);
+    CHECK(limits.whole_bytes >= 4096);
+    CHECK(limits.whole_bytes <= limits.pack_bytes);
+    CHECK(limits == shared_limits(size));
+  }
+}
+
+// Last: it cannot be undone in this process, so a child does it.
+TEST(where_the_kernel_refuses_the_arena_serves) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    forbid_process_vm();
+    check_all();
+    _exit(0);
+  }
+  int status = -1;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+}

@@ -1,0 +1,136 @@
+// Every instruction set gives the bits of the plain one.
+#include "collective/reduce/kernels.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "check.h"
+
+using namespace hvdtune;
+
+namespace {
+
+using Table = const Kernels& (*)(DType, ReduceOp);
+
+std::vector<Table> other_tables() {
+  std::vector<Table> tables;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) tables.push_back(&avx2::kernels);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    tables.push_back(&avx512::kernels);
+  }
+#endif
+  return tables;
+}
+
+constexpr size_t kMost = 1100;
+
+// Any bits: infinities, NaNs and subnormals are among them.
+class Inputs {
+ public:
+  explicit Inputs(DType dtype) {
+    std::mt19937 random(static_cast<unsigned>(dtype));
+    for (std::vector<uint8_t>* bytes : {&first_, &second_}) {
+      bytes->resize(kMost * 8);
+      for (uint8_t& byte : *bytes) byte = static_cast<uint8_t>(random());
+      if (dtype == DType::kBool) {
+        for (uint8_t& byte : *bytes) byte &= 1;
+      }
+    }
+    // Which of two NaNs an addition returns is the processor's choice.
+    if (dtype == DType::kFloat64) clear_nans<uint64_t>(0x7ff0000000000000);
+    if (dtype == DType::kFloat32) clear_nans<uint32_t>(0x7f800000);
+    if (dtype == DType::kFloat16) clear_nans<uint16_t>(0x7c00);
+    if (dtype == DType::kBfloat16) clear_nans<uint16_t>(0x7f80);
+  }
+
+  const uint8_t* first() const { return first_.data(); }
+  const uint8_t* second() const { return second_.data(); }
+
+ private:
+  template <typename Bits>
+  void clear_nans(Bits infinity) {
+    for (size_t at = 0; at + sizeof(Bits) <= second_.size(); at += sizeof(Bits)) {
+      Bits bits = 0;
+      std::memcpy(&bits, second_.data() + at, sizeof bits);
+      if ((bits & infinity) == infinity) bits = infinity;
+      std::memcpy(second_.data() + at, &bits, sizeof bits);
+    }
+  }
+
+  std::vector<uint8_t> first_;
+  std::vector<uint8_t> second_;
+};
+
+struct Results {
+  std::vector<uint8_t> accumulator;
+  std::vector<uint8_t> output;
+};
+
+struct Scales {
+  double prescale;
+  int divisor;
+  double postscale;
+};
+
+Results run(const Kernels& kernels, const Inputs& inputs, size_t count, const Scales& scales) {
+  Results results;
+  results.accumulator.assign(kMost * kernels.accumulator_bytes, 0xee);
+  results.output.assign(kMost * 8, 0xee);
+  std::vector<uint8_t> other(kMost * kernels.accumulator_bytes);
+  void* accumulator = results.accumulator.data();
+  kernels.load(inputs.first(), accumulator, count, scales.prescale);
+  kernels.fold(inputs.second(), accumulator, count, scales.prescale);
+  kernels.load(inputs.second(), other.data(), count, scales.prescale);
+  kernels.combine(other.data(), accumulator, count);
+  kernels.store(accumulator, results.output.data(), count, scales.divisor, scales.postscale);
+  return results;
+}
+
+void check_equal(DType dtype, ReduceOp op, const Inputs& inputs, size_t count,
+                 const Scales& scales) {
+  const Kernels& plain = baseline::kernels(dtype, op);
+  const Results expected = run(plain, inputs, count, scales);
+  for (const Table table : other_tables()) {
+    CHECK_EQ(table(dtype, op).accumulator_bytes, plain.accumulator_bytes);
+    const Results got = run(table(dtype, op), inputs, count, scales);
+    if (got.accumulator != expected.accumulator || got.output != expected.output) {
+      std::cerr << name_of(dtype) << " " << name_of(op) << " count " << count << std::endl;
+    }
+    CHECK(got.accumulator == expected.accumulator);
+    CHECK(got.output == expected.output);
+  }
+}
+
+}  // namespace
+
+TEST(all_instruction_sets_give_the_same_bits) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const Inputs inputs(dtype);
+    for (int o = 0; o < kReduceOpCount; ++o) {
+      const auto op = static_cast<ReduceOp>(o);
+      for (size_t count = 0; count <= 70; ++count) {
+        check_equal(dtype, op, inputs, count, {1.0, 1, 1.0});
+        check_equal(dtype, op, inputs, count, {1.0, 3, 1.0});
+        check_equal(dtype, op, inputs, count, {0.375, 3, 0.5});
+      }
+      for (const size_t count : {127UL, 1000UL, 1023UL, kMost}) {
+        check_equal(dtype, op, inputs, count, {1.0, 1, 1.0});
+        check_equal(dtype, op, inputs, count, {0.375, 3, 0.5});
+      }
+    }
+  }
+}
+
+TEST(nothing_beyond_the_count_is_written) {
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const Inputs inputs(dtype);
+    const Results results = run(kernels_for(dtype, ReduceOp::kSum), inputs, 33, {1.0, 1, 1.0});
+    CHECK_EQ(results.output[33 * size_of(dtype)], 0xee);
+    CHECK_EQ(results.accumulator[33 * kernels_for(dtype, ReduceOp::kSum).accumulator_bytes], 0xee);
+  }
+}
