@@ -146,7 +146,7 @@ def _details(draw: st.DrawFn, kind: str, ranks: tuple[int, ...]) -> Call:
     )
 
 
-# The others fold contributions in an order of their own; see DECISIONS.md.
+# The others fold contributions in an order of their own; see docs/decisions/transport.md.
 SAME_BITS = ("auto", "auto", "direct", "doubling", "chain")
 
 
