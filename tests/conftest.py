@@ -10,6 +10,8 @@ import pytest
 
 from tests.kit import shm
 
+pytest_plugins = ["tests.kit.cost"]
+
 # Ranks that share two processors are slower with two threads each, and the tests' own arithmetic
 # is small. Read when numpy and torch are first imported, here and in what tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
