@@ -74,7 +74,7 @@ class Bed:
 
 def test_a_faster_setting_is_found_proved_and_left_in_force(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
-    result = bed.tune()
+    result = bed.tune(trials=20)
 
     assert result.verdict.improved
     assert result.verdict.pairs >= 20
