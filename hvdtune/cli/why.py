@@ -41,10 +41,10 @@ def register(timeline: typer.Typer) -> None:
 def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
     """Say what makes steps slow: at most five findings, with their cost and what to do."""
     from hvdtune.timeline.analysis.findings import why as ask
-    from hvdtune.timeline.model.job_metadata import facts_of
+    from hvdtune.timeline.model.job_metadata import job_metadata_of
 
     trace = load(paths)
-    answer = ask(trace, facts_of(trace, link_gbps))
+    answer = ask(trace, job_metadata_of(trace, link_gbps))
     if as_json:
         print_json(answer.document() | {"warnings": trace.warnings})
         return 0
@@ -92,17 +92,17 @@ def report(
     """Write findings, metrics and a picture of the steps as one HTML file that needs no network."""
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.analysis.report import measure, page
-    from hvdtune.timeline.model.job_metadata import facts_of
+    from hvdtune.timeline.model.job_metadata import job_metadata_of
 
     target = output or _beside(existing(paths)[0])
     if not as_json:
         refuse_overwriting(target, paths)
     trace = load(paths)
-    answer = ask(trace, facts_of(trace, link_gbps))
+    answer = ask(trace, job_metadata_of(trace, link_gbps))
     metrics = measure(trace)
     if as_json:
         shown = {
-            key: {"says": metric.says, "rows": records(metric.table)}
+            key: {"says": metric.summary, "rows": records(metric.table)}
             for key, metric in metrics.items()
         }
         print_json(answer.document() | {"metrics": shown, "warnings": trace.warnings})
@@ -146,9 +146,9 @@ def render(answer: Answer) -> list[str]:
         cost = finding.cost
         lines += [
             "",
-            f"{number}. {finding.says} ({finding.kind})",
+            f"{number}. {finding.summary} ({finding.kind})",
             f"   costs  {cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], "
-            f"{cost.percent:.1f} %; sure: {finding.sure}",
+            f"{cost.percent:.1f} %; sure: {finding.confidence}",
             *(f"   seen   {text}" for text in finding.evidence),
             f"   do     {finding.remedy}",
         ]

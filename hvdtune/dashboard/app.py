@@ -37,7 +37,7 @@ from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.routes import add_routes
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.shell import Place, link, shell
+from hvdtune.dashboard.shell import PageAddress, link, shell
 from hvdtune.errors import UsageError
 
 MANY_EVENTS = 1_000_000  # take long enough for somebody to wonder
@@ -214,7 +214,7 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
         Input("url", "search"),
     )
     def show_page(path: str | None, search: str | None) -> tuple[Any, list[str], str, list[Any]]:
-        place = Place.of(search, len(runs))
+        place = PageAddress.of(search, len(runs))
         links = [link(page, place.run) for page in PAGES]
         page = PAGES.get(path or "/")
         if page is None:
@@ -241,7 +241,7 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
             prevent_initial_call=True,
         )
         def choose_run(chosen: str, search: str | None) -> Any:
-            if chosen == str(Place.of(search, len(runs)).run):
+            if chosen == str(PageAddress.of(search, len(runs)).run):
                 return no_update
             return f"?run={chosen}"
 

@@ -16,7 +16,7 @@ from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, merge, read, summary
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.model.job_metadata import Facts, facts_of
+from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS, make_events
 from hvdtune.timeline.reading.folders import find
 from hvdtune.timeline.reading.load import load_found
@@ -42,14 +42,14 @@ class Run:
         return summary(self.trace)
 
     @cached_property
-    def facts(self) -> Facts:
+    def job(self) -> JobMetadata:
         """What the trace says of the job."""
-        return facts_of(self.trace, self.link_gbps)
+        return job_metadata_of(self.trace, self.link_gbps)
 
     @cached_property
     def answer(self) -> Answer:
         """Why it is slow."""
-        return why(self.trace, self.facts)
+        return why(self.trace, self.job)
 
     @cached_property
     def steps(self) -> pd.DataFrame:

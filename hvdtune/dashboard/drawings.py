@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.data import Run
-from hvdtune.dashboard.figures.breakdown import breakdown_figure, own_times_figure
+from hvdtune.dashboard.figures.breakdown import breakdown_figure, busy_times_figure
 from hvdtune.dashboard.figures.buckets import bucket_sizes_figure, cycles_figure
 from hvdtune.dashboard.figures.ranks import lateness_figure, waits_figure
 from hvdtune.dashboard.figures.search import incumbent_figure, knobs_figure
@@ -15,12 +15,12 @@ from hvdtune.dashboard.figures.verification import verification_figure
 from hvdtune.timeline.analysis.metrics import stragglers
 
 
-def _own_times(run: Run, theme: Theme) -> go.Figure:
-    return own_times_figure(stragglers.own_times(run.steps), theme)
+def _busy_times(run: Run, theme: Theme) -> go.Figure:
+    return busy_times_figure(stragglers.busy_times(run.steps), theme)
 
 
 def _lateness(run: Run, theme: Theme) -> go.Figure:
-    return lateness_figure(stragglers.own_times(run.steps), run.facts.hosts, theme)
+    return lateness_figure(stragglers.busy_times(run.steps), run.job.hosts, theme)
 
 
 def _bucket_sizes(run: Run, theme: Theme) -> go.Figure:
@@ -60,16 +60,16 @@ def _of_knobs(name: str) -> Callable[[Run, Theme], go.Figure]:
 
 
 def _knob(run: Run, name: str) -> float | None:
-    value = run.facts.setting.get(name)
+    value = run.job.setting.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
 FIGURES: Mapping[str, Callable[[Run, Theme], go.Figure]] = {
     "breakdown": lambda run, theme: breakdown_figure(run.steps, theme),
-    "own_times": _own_times,
+    "busy_times": _busy_times,
     "lateness": _lateness,
     "waits": lambda run, theme: waits_figure(
-        stragglers.waits_for(run.trace.events, run.steps), run.facts.hosts, theme
+        stragglers.waits_for(run.trace.events, run.steps), run.job.hosts, theme
     ),
     "bucket_sizes": _bucket_sizes,
     "cycles": _cycles,

@@ -40,7 +40,7 @@ MAX_THREADS = 64  # of a rank that have a lane of their own; the idlest of more 
 
 
 @dataclass(frozen=True)
-class Lane:
+class SwimlaneRow:
     """One row of the swimlane.
 
     Attributes:
@@ -115,13 +115,13 @@ class Lane:
         return low, int(np.searchsorted(self.begin, max(last_ns, first_ns + 1), side="left"))
 
 
-def lanes_of(events: pd.DataFrame) -> list[Lane]:
+def lanes_of(events: pd.DataFrame) -> list[SwimlaneRow]:
     """The lanes of every rank, of events as `schema.Trace` has them."""
     kinds = events["kind"].cat.codes.to_numpy().astype(np.uint8)
     ranks = events["rank"].to_numpy()
     begin, end = events["begin_ns"].to_numpy(), events["end_ns"].to_numpy()
     code = {name: number for number, name in enumerate(KIND_NAMES)}
-    result: list[Lane] = []
+    result: list[SwimlaneRow] = []
     for rank in np.unique(ranks).tolist():
         mine = np.flatnonzero(ranks == rank)
         of_kind = kinds[mine]
@@ -143,7 +143,9 @@ def lanes_of(events: pd.DataFrame) -> list[Lane]:
                 # A trace without buckets, or with one around each operation, whose name says more.
                 same = len(alone) == len(own) and (begin[alone] == begin[own]).all()
                 own = alone if len(own) == 0 or (same and (end[alone] == end[own]).all()) else own
-            result.append(Lane(rank, label, begin[own], end[own], kinds[own], own.astype(np.int32)))
+            result.append(
+                SwimlaneRow(rank, label, begin[own], end[own], kinds[own], own.astype(np.int32))
+            )
     used = {lane.label for lane in result if len(lane.begin)}
     return [lane for lane in result if lane.label in used]
 
@@ -154,7 +156,7 @@ def _computing(
     end: Ints,
     kinds: NDArray[np.uint8],
     rows: Callable[[Sequence[str]], NDArray[np.intp]],
-) -> Lane:
+) -> SwimlaneRow:
     """Steps without what is known to be something else, and the spans that the script named."""
     steps, others, spans = rows(("STEP",)), rows(("BLOCKED", "SPAN")), rows(("SPAN",))
     left = _without(union(begin[steps], end[steps]), union(begin[others], end[others]))
@@ -163,10 +165,10 @@ def _computing(
     kind = np.concatenate((np.full(len(left[0]), COMPUTE, np.uint8), kinds[spans]))
     row = np.concatenate((np.full(len(left[0]), -1, np.int32), spans.astype(np.int32)))
     order = np.argsort(all_begin, kind="stable")
-    return Lane(rank, "compute", all_begin[order], all_end[order], kind[order], row[order])
+    return SwimlaneRow(rank, "compute", all_begin[order], all_end[order], kind[order], row[order])
 
 
-def lanes_of_threads(others: pd.DataFrame) -> list[Lane]:
+def lanes_of_threads(others: pd.DataFrame) -> list[SwimlaneRow]:
     """A lane for every thread of other programs, of `Trace.others`."""
     length = (others["end_ns"] - others["begin_ns"]).to_numpy()
     keys = others.assign(length=length).groupby(["rank", "pid", "tid"], observed=True, sort=True)
@@ -206,7 +208,7 @@ def _labels(threads: pd.DataFrame) -> list[str]:
 
 def _of_thread(
     others: pd.DataFrame, rows: NDArray[np.intp], kinds: NDArray[np.uint8], label: str
-) -> Lane:
+) -> SwimlaneRow:
     begin = others["begin_ns"].to_numpy()[rows]
     end = others["end_ns"].to_numpy()[rows]
     at = np.concatenate((begin, np.maximum(end, begin + 1)))
@@ -215,7 +217,7 @@ def _of_thread(
     deepest = int(np.cumsum(change[np.lexsort((change, at))]).max())
     rank = int(others["rank"].iloc[rows[0]])
     row = (-2 - rows).astype(np.int32)
-    return Lane(rank, label, begin, end, kinds[rows], row, min(deepest, MAX_DEPTH))
+    return SwimlaneRow(rank, label, begin, end, kinds[rows], row, min(deepest, MAX_DEPTH))
 
 
 def _without(spans: tuple[Ints, Ints], cut: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
@@ -251,7 +253,7 @@ def depths(begin: Ints, end: Ints) -> NDArray[np.uint8]:
     return result
 
 
-def busy(lanes: Sequence[Lane], edges_ns: Ints) -> NDArray[np.uint8]:
+def busy(lanes: Sequence[SwimlaneRow], edges_ns: Ints) -> NDArray[np.uint8]:
     """The share of each pixel that slices cover, of 255, rounded up: never 0 where one is.
 
     Args:
@@ -274,7 +276,7 @@ def busy(lanes: Sequence[Lane], edges_ns: Ints) -> NDArray[np.uint8]:
     return result
 
 
-def whole_stretches(lane: Lane, low: int, high: int) -> tuple[int, int]:
+def whole_stretches(lane: SwimlaneRow, low: int, high: int) -> tuple[int, int]:
     """Slices low to high with all that overlap them: the rows of slices then depend on no zoom."""
     begin, end = lane.stretches
     if low >= high or not lane.overlaps:

@@ -7,7 +7,7 @@ from flask import Flask, Response, abort, jsonify, request
 
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.swimlane import Swimlane
-from hvdtune.dashboard.tiles import Window
+from hvdtune.dashboard.tiles import TileWindow
 
 MAX_TENSORS = 32
 MAX_RANKS = 4_096
@@ -46,10 +46,10 @@ def add_routes(server: Flask, runs: Runs) -> None:
             abort(400, f"row is out of range: {row}")
 
 
-def _window() -> Window:
+def _window() -> TileWindow:
     times = (_number(name, float, -(2.0**62), 2.0**62) for name in ("from", "to"))
     first, last = times
-    return Window.of(first, last, _number("px", int, 1, 8_192) if "px" in request.args else 1)
+    return TileWindow.of(first, last, _number("px", int, 1, 8_192) if "px" in request.args else 1)
 
 
 def _ranks() -> list[int]:

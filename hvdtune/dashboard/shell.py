@@ -17,7 +17,7 @@ _ONLY_PAGES: dict[str, Any] = {"target_components": {"content": "children"}}
 
 
 @dataclass(frozen=True)
-class Place:
+class PageAddress:
     """Where somebody is: a run and what the address says more.
 
     Attributes:
@@ -31,7 +31,7 @@ class Place:
     missing: str = ""
 
     @classmethod
-    def of(cls, search: str | None, runs: int) -> "Place":
+    def of(cls, search: str | None, runs: int) -> "PageAddress":
         """Of the part of an address behind its question mark."""
         query = parse_qs((search or "").removeprefix("?"), max_num_fields=200)
         text = query.get("run", ["0"])[0]

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, Lane, lanes_of, lanes_of_threads
-from hvdtune.dashboard.tiles import Marks, Window, tile
+from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, SwimlaneRow, lanes_of, lanes_of_threads
+from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.timeline import Trace
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
@@ -29,7 +29,7 @@ class Swimlane:
     """
 
     trace: Trace
-    lanes: Sequence[Lane]
+    lanes: Sequence[SwimlaneRow]
     marks: Marks
     last_ns: int
 
@@ -42,7 +42,9 @@ class Swimlane:
         last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=0)
         return cls(trace, lanes, Marks.of(trace.events), last + 1)
 
-    def tile(self, window: Window, ranks: Sequence[int] = (), tensors: Sequence[str] = ()) -> bytes:
+    def tile(
+        self, window: TileWindow, ranks: Sequence[int] = (), tensors: Sequence[str] = ()
+    ) -> bytes:
         """See `tiles`. The head has, too, "labels" ([rank, text, rows] of each lane, rank -1: of no
         rank), "kinds" ({number: name} of those that only other programs record) and "ticks"
         ([lane, ns, rank, whether it was the last] of announcements of tensors)."""
@@ -61,7 +63,7 @@ class Swimlane:
         }
         return tile(lanes, window, self.trace, more)
 
-    def totals(self, window: Window, ranks: Sequence[int] = ()) -> list[dict[str, Any]]:
+    def totals(self, window: TileWindow, ranks: Sequence[int] = ()) -> list[dict[str, Any]]:
         """How long each lane is busy in a window: rank, lane, busy_ms, percent, slices."""
         rows = []
         edges = np.array([window.first_ns, window.last_ns])
@@ -97,7 +99,7 @@ class Swimlane:
         """One slice in words: "title", "lines" ([what, value] each).
 
         Args:
-            row: as `Lane.row` has it, not -1.
+            row: as `SwimlaneRow.row` has it, not -1.
 
         Raises:
             IndexError: there is no such row.
@@ -154,7 +156,7 @@ def _theirs(event: pd.Series) -> Iterator[list[str]]:
         yield ["said", text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."]
 
 
-def tensor_lane(events: pd.DataFrame, name: str) -> tuple[Lane, pd.DataFrame]:
+def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFrame]:
     """The operations of one tensor over all ranks, and when each rank announced each of them.
 
     Returns:
@@ -183,7 +185,7 @@ def tensor_lane(events: pd.DataFrame, name: str) -> tuple[Lane, pd.DataFrame]:
         ]
     ).sort_values("begin_ns", kind="stable")
     kinds = np.array([KIND_NAMES.index(kind) for kind in slices["kind"]], np.uint8)
-    lane = Lane(
+    lane = SwimlaneRow(
         -1,
         name,
         slices["begin_ns"].to_numpy(np.int64),

@@ -1,8 +1,8 @@
 """What the swimlane draws of one stretch of time, as bytes.
 
 A tile is a head in JSON behind its length (4 bytes, little endian), padded to 8 bytes, then columns
-of slices: begin and end (float64, ns), row (int32, see `lanes.Lane`), name (uint32, of the head's
-names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
+of slices: begin and end (float64, ns), row (int32, see `lanes.SwimlaneRow`), name (uint32, of the
+head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
 many to be told apart, "exact" is false, there are none, and how busy each pixel of each lane is
 follows (uint8, of 255).
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import NAMES_OF_KINDS, Lane, busy, depths, whole_stretches
+from hvdtune.dashboard.lanes import NAMES_OF_KINDS, SwimlaneRow, busy, depths, whole_stretches
 from hvdtune.timeline.model.schema import KIND_NAMES, Ints, Trace
 
 MAX_SLICES = 6_000
@@ -25,7 +25,7 @@ MAX_PIXELS = 8_192
 
 
 @dataclass(frozen=True)
-class Window:
+class TileWindow:
     """What is asked for: pixels of equal width, of at least one ns, from `first_ns` on."""
 
     first_ns: int
@@ -33,7 +33,7 @@ class Window:
     pixels: int
 
     @classmethod
-    def of(cls, first_ns: float, last_ns: float, pixels: int) -> "Window":
+    def of(cls, first_ns: float, last_ns: float, pixels: int) -> "TileWindow":
         """Of any two times: in order, and far enough apart."""
         count = min(max(pixels, 1), MAX_PIXELS)
         first, last = sorted((int(first_ns), int(last_ns)))
@@ -46,7 +46,9 @@ class Window:
         return self.first_ns + np.arange(self.pixels + 1, dtype=np.int64) * span // self.pixels
 
 
-def tile(lanes: Sequence[Lane], window: Window, trace: Trace, more: Mapping[str, Any]) -> bytes:
+def tile(
+    lanes: Sequence[SwimlaneRow], window: TileWindow, trace: Trace, more: Mapping[str, Any]
+) -> bytes:
     """The bytes of a tile.
 
     Args:
@@ -95,7 +97,7 @@ _EMPTY: dict[str, NDArray[Any]] = {
 
 
 def _columns(
-    lanes: Sequence[Lane], ranges: Sequence[tuple[int, int]], window: Window
+    lanes: Sequence[SwimlaneRow], ranges: Sequence[tuple[int, int]], window: TileWindow
 ) -> dict[str, NDArray[Any]]:
     parts = [_EMPTY]
     for index, (lane, (low, high)) in enumerate(zip(lanes, ranges, strict=True)):
@@ -178,7 +180,7 @@ class Marks:
                 texts[key] = [f"setting: {text}" for text in rows["name"].astype(str)]
         return cls(at_ns, texts)
 
-    def within(self, window: Window) -> dict[str, list[Any]]:
+    def within(self, window: TileWindow) -> dict[str, list[Any]]:
         """[ns, text] of each kind, or ns of cycles; evenly thinned where they are many."""
         found: dict[str, list[Any]] = {}
         for key, at in self.at_ns.items():

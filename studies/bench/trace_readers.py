@@ -115,10 +115,10 @@ def with_duckdb(path: Path) -> int:
 def _ours(path: Path, native: bool) -> int:
     from hvdtune.timeline.reading.json import chrome_json
     from hvdtune.timeline.reading.json.batch import PythonScanner
-    from hvdtune.timeline.reading.json.damage import Report
+    from hvdtune.timeline.reading.json.damage import DamageReport
     from hvdtune.timeline.reading.json.source import chunks
 
-    report, rows = Report(str(path)), []
+    report, rows = DamageReport(str(path)), []
     scanner = chrome_json.new_scanner() if native else PythonScanner()
     with open(path, "rb") as file:
         chrome_json.parse(chunks(file, b"", report), report, lambda b: rows.append(len(b)), scanner)

@@ -33,7 +33,7 @@ import numpy as np
 
 from hvdtune.timeline import Trace, merge
 from hvdtune.timeline.analysis.findings import Answer, why
-from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from studies.timeline.job import Place, Run, train
 from studies.timeline.plants import PLANTS, Case, balanced
 from tests.parallel import netns
@@ -187,7 +187,7 @@ class Secretive(netns.Host):
 
 
 def ask(wanted: Run, launched: Launched) -> Answer:
-    return why(launched.trace, facts_of(launched.trace, wanted.link_gbps))
+    return why(launched.trace, job_metadata_of(launched.trace, wanted.link_gbps))
 
 
 def try_case(

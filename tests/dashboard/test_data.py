@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.dashboard.data import Run, hosts_of, open_run
-from hvdtune.dashboard.tiles import Window
+from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
 
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_trace_is_a_trace_format_error(tmp_path):
 @pytest.mark.parametrize("name", ["kineto", "horovod/horovod_resnet50_np2_sigkill.json.gz"])
 def test_traces_of_other_programs_are_drawn(name):
     run = open_run(TRACES / name)
-    tile = decode(run.swimlane.tile(Window.of(0, run.swimlane.last_ns, 200)))
+    tile = decode(run.swimlane.tile(TileWindow.of(0, run.swimlane.last_ns, 200)))
     assert tile["slices"] > 5
     assert {lane.rank for lane in run.swimlane.lanes} == {*run.ranks}
     assert (tile["row"] < -1).any()

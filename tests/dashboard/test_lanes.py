@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hvdtune.dashboard import lanes
-from hvdtune.dashboard.lanes import MAX_DEPTH, Lane, depths, lanes_of, whole_stretches
+from hvdtune.dashboard.lanes import MAX_DEPTH, SwimlaneRow, depths, lanes_of, whole_stretches
 
 from .synthetic import Recording, training_trace
 
@@ -13,7 +13,7 @@ WINDOWS = int(os.environ.get("HVDTUNE_TEST_WINDOWS", "400"))  # the slow suite: 
 
 def lane(spans):
     begin, end = (np.array(sorted(spans)).reshape(-1, 2).T).astype(np.int64)
-    return Lane(
+    return SwimlaneRow(
         0, "x", begin, end, np.zeros(len(begin), np.uint8), np.arange(len(begin), dtype=np.int32)
     )
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from hvdtune.dashboard.swimlane import Swimlane
-from hvdtune.dashboard.tiles import MAX_SLICES, Window
+from hvdtune.dashboard.tiles import MAX_SLICES, TileWindow
 
 from .decode import decode
 from .synthetic import HOSTILE, Recording, training_trace
@@ -14,7 +14,7 @@ def swimlane():
 
 
 def test_a_tile_has_every_slice_that_touches_its_window(swimlane):
-    window = Window.of(44e6, 84e6, 500)
+    window = TileWindow.of(44e6, 84e6, 500)
     tile = decode(swimlane.tile(window))
     events = swimlane.trace.events
     kinds = ["NEGOTIATE", "QUEUE", "PACK", "BUCKET", "UNPACK"]
@@ -28,7 +28,7 @@ def test_a_tile_has_every_slice_that_touches_its_window(swimlane):
 
 
 def test_slices_lie_in_the_lane_of_their_rank(swimlane):
-    tile = decode(swimlane.tile(Window.of(44e6, 84e6, 500)))
+    tile = decode(swimlane.tile(TileWindow.of(44e6, 84e6, 500)))
     ranks = swimlane.trace.events["rank"].to_numpy()
     known = tile["row"] >= 0
     of_lane = np.array([rank for rank, _, _ in tile["labels"]])
@@ -36,19 +36,19 @@ def test_slices_lie_in_the_lane_of_their_rank(swimlane):
 
 
 def test_steps_cycles_and_settings_are_marked(swimlane):
-    tile = decode(swimlane.tile(Window.of(0, swimlane.last_ns, 800)))
+    tile = decode(swimlane.tile(TileWindow.of(0, swimlane.last_ns, 800)))
     assert [text for _, text in tile["steps"]] == [f"step {n}" for n in range(6)]
     assert tile["adopted"] == [[44_000_000, 'setting: {"cycle_time_ms": 0.5}']]
     assert len(tile["cycles"]) == 18
 
 
 def test_ranks_can_be_chosen(swimlane):
-    tile = decode(swimlane.tile(Window.of(0, 1e8, 100), ranks=[1]))
+    tile = decode(swimlane.tile(TileWindow.of(0, 1e8, 100), ranks=[1]))
     assert {rank for rank, _, _ in tile["labels"]} == {1}
 
 
 def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(swimlane):
-    window = Window.of(44e6, 84e6, 500)
+    window = TileWindow.of(44e6, 84e6, 500)
     tile = decode(swimlane.tile(window, tensors=["model.layer3.weight"]))
     assert tile["labels"][-1] == [-1, "model.layer3.weight", 1]
     lane = len(tile["labels"]) - 1
@@ -62,7 +62,7 @@ def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(
 
 
 def test_a_tensor_that_is_not_there_is_an_empty_row(swimlane):
-    tile = decode(swimlane.tile(Window.of(0, 1e8, 100), tensors=["no such tensor"]))
+    tile = decode(swimlane.tile(TileWindow.of(0, 1e8, 100), tensors=["no such tensor"]))
     assert tile["labels"][-1] == [-1, "no such tensor", 1]
     assert (tile["lane"] < len(tile["labels"]) - 1).all()
 
@@ -72,10 +72,10 @@ def test_more_slices_than_can_be_told_apart_are_left_to_the_busy_shares():
     for number in range(MAX_SLICES + 1):
         recording.add(0, "PACK", (10 * number, 10 * number + 4), bucket=number)
     swimlane = Swimlane.of(recording.trace(1))
-    whole = decode(swimlane.tile(Window.of(0, swimlane.last_ns, 100)))
+    whole = decode(swimlane.tile(TileWindow.of(0, swimlane.last_ns, 100)))
     assert (whole["exact"], whole["slices"]) == (False, 0)
     assert set(whole["busy"][0].tolist()) <= {102, 103, 104}
-    assert decode(swimlane.tile(Window.of(0, swimlane.last_ns / 2, 100)))["exact"]
+    assert decode(swimlane.tile(TileWindow.of(0, swimlane.last_ns / 2, 100)))["exact"]
 
 
 def test_the_last_instant_of_a_trace_is_in_the_whole_of_it():
@@ -83,11 +83,11 @@ def test_the_last_instant_of_a_trace_is_in_the_whole_of_it():
     recording.add(0, "PACK", (0, 10), bucket=1)
     recording.add(0, "PACK", (20, 20), bucket=2)
     swimlane = Swimlane.of(recording.trace(1))
-    assert len(decode(swimlane.tile(Window.of(0, swimlane.last_ns, 100)))["row"]) == 2
+    assert len(decode(swimlane.tile(TileWindow.of(0, swimlane.last_ns, 100)))["row"]) == 2
 
 
 def test_totals_are_time_covered(swimlane):
-    rows = swimlane.totals(Window.of(44e6, 84e6, 1))
+    rows = swimlane.totals(TileWindow.of(44e6, 84e6, 1))
     pack = next(row for row in rows if (row["rank"], row["lane"]) == (0, "pack"))
     assert pack["busy_ms"] == pytest.approx(1.5)
     assert pack["percent"] == pytest.approx(100 * 1.5 / 40)
@@ -118,5 +118,5 @@ def test_a_slice_is_described_in_words(swimlane):
 
 
 def test_a_window_is_never_narrower_than_its_pixels():
-    assert np.diff(Window.of(100, 101, 50).edges_ns).min() >= 1
-    assert Window.of(200, 100, 10).first_ns == 100
+    assert np.diff(TileWindow.of(100, 101, 50).edges_ns).min() >= 1
+    assert TileWindow.of(200, 100, 10).first_ns == 100

@@ -9,7 +9,7 @@ import pytest
 
 from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.lanes import MAX_DEPTH, MAX_THREADS
-from hvdtune.dashboard.tiles import Window
+from hvdtune.dashboard.tiles import TileWindow
 
 from .decode import decode
 from .synthetic import HOSTILE
@@ -39,7 +39,7 @@ def opened(tmp_path):
 
 def tile_of(run, pixels=400, **more):
     lanes = run.swimlane
-    return decode(lanes.tile(Window.of(0, lanes.last_ns, pixels), **more))
+    return decode(lanes.tile(TileWindow.of(0, lanes.last_ns, pixels), **more))
 
 
 def test_every_slice_of_another_program_is_drawn_once_in_the_lane_of_its_thread(opened):
@@ -140,7 +140,7 @@ def test_rows_of_both_tables_share_a_tile():
     seen = set()
     edges = np.linspace(0, run.swimlane.last_ns + 1, 60).astype(int)
     for first, last in pairwise(edges):
-        tile = decode(run.swimlane.tile(Window.of(first, last, 1200)))
+        tile = decode(run.swimlane.tile(TileWindow.of(first, last, 1200)))
         assert tile["exact"]
         for row, code in zip(tile["row"].tolist(), tile["name"].tolist(), strict=True):
             name = tile["names"][code]

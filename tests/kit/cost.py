@@ -1,11 +1,9 @@
 """A pytest plugin: what each test file costs, and why tests were skipped, at the end of a run."""
 
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil

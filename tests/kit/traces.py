@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from hvdtune.timeline.model.slices import COLUMNS, Model
-from hvdtune.timeline.reading.json.batch import Scanner
+from hvdtune.timeline.reading.json.batch import EventScanner
 from hvdtune.timeline.reading.json.chrome_json import parse
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 DATA = Path(__file__).parents[1] / "timeline" / "data"
@@ -27,9 +27,9 @@ def write(path: Path, *events: dict[str, Any], **around: Any) -> Path:
     return path
 
 
-def parsed(text: bytes, piece: int = 1 << 20, scanner: Scanner | None = None) -> ParsedFile:
+def parsed(text: bytes, piece: int = 1 << 20, scanner: EventScanner | None = None) -> ParsedFile:
     """What is in a document that comes in pieces of some length."""
-    return parse(pieces(text, piece), Report("trace.json"), scanner=scanner)
+    return parse(pieces(text, piece), DamageReport("trace.json"), scanner=scanner)
 
 
 def pieces(text: bytes, size: int) -> Iterator[bytes]:

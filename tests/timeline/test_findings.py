@@ -8,12 +8,12 @@ import pytest
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
-from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Recorder, Training
 
 
 def ask(trace: Trace, link_gbps: float | None = None) -> Answer:
-    return why(trace, facts_of(trace, link_gbps))
+    return why(trace, job_metadata_of(trace, link_gbps))
 
 
 def first(trace: Trace, link_gbps: float | None = None) -> Any:
@@ -149,7 +149,7 @@ def test_a_huge_tensor_that_comes_last_is_named() -> None:
     trace = backward(ready, bytes=[10_000, 20_000, 15_000, 20_000_000], per_bucket_ms=0.05)
     found = first(trace)
     assert found.kind == "huge-late-tensor"
-    assert "layer3" in found.says
+    assert "layer3" in found.summary
     assert found.cost.mean == pytest.approx(20.0, rel=0.1)
 
 
@@ -191,7 +191,7 @@ def test_dropped_records_make_a_trace_incomplete() -> None:
 
 def test_without_processor_times_the_cause_is_left_open() -> None:
     found = first(Training([10.0, 14.0], ran=False).trace())
-    assert (found.kind, found.ranks, found.sure) == ("slow-compute", (1,), "low")
+    assert (found.kind, found.ranks, found.confidence) == ("slow-compute", (1,), "low")
     assert "not recorded" in " ".join(found.evidence)
 
 
@@ -221,7 +221,7 @@ def test_much_communication_without_a_cause_is_told_of() -> None:
     assert (found.kind, found.ranks) == ("exposed-communication", ())
     assert found.cost.mean == pytest.approx(8.1)
     assert found.evidence[0].startswith("of that, 8.00 ms for buckets, 0.10 ms for their neg")
-    assert found.sure == "medium"
+    assert found.confidence == "medium"
 
 
 def test_ranks_that_wait_in_turn_are_no_sure_case_of_much_communication() -> None:
@@ -241,11 +241,11 @@ def test_ranks_that_wait_in_turn_are_no_sure_case_of_much_communication() -> Non
         for rank in range(2):
             record.add(rank, "STEP", at, at + 20, seq=step, arg=12_000)
     found = first(record.trace(2))
-    assert (found.kind, found.ranks, found.sure) == ("exposed-communication", (), "low")
+    assert (found.kind, found.ranks, found.confidence) == ("exposed-communication", (), "low")
     assert found.cost.mean == pytest.approx(8.0)
     parts = [float(number) for number in re.findall(r"([0-9.]+) ms for", found.evidence[0])]
     assert parts == [1.5, 0.5, 6.0]
-    assert "in turn" in found.says
+    assert "in turn" in found.summary
 
 
 def test_ranks_of_one_host_have_no_network() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
-from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading.load import load
 from hvdtune.timeline.reading.other_programs import trace_for_findings
 
@@ -20,13 +20,13 @@ def test_ranks_of_torch_profiler_are_compared() -> None:
     steps = breakdown.table(trace.events)
     assert set(steps["rank"]) == {0, 1}
     assert (steps["blocked_ms"] <= steps["step_ms"]).all()
-    assert stragglers.own_times(steps).shape[1] == 2
+    assert stragglers.busy_times(steps).shape[1] == 2
 
 
 def test_one_rank_of_several_is_incomplete() -> None:
     (first, *_) = sorted((DATA / "kineto").glob("*rank0*"))
     trace = trace_for_findings(load(first))
-    answer = why(trace, facts_of(trace))
+    answer = why(trace, job_metadata_of(trace))
     assert (answer.verdict, answer.findings) == ("incomplete", ())
     assert "no events of rank 1" in "; ".join(answer.missing)
 
@@ -39,7 +39,7 @@ def test_slices_without_a_job_are_not_called_no_events(tmp_path: Path) -> None:
     said = []
     for path in (generic, profiled):
         trace = trace_for_findings(load(path))
-        said.append("; ".join(why(trace, facts_of(trace)).missing))
+        said.append("; ".join(why(trace, job_metadata_of(trace)).missing))
     assert said[0] == "a trace of a program that is not known has no collectives and no steps"
     assert said[1] == "no step and no collective is among its 1 slice(s)"
 
@@ -48,6 +48,6 @@ def test_slices_without_a_job_are_not_called_no_events(tmp_path: Path) -> None:
 def test_formats_that_lack_the_evidence_name_nobody(folder: str) -> None:
     for path in sorted((DATA / folder).iterdir()):
         trace = trace_for_findings(load(path))
-        answer = why(trace, facts_of(trace))
+        answer = why(trace, job_metadata_of(trace))
         assert (answer.verdict, answer.findings) == ("incomplete", ()), path.name
         assert all(len(text) > 20 for text in answer.missing)

@@ -178,7 +178,7 @@ def test_misses_of_names_seen_before_are_counted() -> None:
 def test_every_metric_says_something_of_an_empty_trace() -> None:
     empty = Trace(UNEVEN.trace().events.iloc[:0])
     for name, metric in measure(empty).items():
-        assert metric.says.endswith("."), name
+        assert metric.summary.endswith("."), name
         assert len(metric.table) == 0
 
 
@@ -187,7 +187,7 @@ def test_every_metric_is_a_table_with_a_sentence() -> None:
     assert list(found) == list(METRICS)
     for metric in found.values():
         assert len(metric.table) > 0
-        assert metric.says.endswith(".") and "nan" not in metric.says
+        assert metric.summary.endswith(".") and "nan" not in metric.summary
 
 
 def test_steps_that_a_rank_lacks_are_left_out() -> None:

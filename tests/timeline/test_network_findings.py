@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.analysis.findings import Finding, why
+from hvdtune.timeline.analysis.findings import TraceFinding, why
 from hvdtune.timeline.analysis.findings.network import crossing_bytes
-from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Recorder
 
 RANKS = 4
@@ -37,8 +37,8 @@ def job(last_peer: list[int], hosts: list[str], exchange_ms: float = 20.0, **set
     return record.trace(RANKS, hosts, **setting)
 
 
-def first(trace: Trace, link_gbps: float | None = None) -> Finding:
-    return why(trace, facts_of(trace, link_gbps)).findings[0]
+def first(trace: Trace, link_gbps: float | None = None) -> TraceFinding:
+    return why(trace, job_metadata_of(trace, link_gbps)).findings[0]
 
 
 APART = [f"host-{rank}" for rank in range(RANKS)]
@@ -48,7 +48,7 @@ PAIRS = ["left", "left", "right", "right"]
 def test_the_rank_that_everybody_waits_for_has_a_slow_link() -> None:
     found = first(job([2, 2, 1, 2], APART))
     assert (found.kind, found.ranks) == ("slow-link", (2,))
-    assert "host-2" in found.says
+    assert "host-2" in found.summary
     assert found.cost.mean == pytest.approx(15.0)
 
 
@@ -112,13 +112,13 @@ def test_the_network_is_charged_with_what_no_other_finding_saves() -> None:
                 record.add(rank, "BUCKET", at + begin, at + end, "threshold", seq=1, **place)
                 record.add(rank, "EXCHANGE", at + begin, at + end, **place)
     trace = record.trace(RANKS, APART, cycle_time_ms=50.0, fusion_threshold_bytes=1)
-    assert [found.kind for found in why(trace, facts_of(trace)).findings] == ["long-cycle"]
+    assert [found.kind for found in why(trace, job_metadata_of(trace)).findings] == ["long-cycle"]
     trace = record.trace(RANKS, APART, cycle_time_ms=1.0, fusion_threshold_bytes=1)
-    kinds = [found.kind for found in why(trace, facts_of(trace)).findings]
+    kinds = [found.kind for found in why(trace, job_metadata_of(trace)).findings]
     assert "network" in kinds
 
 
 def test_links_that_could_carry_more_need_other_channels() -> None:
     found = first(job([1, 2, 3, 0], APART), link_gbps=10.0)
-    assert (found.kind, found.knob, found.sure) == ("channels", "channels", "low")
+    assert (found.kind, found.knob, found.confidence) == ("channels", "channels", "low")
     assert first(job([1, 2, 3, 0], APART), link_gbps=1.0).kind == "network"

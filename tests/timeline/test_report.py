@@ -5,12 +5,12 @@ import re
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.report import measure, page
-from hvdtune.timeline.model.job_metadata import facts_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Training
 
 
 def page_of(trace: Trace, title: str = "trace.json") -> str:
-    return page(trace, why(trace, facts_of(trace)), measure(trace), title)
+    return page(trace, why(trace, job_metadata_of(trace)), measure(trace), title)
 
 
 def test_the_page_has_findings_pictures_and_metrics() -> None:

@@ -1,4 +1,4 @@
-"""Where the time of a step goes on each rank, and how long each rank's own time is."""
+"""Where the time of a step goes on each rank, and how long each rank's busy time is."""
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -63,7 +63,7 @@ def stacked_figure(means: pd.DataFrame, theme: Theme, height: int) -> go.Figure:
     return figure
 
 
-def own_times_figure(own: pd.DataFrame, theme: Theme) -> go.Figure:
+def busy_times_figure(own: pd.DataFrame, theme: Theme) -> go.Figure:
     """Own time of each rank: median over steps, and where nine of ten lie.
 
     Args:
@@ -87,5 +87,5 @@ def own_times_figure(own: pd.DataFrame, theme: Theme) -> go.Figure:
             hovertemplate="%{x}: %{y:,.3f} ms (median)<extra></extra>",
         )
     )
-    figure.update_yaxes(title="own time (ms), 5 to 95 %", rangemode="tozero")
+    figure.update_yaxes(title="busy time (ms), 5 to 95 %", rangemode="tozero")
     return figure

@@ -20,7 +20,7 @@ from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.shell import Place
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown
 
@@ -38,7 +38,7 @@ _HEADERS = {
 }
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     del run
     return [
         html.H1(TITLE),
@@ -60,7 +60,7 @@ def register(app: Dash, runs: Runs) -> None:
             )
         options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
         first, second = _asked(search, len(runs))
-        asked = Place.of(search, len(runs)).query.get("with", [str(second)])[0]
+        asked = PageAddress.of(search, len(runs)).query.get("with", [str(second)])[0]
         if asked != str(second):
             return nothing(
                 f"There is no run {asked[:40]}: this dashboard shows runs 0 to {len(runs) - 1}.",
@@ -116,7 +116,7 @@ def register(app: Dash, runs: Runs) -> None:
 
 def _asked(search: str | None, runs: int) -> tuple[int, int]:
     """The two runs of an address; the second is another one where it does not say."""
-    place = Place.of(search, runs)
+    place = PageAddress.of(search, runs)
     second = place.whole("with")
     if second is None or not 0 <= second < runs:
         second = 0 if place.run else 1

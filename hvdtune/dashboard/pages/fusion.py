@@ -5,7 +5,7 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import Run
-from hvdtune.dashboard.shell import Place
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
@@ -37,7 +37,7 @@ _BANDWIDTH = {
 }
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     events = run.trace.events
     reasons = fusion.table(events)
     if reasons.empty:
@@ -48,7 +48,7 @@ def layout(run: Run, place: Place) -> list[Component]:
                 "Record some steps of training: hvdtune timeline record RUN --steps 20",
             ),
         ]
-    threshold = run.facts.setting.get("fusion_threshold_bytes")
+    threshold = run.job.setting.get("fusion_threshold_bytes")
     known = threshold if isinstance(threshold, int) and threshold > 0 else None
     hits, rates = cache.table(events), bandwidth.table(events)
     return [

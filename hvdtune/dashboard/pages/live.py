@@ -14,7 +14,7 @@ from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.live import Snapshot
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.shell import Place, link
+from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/live", "Live"
@@ -24,7 +24,7 @@ _LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all that is kep
 MOST_ADOPTED = 20
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     del run
     return [html.H1(TITLE), html.Div(id="live-place"), dcc.Store(id="live-run", data=place.run)]
 
@@ -147,7 +147,7 @@ def _told(now: Snapshot) -> str:
     run = now.run
     if now.steps is not None and not now.steps.empty:
         slowest = now.steps.groupby("step")["step_ms"].max()
-        ranks, here = now.steps["rank"].nunique(), len(run.facts.ranks)
+        ranks, here = now.steps["rank"].nunique(), len(run.job.ranks)
         return (
             f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
             f"slowest rank, last {len(slowest):,} steps), {ranks} ranks, {here} of them on this "
@@ -158,7 +158,7 @@ def _told(now: Snapshot) -> str:
         return "No step has ended yet."
     return (
         f"{said['steps']:,} steps, {said['step_ms_p50']:,.2f} ms (median of the slowest rank), "
-        f"{len(run.facts.ranks)} ranks."
+        f"{len(run.job.ranks)} ranks."
     )
 
 
@@ -172,7 +172,7 @@ def _verdict(run: Run) -> list[Component]:
         html.Ol(
             [
                 html.Li(
-                    f"{found.says}: {found.cost.mean:.2f} ms per step "
+                    f"{found.summary}: {found.cost.mean:.2f} ms per step "
                     f"({found.cost.percent:.0f} %). {found.remedy}"
                 )
                 for found in answer.findings

@@ -10,8 +10,8 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
 from hvdtune.dashboard.data import Run, hosts_of
-from hvdtune.dashboard.shell import Place, link
-from hvdtune.timeline.analysis.findings import Finding
+from hvdtune.dashboard.shell import PageAddress, link
+from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
 
@@ -28,7 +28,7 @@ _PAGES = {
 }
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     return [
         html.H1(TITLE),
         _verdict(run, place),
@@ -55,7 +55,7 @@ def _bandwidth(run: Run) -> str:
     return said if run.link_gbps else f"{said} With --link-gbps it is compared with the limit."
 
 
-def _verdict(run: Run, place: Place) -> Component:
+def _verdict(run: Run, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
         texts = [html.P(f"{text[:1].upper()}{text[1:]}.") for text in answer.missing]
@@ -69,7 +69,9 @@ def _verdict(run: Run, place: Place) -> Component:
         html.P([html.Strong("Do: "), worst.remedy]),
         html.P([words, _show(run, place, worst)]),
     ]
-    return _alert(f"{worst.says[:1].upper()}{worst.says[1:]}", texts, _COLORS[worst.sure])
+    return _alert(
+        f"{worst.summary[:1].upper()}{worst.summary[1:]}", texts, _COLORS[worst.confidence]
+    )
 
 
 def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
@@ -77,7 +79,7 @@ def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
     return alert
 
 
-def _costs(found: Finding) -> str:
+def _costs(found: TraceFinding) -> str:
     cost = found.cost
     return (
         f"{cost.mean:.2f} ms per step ({cost.percent:.0f} %; 95 % interval {cost.low:.2f} to "
@@ -85,19 +87,19 @@ def _costs(found: Finding) -> str:
     )
 
 
-def _sure(found: Finding) -> str:
+def _sure(found: TraceFinding) -> str:
     return {
         "high": "seen directly",
         "medium": "computed with a model of communication",
         "low": "other causes are possible",
-    }[found.sure]
+    }[found.confidence]
 
 
-def _show(run: Run, place: Place, found: Finding) -> Component:
+def _show(run: Run, place: PageAddress, found: TraceFinding) -> Component:
     """Where to see it: the step in which it is plainest, or the page that is about it."""
     if found.kind in _PAGES:
         return html.A("Show me", href=link(_PAGES[found.kind], place.run))
-    own = stragglers.own_times(run.steps)
+    own = stragglers.busy_times(run.steps)
     waits = stragglers.part(run.steps, "blocked_ms").min(axis=1)
     if found.kind in OF_RANKS and found.ranks:
         values = own[found.ranks[0]].to_numpy()
@@ -114,15 +116,17 @@ def _show(run: Run, place: Place, found: Finding) -> Component:
     return html.A(f"Show me in step {step:.0f}", href=link("/timeline", place.run, **more))
 
 
-def _findings(run: Run, place: Place) -> Component:
+def _findings(run: Run, place: PageAddress) -> Component:
     rows = [
         html.Tr(
             [
                 html.Td(str(number)),
-                html.Td([html.Strong(found.says), html.Ul([html.Li(t) for t in found.evidence])]),
+                html.Td(
+                    [html.Strong(found.summary), html.Ul([html.Li(t) for t in found.evidence])]
+                ),
                 html.Td(f"{found.cost.mean:.2f}", className="number"),
                 html.Td(f"{found.cost.percent:.1f}", className="number"),
-                html.Td(found.sure),
+                html.Td(found.confidence),
                 html.Td(found.remedy),
                 html.Td(_show(run, place, found)),
             ]
@@ -144,14 +148,14 @@ def _findings(run: Run, place: Place) -> Component:
 
 
 def _about(run: Run) -> Component:
-    ranks, hosts, facts = run.ranks, hosts_of(run.trace), run.facts
+    ranks, hosts, job = run.ranks, hosts_of(run.trace), run.job
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     steps = run.summary["steps"]
     known = len(sizes) and steps
     per_step = f"{sizes.max() / steps / 2**20:,.2f} MiB per step in buckets, " if known else ""
     # Traces of other programs do not say how many ranks there were.
-    of_all = f"{len(ranks)} of {facts.size}" if facts.size >= len(ranks) else f"{len(ranks)}"
+    of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [
         card("Ranks", of_all, where if hosts else "host not recorded"),
         *_step_cards(run),
@@ -164,7 +168,7 @@ def _about(run: Run) -> Component:
     ]
     setting = [
         dmc.Badge(f"{knob} {value}", variant="light", color="gray", tt="none")
-        for knob, value in sorted(facts.setting.items())
+        for knob, value in sorted(job.setting.items())
     ]
     return section(
         "The run",
@@ -201,13 +205,13 @@ def _clock_card(run: Run) -> Component:
     return card("Clock", "as is", "one rank" if alone else "offsets were not measured")
 
 
-def _ranks(run: Run, place: Place) -> Component:
+def _ranks(run: Run, place: PageAddress) -> Component:
     if run.steps["rank"].nunique() < 2:
         return html.Span()
     return section(
         "Ranks",
         note(stragglers.sentence(stragglers.table(run.steps))),
-        figure("own_times", place.run, "Bars: own time of a step for each rank, in ms", 220),
+        figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
         html.A("All of the ranks", href=link("/ranks", place.run)),
     )
 

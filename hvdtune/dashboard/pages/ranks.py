@@ -6,7 +6,7 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import Run
-from hvdtune.dashboard.shell import Place
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import stragglers
 
 PATH, TITLE = "/ranks", "Ranks"
@@ -23,7 +23,7 @@ _HEADERS = {
 }
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     if run.steps["rank"].nunique() < 2:
         return [
             html.H1(TITLE),
@@ -33,7 +33,7 @@ def layout(run: Run, place: Place) -> list[Component]:
             ),
         ]
     table = stragglers.table(run.steps)
-    host = pd.Series([run.facts.hosts.get(rank, "") for rank in table["rank"]], dtype="str")
+    host = pd.Series([run.job.hosts.get(rank, "") for rank in table["rank"]], dtype="str")
     rows = table.assign(host=host.to_numpy())[list(_HEADERS)]
     steps = run.steps["step"].nunique()
     return [
@@ -46,7 +46,7 @@ def layout(run: Run, place: Place) -> list[Component]:
                 "wait for.",
                 className="hint",
             ),
-            figure("lateness", place.run, "Heat map of rank by step: own time above the fastest"),
+            figure("lateness", place.run, "Heat map of rank by step: busy time above the fastest"),
         ),
         section(
             "Who waits for whom",

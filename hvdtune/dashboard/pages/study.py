@@ -9,7 +9,7 @@ from hvdtune.dashboard.blocks import figure, grid, note, nothing, section, sente
 from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.search import study_of
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.shell import Place
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.study import Study
 from hvdtune.dashboard.tables import trial_columns, trial_rows
 from hvdtune.errors import HvdtuneError
@@ -27,7 +27,7 @@ _EXPORTS = {
 }
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     study = run.study
     if study is None:
         return [
@@ -57,7 +57,7 @@ def layout(run: Run, place: Place) -> list[Component]:
     return parts
 
 
-def _exports(place: Place) -> Component:
+def _exports(place: PageAddress) -> Component:
     buttons = [
         html.Button(name, id={"type": "export", "target": target}, className="quiet")
         for target, name in _EXPORTS.items()
@@ -71,7 +71,7 @@ def _exports(place: Place) -> Component:
     )
 
 
-def _trials(study: Study, place: Place) -> list[Component]:
+def _trials(study: Study, place: PageAddress) -> list[Component]:
     parts = [
         section(
             "Trials",

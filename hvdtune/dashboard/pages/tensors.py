@@ -11,14 +11,14 @@ from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.shell import Place, link
+from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
 from hvdtune.timeline.analysis.metrics import tensors
 
 PATH, TITLE = "/tensors", "Tensors"
 
 
-def layout(run: Run, place: Place) -> list[Component]:
+def layout(run: Run, place: PageAddress) -> list[Component]:
     rows = tensor_rows(run.trace)
     if rows.empty:
         return [
@@ -60,14 +60,14 @@ def layout(run: Run, place: Place) -> list[Component]:
     ]
 
 
-def _first_words(place: Place, rows: pd.DataFrame) -> str:
+def _first_words(place: PageAddress, rows: pd.DataFrame) -> str:
     name = place.query.get("tensor", [""])[0]
     if name and name not in set(rows["tensor"].astype(str)):
         return f"There is no tensor {name[:200]} in this trace. No tensor is chosen."
     return "No tensor is chosen."
 
 
-def _chosen(place: Place, rows: pd.DataFrame) -> dict[str, Any]:
+def _chosen(place: PageAddress, rows: pd.DataFrame) -> dict[str, Any]:
     """The row that the address names."""
     name = place.query.get("tensor", [""])[0]
     if name not in set(rows["tensor"].astype(str)):

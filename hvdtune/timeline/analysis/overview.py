@@ -12,7 +12,7 @@ from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
 from hvdtune.timeline.model.schema import KIND_NAMES
 from hvdtune.timeline.model.statistics import KindRow, NameRow, Statistics, statistics_of
 from hvdtune.timeline.reading import cache
-from hvdtune.timeline.reading.folders import Found, find, folder_of
+from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of
 from hvdtune.timeline.reading.formats import hvdtune_json
 from hvdtune.timeline.reading.json.source import opened
 from hvdtune.timeline.reading.load import Failures, load_found
@@ -136,7 +136,7 @@ def overview(paths: Iterable[Path]) -> Overview:
             files.append(kept)
     if small:
         try:
-            files.append(_loaded(Found(small, found.guesses)))
+            files.append(_loaded(TraceFiles(small, found.guesses)))
         except (TraceFormatError, UsageError) as error:
             if not files:
                 raise
@@ -162,7 +162,7 @@ def _from_cache(path: Path) -> FileOverview | None:
     return FileOverview(str(path), (name,), told, parsed.counts, warnings, origin)
 
 
-def _loaded(found: Found) -> FileOverview:
+def _loaded(found: TraceFiles) -> FileOverview:
     model = load_found(found)
     paths = found.files
     return FileOverview(

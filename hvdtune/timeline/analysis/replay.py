@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.metrics.bandwidth import bucket_table
-from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all
+from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
 from hvdtune.timeline.model.schema import COLLECTIVES
 
 Floats = NDArray[np.float64]
@@ -133,7 +133,7 @@ def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
 
 def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
     """The steps of these numbers, as replay needs them; those without collectives are left out."""
-    asked = asked_by_all(events)
+    asked = announced_by_all(events)
     marks = events[events["kind"] == "STEP"]
     asked["step"] = _step_numbers(asked, marks)
     # A collective belongs to the first step in which a rank announced it.
@@ -232,7 +232,7 @@ def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
 
 def _shortest_reply_ms(events: pd.DataFrame) -> float:
     """From the last announcement to the response, when nothing is in its way."""
-    asked = asked_by_all(events)
+    asked = announced_by_all(events)
     replies = asked.groupby(["rank", "bucket"]).agg(
         all_ns=("all_ns", "max"), end_ns=("end_ns", "max")
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.analysis.findings import Answer, Finding
+from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import METRICS, breakdown
 from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.reading.clock import clock_table
@@ -45,15 +45,15 @@ svg { width: 100%; height: auto; background: #fafafa; }
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricTable:
     """What a metric says of a trace."""
 
     title: str
     table: pd.DataFrame
-    says: str
+    summary: str
 
 
-def measure(trace: Trace) -> dict[str, Metric]:
+def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
     steps = breakdown.table(trace.events)
     steady = breakdown.steady(breakdown.table(trace.events, from_waits=True))
@@ -63,11 +63,11 @@ def measure(trace: Trace) -> dict[str, Metric]:
             table = steps
         else:
             table = metric.table(steady if name in _OF_STEPS else trace.events)
-        result[name] = Metric(metric.TITLE, table, metric.sentence(table))
+        result[name] = MetricTable(metric.TITLE, table, metric.sentence(table))
     return result
 
 
-def page(trace: Trace, answer: Answer, metrics: Mapping[str, Metric], title: str) -> str:
+def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title: str) -> str:
     """The whole file.
 
     Args:
@@ -82,7 +82,7 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, Metric], title: str
     body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
     body.append(_picture(metrics["breakdown"].table))
     for metric in metrics.values():
-        body += [f"<h2>{escape(metric.title)}</h2>", f"<p>{escape(metric.says)}</p>"]
+        body += [f"<h2>{escape(metric.title)}</h2>", f"<p>{escape(metric.summary)}</p>"]
         body.append(_table(metric.table))
     if clocks := trace.meta.get("clock"):
         body += ["<h2>Clocks</h2>", "<p>What was added to each rank's to get rank 0's.</p>"]
@@ -102,13 +102,13 @@ def _headline(answer: Answer) -> str:
     return f"No bottleneck found in {scope}." if not answer.findings else f"{scope}."
 
 
-def _finding(number: int, found: Finding) -> str:
+def _finding(number: int, found: TraceFinding) -> str:
     cost = found.cost
     seen = "".join(f"<li>{escape(text)}</li>" for text in found.evidence)
     return (
-        f'<div class="finding"><h3>{number}. {escape(found.says)}</h3>'
+        f'<div class="finding"><h3>{number}. {escape(found.summary)}</h3>'
         f"<p><strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
-        f"{cost.percent:.1f} %; sure: {found.sure}; kind: {escape(found.kind)}</p>"
+        f"{cost.percent:.1f} %; sure: {found.confidence}; kind: {escape(found.kind)}</p>"
         f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
     )
 

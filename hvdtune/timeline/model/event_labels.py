@@ -16,7 +16,7 @@ from hvdtune.timeline.model.schema import (
     Kind,
     Trace,
 )
-from hvdtune.timeline.model.viewer_rows import Rows
+from hvdtune.timeline.model.viewer_rows import ViewerRows
 
 FORMAT = 1
 Columns = dict[str, NDArray[Any]]
@@ -30,7 +30,7 @@ def json_text(value: object) -> str:
     return msgspec.json.encode(value).decode().replace(r"\\", r"\u005c")
 
 
-def head_of(trace: Trace, rows: Rows) -> dict[str, Any]:
+def head_of(trace: Trace, rows: ViewerRows) -> dict[str, Any]:
     """What an export says of a trace beside its events."""
     return {
         "hvdtune": FORMAT,
@@ -62,7 +62,7 @@ def json_texts(texts: Iterable[str]) -> NDArray[Any]:
     return np.array([json_text(text) for text in texts], dtype=object)
 
 
-def event_columns(trace: Trace, rows: Rows) -> Columns:
+def event_columns(trace: Trace, rows: ViewerRows) -> Columns:
     """What an event's line is made of, a column each; names and kinds as numbers."""
     events = trace.events
     columns: Columns = {key: events[key].to_numpy() for key in ("rank", "seq", "bucket", "arg")}

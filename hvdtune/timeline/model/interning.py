@@ -10,7 +10,7 @@ from hvdtune.timeline.model.schema import Ints
 _PLACES: Final = 1 << 12
 
 
-class Numbering:
+class PairInterner:
     """Gives each pair of numbers below 2**31 a number, from 0 on; new ones of a batch in order."""
 
     def __init__(self) -> None:

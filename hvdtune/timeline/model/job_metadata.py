@@ -14,7 +14,7 @@ Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
-class Facts:
+class JobMetadata:
     """What findings need to know of a job.
 
     Attributes:
@@ -45,12 +45,12 @@ class Facts:
         return tuple(sorted(set(range(self.size)) - set(self.ranks)))
 
 
-def facts_of(trace: Trace, link_gbps: float | None = None) -> Facts:
+def job_metadata_of(trace: Trace, link_gbps: float | None = None) -> JobMetadata:
     """Collect them.
 
     Args:
         trace: of one job.
-        link_gbps: see `Facts`.
+        link_gbps: see `JobMetadata`.
     """
     known = trace.meta.get("ranks", {})
     ranks = tuple(int(rank) for rank in np.unique(trace.events["rank"].to_numpy()))
@@ -58,7 +58,7 @@ def facts_of(trace: Trace, link_gbps: float | None = None) -> Facts:
     whole = [size for size in sizes if isinstance(size, int) and 0 < size <= 1_000_000]
     clock = trace.meta.get("clock", {})
     setting, changes = _settings(trace)
-    return Facts(
+    return JobMetadata(
         size=max([*whole, *(rank + 1 for rank in ranks)], default=0),
         ranks=ranks,
         hosts={

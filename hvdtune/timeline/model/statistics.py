@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.coverage import Spans, bins_for, cover
-from hvdtune.timeline.model.interning import Numbering, raise_to
+from hvdtune.timeline.model.interning import PairInterner, raise_to
 from hvdtune.timeline.model.schema import Ints
 from hvdtune.timeline.model.slices import KIND_TEXTS, Model
 
@@ -81,14 +81,14 @@ class _Cells:
     spans: list[Spans]
 
 
-class Tally:
+class SliceTally:
     """Takes slices in batches and holds no more of them than it must."""
 
     def __init__(self) -> None:
         self._rows = 0
         self._first_ns, self._last_ns = 2**62, -(2**62)
-        self._pairs = Numbering()  # of name and category
-        self._sorts = Numbering()  # of track and pair
+        self._pairs = PairInterner()  # of name and category
+        self._sorts = PairInterner()  # of track and pair
         self._counts = np.zeros(0, np.int64)  # of each sort
         self._total_ns = np.zeros(0)  # of each pair; floats, since sums may pass 64 bits
         self._longest_ns = np.zeros(0, np.int64)
@@ -223,7 +223,7 @@ def statistics_of(model: Model) -> Statistics:
     each = zip(*(slices[key].iloc[first] for key in keys), strict=True)
     letters = slices["phase"].cat
     phase = np.array([ord(text) for text in letters.categories] or [0], np.uint8)
-    tally = Tally()
+    tally = SliceTally()
     tally.add(
         slices["name"].cat.codes.to_numpy(),
         slices["kind"].cat.codes.to_numpy(),

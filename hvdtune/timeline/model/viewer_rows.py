@@ -20,7 +20,7 @@ _FIXED = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class ViewerRows:
     """Rows of a trace. The same row number means the same thing on every rank.
 
     Attributes:
@@ -34,7 +34,7 @@ class Rows:
     tensors: dict[int, str]
 
 
-def assign_rows(trace: Trace) -> Rows:
+def assign_rows(trace: Trace) -> ViewerRows:
     """Give every event a row on which spans only ever nest.
 
     Spans that overlap without nesting cannot be drawn on one row: the later one goes to a further
@@ -69,7 +69,7 @@ def assign_rows(trace: Trace) -> Rows:
         if base in tensors:
             tensors[next_row] = tensors[base]
         next_row += 1
-    return Rows(row, titles, tensors)
+    return ViewerRows(row, titles, tensors)
 
 
 def lanes_of(track: Ints, begin: Ints, end: Ints) -> Ints:

@@ -17,14 +17,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hvdtune.timeline.model.statistics import Statistics, Tally, Track
+from hvdtune.timeline.model.statistics import SliceTally, Statistics, Track
 from hvdtune.timeline.reading.formats import hvt, parquet
 from hvdtune.timeline.reading.formats.detection import format_of
 from hvdtune.timeline.reading.formats.frame import process_title, thread_title
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.chrome_json import parse
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import (
     CHUNK_BYTES,
@@ -161,7 +161,7 @@ def _build(path: Path) -> bool:
 def _write(path: Path, partial: Path) -> None:
     begun_ns = time.time_ns()
     stat = path.stat()
-    report = Report(str(path))
+    report = DamageReport(str(path))
     with _Writer(partial) as writer, opened(path) as file:
         summed = Summed(file)
         parsed = parse(chunks(summed, summed.read(CHUNK_BYTES), report), report, writer.add)
@@ -205,7 +205,7 @@ class _Writer:
         )
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
-        self.tally = Tally()
+        self.tally = SliceTally()
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ _JOB = re.compile(r"rank-[0-9]+-job([0-9]{1,9})\.hvt")
 
 
 @dataclass
-class Found:
+class TraceFiles:
     """What paths stand for.
 
     Attributes:
@@ -29,13 +29,13 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def find(paths: Iterable[Path | str]) -> Found:
+def find(paths: Iterable[Path | str]) -> TraceFiles:
     """The traces that paths stand for: themselves, or what is in a folder.
 
     Raises:
         UsageError: a folder holds no trace.
     """
-    found = Found()
+    found = TraceFiles()
     for path in map(Path, paths):
         if path.is_dir():
             _look_into(path, found)
@@ -64,7 +64,7 @@ def folder_of(paths: Sequence[Path | str]) -> str:
     return os.path.commonpath(parents) or "."
 
 
-def _look_into(folder: Path, found: Found) -> None:
+def _look_into(folder: Path, found: TraceFiles) -> None:
     for name in ("trace.json", "trace.json.gz"):
         if (folder / name).is_file():
             found.files.append(folder / name)
@@ -88,7 +88,7 @@ def _rank_files(folder: Path) -> list[Path]:
     return [file for file in files if file.is_file() and file.name[0] != "."]
 
 
-def _of_newest_launch(folder: Path, found: Found) -> list[Path]:
+def _of_newest_launch(folder: Path, found: TraceFiles) -> list[Path]:
     launches = [
         (int(match[1]), path)
         for path in folder.glob("launch-*")
@@ -105,7 +105,7 @@ def _of_newest_launch(folder: Path, found: Found) -> list[Path]:
     return _rank_files(newest)
 
 
-def _of_newest_job(files: Sequence[Path], found: Found) -> list[Path]:
+def _of_newest_job(files: Sequence[Path], found: TraceFiles) -> list[Path]:
     """Ranks that call init() again form a further job, whose traces are no other ranks'."""
     jobs: dict[int, list[Path]] = {}
     for file in files:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.timeline.model.slices import File, Model
 from hvdtune.timeline.reading import cache
-from hvdtune.timeline.reading.folders import Found, find, folder_of, named
+from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of, named
 from hvdtune.timeline.reading.formats import container, hvdtune_json, hvt, native_reader, parquet
 from hvdtune.timeline.reading.formats.detection import format_of
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
 from hvdtune.timeline.reading.json import archive
 from hvdtune.timeline.reading.json.chrome_json import parse
-from hvdtune.timeline.reading.json.damage import NoTraceError, Report
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import chunks, is_archive, opened
 from hvdtune.timeline.reading.merge import merge
@@ -47,7 +47,7 @@ def load(paths: Path | str | Iterable[Path | str]) -> Model:
     return load_found(find([paths] if isinstance(paths, Path | str) else paths))
 
 
-def load_found(found: Found) -> Model:
+def load_found(found: TraceFiles) -> Model:
     """As `load`, where the files are known; leaves in `found` those that were read."""
     failures = Failures(found)
     parts: list[FileSlices] = []
@@ -83,7 +83,7 @@ class Failures:
         warnings: a sentence for each file, but for what only lies beside traces.
     """
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: TraceFiles) -> None:
         self.paths: list[Path] = []
         self.warnings: list[str] = []
         self._guesses = found.guesses
@@ -153,15 +153,15 @@ def parse_file(path: Path) -> list[ParsedFile]:
             with cache.cached(path) as kept:
                 if kept is not None:
                     return [kept.parsed()]
-        report = Report(str(path))
+        report = DamageReport(str(path))
         return [parse(chunks(file, start, report), report)]
 
 
 def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
-    around = Report(str(path))
+    around = DamageReport(str(path))
     found, failed = [], []
     for member in archive.members(file, around):
-        report = Report(f"{path}/{member.name}")
+        report = DamageReport(f"{path}/{member.name}")
         try:
             found.append(parse(archive.texts(file, member, report), report))
         except TraceFormatError as error:

@@ -26,7 +26,7 @@ from hvdtune.timeline.model.event_labels import (
     span_titles,
 )
 from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, Kind, Trace
-from hvdtune.timeline.model.viewer_rows import Rows, assign_rows
+from hvdtune.timeline.model.viewer_rows import ViewerRows, assign_rows
 
 EVENTS_PER_CHUNK = 1 << 16
 
@@ -74,7 +74,7 @@ def _write(trace: Trace, file: IO[bytes]) -> None:
     file.write(b"\n]}\n")
 
 
-def _titles(trace: Trace, rows: Rows) -> Iterator[str]:
+def _titles(trace: Trace, rows: ViewerRows) -> Iterator[str]:
     events = trace.events
     ranks = events["rank"].to_numpy()
     known = trace.meta.get("ranks", {})

@@ -62,9 +62,11 @@ def test_they_agree_on_damage(events, at, byte):
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)
 def test_they_agree_on_traces_of_other_programs(path):
-    from hvdtune.timeline.reading.json.damage import Report
+    from hvdtune.timeline.reading.json.damage import DamageReport
 
     with open(path, "rb") as file:
-        text = b"".join(chunks(file, b"" if path.suffix == ".json" else file.read(8), Report("")))
+        text = b"".join(
+            chunks(file, b"" if path.suffix == ".json" else file.read(8), DamageReport(""))
+        )
     one, other = readings(text)
     assert one == other

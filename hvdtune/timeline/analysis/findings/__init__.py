@@ -1,6 +1,6 @@
 """Findings: what costs time, who causes it, what to do. `why` finds them."""
 
-from hvdtune.timeline.analysis.findings.finding import Cost, Evidence, Finding
+from hvdtune.timeline.analysis.findings.finding import StepCost, TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.findings.why import Answer, why
 
-__all__ = ["Answer", "Cost", "Evidence", "Finding", "why"]
+__all__ = ["Answer", "StepCost", "TraceEvidence", "TraceFinding", "why"]

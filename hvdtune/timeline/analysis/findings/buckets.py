@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.analysis.findings.finding import Evidence, Finding
+from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.metrics import fusion
 from hvdtune.timeline.analysis.metrics.breakdown import spans_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
@@ -20,14 +20,14 @@ LATE_SHARE = 0.8  # of the announcements before it
 COPY_SHARE = 0.5  # of the work in buckets
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """At most one of each: tiny buckets, a huge late tensor, copies."""
     yield from _tiny_buckets(evidence)
     yield from _huge_late_tensor(evidence)
     yield from _copy_bound(evidence)
 
 
-def _tiny_buckets(evidence: Evidence) -> Iterator[Finding]:
+def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     rules = evidence.rules
     if rules is None or rules.fusion_threshold_bytes >= DEFAULT_THRESHOLD_BYTES:
         return
@@ -37,11 +37,11 @@ def _tiny_buckets(evidence: Evidence) -> Iterator[Finding]:
         return
     table = fusion.table(evidence.events)
     each_us = 1000 * evidence.costs.bucket_ms
-    yield Finding(
+    yield TraceFinding(
         kind="tiny-buckets",
         ranks=(),
         cost=cost,
-        says=f"a fusion threshold of {rules.fusion_threshold_bytes / 2**20:.3g} MiB makes many "
+        summary=f"a fusion threshold of {rules.fusion_threshold_bytes / 2**20:.3g} MiB makes many "
         "small buckets",
         evidence=(
             fusion.sentence(table),
@@ -49,11 +49,11 @@ def _tiny_buckets(evidence: Evidence) -> Iterator[Finding]:
         ),
         remedy=f"--fusion-threshold-mb {DEFAULT_THRESHOLD_BYTES >> 20}",
         knob="fusion_threshold_bytes",
-        sure="medium",
+        confidence="medium",
     )
 
 
-def _huge_late_tensor(evidence: Evidence) -> Iterator[Finding]:
+def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     rules, steps = evidence.rules, evidence.replayed
     if rules is None or not steps:
         return
@@ -68,11 +68,11 @@ def _huge_late_tensor(evidence: Evidence) -> Iterator[Finding]:
         return
     size = float(np.median([step.bytes[k] for step, k in pairs]))
     share = 100 * float(np.median([step.bytes[k] / step.bytes.sum() for step, k in pairs]))
-    yield Finding(
+    yield TraceFinding(
         kind="huge-late-tensor",
         ranks=(),
         cost=cost,
-        says=f"{names[0]} ({size / 2**20:.1f} MiB) is announced last, and nothing hides its "
+        summary=f"{names[0]} ({size / 2**20:.1f} MiB) is announced last, and nothing hides its "
         "communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",
@@ -80,7 +80,7 @@ def _huge_late_tensor(evidence: Evidence) -> Iterator[Finding]:
         ),
         remedy="send less of it (hvd.Compression.fp16; sparse gradients for an embedding), or "
         "split it so that its parts are ready earlier",
-        sure="medium",
+        confidence="medium",
     )
 
 
@@ -95,7 +95,7 @@ def _huge_and_late(step: Step) -> int | None:
     return largest if before >= LATE_SHARE - 1 / len(step.bytes) else None
 
 
-def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
+def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """Waits inside a bucket are for peers, who do the same: they are shared out like the work.
 
     Ranks that read each other's memory read what the other ranks of the host have, once to reduce
@@ -107,15 +107,15 @@ def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
         return
     alone_ms = float(path_rows(evidence.steps)["exposed_ms"].mean())
     share = float(copied.sum() / worked.sum())
-    per_host = max(Counter(evidence.facts.hosts.values()).values(), default=1)
+    per_host = max(Counter(evidence.job.hosts.values()).values(), default=1)
     cost = evidence.saved_by_shorter(share / per_host)
     if not cost.matters:
         return
-    yield Finding(
+    yield TraceFinding(
         kind="copy-bound",
         ranks=(),
         cost=cost,
-        says="communication is mostly copying tensors into buckets and out of them",
+        summary="communication is mostly copying tensors into buckets and out of them",
         evidence=(
             f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
             "of communication per step that nothing hides",
@@ -124,11 +124,11 @@ def _copy_bound(evidence: Evidence) -> Iterator[Finding]:
         ),
         remedy="gradients that stay where they are (zero_grad(set_to_none=False)), or ranks that "
         "may read each other's memory (kernel.yama.ptrace_scope, the container's seccomp profile)",
-        sure="medium",
+        confidence="medium",
     )
 
 
-def exposed_phase_ms(evidence: Evidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
+def exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
     """Of each step, ms in which its slowest rank waited while it was in these phases."""
     rows = path_rows(evidence.steps)
     result = np.zeros(len(rows))

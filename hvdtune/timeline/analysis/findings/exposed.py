@@ -4,13 +4,18 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hvdtune.timeline.analysis.findings.finding import OF_RANKS, Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.findings.finding import (
+    OF_RANKS,
+    TraceEvidence,
+    TraceFinding,
+    cost_of,
+)
 from hvdtune.timeline.analysis.metrics import fusion
 
 MUCH_PERCENT = 20.0  # of a step
 
 
-def find(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
+def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[TraceFinding]:
     """At most one, if nothing else was found of communication."""
     if any(row.kind not in OF_RANKS for row in found):
         return
@@ -21,11 +26,11 @@ def find(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
         _of_least_blocked(evidence, part) for part in ("exposed_ms", "negotiate_ms", "wait_ms")
     )
     in_turn = late > cost.mean / 2
-    yield Finding(
+    yield TraceFinding(
         kind="exposed-communication",
         ranks=(),
         cost=cost,
-        says="every rank waits, mostly for others to announce: the ranks are late in turn"
+        summary="every rank waits, mostly for others to announce: the ranks are late in turn"
         if in_turn
         else "every rank waits for communication that no computing hides",
         evidence=(
@@ -34,7 +39,7 @@ def find(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
             fusion.sentence(fusion.table(evidence.events)),
         ),
         remedy=_IN_TURN if in_turn else _MUCH,
-        sure="low" if in_turn else "medium",
+        confidence="low" if in_turn else "medium",
     )
 
 
@@ -48,7 +53,7 @@ _IN_TURN = (
 )
 
 
-def _of_least_blocked(evidence: Evidence, part: str) -> float:
+def _of_least_blocked(evidence: TraceEvidence, part: str) -> float:
     """ms per step of the rank that waited least in each: its parts add up to what it waited."""
     least = evidence.part("blocked_ms").argmin(axis=1)
     return float(np.take_along_axis(evidence.part(part), least[:, None], axis=1).mean())

@@ -20,9 +20,9 @@ from hvdtune.timeline.analysis.replay import (
     fit_costs,
     steps_of,
 )
-from hvdtune.timeline.model.job_metadata import Facts
+from hvdtune.timeline.model.job_metadata import JobMetadata
 
-Sure = Literal["high", "medium", "low"]
+Confidence = Literal["high", "medium", "low"]
 
 # What ranks do between collectives, and what communication does.
 OF_RANKS = frozenset(
@@ -58,7 +58,7 @@ MAX_REPLAYED = 60  # steps played again; more of them say little more
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """By how much steps would be shorter.
 
     Attributes:
@@ -78,29 +78,29 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Finding:
+class TraceFinding:
     """One thing that costs time.
 
     Attributes:
         kind: what it is, one of `KINDS`.
         ranks: who causes it; empty: no rank does.
         cost: by how much a step would be shorter without it.
-        says: one sentence.
+        summary: one sentence.
         evidence: what was seen, one sentence each.
         remedy: what to do, a knob with its value or a place to look.
         knob: the knob of the remedy, "" if it has none.
-        sure: "high": seen directly; "medium": computed with a model of communication; "low": the
-            trace leaves room for other causes, which the evidence names.
+        confidence: "high": seen directly; "medium": computed with a model of communication; "low":
+            the trace leaves room for other causes, which the evidence names.
     """
 
     kind: str
     ranks: tuple[int, ...]
-    cost: Cost
-    says: str
+    cost: StepCost
+    summary: str
     evidence: tuple[str, ...]
     remedy: str
     knob: str = ""
-    sure: Sure = "high"
+    confidence: Confidence = "high"
 
     def row(self) -> dict[str, Any]:
         """For JSON."""
@@ -110,35 +110,35 @@ class Finding:
             "cost_ms_per_step": round(self.cost.mean, 4),
             "interval_ms_per_step": [round(self.cost.low, 4), round(self.cost.high, 4)],
             "percent": round(self.cost.percent, 2),
-            "finding": self.says,
+            "finding": self.summary,
             "evidence": list(self.evidence),
             "remedy": self.remedy,
             "knob": self.knob,
-            "sure": self.sure,
+            "sure": self.confidence,
         }
 
 
 @dataclass(frozen=True)
-class Evidence:
+class TraceEvidence:
     """A trace as the rules of findings see it; what several of them need is computed once.
 
     Attributes:
         events: see `schema.Trace`.
-        facts: of the job.
+        job: what is known of the job.
         steps: `metrics.breakdown`'s table, from wait to wait, without the first steps.
     """
 
     events: pd.DataFrame
-    facts: Facts
+    job: JobMetadata
     steps: pd.DataFrame = field(repr=False)
 
     @classmethod
-    def of(cls, events: pd.DataFrame, facts: Facts) -> "Evidence":
-        return cls(events, facts, breakdown.steady(breakdown.table(events, from_waits=True)))
+    def of(cls, events: pd.DataFrame, job: JobMetadata) -> "TraceEvidence":
+        return cls(events, job, breakdown.steady(breakdown.table(events, from_waits=True)))
 
     @cached_property
-    def own(self) -> pd.DataFrame:
-        return stragglers.own_times(self.steps)
+    def busy(self) -> pd.DataFrame:
+        return stragglers.busy_times(self.steps)
 
     @cached_property
     def step_ms(self) -> float:
@@ -153,7 +153,7 @@ class Evidence:
 
     @cached_property
     def replayed(self) -> list[Step]:
-        numbers = self.own.index.to_numpy()
+        numbers = self.busy.index.to_numpy()
         chosen = numbers[:: max(1, len(numbers) // MAX_REPLAYED)]
         return steps_of(self.events, chosen.tolist())
 
@@ -167,7 +167,7 @@ class Evidence:
         other: Rules | None = None,
         changed: Sequence[Step] = (),
         costs: CostModel | None = None,
-    ) -> Cost:
+    ) -> StepCost:
         """What `steps` cost by not being under other rules or costs, or not being as `changed`.
 
         The model says which share of the exposed communication would go; how much there is was
@@ -191,7 +191,7 @@ class Evidence:
         mean = float(saved.mean())
         return cost_of(saved * (most / mean) if mean > most > 0 else saved, self.step_ms)
 
-    def saved_by_shorter(self, share: float) -> Cost:
+    def saved_by_shorter(self, share: float) -> StepCost:
         """What steps cost by every bucket taking this share of its time too long.
 
         Where computing hides a part of communication, what goes first is the part that it does not
@@ -204,18 +204,18 @@ class Evidence:
     @cached_property
     def rules(self) -> Rules | None:
         """None where the trace does not say under which setting it was recorded."""
-        setting = self.facts.setting
+        setting = self.job.setting
         cycle, threshold = setting.get("cycle_time_ms"), setting.get("fusion_threshold_bytes")
         if not isinstance(cycle, int | float) or not isinstance(threshold, int | float):
             return None
         return Rules(float(cycle), float(threshold))
 
     def part(self, column: str) -> NDArray[np.float64]:
-        """A column of the breakdown: a row per step, a column per rank of `own`."""
+        """A column of the breakdown: a row per step, a column per rank of `busy`."""
         return stragglers.part(self.steps, column)
 
 
-def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> Cost:
+def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> StepCost:
     """Mean and interval of what each step saves, over blocks, since neighbouring steps are alike.
 
     Args:
@@ -224,11 +224,11 @@ def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> Cos
     """
     values = np.asarray(saved, np.float64)
     if len(values) == 0:
-        return Cost(0.0, 0.0, 0.0, 0.0)
+        return StepCost(0.0, 0.0, 0.0, 0.0)
     mean = float(values.mean())
     blocks = np.array([part.mean() for part in np.array_split(values, min(len(values), 10))])
     half = 0.0
     if len(blocks) > 1:
         error = float(blocks.std(ddof=1)) / np.sqrt(len(blocks))
         half = float(special.stdtrit(len(blocks) - 1, 0.975)) * error
-    return Cost(mean, mean - half, mean + half, 100 * mean / step_ms if step_ms else 0.0)
+    return StepCost(mean, mean - half, mean + half, 100 * mean / step_ms if step_ms else 0.0)

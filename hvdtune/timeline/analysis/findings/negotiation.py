@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.analysis.findings.finding import Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding, cost_of
 from hvdtune.timeline.analysis.findings.slow_ranks import lacks_processor_ms
-from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all
+from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
 from hvdtune.timeline.analysis.replay import Step
 
 DEFAULT_CYCLE_TIME_MS = 1.0
@@ -19,14 +19,14 @@ LACKS_PERCENT = 10.0  # of a step: less of it is usual
 SAME_ORDER = 0.5
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """At most one of each: long cycle, cold cache, different order."""
     yield from _long_cycle(evidence)
     yield from _cold_cache(evidence)
     yield from _different_order(evidence)
 
 
-def _long_cycle(evidence: Evidence) -> Iterator[Finding]:
+def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     rules = evidence.rules
     if rules is None or rules.cycle_time_ms <= DEFAULT_CYCLE_TIME_MS:
         return
@@ -34,13 +34,13 @@ def _long_cycle(evidence: Evidence) -> Iterator[Finding]:
     cost = evidence.saved(evidence.replayed, shorter)
     if not cost.matters:
         return
-    asked = asked_by_all(evidence.events)
+    asked = announced_by_all(evidence.events)
     response_ms = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
-    yield Finding(
+    yield TraceFinding(
         kind="long-cycle",
         ranks=(),
         cost=cost,
-        says="tensors that all ranks have announced wait for the cycle of "
+        summary="tensors that all ranks have announced wait for the cycle of "
         f"{rules.cycle_time_ms:g} ms",
         evidence=(
             f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
@@ -49,13 +49,13 @@ def _long_cycle(evidence: Evidence) -> Iterator[Finding]:
         ),
         remedy=f"--cycle-time-ms {DEFAULT_CYCLE_TIME_MS:g} or less",
         knob="cycle_time_ms",
-        sure="medium",
+        confidence="medium",
     )
 
 
-def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
-    asked = asked_by_all(evidence.events)
-    numbers = evidence.own.index
+def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
+    asked = announced_by_all(evidence.events)
+    numbers = evidence.busy.index
     first = evidence.steps["begin_ns"].min() if len(numbers) else 0
     warm = asked[asked["begin_ns"] >= first]
     misses = 100 * float((warm["arg"] % 2 == 0).mean()) if len(warm) else 0.0
@@ -68,10 +68,10 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
         return
     lacks = _processors_taken_ms(evidence, waits)
     cost = cost_of(waits + lacks, evidence.step_ms)
-    known = evidence.facts.setting.get("cache_enabled", True)
+    known = evidence.job.setting.get("cache_enabled", True)
     names = warm["name"].nunique()
     again = 100 * float(warm.duplicated(["rank", "name"]).mean())
-    capacity = evidence.facts.setting.get("cache_capacity", 0)
+    capacity = evidence.job.setting.get("cache_capacity", 0)
     if not known:
         remedy, knob = "--cache-capacity 1024: the response cache is off", "cache_enabled"
     elif again < FEW_HITS_PERCENT:
@@ -79,13 +79,13 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
     else:
         remedy = f"--cache-capacity {1 << int(names).bit_length()}, it has {capacity}"
         knob = "cache_capacity"
-    yield Finding(
+    yield TraceFinding(
         kind="cold-cache",
         ranks=(),
         cost=cost,
-        says=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
+        summary=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
         evidence=(
-            f"{names} names in {len(evidence.own)} steps; {again:.0f} % of announcements repeat",
+            f"{names} names in {len(evidence.busy)} steps; {again:.0f} % of announcements repeat",
             f"responses alone take {per_step.mean():.2f} ms per step",
             *_processor_evidence(lacks),
         ),
@@ -94,7 +94,9 @@ def _cold_cache(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _processors_taken_ms(evidence: Evidence, waits: NDArray[np.float64]) -> NDArray[np.float64]:
+def _processors_taken_ms(
+    evidence: TraceEvidence, waits: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Announcing in full takes processors from the scripts, but less than it makes them wait."""
     lacks = lacks_processor_ms(evidence)
     usual = 100 * lacks.mean() < LACKS_PERCENT * evidence.step_ms
@@ -108,7 +110,7 @@ def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
     return [text]
 
 
-def _different_order(evidence: Evidence) -> Iterator[Finding]:
+def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     rules = evidence.rules
     steps = [step for step in evidence.replayed if step.announced_ms.shape[1] >= 4]
     if rules is None or len(steps) < len(evidence.replayed) / 2 or not steps:
@@ -121,20 +123,20 @@ def _different_order(evidence: Evidence) -> Iterator[Finding]:
     cost = evidence.saved(steps, changed=ordered)
     if not cost.matters:
         return
-    named = (int(evidence.own.columns[rank]),) if len(evidence.facts.ranks) > 2 else ()
+    named = (int(evidence.busy.columns[rank]),) if len(evidence.job.ranks) > 2 else ()
     who = f"rank {named[0]} announces" if named else "the ranks announce"
-    yield Finding(
+    yield TraceFinding(
         kind="different-order",
         ranks=named,
         cost=cost,
-        says=f"{who} tensors in another order, so each waits for the rank that comes to it last",
+        summary=f"{who} tensors in another order, so each waits for the rank that comes to it last",
         evidence=(
             f"rank correlation of the orders {worst:.2f} (1: the same)",
             "the same steps played again with the order of rank "
-            f"{evidence.facts.ranks[0]} end that much earlier",
+            f"{evidence.job.ranks[0]} end that much earlier",
         ),
         remedy="build the model and its optimizer in the same order on every rank; iterate no sets",
-        sure="medium",
+        confidence="medium",
     )
 
 

@@ -7,7 +7,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.findings.buckets import exposed_phase_ms
-from hvdtune.timeline.analysis.findings.finding import OF_RANKS, Cost, Evidence, Finding, cost_of
+from hvdtune.timeline.analysis.findings.finding import (
+    OF_RANKS,
+    StepCost,
+    TraceEvidence,
+    TraceFinding,
+    cost_of,
+)
 from hvdtune.timeline.analysis.metrics.breakdown import spans_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
@@ -19,7 +25,7 @@ FAR_BELOW = 0.5  # of what a link can carry
 LINKS = {"slow-link", "hierarchy-off", "channels"}
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """At most one: with the network as the bottleneck these explain each other."""
     if _mostly_exchanges(evidence) is None:
         return
@@ -27,7 +33,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     yield from found[:1]
 
 
-def find_rest(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]:
+def find_rest(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[TraceFinding]:
     """Bytes that have to travel: what other findings of communication would not save."""
     exchanged = _mostly_exchanges(evidence)
     if exchanged is None or any(row.kind in LINKS for row in found):
@@ -38,9 +44,9 @@ def find_rest(evidence: Evidence, found: Sequence[Finding]) -> Iterator[Finding]
         yield _bound_by_network(evidence, cost)
 
 
-def _mostly_exchanges(evidence: Evidence) -> NDArray[np.float64] | None:
+def _mostly_exchanges(evidence: TraceEvidence) -> NDArray[np.float64] | None:
     """ms of each step that nothing hides, if that is most of what nothing hides."""
-    if len(set(evidence.facts.hosts.values())) < 2:
+    if len(set(evidence.job.hosts.values())) < 2:
         return None
     exchanged = exposed_phase_ms(evidence, ("EXCHANGE",))
     cost = cost_of(exchanged, evidence.step_ms)
@@ -48,7 +54,7 @@ def _mostly_exchanges(evidence: Evidence) -> NDArray[np.float64] | None:
     return exchanged if cost.matters and cost.mean >= NETWORK_SHARE * exposed else None
 
 
-def exchange_share(evidence: Evidence) -> float:
+def exchange_share(evidence: TraceEvidence) -> float:
     """Which part of the time in buckets is exchanges with other hosts, those hidden by computing
     included."""
     shares = []
@@ -60,7 +66,7 @@ def exchange_share(evidence: Evidence) -> float:
     return float(np.mean(shares))
 
 
-def _slow_link(evidence: Evidence) -> Iterator[Finding]:
+def _slow_link(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """Of two ranks each waits for the other, whoever is slow; of more, the others tell."""
     waits = waits_for_peers(evidence)
     if waits.shape[1] < 3:
@@ -74,44 +80,44 @@ def _slow_link(evidence: Evidence) -> Iterator[Finding]:
     cost = evidence.saved_by_shorter(min(more / max(in_buckets, 1e-9), 1.0))
     if longer < STANDS_OUT or not cost.matters:
         return
-    rank = int(evidence.own.columns[named])
-    host = evidence.facts.hosts.get(rank, "its host")
-    yield Finding(
+    rank = int(evidence.busy.columns[named])
+    host = evidence.job.hosts.get(rank, "its host")
+    yield TraceFinding(
         kind="slow-link",
         ranks=(rank,),
         cost=cost,
-        says=f"the link of rank {rank} ({host}) is slow: the others wait for its part alone",
+        summary=f"the link of rank {rank} ({host}) is slow: the others wait for its part alone",
         evidence=(
             f"the other ranks wait {waits[:, named].mean():.2f} ms per step (mean) with only rank "
             f"{rank}'s part of an exchange lacking",
             f"for any other rank {float(usual.mean(axis=0).max()):.2f} ms at most",
         ),
         remedy=f"look at the network of {host}: speed, duplex, errors, who else uses it",
-        sure="medium",
+        confidence="medium",
     )
 
 
-def waits_for_peers(evidence: Evidence) -> NDArray[np.float64]:
+def waits_for_peers(evidence: TraceEvidence) -> NDArray[np.float64]:
     """ms of each step in which other ranks' exchanges lacked but one rank's part.
 
     Returns:
         A row per step, a column per rank that was waited for; the mean over those that waited.
     """
-    ranks = [int(rank) for rank in evidence.own.columns]
+    ranks = [int(rank) for rank in evidence.busy.columns]
     rows = evidence.events[evidence.events["kind"] == "PEER"]
-    waits = np.zeros((len(evidence.own), len(ranks)))
+    waits = np.zeros((len(evidence.busy), len(ranks)))
     for index, rank in enumerate(ranks):
         for waiter, own in rows[rows["seq"] == rank].groupby("rank"):
             windows = evidence.steps[evidence.steps["rank"] == waiter].set_index("step")
-            windows = windows.loc[evidence.own.index]
+            windows = windows.loc[evidence.busy.index]
             begin, end = windows["begin_ns"].to_numpy(), windows["end_ns"].to_numpy()
             spans = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
             waits[:, index] += covered_within(spans[0], spans[1], begin, end) / 1e6
     return waits / max(len(ranks) - 1, 1)
 
 
-def _flat(evidence: Evidence) -> Iterator[Finding]:
-    setting, hosts = evidence.facts.setting, pd.Series(dict(evidence.facts.hosts))
+def _flat(evidence: TraceEvidence) -> Iterator[TraceFinding]:
+    setting, hosts = evidence.job.setting, pd.Series(dict(evidence.job.hosts))
     sizes = hosts.value_counts()
     per_host = int(sizes.min())
     on = setting.get("hierarchical_allreduce", False) or setting.get("torus_allreduce", False)
@@ -122,18 +128,18 @@ def _flat(evidence: Evidence) -> Iterator[Finding]:
     cost = evidence.saved_by_shorter(share * (1 - 1 / crossing))
     if not cost.matters:
         return
-    yield Finding(
+    yield TraceFinding(
         kind="hierarchy-off",
         ranks=(),
         cost=cost,
-        says=f"{per_host} ranks of each host send the same bytes between hosts",
+        summary=f"{per_host} ranks of each host send the same bytes between hosts",
         evidence=(
             f"{100 * share:.0f} % of the time in buckets is exchanges between hosts",
             f"reduced within hosts first, {crossing:.1f} times fewer bytes cross a host's link",
         ),
         remedy="--hierarchical-allreduce",
         knob="hierarchical_allreduce",
-        sure="medium",
+        confidence="medium",
     )
 
 
@@ -149,10 +155,10 @@ def crossing_bytes(ranks: int, per_host: int) -> float:
     return flat / levels
 
 
-def _streams(evidence: Evidence) -> Iterator[Finding]:
-    limit = evidence.facts.link_gbps
+def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
+    limit = evidence.job.link_gbps
     rows = evidence.events[evidence.events["kind"] == "EXCHANGE"]
-    channels = evidence.facts.setting.get("channels", 1)
+    channels = evidence.job.setting.get("channels", 1)
     if limit is None or rows.empty:
         return
     rate = _rate_gbps(rows)
@@ -162,35 +168,35 @@ def _streams(evidence: Evidence) -> Iterator[Finding]:
     if not cost.matters:
         return
     other = "1" if isinstance(channels, int) and channels > 4 else "4 or 8"
-    yield Finding(
+    yield TraceFinding(
         kind="channels",
         ranks=(),
         cost=cost,
-        says=f"{channels} stream(s) per link carry {rate:.2f} of {limit:g} Gbit/s",
+        summary=f"{channels} stream(s) per link carry {rate:.2f} of {limit:g} Gbit/s",
         evidence=(
             "every rank's exchanges are about as slow, so it is no single link",
             f"links could carry {limit:g} Gbit/s, as --link-gbps says",
         ),
         remedy=f"HVDTUNE_CHANNELS={other} (a setting of `hvdtune run --mode restart` to tune)",
         knob="channels",
-        sure="low",
+        confidence="low",
     )
 
 
-def _bound_by_network(evidence: Evidence, cost: Cost) -> Finding:
+def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
     rate = _rate_gbps(evidence.events[evidence.events["kind"] == "EXCHANGE"])
-    hosts = ", ".join(sorted(set(evidence.facts.hosts.values()))[:4])
-    return Finding(
+    hosts = ", ".join(sorted(set(evidence.job.hosts.values()))[:4])
+    return TraceFinding(
         kind="network",
         ranks=(),
         cost=cost,
-        says=f"steps wait for bytes between hosts, which travel at {rate:.2f} Gbit/s",
+        summary=f"steps wait for bytes between hosts, which travel at {rate:.2f} Gbit/s",
         evidence=(
             f"{cost.mean:.2f} ms per step are exchanges that nothing hides, between {hosts}",
             "no rank's link stands out; --link-gbps would tell whether links carry what they could",
         ),
         remedy="send less (hvd.Compression.fp16, backward_passes_per_step), or a faster network",
-        sure="medium",
+        confidence="medium",
     )
 
 

@@ -6,17 +6,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.analysis.findings.finding import Evidence, Finding, Sure, cost_of
+from hvdtune.timeline.analysis.findings.finding import (
+    Confidence,
+    TraceEvidence,
+    TraceFinding,
+    cost_of,
+)
 
 Floats = NDArray[np.float64]
 
 MOST_OF_IT = 0.7  # a rank is named when removing its part alone saves this share
-PAUSE_OF_STEP = 0.25  # own time this far above the median is a pause, not noise
+PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A part of own time that has a name."""
+class _BusyPart:
+    """A part of busy time that has a name."""
 
     column: str
     kind: str
@@ -26,26 +31,26 @@ class _Part:
 
 
 _PARTS = (
-    _Part(
+    _BusyPart(
         "input_ms",
         "slow-input",
         "waits for input",
         "more DataLoader workers, prefetching, or data nearer to it",
         everybodys_percent=5.0,
     ),
-    _Part(
+    _BusyPart(
         "gc_ms",
         "gc-pauses",
         "collects garbage",
         "gc.freeze() after set-up and gc.disable(), or gc.collect() on all ranks in the same step",
     ),
-    _Part(
+    _BusyPart(
         "checkpoint_ms",
         "checkpoint-pauses",
         "writes checkpoints",
         "write checkpoints in a thread from a copy, to a faster disk, or less often",
     ),
-    _Part(
+    _BusyPart(
         "no_processor_ms",
         "oversubscribed",
         "could run but had no processor",
@@ -56,45 +61,45 @@ _PARTS = (
 )
 
 
-def find(evidence: Evidence) -> Iterator[Finding]:
+def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """One finding for each named part, one for a rank that computes longer, one for pauses."""
-    own = evidence.own.to_numpy()
-    ranks = [int(rank) for rank in evidence.own.columns]
-    left = own.copy()
+    busy = evidence.busy.to_numpy()
+    ranks = [int(rank) for rank in evidence.busy.columns]
+    left = busy.copy()
     for part, spent in _spent(evidence):
-        yield from _named_part(evidence, part, own, spent, ranks)
+        yield from _named_part(evidence, part, busy, spent, ranks)
         left -= spent
     late = _steady_excess(left)
     yield from _slow_rank(evidence, left, late, ranks)
     yield from _pauses(evidence, left - late, ranks)
 
 
-def _spent(evidence: Evidence) -> Iterator[tuple[_Part, Floats]]:
-    """What each part has of own time: together no more than there is."""
-    left = evidence.own.to_numpy().copy()
+def _spent(evidence: TraceEvidence) -> Iterator[tuple[_BusyPart, Floats]]:
+    """What each part has of busy time: together no more than there is."""
+    left = evidence.busy.to_numpy().copy()
     for part in _PARTS:
         spent = np.minimum(evidence.part(part.column), left)
         yield part, spent
         left -= spent
 
 
-def lacks_processor_ms(evidence: Evidence) -> Floats:
+def lacks_processor_ms(evidence: TraceEvidence) -> Floats:
     """By how much each step would be shorter if no rank's script waited for a processor."""
     (spent,) = (spent for part, spent in _spent(evidence) if part.kind == "oversubscribed")
-    return saved(evidence.own.to_numpy(), spent)
+    return saved(evidence.busy.to_numpy(), spent)
 
 
-def saved(own: Floats, spent: Floats) -> Floats:
+def saved(busy: Floats, spent: Floats) -> Floats:
     """By how much each step is shorter without `spent`, since the slowest rank sets its length."""
-    result: Floats = own.max(axis=1) - (own - spent).max(axis=1)
+    result: Floats = busy.max(axis=1) - (busy - spent).max(axis=1)
     return result
 
 
 def _named_part(
-    evidence: Evidence, part: _Part, own: Floats, spent: Floats, ranks: list[int]
-) -> Iterator[Finding]:
-    gone = saved(own, spent)
-    culprit = _culprit(own, spent, gone)
+    evidence: TraceEvidence, part: _BusyPart, busy: Floats, spent: Floats, ranks: list[int]
+) -> Iterator[TraceFinding]:
+    gone = saved(busy, spent)
+    culprit = _culprit(busy, spent, gone)
     if part.kind == "oversubscribed":
         gone = gone + _waited_for_processors(evidence, spent)
     cost = cost_of(gone, evidence.step_ms)
@@ -108,79 +113,79 @@ def _named_part(
     hit = 100 * float((spent.max(axis=1) > 0.05 * evidence.step_ms).mean())
     evidence_text = [
         f"{_per_rank(means, ranks)} ms per step ({part.column.removesuffix('_ms')})",
-        f"it is more than a twentieth of a step in {hit:.0f} % of {len(own)} steps",
+        f"it is more than a twentieth of a step in {hit:.0f} % of {len(busy)} steps",
     ]
-    yield Finding(
+    yield TraceFinding(
         kind=part.kind,
         ranks=named,
         cost=cost,
-        says=f"{who} {part.noun}",
+        summary=f"{who} {part.noun}",
         evidence=tuple(evidence_text),
         remedy=f"{part.remedy}, on {who}" if named else part.remedy,
     )
 
 
-def _waited_for_processors(evidence: Evidence, spent: Floats) -> Floats:
+def _waited_for_processors(evidence: TraceEvidence, spent: Floats) -> Floats:
     """ms of communication, of each step: its threads lack a processor as often as the script's.
 
     Between hosts it waits for the network.
     """
     ran = evidence.part("ran_ms")
-    if not ran.any() or len(set(evidence.facts.hosts.values())) > 1:
+    if not ran.any() or len(set(evidence.job.hosts.values())) > 1:
         return np.zeros(len(spent))
     share = spent.sum() / (spent.sum() + ran.sum())
     result: Floats = evidence.blocked * share
     return result
 
 
-def _culprit(own: Floats, spent: Floats, gone: Floats) -> int | None:
+def _culprit(busy: Floats, spent: Floats, gone: Floats) -> int | None:
     """The one rank without whose part nearly all would be saved; None: there is none."""
-    if own.shape[1] < 2:
+    if busy.shape[1] < 2:
         return None
-    alone = np.zeros(own.shape[1])
-    for rank in range(own.shape[1]):
+    alone = np.zeros(busy.shape[1])
+    for rank in range(busy.shape[1]):
         only = np.zeros_like(spent)
         only[:, rank] = spent[:, rank]
-        alone[rank] = saved(own, only).mean()
+        alone[rank] = saved(busy, only).mean()
     best = int(alone.argmax())
     second = float(np.sort(alone)[-2])
     return best if alone[best] >= MOST_OF_IT * gone.mean() and second < alone[best] / 2 else None
 
 
-def _steady_excess(own: Floats) -> Floats:
+def _steady_excess(busy: Floats) -> Floats:
     """What each rank has more of in its typical step than the next one: only one rank can."""
-    result = np.zeros_like(own)
-    if own.shape[1] < 2:
+    result = np.zeros_like(busy)
+    if busy.shape[1] < 2:
         return result
-    for rank in range(own.shape[1]):
-        next_ms = np.delete(own, rank, axis=1).max(axis=1)
-        result[:, rank] = max(float(np.median(own[:, rank] - next_ms)), 0.0)
+    for rank in range(busy.shape[1]):
+        next_ms = np.delete(busy, rank, axis=1).max(axis=1)
+        result[:, rank] = max(float(np.median(busy[:, rank] - next_ms)), 0.0)
     return result
 
 
 def _slow_rank(
-    evidence: Evidence, own: Floats, late: Floats, ranks: list[int]
-) -> Iterator[Finding]:
-    cost = cost_of(saved(own, late), evidence.step_ms)
+    evidence: TraceEvidence, busy: Floats, late: Floats, ranks: list[int]
+) -> Iterator[TraceFinding]:
+    cost = cost_of(saved(busy, late), evidence.step_ms)
     if not cost.matters:
         return
     index = int(late.max(axis=0).argmax())
     rank = ranks[index]
-    next_ms = np.delete(own, index, axis=1).max(axis=1)
-    often = 100 * float((own[:, index] > next_ms).mean())
-    kind, sure, why = _what_it_does(evidence, index, float(late[:, index].max()))
-    yield Finding(
+    next_ms = np.delete(busy, index, axis=1).max(axis=1)
+    often = 100 * float((busy[:, index] > next_ms).mean())
+    kind, confidence, why = _what_it_does(evidence, index, float(late[:, index].max()))
+    yield TraceFinding(
         kind=kind,
         ranks=(rank,),
         cost=cost,
-        says=f"rank {rank} {why} and the others wait for it",
+        summary=f"rank {rank} {why} and the others wait for it",
         evidence=(
-            f"own time without waiting: {_per_rank(np.median(own, axis=0), ranks)} ms (median)",
-            f"it is the last in {often:.0f} % of {len(own)} steps",
+            f"busy time without waiting: {_per_rank(np.median(busy, axis=0), ranks)} ms (median)",
+            f"it is the last in {often:.0f} % of {len(busy)} steps",
             *_processor_evidence(evidence, ranks),
         ),
         remedy=_REMEDIES[kind].format(host=_host(evidence, rank)),
-        sure=sure,
+        confidence=confidence,
     )
 
 
@@ -192,51 +197,54 @@ _REMEDIES = {
 }
 
 
-def _what_it_does(evidence: Evidence, index: int, excess_ms: float) -> tuple[str, Sure, str]:
+def _what_it_does(
+    evidence: TraceEvidence, index: int, excess_ms: float
+) -> tuple[str, Confidence, str]:
     off = evidence.part("off_processor_ms")
     ran = evidence.part("ran_ms")
     if not ran.any():
-        return "slow-compute", "low", "takes longer for its own part of a step"
+        return "slow-compute", "low", "takes longer for its busy part of a step"
     more_off = float(np.median(off[:, index]) - np.median(np.delete(off, index, axis=1)))
     if more_off > 0.5 * excess_ms:
         return "slow-elsewhere", "high", "waits for something that is no collective"
     return "slow-compute", "high", "computes longer"
 
 
-def _processor_evidence(evidence: Evidence, ranks: list[int]) -> list[str]:
+def _processor_evidence(evidence: TraceEvidence, ranks: list[int]) -> list[str]:
     ran = evidence.part("ran_ms")
     if not ran.any():
         return ["processor times were not recorded, so it may also wait for input or a device"]
     return [f"on a processor: {_per_rank(ran.mean(axis=0), ranks)} ms per step"]
 
 
-def _pauses(evidence: Evidence, own: Floats, ranks: list[int]) -> Iterator[Finding]:
+def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator[TraceFinding]:
     """Rare long steps of a rank that no recorded span explains."""
-    middle = np.median(own, axis=0)
-    spread = 1.4826 * np.median(np.abs(own - middle), axis=0)
+    middle = np.median(busy, axis=0)
+    spread = 1.4826 * np.median(np.abs(busy - middle), axis=0)
     limit = np.maximum(8 * spread, PAUSE_OF_STEP * evidence.step_ms)
-    excess = np.where(own - middle > limit, own - middle, 0.0)
-    gone = saved(own, excess)
+    excess = np.where(busy - middle > limit, busy - middle, 0.0)
+    gone = saved(busy, excess)
     cost = cost_of(gone, evidence.step_ms)
     hit = np.flatnonzero(excess.max(axis=1) > 0)
     # Two could be chance; what is in most steps is no pause.
-    if cost.percent < 2.0 or len(hit) < 3 or len(hit) > len(own) // 2:
+    if cost.percent < 2.0 or len(hit) < 3 or len(hit) > len(busy) // 2:
         return
-    culprit = _culprit(own, excess, gone)
+    culprit = _culprit(busy, excess, gone)
     who = "ranks pause" if culprit is None else f"rank {ranks[culprit]} pauses"
-    apart = np.diff(evidence.own.index.to_numpy()[hit])
+    apart = np.diff(evidence.busy.index.to_numpy()[hit])
     regular = len(apart) > 2 and float(np.ptp(apart)) <= 1
-    yield Finding(
+    yield TraceFinding(
         kind="pauses",
         ranks=() if culprit is None else (ranks[culprit],),
         cost=cost,
-        says=f"{who} in {len(hit)} of {len(own)} steps, {excess[excess > 0].mean():.1f} ms each",
+        summary=f"{who} in {len(hit)} of {len(busy)} steps, "
+        f"{excess[excess > 0].mean():.1f} ms each",
         evidence=(
             f"every {np.median(apart):.0f} steps" if regular else "at no regular distance",
             "no span in the trace says what it does then",
         ),
         remedy="put hvd.span(...) around validation, checkpoints and logging to see which it is",
-        sure="medium",
+        confidence="medium",
     )
 
 
@@ -247,6 +255,6 @@ def _per_rank(values: Floats, ranks: list[int]) -> str:
     return ", ".join(f"rank {r}: {v:.2f}" for r, v in zip(ranks, values, strict=True))
 
 
-def _host(evidence: Evidence, rank: int) -> str:
-    host = evidence.facts.hosts.get(rank)
+def _host(evidence: TraceEvidence, rank: int) -> str:
+    host = evidence.job.hosts.get(rank)
     return f", on {host}" if host else ""

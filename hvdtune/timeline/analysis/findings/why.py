@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hvdtune.timeline.analysis.findings import buckets, exposed, negotiation, network, slow_ranks
-from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, Evidence, Finding
-from hvdtune.timeline.model.job_metadata import Facts
+from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, TraceEvidence, TraceFinding
+from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES, Trace
 
 MOST_FINDINGS = 5
 MANY_DROPPED = 0.01
 
-RULES: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
     slow_ranks.find,
     negotiation.find,
     buckets.find,
@@ -37,7 +37,7 @@ class Answer:
     """
 
     verdict: Verdict
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TraceFinding, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     step_ms: float = 0.0
@@ -57,18 +57,20 @@ class Answer:
         }
 
 
-def why(trace: Trace, facts: Facts) -> Answer:
+def why(trace: Trace, job: JobMetadata) -> Answer:
     """Look for bottlenecks.
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
     """
-    missing = tuple(_missing(trace, facts))
+    missing = tuple(_missing(trace, job))
     if missing:
-        return Answer("incomplete", missing=missing, ranks=facts.ranks)
-    evidence = Evidence.of(trace.events, facts)
-    if len(evidence.own) < MIN_STEPS:
-        text = f"{len(evidence.own)} steps that all ranks share are too few; {MIN_STEPS} are needed"
-        return Answer("incomplete", missing=(text,), ranks=facts.ranks)
+        return Answer("incomplete", missing=missing, ranks=job.ranks)
+    evidence = TraceEvidence.of(trace.events, job)
+    if len(evidence.busy) < MIN_STEPS:
+        text = (
+            f"{len(evidence.busy)} steps that all ranks share are too few; {MIN_STEPS} are needed"
+        )
+        return Answer("incomplete", missing=(text,), ranks=job.ranks)
     found = [finding for rule in RULES for finding in rule(evidence)]
     found = _without_overlaps(found)
     found += network.find_rest(evidence, found)
@@ -77,23 +79,23 @@ def why(trace: Trace, facts: Facts) -> Answer:
     return Answer(
         "found" if found else "nothing",
         findings=tuple(found[:MOST_FINDINGS]),
-        notes=tuple(_notes(trace, facts)),
+        notes=tuple(_notes(trace, job)),
         step_ms=evidence.step_ms,
-        steps=len(evidence.own),
-        ranks=facts.ranks,
+        steps=len(evidence.busy),
+        ranks=job.ranks,
     )
 
 
-def _missing(trace: Trace, facts: Facts) -> Iterator[str]:
+def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     events = trace.events
     if events.empty:
         # Slices that say nothing of a job are no events: the format's gaps tell why.
-        yield from facts.gaps or ("the trace has no events",)
+        yield from job.gaps or ("the trace has no events",)
         return
-    yield from facts.gaps
-    if facts.missing:
-        ranks = ", ".join(map(str, facts.missing[:8]))
-        more = "" if len(facts.missing) <= 8 else f" and {len(facts.missing) - 8} more"
+    yield from job.gaps
+    if job.missing:
+        ranks = ", ".join(map(str, job.missing[:8]))
+        more = "" if len(job.missing) <= 8 else f" and {len(job.missing) - 8} more"
         yield f"there are no events of rank {ranks}{more}, so nobody can tell who waits for whom"
     kinds = events["kind"]
     if not (kinds == "STEP").any():
@@ -103,23 +105,21 @@ def _missing(trace: Trace, facts: Facts) -> Iterator[str]:
         yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
     if not kinds.isin(COLLECTIVES).any():
         yield "there are no collectives"
-    elif len(facts.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(
-        facts.ranks
-    ):
+    elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
-    if facts.dropped > MANY_DROPPED * len(events):
-        yield f"{facts.dropped} records were dropped, {len(events)} are there"
+    if job.dropped > MANY_DROPPED * len(events):
+        yield f"{job.dropped} records were dropped, {len(events)} are there"
 
 
-def _notes(trace: Trace, facts: Facts) -> Iterator[str]:
-    if facts.size == 1:
+def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:
+    if job.size == 1:
         yield "one rank alone waits for nobody"
-    if facts.changes > 1:
-        yield f"{facts.changes} settings were in force; costs are means over all of them"
-    doubt = max(facts.clock_doubt_us.values(), default=0.0)
+    if job.changes > 1:
+        yield f"{job.changes} settings were in force; costs are means over all of them"
+    doubt = max(job.clock_doubt_us.values(), default=0.0)
     if doubt > 0:
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
-    if not facts.setting:
+    if not job.setting:
         yield "the setting is not in the trace, so knobs were not looked at"
     if not (trace.events["kind"] == "BLOCKED").any():
         yield "when the script waited is not recorded; it was inferred from announcements"
@@ -137,7 +137,7 @@ _EXPLAINS = (
 )
 
 
-def _without_overlaps(found: list[Finding]) -> list[Finding]:
+def _without_overlaps(found: list[TraceFinding]) -> list[TraceFinding]:
     cost = {finding.kind: finding.cost.mean for finding in found}
     hidden = {b for a, b in _EXPLAINS if a in cost and cost.get(b, 0.0) <= cost[a]}
     return [finding for finding in found if finding.kind not in hidden]

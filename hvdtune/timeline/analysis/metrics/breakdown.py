@@ -75,7 +75,7 @@ def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
         but other threads did); compute_ms (the rest); communicate_ms (a bucket was under way,
         hidden or not); ran_ms (NaN: not recorded) and off_processor_ms.
     """
-    asked = asked_by_all(events)
+    asked = announced_by_all(events)
     parts = [_of_rank(own, asked, from_waits=from_waits) for _, own in events.groupby("rank")]
     rows = [part for part in parts if len(part)]
     if not rows:
@@ -106,7 +106,7 @@ def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
     return breakdown[breakdown["step"].isin(steps[min(5, len(steps) // 10 + 1) :])]
 
 
-def asked_by_all(events: pd.DataFrame) -> pd.DataFrame:
+def announced_by_all(events: pd.DataFrame) -> pd.DataFrame:
     """When each rank announced each collective, and when the last of all did.
 
     Returns:

@@ -1,13 +1,13 @@
 """The chain of work through the ranks that made each step as long as it was.
 
-A step's path is the own time of its slowest rank, and what that rank still waited for when all had
+A step's path is the busy time of its slowest rank, and what that rank still waited for when all had
 announced: negotiation and communication. Shortening anything else shortens no step.
 """
 
 import pandas as pd
 
 from hvdtune.timeline.analysis.metrics.breakdown import PARTS
-from hvdtune.timeline.analysis.metrics.stragglers import own_times
+from hvdtune.timeline.analysis.metrics.stragglers import busy_times
 
 TITLE = "Critical path"
 
@@ -46,6 +46,6 @@ def sentence(table: pd.DataFrame) -> str:
 
 def path_rows(breakdown: pd.DataFrame) -> pd.DataFrame:
     """The row of each step's slowest rank."""
-    slowest = own_times(breakdown).idxmax(axis=1)
+    slowest = busy_times(breakdown).idxmax(axis=1)
     keyed = breakdown.set_index(["step", "rank"])
     return keyed.loc[list(slowest.items())].reset_index()

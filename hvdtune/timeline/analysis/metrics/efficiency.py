@@ -1,7 +1,7 @@
 """Parallel efficiency and what it is a product of.
 
 The factors are those of the POP project (https://pop-coe.eu/node/69): load balance is mean over
-maximum of the ranks' own time; serialisation is that maximum over the time that an ideal network
+maximum of the ranks' busy time; serialisation is that maximum over the time that an ideal network
 would take, on which ranks still wait for one another; transfer is that time over the real one.
 """
 
@@ -23,7 +23,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns factor, percent, steps (they rest on).
     """
-    own = stragglers.own_times(breakdown).to_numpy()
+    own = stragglers.busy_times(breakdown).to_numpy()
     if len(own) == 0:
         return pd.DataFrame({"factor": [], "percent": [], "steps": []})
     step = stragglers.part(breakdown, "step_ms").mean()

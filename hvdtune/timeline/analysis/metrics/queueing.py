@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all
+from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
 
 TITLE = "Queueing"
 
@@ -18,7 +18,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         others (announced here until announced everywhere), response (until this rank heard so) and
         queue (until the bucket began).
     """
-    asked = asked_by_all(events)
+    asked = announced_by_all(events)
     asked["others"] = (asked["all_ns"] - asked["begin_ns"]) / 1e6
     asked["response"] = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
     queued = events[events["kind"] == "QUEUE"]

@@ -1,14 +1,14 @@
 """Who makes the others wait, how much, how steadily, and with what.
 
-A rank's own time of a step is what it does not wait for operations. Steps end together, so the rank
-with most of it is the one that the others wait for: no clock needs to be compared.
+A rank's busy time is the part of a step in which it does not wait for operations. Steps end
+together, so the others wait for the rank with most of it: no clock needs to be compared.
 """
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.analysis.metrics.breakdown import asked_by_all, spans_of
+from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all, spans_of
 from hvdtune.timeline.model.intervals import covered_within
 
 TITLE = "Stragglers"
@@ -31,12 +31,12 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         breakdown: see `metrics.breakdown`.
 
     Returns:
-        Columns rank, own_ms (median of a step), late_percent (steps in which it had most own
-        time), cost_ms_per_step (saved if its own time were that of the next rank), reason (where
-        its own time exceeds that of the others most: compute, input ...), excess_ms (by how much),
+        Columns rank, own_ms (median of a step), late_percent (steps in which it had most busy
+        time), cost_ms_per_step (saved if its busy time were that of the next rank), reason (where
+        its busy time exceeds that of the others most: compute, input ...), excess_ms (by how much),
         waited_ms_per_step (for others).
     """
-    own = own_times(breakdown)
+    own = busy_times(breakdown)
     rows = []
     for index, rank in enumerate(own.columns):
         others = np.delete(own.to_numpy(), index, axis=1)
@@ -73,7 +73,7 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
-def own_times(breakdown: pd.DataFrame) -> pd.DataFrame:
+def busy_times(breakdown: pd.DataFrame) -> pd.DataFrame:
     """ms of a step in which a rank did not wait for operations: a row per step, a column per rank.
 
     Only steps that every rank has.
@@ -93,7 +93,7 @@ def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A row per rank that waits, a column per rank that announced last.
     """
-    asked = asked_by_all(events)
+    asked = announced_by_all(events)
     ranks = sorted(breakdown["rank"].unique().tolist())
     result = pd.DataFrame(0.0, index=ranks, columns=ranks)
     for rank in ranks:
@@ -114,9 +114,9 @@ def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """A column in the shape of `own_times`; what is not known counts as 0."""
+    """A column in the shape of `busy_times`; what is not known counts as 0."""
     wide = breakdown.pivot(index="step", columns="rank", values=column)
-    return wide.loc[own_times(breakdown).index].fillna(0.0).to_numpy(np.float64)
+    return wide.loc[busy_times(breakdown).index].fillna(0.0).to_numpy(np.float64)
 
 
 def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:

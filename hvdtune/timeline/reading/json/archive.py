@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Final
 
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.source import (
     CHUNK_BYTES,
     RAW,
@@ -34,7 +34,7 @@ _PROBE_BYTES = 1 << 12
 
 
 @dataclass
-class Member:
+class ArchiveMember:
     """One file of an archive.
 
     Attributes:
@@ -58,7 +58,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Header:
+class _MemberHeader:
     """What stands before a file."""
 
     at: int
@@ -79,10 +79,10 @@ class _Header:
         return self.name.decode("utf-8" if self.flags & _UTF8 else "cp437", "replace")
 
 
-def members(file: IO[bytes], report: Report) -> list[Member]:
+def members(file: IO[bytes], report: DamageReport) -> list[ArchiveMember]:
     """The files of an archive in the order of their places; what is damaged is reported."""
     size = file.seek(0, 2)
-    found: list[Member] = []
+    found: list[ArchiveMember] = []
     end = size
     try:
         archive = zipfile.ZipFile(file)
@@ -107,7 +107,7 @@ def members(file: IO[bytes], report: Report) -> list[Member]:
     return found
 
 
-def texts(file: IO[bytes], member: Member, report: Report) -> Iterator[bytes]:
+def texts(file: IO[bytes], member: ArchiveMember, report: DamageReport) -> Iterator[bytes]:
     """The text of a member, as far as it can be unpacked."""
     at = member.at
     if member.encrypted:
@@ -123,7 +123,7 @@ def texts(file: IO[bytes], member: Member, report: Report) -> Iterator[bytes]:
             report.packing_problem(f"the file at byte {at} of the archive: {error}", at)
 
 
-def _checked(file: IO[bytes], member: Member, report: Report) -> Iterator[bytes]:
+def _checked(file: IO[bytes], member: ArchiveMember, report: DamageReport) -> Iterator[bytes]:
     stretch = _Stretch(file, member.begin, member.end)
     pieces = iter(lambda: stretch.read(CHUNK_BYTES), b"")
     if member.method == _DEFLATED:
@@ -163,17 +163,17 @@ def _said_count(file: IO[bytes], archive: zipfile.ZipFile) -> int:
 
 
 def _by_directory(
-    file: IO[bytes], infos: list[zipfile.ZipInfo], end: int, report: Report
-) -> list[Member]:
+    file: IO[bytes], infos: list[zipfile.ZipInfo], end: int, report: DamageReport
+) -> list[ArchiveMember]:
     limits = sorted({end, *(info.header_offset for info in infos)})
-    found: dict[int, Member] = {}
-    doubtful: list[tuple[zipfile.ZipInfo, _Header]] = []
+    found: dict[int, ArchiveMember] = {}
+    doubtful: list[tuple[zipfile.ZipInfo, _MemberHeader]] = []
     for info in infos[:MAX_FILES]:
         header = _header(file, info.header_offset)
         if header is not None and header.marked and header.text == info.orig_filename:
             found[header.at] = _by_both(file, info, header, limits)
         else:
-            doubtful.append((info, header or _Header(info.header_offset)))
+            doubtful.append((info, header or _MemberHeader(info.header_offset)))
     if not doubtful:
         return list(found.values())
     at = doubtful[0][1].at
@@ -187,9 +187,9 @@ def _by_directory(
     return [*found.values(), *others, *(_by_both(file, *pair, limits) for pair in rest)]
 
 
-def _by_header(header: _Header) -> Member:
+def _by_header(header: _MemberHeader) -> ArchiveMember:
     later = header.flags & _SIZES_FOLLOW
-    return Member(
+    return ArchiveMember(
         name=_plain(header.text),
         at=header.at,
         begin=header.begin,
@@ -200,7 +200,9 @@ def _by_header(header: _Header) -> Member:
     )
 
 
-def _by_both(file: IO[bytes], info: zipfile.ZipInfo, header: _Header, limits: list[int]) -> Member:
+def _by_both(
+    file: IO[bytes], info: zipfile.ZipInfo, header: _MemberHeader, limits: list[int]
+) -> ArchiveMember:
     """What most speaks for, where directory and header differ."""
     member = _by_header(header)
     methods = (info.compress_type, header.method)
@@ -232,7 +234,7 @@ def _inflates(file: IO[bytes], at: int) -> bool:
         return False
 
 
-def _header(file: IO[bytes], at: int) -> _Header | None:
+def _header(file: IO[bytes], at: int) -> _MemberHeader | None:
     if at < 0:
         return None
     file.seek(at)
@@ -240,12 +242,12 @@ def _header(file: IO[bytes], at: int) -> _Header | None:
     if len(data) < _HEADER.size:
         return None
     mark, _, flags, method, _, _, crc, size, _, name, extra = _HEADER.unpack(data)
-    return _Header(at, mark == ZIP_MAGIC, flags, method, crc, size, file.read(name), extra)
+    return _MemberHeader(at, mark == ZIP_MAGIC, flags, method, crc, size, file.read(name), extra)
 
 
-def _scan(file: IO[bytes]) -> list[_Header]:
+def _scan(file: IO[bytes]) -> list[_MemberHeader]:
     """All headers of files that can be read."""
-    found: list[_Header] = []
+    found: list[_MemberHeader] = []
     begin, kept = 0, b""
     while len(found) < MAX_FILES:
         file.seek(begin + len(kept))
@@ -263,7 +265,7 @@ def _scan(file: IO[bytes]) -> list[_Header]:
     return found
 
 
-def _is_likely(header: _Header) -> bool:
+def _is_likely(header: _MemberHeader) -> bool:
     if header.method not in (_STORED, _DEFLATED) or not 0 < len(header.name) <= _MAX_NAME_BYTES:
         return False
     return header.text.isprintable() and not header.name.endswith(b"/")

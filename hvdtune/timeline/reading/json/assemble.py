@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.interning import Numbering, raise_to
-from hvdtune.timeline.reading.json.batch import MISSING, NUMBERS, Batch, Scanner
+from hvdtune.timeline.model.interning import PairInterner, raise_to
+from hvdtune.timeline.reading.json.batch import MISSING, NUMBERS, EventBatch, EventScanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA, Halves
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 
 _PAIRS: Final = {"B": "E", "b": "e", "S": "F"}
 _ENDS = frozenset("EeF")
@@ -43,16 +43,16 @@ class Tracks:
 class Assembler:
     """Takes batches, gives slices: those that are whole at once, begun ones at the end."""
 
-    def __init__(self, scanner: Scanner, report: Report) -> None:
+    def __init__(self, scanner: EventScanner, report: DamageReport) -> None:
         self.tracks = Tracks()
         self._scanner = scanner
         self._report = report
-        self._numbers = Numbering()  # of tracks
+        self._numbers = PairInterner()  # of tracks
         self._last_ns = np.full(64, MISSING, np.int64)  # of each track
         self._texts: list[str] = []
         self._halves = {begin: Halves(begin, end, report) for begin, end in _PAIRS.items()}
 
-    def add(self, batch: Batch) -> list[pa.RecordBatch]:
+    def add(self, batch: EventBatch) -> list[pa.RecordBatch]:
         """The slices that are whole so far."""
         self._texts = self._scanner.texts()
         letters = batch.phase
@@ -90,7 +90,7 @@ class Assembler:
         """The slices that begin and end with events of their own, and were not whole yet."""
         return [batch for half in self._halves.values() for batch in half.finish(self._last_ns)]
 
-    def _accept(self, batch: Batch) -> NDArray[np.bool_]:
+    def _accept(self, batch: EventBatch) -> NDArray[np.bool_]:
         """Which events become slices; what is told of the others."""
         letters = batch.phase
         known = _EXPECTED[letters]
@@ -116,7 +116,7 @@ class Assembler:
             if count:
                 self._report.shown[chr(letter)] += count
 
-    def _read_titles(self, batch: Batch) -> None:
+    def _read_titles(self, batch: EventBatch) -> None:
         for row in np.flatnonzero(batch.phase == ord("M")).tolist():
             what = self._texts[batch.name[row]]
             pid, tid = self._texts[batch.pid[row]], self._texts[batch.tid[row]]
@@ -141,7 +141,7 @@ class Assembler:
         if what == "process_name":
             self.tracks.clues |= said
 
-    def _track_of(self, batch: Batch) -> NDArray[np.int32]:
+    def _track_of(self, batch: EventBatch) -> NDArray[np.int32]:
         known = len(self._numbers)
         track = self._numbers.of(batch.pid, batch.tid)
         pids, tids = self._numbers.pairs(known)

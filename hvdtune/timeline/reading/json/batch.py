@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,16}(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?")
 
 
 @dataclass(frozen=True)
-class Batch:
+class EventBatch:
     """Events in the order of the file, all columns of one length.
 
     Attributes:
@@ -52,10 +52,10 @@ class Batch:
         return len(self.phase)
 
 
-class Scanner(Protocol):
+class EventScanner(Protocol):
     """Reads runs of well-formed events; owns the texts of a file."""
 
-    def run(self, data: bytes, at: int) -> tuple[list[Batch], int]:
+    def run(self, data: bytes, at: int) -> tuple[list[EventBatch], int]:
         """Events from `data[at]`, a "{", and where reading stopped: behind the last of them.
 
         It stops, perhaps at once (no batch), at what it does not understand or is cut off. Of the
@@ -69,7 +69,7 @@ class Scanner(Protocol):
         """Every text by its number; the first is "" and none comes twice."""
 
 
-class Rows:
+class EventRows:
     """Events as rows, to be a batch."""
 
     def __init__(self) -> None:
@@ -84,13 +84,13 @@ class Rows:
         self._rows.append(row)
         self._args.append(args)
 
-    def batch(self) -> Batch:
+    def batch(self) -> EventBatch:
         """What was added since the last call."""
         table = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), 8 + len(NUMBERS))
         name, category, pid, tid, ident = (table[:, k].astype(np.int32) for k in range(1, 6))
         args = pa.array(self._args, pa.string())
         self._rows, self._args = [], []
-        return Batch(
+        return EventBatch(
             phase=table[:, 0].astype(np.uint8),
             name=name,
             category=category,
@@ -164,7 +164,7 @@ class PythonScanner:
     def texts(self) -> list[str]:
         return list(self._codes)
 
-    def run(self, data: bytes, at: int) -> tuple[list[Batch], int]:
+    def run(self, data: bytes, at: int) -> tuple[list[EventBatch], int]:
         # That a slab decodes proves that it ends where an event does.
         while True:
             size = self._slab_bytes
@@ -177,8 +177,8 @@ class PythonScanner:
                 return [], at
             self._slab_bytes = max(size // 16, _MIN_SLAB_BYTES)
 
-    def _decode(self, slab: bytes) -> list[Batch]:
-        whole, halves = Rows(), Rows()
+    def _decode(self, slab: bytes) -> list[EventBatch]:
+        whole, halves = EventRows(), EventRows()
         try:
             events = self._decoder.decode(b"[" + slab + b"]")
             for event in events:
@@ -218,7 +218,7 @@ class PythonScanner:
 
 
 def number_places() -> dict[str, int]:
-    """Keys of "args" whose integers are kept, and their column in `Batch.numbers`."""
+    """Keys of "args" whose integers are kept, and their column in `EventBatch.numbers`."""
     return dict(_PLACES)
 
 

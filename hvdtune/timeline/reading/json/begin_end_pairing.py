@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hvdtune.timeline.reading.json.batch import NUMBERS
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.text_spans import pair
 
 # One row as it is stored; texts and tracks are numbers. That nothing is null saves Parquet a third
@@ -42,7 +42,7 @@ class Halves:
     what lies within a slice does not come in the file long after that slice's end.
     """
 
-    def __init__(self, begin: str, end: str, report: Report) -> None:
+    def __init__(self, begin: str, end: str, report: DamageReport) -> None:
         self._begin, self._end = begin, end
         self._report = report
         self._left: pa.Table = SCHEMA.empty_table()

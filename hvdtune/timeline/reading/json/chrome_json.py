@@ -7,12 +7,12 @@ import pyarrow as pa
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.assemble import Assembler
-from hvdtune.timeline.reading.json.batch import PythonScanner, Scanner
+from hvdtune.timeline.reading.json.batch import EventScanner, PythonScanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
-from hvdtune.timeline.reading.json.damage import NoTraceError, Report
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.document import Document
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import Window
+from hvdtune.timeline.reading.json.source import TextWindow
 
 try:
     from hvdtune.timeline.reading.json.native_scan import NativeScanner
@@ -24,9 +24,9 @@ Sink = Callable[[pa.RecordBatch], None]
 
 def parse(
     texts: Iterator[bytes],
-    report: Report,
+    report: DamageReport,
     sink: Sink | None = None,
-    scanner: Scanner | None = None,
+    scanner: EventScanner | None = None,
 ) -> ParsedFile:
     """Read a document.
 
@@ -41,7 +41,7 @@ def parse(
     rows: list[pa.RecordBatch] = []
     take = rows.append if sink is None else sink
     scanner = scanner or new_scanner()
-    document = Document(Window(texts, report), scanner, report)
+    document = Document(TextWindow(texts, report), scanner, report)
     assembler = Assembler(scanner, report)
     for batch in document.batches():
         for found in assembler.add(batch):
@@ -67,7 +67,7 @@ def parse(
     )
 
 
-def _leave_out_samples(around: dict[str, Any], report: Report) -> None:
+def _leave_out_samples(around: dict[str, Any], report: DamageReport) -> None:
     # A profiler's samples have stacks instead of lengths.
     samples = around.pop("samples", None)
     around.pop("stackFrames", None)
@@ -77,6 +77,6 @@ def _leave_out_samples(around: dict[str, Any], report: Report) -> None:
         )
 
 
-def new_scanner() -> Scanner:
+def new_scanner() -> EventScanner:
     """The fastest there is."""
     return NativeScanner() if NativeScanner is not None else PythonScanner()

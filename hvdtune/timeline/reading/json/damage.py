@@ -12,7 +12,7 @@ class NoTraceError(TraceFormatError):
     """What was read is sound, or may be, and is something else than a trace."""
 
 
-class Report:
+class DamageReport:
     """Counts events by phase letter and collects problems.
 
     Attributes:

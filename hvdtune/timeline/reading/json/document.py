@@ -1,6 +1,6 @@
 """Takes a Chrome trace apart: what surrounds the events, the events, and what is damaged.
 
-The fast way through well-formed events is a `Scanner`; wherever it stops, one event is read here
+The fast way through well-formed events is an `EventScanner`; where it stops, one event is read here
 with care. Damage costs the event it hits: reading goes on at the next object that has a phase.
 """
 
@@ -16,15 +16,15 @@ from hvdtune.timeline.reading.json.batch import (
     MAX_NUMBER,
     MISSING,
     NUMBERS,
-    Batch,
-    Rows,
-    Scanner,
+    EventBatch,
+    EventRows,
+    EventScanner,
     args_text,
     nanoseconds,
     number_places,
 )
-from hvdtune.timeline.reading.json.damage import Report
-from hvdtune.timeline.reading.json.source import Window
+from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.source import TextWindow
 
 # What is longer is damage: a bracket or a quote that is missing makes all that follows one value.
 MAX_EVENT_BYTES = 4 << 20
@@ -59,7 +59,7 @@ class Document:
         resembles_trace: its text has keys of traces, whether or not one can be read.
     """
 
-    def __init__(self, window: Window, scanner: Scanner, report: Report) -> None:
+    def __init__(self, window: TextWindow, scanner: EventScanner, report: DamageReport) -> None:
         self.around: dict[str, Any] = {}
         self.holds_none = False
         self.resembles_trace = False
@@ -69,7 +69,7 @@ class Document:
         self._in_object = False
         self._key_offset = 0  # of the last key that was read
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[EventBatch]:
         """All events."""
         self._window.more()
         self.resembles_trace = any(key in self._window.data for key in _KEYS)
@@ -184,10 +184,10 @@ class Document:
                 return commas
             window.more()
 
-    def _events(self) -> Iterator[Batch]:
+    def _events(self) -> Iterator[EventBatch]:
         """Events up to the end of their array."""
         window = self._window
-        careful = Rows()
+        careful = EventRows()
         due = 0  # commas before the next event
         first = True
         while True:
@@ -261,7 +261,7 @@ class Document:
         self._report.problem(f"a closing bracket at byte {at} amid the events", at)
         return False
 
-    def _one_event(self, rows: Rows) -> int:
+    def _one_event(self, rows: EventRows) -> int:
         """Reads the event that begins here; the commas due behind it, -1 where that is unknown."""
         window = self._window
         begin, offset = window.at, window.offset
@@ -369,7 +369,7 @@ class _Raw(msgspec.Struct):
     args: msgspec.Raw = msgspec.Raw()
 
 
-def _row(event: dict[str, Any], raw: bytes, scanner: Scanner) -> tuple[tuple[int, ...], str]:
+def _row(event: dict[str, Any], raw: bytes, scanner: EventScanner) -> tuple[tuple[int, ...], str]:
     phase = event.get("ph")
     if not isinstance(phase, str) or len(phase) != 1 or not phase.isascii():
         raise _NotAnEventError("objects without a phase letter are left out")

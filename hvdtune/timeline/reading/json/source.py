@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.reading.json.damage import Report
+from hvdtune.timeline.reading.json.damage import DamageReport
 
 CHUNK_BYTES = 2 << 20
 GZIP_MAGIC = b"\x1f\x8b"
@@ -64,7 +64,7 @@ def is_archive(start: bytes) -> bool:
     return sum(one == other for one, other in pairs) >= len(ZIP_MAGIC) - 1
 
 
-def chunks(file: Readable, start: bytes, report: Report) -> Iterator[bytes]:
+def chunks(file: Readable, start: bytes, report: DamageReport) -> Iterator[bytes]:
     """The text of a plain or gzipped file, perhaps gzipped twice, from where it stands.
 
     Args:
@@ -104,7 +104,7 @@ class Pieces:
 
 
 def inflated(
-    file: Readable, start: bytes, report: Report, wbits: int = 31, at: int = 0
+    file: Readable, start: bytes, report: DamageReport, wbits: int = 31, at: int = 0
 ) -> Iterator[bytes]:
     """What was compressed: gzipped pieces one after the other, or one stream that is `RAW`.
 
@@ -157,7 +157,7 @@ def _question_marks(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("hvdtune.question_marks", _question_marks)
 
 
-class Window:
+class TextWindow:
     """The stretch of the text that is looked at.
 
     Attributes:
@@ -166,7 +166,7 @@ class Window:
         final: the text ends where `data` does.
     """
 
-    def __init__(self, texts: Iterator[bytes], report: Report) -> None:
+    def __init__(self, texts: Iterator[bytes], report: DamageReport) -> None:
         self.data = b""
         self.at = 0
         self.final = False

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtune.timeline.model.interning import Numbering, raise_to
+from hvdtune.timeline.model.interning import PairInterner, raise_to
 
 # Some of the second ones share a place with others of any first.
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 32, 4096, 8192, 2**31 - 1])))
@@ -10,7 +10,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 32, 4096, 8
 
 @given(st.lists(PAIRS, max_size=5))
 def test_each_pair_has_one_number_in_the_order_of_batches(batches):
-    numbering, expected = Numbering(), {}
+    numbering, expected = PairInterner(), {}
     for batch in batches:
         for pair in sorted(set(batch) - set(expected)):
             expected[pair] = len(expected)
@@ -21,7 +21,7 @@ def test_each_pair_has_one_number_in_the_order_of_batches(batches):
 
 
 def test_more_pairs_than_places_all_keep_their_numbers():
-    numbering, second = Numbering(), np.arange(20_000)
+    numbering, second = PairInterner(), np.arange(20_000)
     for _ in range(2):
         np.testing.assert_array_equal(numbering.of(np.zeros_like(second), second), second)
 
