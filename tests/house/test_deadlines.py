@@ -30,12 +30,16 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
 @pytest.mark.parametrize(
     ("source", "constant", "said"),
     [
-        ("transport/mesh.cc", "kReasonTime = std::chrono::seconds(2)", "which knows more"),
+        ("transport/mesh.cc", "kReasonTime = std::chrono::seconds(2)", "the server's reason"),
         ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
         ("transport/exchange.cc", "kCheckMs = 100", "looked at every 100 ms"),
         ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
         ("runtime/health/health.h", "kPatience = 15", "| 15 heartbeat timeouts |"),
-        ("runtime/health/health.cc", "kWitnessNs = 200 * kMillisecond", "heartbeat timeout and 0.2 s"),
+        (
+            "runtime/health/health.cc",
+            "kWitnessNs = 200 * kMillisecond",
+            "heartbeat timeout and 0.2 s",
+        ),
         ("runtime/health/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
         ("runtime/health/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
         ("runtime/runtime.cc", "Loss = std::chrono::milliseconds(200)", "0.2 s after a loss"),

@@ -38,14 +38,3 @@ def test_every_decision_is_dated_and_in_the_index(page):
         assert re.match(r"\s+\*\d{4}-\d{2}-\d{2}\.\* [\w`*]", body), f"{title} has no date"
         anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
         assert f"- [{title}]({page.name}#{anchor})" in index
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_lines_of_text_are_at_most_100_characters_wide(page):
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
-    wide = [
-        line
-        for line in text.splitlines()
-        if len(line) > 100 and not line.startswith(("|", "![", "- [", "    "))
-    ]
-    assert wide == []
