@@ -11,36 +11,10 @@ from typing import Any, Final
 import yaml
 
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import TERMS
 
 # Key, and the name of the option's field.
-KEYS: Final = MappingProxyType(
-    {
-        "controller": "controller",
-        "params.fusion_threshold_mb": "fusion_threshold_mb",
-        "params.cycle_time_ms": "cycle_time_ms",
-        "params.cache_capacity": "cache_capacity",
-        "params.hierarchical_allreduce": "hierarchical_allreduce",
-        "params.hierarchical_allgather": "hierarchical_allgather",
-        "params.torus_allreduce": "torus_allreduce",
-        "autotune.enabled": "autotune",
-        "autotune.log_file": "autotune_log_file",
-        "autotune.warmup_samples": "autotune_warmup_samples",
-        "autotune.steps_per_sample": "autotune_steps_per_sample",
-        "autotune.bayes_opt_max_samples": "autotune_bayes_opt_max_samples",
-        "autotune.gaussian_process_noise": "autotune_gaussian_process_noise",
-        "timeline.filename": "timeline_filename",
-        "timeline.mark_cycles": "timeline_mark_cycles",
-        "stall_check.enabled": "stall_check",
-        "stall_check.warning_time_seconds": "stall_check_warning_time_seconds",
-        "stall_check.shutdown_time_seconds": "stall_check_shutdown_time_seconds",
-        "library_options.mpi_threads_disable": "mpi_threads_disable",
-        "library_options.num_nccl_streams": "num_nccl_streams",
-        "library_options.thread_affinity": "thread_affinity",
-        "library_options.gloo_timeout_seconds": "gloo_timeout_seconds",
-        "logging.level": "log_level",
-        "logging.with_timestamp": "log_timestamp",
-    }
-)
+KEYS: Final = MappingProxyType({term.key: term.option for term in TERMS if term.key})
 _SECTIONS: Final = frozenset(key.partition(".")[0] for key in KEYS if "." in key)
 
 

@@ -1,51 +1,24 @@
-"""horovodrun's options beyond hvdtune's own: one row each, with what becomes of it here.
+"""horovodrun's options beyond hvdtune's own; `hvdtune.horovod.vocabulary` says what each does.
 
 They stand before the script only: behind it `-p`, `-v` and the like are the script's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 import typer
 
 import hvdtune
-from hvdtune.horovod.variables import log_level
+from hvdtune.horovod.vocabulary import KNOBS, TERMS, Effect, log_level
 
 # In a parser's context: what the configuration file says.
 CONFIG_FILE: Final = "hvdtune.config_file"
 
 _PANEL: Final = "horovodrun"
-
-
-@dataclass(frozen=True)
-class Sets:
-    """The value goes to the ranks as this variable."""
-
-    variable: str
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Accepted; `why` there is nothing to do. `said`: the user is told, silence would mislead."""
-
-    why: str
-    said: bool = False
-
-
-@dataclass(frozen=True)
-class Refused:
-    """What the option asks for, as the beginning of a sentence, comes later or never."""
-
-    what: str
-
-    def sentence(self, option: str) -> str:
-        return f"{option}: {self.what}; this is hvdtune {hvdtune.__version__}"
-
-
-_ELASTIC: Final = Refused("elastic training comes in a later version")
-_NO_TIMES: Final = Idle("hvdtune's messages carry no time")
-_SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
+Options = TypeVar("Options")
 
 
 def _log_level(text: str) -> str:
@@ -88,7 +61,19 @@ def _silent(*spellings: str, **more: Any) -> Any:
     return _row(*spellings, hidden=True, **more)
 
 
+def _with_knobs(options: type[Options]) -> type[Options]:
+    """Adds the options of knobs that only horovodrun has, each made of its row."""
+    for term in KNOBS:
+        if term.help:
+            name = term.option.replace("_", "-")
+            row = _row(f"--{name}/--no-{name}", help=term.help)
+            options.__annotations__[term.option] = Annotated[bool | None, row]
+            setattr(options, term.option, None)
+    return options
+
+
 @dataclass(frozen=True, kw_only=True)
+@_with_knobs
 class HorovodOptions:
     """What `hvdtune run` takes for horovodrun's sake."""
 
@@ -121,9 +106,7 @@ class HorovodOptions:
             help="Horovod's YAML file of options; the command line comes first.",
         ),
     ] = None
-    disable_cache: Annotated[
-        bool, _silent("--disable-cache"), Idle("no check of a host is remembered")
-    ] = False
+    disable_cache: Annotated[bool, _silent("--disable-cache")] = False
     network_interfaces: Annotated[
         str | None,
         _row(
@@ -158,21 +141,6 @@ class HorovodOptions:
         str | None, _row("--ssh-identity-file", "-i", help="Private key to log in there with.")
     ] = None
 
-    hierarchical_allgather: Annotated[
-        bool | None,
-        _row(
-            "--hierarchical-allgather/--no-hierarchical-allgather",
-            help="Gather across hosts once for each host.",
-        ),
-    ] = None
-    torus_allreduce: Annotated[
-        bool | None,
-        _row(
-            "--torus-allreduce/--no-torus-allreduce",
-            help="Reduce along a host's ranks, then along their peers on other hosts.",
-        ),
-    ] = None
-
     autotune: Annotated[
         bool | None,
         _row("--autotune/--no-autotune", help="Tune while the script runs, once, to its end."),
@@ -180,31 +148,29 @@ class HorovodOptions:
     autotune_log_file: Annotated[
         Path | None, _row("--autotune-log-file", help="Table of the trials, as CSV.")
     ] = None
-    autotune_warmup_samples: Annotated[
-        int | None, _silent("--autotune-warmup-samples", min=0), _SIZED
-    ] = None
+    autotune_warmup_samples: Annotated[int | None, _silent("--autotune-warmup-samples", min=0)] = (
+        None
+    )
     autotune_steps_per_sample: Annotated[
-        int | None, _silent("--autotune-steps-per-sample", min=1), _SIZED
+        int | None, _silent("--autotune-steps-per-sample", min=1)
     ] = None
     autotune_bayes_opt_max_samples: Annotated[
         int | None,
         _row("--autotune-bayes-opt-max-samples", min=1, help="Settings to try. [default: 20]"),
     ] = None
     autotune_gaussian_process_noise: Annotated[
-        float | None, _silent("--autotune-gaussian-process-noise", min=0, max=1), _SIZED
+        float | None, _silent("--autotune-gaussian-process-noise", min=0, max=1)
     ] = None
 
-    min_num_proc: Annotated[int | None, _silent("--min-np", "--min-num-proc"), _ELASTIC] = None
-    max_num_proc: Annotated[int | None, _silent("--max-np", "--max-num-proc"), _ELASTIC] = None
-    slots_per_host: Annotated[int | None, _silent("--slots-per-host"), _ELASTIC] = None
-    elastic_timeout: Annotated[int | None, _silent("--elastic-timeout"), _ELASTIC] = None
-    reset_limit: Annotated[int | None, _silent("--reset-limit"), _ELASTIC] = None
+    min_num_proc: Annotated[int | None, _silent("--min-np", "--min-num-proc")] = None
+    max_num_proc: Annotated[int | None, _silent("--max-np", "--max-num-proc")] = None
+    slots_per_host: Annotated[int | None, _silent("--slots-per-host")] = None
+    elastic_timeout: Annotated[int | None, _silent("--elastic-timeout")] = None
+    reset_limit: Annotated[int | None, _silent("--reset-limit")] = None
     blacklist_cooldown_range: Annotated[
-        tuple[int, int] | None, _silent("--blacklist-cooldown-range"), _ELASTIC
+        tuple[int, int] | None, _silent("--blacklist-cooldown-range")
     ] = None
-    host_discovery_script: Annotated[str | None, _silent("--host-discovery-script"), _ELASTIC] = (
-        None
-    )
+    host_discovery_script: Annotated[str | None, _silent("--host-discovery-script")] = None
 
     timeline_mark_cycles: Annotated[
         bool | None,
@@ -225,7 +191,6 @@ class HorovodOptions:
             min=0,
             help="Waiting time until it is explained; 0: never. [default: 5]",
         ),
-        Sets("HVDTUNE_HANG_WARNING_S"),
     ] = None
     stall_check_shutdown_time_seconds: Annotated[
         float | None,
@@ -234,13 +199,11 @@ class HorovodOptions:
             min=0,
             help="Waiting time until the job is given up; 0: never. [default: 600]",
         ),
-        Sets("HVDTUNE_HANG_ABORT_S"),
     ] = None
 
     mpi_threads_disable: Annotated[
         bool | None,
         _silent("--mpi-threads-disable/--no-mpi-threads-disable"),
-        Sets("HOROVOD_MPI_THREADS_DISABLE"),
     ] = None
     mpi_args: Annotated[
         str | None, _row("--mpi-args", help="More words for mpirun, with --mpi.")
@@ -253,7 +216,6 @@ class HorovodOptions:
     num_nccl_streams: Annotated[
         int | None,
         _silent("--num-nccl-streams", min=1),
-        Idle("no collective of hvdtune uses NCCL", said=True),
     ] = None
     thread_affinity: Annotated[
         str | None,
@@ -262,12 +224,10 @@ class HorovodOptions:
             metavar="CORE,...",
             help="A core for the core's threads of each rank of a host.",
         ),
-        Sets("HVDTUNE_THREAD_AFFINITY"),
     ] = None
     gloo_timeout_seconds: Annotated[
         float | None,
         _row("--gloo-timeout-seconds", min=1, help="As --start-timeout, which comes first."),
-        Sets("HVDTUNE_START_TIMEOUT_S"),
     ] = None
 
     log_level: Annotated[
@@ -278,13 +238,12 @@ class HorovodOptions:
             metavar="LEVEL",
             help="trace, debug, info, warning, error or fatal. [default: warning]",
         ),
-        Sets("HVDTUNE_LOG_LEVEL"),
     ] = None
     log_timestamp: Annotated[
-        bool | None, _silent("--log-with-timestamp/--log-without-timestamp"), _NO_TIMES
+        bool | None, _silent("--log-with-timestamp/--log-without-timestamp")
     ] = None
     log_hide_timestamp: Annotated[
-        bool | None, _silent("--log-hide-timestamp/--no-log-hide-timestamp"), _NO_TIMES
+        bool | None, _silent("--log-hide-timestamp/--no-log-hide-timestamp")
     ] = None
 
     controller: Annotated[Literal["gloo", "mpi"] | None, _silent("--controller")] = (
@@ -292,6 +251,15 @@ class HorovodOptions:
     )
     gloo: Annotated[bool, _row("--gloo", help="hvdtune starts the ranks itself. [default]")] = False
     mpi: Annotated[bool, _row("--mpi", help="mpirun starts the ranks.")] = False
-    jsrun: Annotated[
-        bool, _silent("--jsrun"), Refused("jobs are not started by LSF's jsrun; use --mpi there")
-    ] = False
+    jsrun: Annotated[bool, _silent("--jsrun")] = False
+
+
+@cache
+def horovod_rows() -> Mapping[str, tuple[str, Effect | None]]:
+    """First spelling and effect of each of these options, by field."""
+    effects = {term.option: term.effect for term in TERMS}
+    rows: dict[str, tuple[str, Effect | None]] = {}
+    for name, hint in get_type_hints(HorovodOptions, include_extras=True).items():
+        _, option = get_args(hint)
+        rows[name] = option.default.partition("/")[0], effects.get(name)
+    return rows

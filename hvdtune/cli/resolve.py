@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeVar
 
-from hvdtune.cli.horovod_options import HorovodOptions, Idle, Refused, Sets
+from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.options import RunOptions
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
 from hvdtune.core.config.knobs import Value, parse_assignments, validate
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import KNOBS, LAUNCHER_OPTIONS, Effect, Idle, Refused, Sets
 from hvdtune.launch.hosts import (
     Host,
     address_for,
@@ -26,35 +24,10 @@ from hvdtune.launch.hosts import (
 from hvdtune.launch.plan import Slot, build_command, plan_slots
 from hvdtune.launch.run import JobOptions, JobPlan
 
-_MIB: Final = 1 << 20
-# What Horovod's variables ask of the launcher, as options.
-OF_THE_LAUNCHER: Final = MappingProxyType(
-    {
-        "HOROVOD_AUTOTUNE": "autotune",
-        "HOROVOD_AUTOTUNE_LOG": "autotune_log_file",
-        "HOROVOD_AUTOTUNE_WARMUP_SAMPLES": "autotune_warmup_samples",
-        "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE": "autotune_steps_per_sample",
-        "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES": "autotune_bayes_opt_max_samples",
-        "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE": "autotune_gaussian_process_noise",
-        "HOROVOD_TIMELINE": "timeline_filename",
-        "HOROVOD_TIMELINE_MARK_CYCLES": "timeline_mark_cycles",
-    }
-)
 _OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
 _OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
 
-Effect = Sets | Idle | Refused | None
 Options = TypeVar("Options", bound=RunOptions)
-
-
-@cache
-def horovod_rows() -> Mapping[str, tuple[str, Effect]]:
-    """First spelling and effect of horovodrun's further options, by field."""
-    rows: dict[str, tuple[str, Effect]] = {}
-    for name, hint in get_type_hints(HorovodOptions, include_extras=True).items():
-        _, option, *effects = get_args(hint)
-        rows[name] = option.default.partition("/")[0], effects[0] if effects else None
-    return rows
 
 
 def settle(options: Options) -> Options:
@@ -66,7 +39,7 @@ def settle(options: Options) -> Options:
     if controller(options, launch_defaults()) == "mpi":
         # Its launcher merges no traces: the ranks do what the variables ask for.
         variables = {name: variables[name] for name in variables if "TIMELINE" not in name}
-    named: dict[str, Any] = {OF_THE_LAUNCHER[name]: value for name, value in variables.items()}
+    named: dict[str, Any] = {LAUNCHER_OPTIONS[name]: value for name, value in variables.items()}
     unsaid = {name: value for name, value in named.items() if getattr(options, name) is None}
     for name in ("timeline_filename", "autotune_log_file"):
         if name in unsaid:
@@ -169,7 +142,7 @@ def remarks(options: RunOptions) -> Iterator[str]:
         yield f"of the network interfaces the first is used: {_interface(options)}"
 
 
-def _given(options: RunOptions) -> Iterator[tuple[str, Effect, str]]:
+def _given(options: RunOptions) -> Iterator[tuple[str, Effect | None, str]]:
     for name, (spelling, effect) in horovod_rows().items():
         if getattr(options, name) is not None and getattr(options, name) is not False:
             yield spelling, effect, name
@@ -221,16 +194,9 @@ def chosen_setting(options: RunOptions) -> dict[str, Value]:
         from hvdtune.tuner.results.profile import read_profile
 
         setting |= read_profile(options.profile).setting
-    threshold = options.fusion_threshold_mb
-    named: dict[str, Value | None] = {
-        "fusion_threshold_bytes": None if threshold is None else _whole(threshold * _MIB),
-        "cycle_time_ms": options.cycle_time_ms,
-        "cache_capacity": options.cache_capacity,
-        "hierarchical_allreduce": options.hierarchical_allreduce,
-        "hierarchical_allgather": options.hierarchical_allgather,
-        "torus_allreduce": options.torus_allreduce,
-    }
-    setting |= {name: value for name, value in named.items() if value is not None}
+    for term in KNOBS:
+        if term.option and (value := getattr(options, term.option)) is not None:
+            setting[term.knob] = term.to_knob(value)
     if options.fix:
         setting |= parse_assignments(options.fix)
     return validate(setting) if setting else setting
@@ -252,10 +218,6 @@ def check_space(options: RunOptions, ranges: Iterable[str], tunable: Iterable[st
     left_out = sorted({*ranges} - {*tunable})
     if options.knobs is not None and left_out:
         raise UsageError(f"--space {options.space} names {left_out[0]}, which --knobs leaves out")
-
-
-def _whole(value: float) -> float:
-    return round(value) if math.isfinite(value) else value  # which validate() refuses
 
 
 def rank_variables(options: RunOptions) -> dict[str, str]:

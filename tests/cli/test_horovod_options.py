@@ -6,12 +6,11 @@ import pytest
 from typer.exceptions import TyperException
 
 from hvdtune.cli.app import app
-from hvdtune.cli.horovod_options import Refused
+from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import (
     chosen_setting,
     controller,
-    horovod_rows,
     job_options,
     place_ranks,
     rank_variables,
@@ -20,6 +19,7 @@ from hvdtune.cli.resolve import (
 )
 from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import Refused
 from hvdtune.launch.hosts import Host
 from hvdtune.workflows.rank_traces import Form
 

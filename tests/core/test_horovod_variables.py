@@ -5,7 +5,8 @@ import pytest
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values, read_setting
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
-from hvdtune.horovod.variables import BUILD_TIME, PLACE, RUN_TIME
+from hvdtune.horovod.variables import BUILD_TIME
+from hvdtune.horovod.vocabulary import PLACE, VARIABLES
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
@@ -46,11 +47,11 @@ _LAUNCHERS = [
     ("HOROVOD_TIMELINE", "trace.json", "trace.json"),
     ("HOROVOD_TIMELINE_MARK_CYCLES", "1", True),
 ]
-_IDLE = [row.name for row in RUN_TIME if row.idle]
-_SWITCHES = [row.name for row in RUN_TIME if row.parse.__name__ in ("switch", "_no_warning")]
+_IDLE = [row.variable for row in VARIABLES if row.idle]
+_SWITCHES = [row.variable for row in VARIABLES if row.parse.__name__ in ("switch", "_no_warning")]
 _NUMBERS = [
-    row.name
-    for row in RUN_TIME
+    row.variable
+    for row in VARIABLES
     if row.parse.__name__ in ("whole", "amount", "count", "positive", "share", "_others", "wholes")
 ]
 
@@ -76,14 +77,14 @@ def test_some_have_nothing_to_do_and_change_nothing(variable):
 
 
 def test_every_variable_has_exactly_one_fate():
-    for row in RUN_TIME:
-        assert sum(map(bool, (row.sets, row.launcher, row.idle, row.refused))) == 1, row.name
+    for row in VARIABLES:
+        assert sum(map(bool, (row.sets, row.launcher, row.idle, row.refused))) == 1, row.variable
     named = {row[0] for row in _HONOURED + _LAUNCHERS} | {*_IDLE} | PLACE
-    assert {row.name for row in RUN_TIME} - named == {"HOROVOD_ELASTIC", "HOROVOD_HOSTNAME"}
+    assert {row.variable for row in VARIABLES} - named == {"HOROVOD_ELASTIC", "HOROVOD_HOSTNAME"}
 
 
 def test_no_variable_is_listed_twice():
-    names = [row.name for row in RUN_TIME] + list(BUILD_TIME)
+    names = [row.variable for row in VARIABLES] + list(BUILD_TIME)
     assert len(names) == len(set(names))
 
 
@@ -160,7 +161,7 @@ def test_a_dynamic_timeline_needs_no_asking():
 
 
 def test_an_empty_variable_is_not_set():
-    assert read({row.name: "" for row in RUN_TIME}) == read({})
+    assert read({row.variable: "" for row in VARIABLES}) == read({})
     assert read_setting({"HOROVOD_CYCLE_TIME": ""}, _KNOBS) == {}
 
 

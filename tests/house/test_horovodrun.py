@@ -8,9 +8,9 @@ import yaml
 
 from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
-from hvdtune.cli.horovod_options import Idle, Refused, Sets
-from hvdtune.cli.resolve import horovod_rows
-from hvdtune.horovod.variables import BUILD_TIME, RUN_TIME
+from hvdtune.cli.horovod_options import horovod_rows
+from hvdtune.horovod.variables import BUILD_TIME
+from hvdtune.horovod.vocabulary import VARIABLES, Idle, Refused, Sets
 
 PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
 ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))
@@ -44,8 +44,8 @@ def test_the_page_says_what_becomes_of_an_option():
 
 
 def test_the_page_says_what_becomes_of_a_variable():
-    for row in RUN_TIME:
-        said = ROWS[f"`{row.name}`"]
+    for row in VARIABLES:
+        said = ROWS[f"`{row.variable}`"]
         if row.sets:
             assert said == f"`{row.sets}`"
         elif row.idle:
@@ -55,7 +55,7 @@ def test_the_page_says_what_becomes_of_a_variable():
         else:
             alone = "; refused without a launcher" if row.alone else ""
             assert said == f"the launcher: {row.launcher}{alone}"
-    assert sum(not row.startswith("`-") for row in ROWS) == len(RUN_TIME)
+    assert sum(not row.startswith("`-") for row in ROWS) == len(VARIABLES)
 
 
 def test_every_variable_of_horovods_installation_is_named():

@@ -11,8 +11,8 @@ from hvdtune.core.config.environment import (
     worker_environ,
 )
 from hvdtune.core.config.knobs import Knob
-from hvdtune.core.config.parse import ALL_STEPS, StepWindow
 from hvdtune.errors import UsageError
+from hvdtune.parse import ALL_STEPS, StepWindow
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core.config.parse import StepWindow
 from hvdtune.errors import UsageError
+from hvdtune.parse import StepWindow
 from hvdtune.timeline import merge, read
 from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
 from tests.parallel.ranks import run

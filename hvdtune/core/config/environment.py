@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from hvdtune.core.config import parse
+from hvdtune import parse
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
-from hvdtune.horovod.variables import LOG_LEVELS as LOG_LEVELS
+from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
+from hvdtune.horovod.vocabulary import PLACE, log_level
 
 KEY_BYTES: Final = 32
 TRANSPORTS: Final = ("auto", "tcp")
@@ -24,7 +25,7 @@ CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
 WHEN_FULL: Final = ("ring", "stop")
 # What a launcher tells each of its ranks.
-_PLACE: Final = variables.PLACE | {
+_PLACE: Final = PLACE | {
     f"HVDTUNE_{name}"
     for name in (
         "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOST",
@@ -167,7 +168,7 @@ class Config:
             transport=_read(
                 env, "HVDTUNE_TRANSPORT", functools.partial(parse.one_of, TRANSPORTS), "auto"
             ),
-            log_level=_read(env, "HVDTUNE_LOG_LEVEL", variables.log_level, "warning"),
+            log_level=_read(env, "HVDTUNE_LOG_LEVEL", log_level, "warning"),
             controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
             cpu_operations=_cpu_operations(env),
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
@@ -187,7 +188,7 @@ def read_setting(
     setting: dict[str, Value] = {}
     for knob in load_knobs() if knobs is None else knobs:
         own = f"HVDTUNE_{knob.name.upper()}"
-        for variable in (own, *(row.name for row in variables.standing_for(own))):
+        for variable in (own, *(term.variable for term in variables.standing_for(own))):
             if env.get(variable):
                 try:
                     setting |= parse_assignments([f"{knob.name}={env[variable]}"], [knob])
@@ -331,8 +332,8 @@ def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], def
             return parse_text(text)
         except ValueError as error:
             raise UsageError(f"{name}={text} {error}") from None
-    for row in variables.standing_for(name):
-        if (value := variables.value_of(env, row)) is not None:
+    for term in variables.standing_for(name):
+        if (value := variables.value_of(env, term)) is not None:
             return cast(T, value)
     return default
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from hvdtune.core.config.parse import SWITCHES
 from hvdtune.errors import UsageError
+from hvdtune.parse import SWITCHES
 
 Value = int | float | bool | str
 Setting = Mapping[str, Value]

@@ -1,0 +1,378 @@
+"""Horovod's vocabulary: a row for each thing that it names, with what stands for it here. Pure.
+
+A thing can have an environment variable, an option of horovodrun, a key of its configuration file
+and a column of autotune's log. Everything that reads or writes one of these names reads this table.
+A knob whose row has a `help` text needs nothing else in Python: its option is made of the row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from hvdtune import __version__, parse
+
+MIB: Final = 1 << 20
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The option's value goes to the ranks as this variable."""
+
+    variable: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The option is accepted; `why` there is nothing to do. `said`: silence would mislead."""
+
+    why: str
+    said: bool = False
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What the option asks for, as the beginning of a sentence, comes later or never."""
+
+    what: str
+
+    def sentence(self, option: str) -> str:
+        return f"{option}: {self.what}; this is hvdtune {__version__}"
+
+
+Effect = Sets | Idle | Refused
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What Horovod takes for a knob, ends included, and the default of Horovod 0.28."""
+
+    low: float
+    high: float
+    default: int | float | bool
+    unit: str
+    doc: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One row. A name is "" where Horovod has none of that kind.
+
+    Names: `variable` with the parser of its value, which raises ValueError for texts that cannot
+    be; `option`, the field of the options of `hvdtune run`; `key` in the configuration file;
+    `column` in autotune's log.
+
+    One of `sets`, `launcher`, `idle` and `refused` says what becomes of the variable. `sets` is
+    hvdtune's variable that it stands for, unless it parses to None. `launcher` is what it asks of
+    `hvdtune run`; with `alone`, a process that is started otherwise refuses a value that is not
+    zero or off. `idle` says why there is nothing to do, `refused` why a value that is not zero or
+    off cannot be. `effect` says what becomes of the option where that is more than its name says.
+
+    Knobs: `knob` is the name in a setting, `missing` where Horovod has no counterpart, and why;
+    `mebibytes` that option, key and column count in MiB; `routes` the collective whose way over
+    the hosts the knob chooses; `switches` the knob that Horovod sets to 0 to switch this one off;
+    `zero_note` what to know about a value of 0 in Horovod.
+    """
+
+    variable: str = ""
+    parse: Callable[[str], object] = str
+    option: str = ""
+    key: str = ""
+    column: str = ""
+    sets: str = ""
+    launcher: str = ""
+    idle: str = ""
+    refused: str = ""
+    alone: str = ""
+    effect: Effect | None = None
+    knob: str = ""
+    limits: Limits | None = None
+    help: str = ""
+    missing: str = ""
+    mebibytes: bool = False
+    routes: Literal["", "allreduce", "allgather"] = ""
+    switches: str = ""
+    zero_note: str = ""
+
+    def to_knob(self, value: float) -> int | float | bool:
+        """The knob's value for a number of the option, the key or the column."""
+        default = self.limits.default if self.limits else 0
+        if isinstance(default, bool):
+            return value != 0
+        value = value * MIB if self.mebibytes else value
+        return round(value) if isinstance(default, int) and math.isfinite(value) else value
+
+    def from_knob(self, value: Any) -> Any:
+        """The number that option, key and column have for the knob's value."""
+        return value / MIB if self.mebibytes else value
+
+
+def log_level(text: str) -> str:
+    """One of LOG_LEVELS, also for Horovod's trace and fatal. Raises ValueError."""
+    level = parse.one_of(("trace", *LOG_LEVELS, "fatal"), text)
+    return {"trace": "debug", "fatal": "error"}.get(level, level)
+
+
+def _no_warning(text: str) -> float | None:
+    return 0.0 if parse.switch(text) else None
+
+
+def _trace_path(text: str) -> str | None:
+    return None if text == "DYNAMIC" else text
+
+
+def _others(text: str) -> int:
+    return parse.count(text) - 1
+
+
+def _backend(text: str) -> str:
+    # Horovod's other choices are what hvdtune does without MPI.
+    choices = {"mpi": "mpi", "gloo": "hvdtune", "ccl": "hvdtune"}
+    return choices[parse.one_of([*choices], text)]
+
+
+def _port(text: str) -> int:
+    return max(0, parse.integer(text))  # Horovod's -1 is no port
+
+
+_ELASTIC: Final = "elastic training comes in a later version"
+_OF_A_PLACE: Final = (
+    "a rank's place is given by `hvdtune run` or mpirun; start the job with one of them, and not "
+    "with Horovod's launcher or by hand"
+)
+_TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"
+_NO_NCCL: Final = "no collective of hvdtune uses NCCL"
+_NO_DDL: Final = "IBM's DDL is not used"
+_NO_CCL: Final = "oneCCL is not used"
+_NO_GPU_KERNELS: Final = "no kernel of hvdtune runs on a GPU"
+_NO_TIMES: Final = "hvdtune's messages carry no time"
+_SPARK: Final = "Spark comes in a later version"
+_SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
+_LIBRARY_CHOOSES: Final = "Horovod, whose library (gloo, MPI, NCCL) chooses"
+
+
+def _knob(variable: str, knob: str, limits: Limits, **more: Any) -> Term:
+    kinds: dict[type, Callable[[str], object]] = {bool: parse.switch, int: parse.whole}
+    return Term(
+        variable=variable,
+        parse=kinds.get(type(limits.default), parse.amount),
+        knob=knob,
+        limits=limits,
+        **more,
+    )
+
+
+def _switch(knob: str, routes: str, doc: str, help: str = "") -> Term:
+    return _knob(
+        f"HOROVOD_{knob.upper()}",
+        knob,
+        Limits(0, 1, False, "", doc),
+        option=knob,
+        key=f"params.{knob}",
+        column=knob,
+        sets=f"HVDTUNE_{knob.upper()}",
+        routes=routes,
+        help=help,
+    )
+
+
+# Knobs that hvdtune has, those with a column in the order of Horovod's log.
+KNOBS: Final = (
+    _switch("hierarchical_allreduce", "allreduce", "Reduce within each host first; NCCL builds."),
+    _switch(
+        "hierarchical_allgather",
+        "allgather",
+        "Gather within each host first; MPI builds.",
+        help="Gather across hosts once for each host.",
+    ),
+    _switch(
+        "torus_allreduce",
+        "allreduce",
+        "Reduce in two dimensions; NCCL builds.",
+        help="Reduce along a host's ranks, then along their peers on other hosts.",
+    ),
+    Term(
+        knob="cache_enabled",
+        column="cache_enabled",
+        limits=Limits(0, 1, True, "", "Remember tensors that were seen before."),
+        switches="cache_capacity",
+    ),
+    _knob(
+        "HOROVOD_CYCLE_TIME",
+        "cycle_time_ms",
+        Limits(0, 100, 1.0, "ms", "How long tensors are collected."),
+        option="cycle_time_ms",
+        key="params.cycle_time_ms",
+        column="cycle_time_ms",
+        sets="HVDTUNE_CYCLE_TIME_MS",
+        zero_note="0 is driven by events in hvdtune; Horovod's thread turns without a pause.",
+    ),
+    _knob(
+        "HOROVOD_FUSION_THRESHOLD",
+        "fusion_threshold_bytes",
+        Limits(0, 512 * MIB, 128 * MIB, "bytes", "Bucket size."),
+        option="fusion_threshold_mb",
+        key="params.fusion_threshold_mb",
+        column="tensor_fusion_threshold",
+        sets="HVDTUNE_FUSION_THRESHOLD_BYTES",
+        mebibytes=True,
+    ),
+    _knob(
+        "HOROVOD_CACHE_CAPACITY",
+        "cache_capacity",
+        Limits(0, 65536, 1024, "entries", "Tensors the response cache remembers."),
+        option="cache_capacity",
+        key="params.cache_capacity",
+        sets="HVDTUNE_CACHE_CAPACITY",
+    ),
+    Term(knob="chunk_bytes", missing="Horovod, which does not cut buckets into chunks"),
+    Term(knob="allreduce_algorithm", missing=_LIBRARY_CHOOSES),
+    Term(knob="channels", missing=_LIBRARY_CHOOSES),
+)
+
+# Knobs that only Horovod has.
+FOREIGN_KNOBS: Final = (
+    _knob(
+        "HOROVOD_NUM_NCCL_STREAMS",
+        "num_nccl_streams",
+        Limits(1, 8, 1, "streams", "NCCL streams."),
+        option="num_nccl_streams",
+        key="library_options.num_nccl_streams",
+        effect=Idle(_NO_NCCL, said=True),
+        idle=_NO_NCCL,
+    ),
+    _knob(
+        "HOROVOD_BATCH_D2D_MEMCOPIES",
+        "batch_d2d_memcopies",
+        Limits(0, 1, True, "", "Copy a bucket by one kernel."),
+        idle=_NO_GPU_KERNELS,
+    ),
+    _knob(
+        "HOROVOD_DISABLE_GROUP_FUSION",
+        "disable_group_fusion",
+        Limits(0, 1, False, "", "Fuse groups of tensors apart."),
+        idle="groups are fused as single tensors are; results do not depend on it",
+    ),
+)
+
+
+def _sets(variable: str, kind: Callable[[str], object], sets: str, **more: Any) -> Term:
+    return Term(variable=variable, parse=kind, sets=sets, **more)
+
+
+def _also_option(
+    variable: str, kind: Callable[[str], object], sets: str, option: str, key: str
+) -> Term:
+    return _sets(variable, kind, sets, option=option, key=key, effect=Sets(sets))
+
+
+def _idle(variable: str, kind: Callable[[str], object], why: str, **more: Any) -> Term:
+    return Term(variable=variable, parse=kind, idle=why, **more)
+
+
+def _asked(
+    variable: str, kind: Callable[[str], object], option: str, key: str, **more: Any
+) -> Term:
+    more.setdefault("launcher", f"`--{option.replace('_', '-')}`")
+    return Term(variable=variable, parse=kind, option=option, key=key, **more)
+
+
+def _place(variable: str, kind: Callable[[str], object], whose: str = "") -> Term:
+    launcher = whose or "the rank's place, as the launcher tells it"
+    return Term(variable=variable, parse=kind, launcher=launcher, alone=_OF_A_PLACE)
+
+
+_OTHERS: Final = (
+    _idle("HOROVOD_ENABLE_ASYNC_COMPLETION", parse.switch, _NO_GPU_KERNELS),
+    _idle("HOROVOD_ENABLE_XLA_OPS", parse.switch, "hvdtune has no operations for XLA"),
+    _idle("HOROVOD_DYNAMIC_PROCESS_SETS", parse.switch, "process sets always come and go"),
+    _sets("HOROVOD_CONTROLLER", _backend, "HVDTUNE_CONTROLLER", option="controller",
+          key="controller"),
+    _sets("HOROVOD_CPU_OPERATIONS", _backend, "HVDTUNE_CPU_OPERATIONS"),
+    _idle("HOROVOD_CCL_CACHE", parse.switch, _NO_CCL),
+    _idle(
+        "HOROVOD_MPI_THREADS_DISABLE",
+        parse.switch,
+        "MPI is called from one thread unless it carries out the collectives; then it cannot be on",
+        option="mpi_threads_disable",
+        key="library_options.mpi_threads_disable",
+        effect=Sets("HOROVOD_MPI_THREADS_DISABLE"),
+    ),
+    _idle("HOROVOD_ADASUM_MPI_CHUNK_SIZE", parse.whole, "Adasum never travels by MPI"),
+    _also_option("HOROVOD_THREAD_AFFINITY", parse.wholes, "HVDTUNE_THREAD_AFFINITY",
+                 "thread_affinity", "library_options.thread_affinity"),
+    _asked("HOROVOD_AUTOTUNE", parse.switch, "autotune", "autotune.enabled", alone=_TUNER),
+    _asked("HOROVOD_AUTOTUNE_LOG", str, "autotune_log_file", "autotune.log_file"),
+    _asked("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", parse.whole, "autotune_warmup_samples",
+           "autotune.warmup_samples", effect=_SIZED),
+    _asked("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", parse.count, "autotune_steps_per_sample",
+           "autotune.steps_per_sample", effect=_SIZED),
+    _asked("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", parse.count,
+           "autotune_bayes_opt_max_samples", "autotune.bayes_opt_max_samples"),
+    _asked("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", parse.share,
+           "autotune_gaussian_process_noise", "autotune.gaussian_process_noise", effect=_SIZED),
+    _asked(
+        "HOROVOD_TIMELINE",
+        _trace_path,
+        "timeline_filename",
+        "timeline.filename",
+        launcher="`--timeline-filename` with `--timeline-format horovod`; `DYNAMIC` asks for "
+        "nothing",
+    ),
+    _asked("HOROVOD_TIMELINE_MARK_CYCLES", parse.switch, "timeline_mark_cycles",
+           "timeline.mark_cycles"),
+    _idle("HOROVOD_DISABLE_NVTX_RANGES", parse.switch, "hvdtune makes no NVTX ranges"),
+    _sets("HOROVOD_STALL_CHECK_DISABLE", _no_warning, "HVDTUNE_HANG_WARNING_S",
+          option="stall_check", key="stall_check.enabled"),
+    _also_option("HOROVOD_STALL_CHECK_TIME_SECONDS", parse.amount, "HVDTUNE_HANG_WARNING_S",
+                 "stall_check_warning_time_seconds", "stall_check.warning_time_seconds"),
+    _also_option("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", parse.amount, "HVDTUNE_HANG_ABORT_S",
+                 "stall_check_shutdown_time_seconds", "stall_check.shutdown_time_seconds"),
+    _also_option("HOROVOD_LOG_LEVEL", log_level, "HVDTUNE_LOG_LEVEL", "log_level",
+                 "logging.level"),
+    _idle("HOROVOD_LOG_HIDE_TIME", parse.switch, _NO_TIMES, option="log_hide_timestamp",
+          effect=Idle(_NO_TIMES)),
+    Term(option="log_timestamp", key="logging.with_timestamp", effect=Idle(_NO_TIMES)),
+    Term(variable="HOROVOD_ELASTIC", parse=parse.switch,
+         refused=f"{_ELASTIC}; this is hvdtune {__version__}"),
+    _sets("HOROVOD_START_TIMEOUT", parse.positive, "HVDTUNE_START_TIMEOUT_S"),
+    _also_option("HOROVOD_GLOO_TIMEOUT_SECONDS", parse.positive, "HVDTUNE_START_TIMEOUT_S",
+                 "gloo_timeout_seconds", "library_options.gloo_timeout_seconds"),
+    _sets("HOROVOD_GLOO_IFACE", str, "HVDTUNE_INTERFACE"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "it has its own"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "it has its own"),
+    Term(variable="HOROVOD_HOSTNAME", launcher="the rank's place, as the launcher tells it"),
+    *(
+        _place(f"HOROVOD_{level}{name}", kind)
+        for level in ("", "LOCAL_", "CROSS_")
+        for name, kind in (("RANK", parse.whole), ("SIZE", _others))
+    ),
+    _idle("HOROVOD_ELASTIC_TIMEOUT", parse.positive, _ELASTIC),
+    _idle("HOROVOD_SPARK_START_TIMEOUT", parse.positive, _SPARK),
+    _idle("HOROVOD_SPARK_PYTHONPATH", str, _SPARK),
+    _idle("HOROVOD_SPARK_WORK_DIR", str, _SPARK),
+    _idle("HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX", parse.switch, _SPARK),
+    _idle("_HOROVOD_SECRET_KEY", str, "every job makes a key of its own"),
+    _idle("DDL_OPTIONS", str, _NO_DDL),
+    *(
+        Term(option=option, effect=Refused(_ELASTIC))
+        for option in (
+            "min_num_proc", "max_num_proc", "slots_per_host", "elastic_timeout", "reset_limit",
+            "blacklist_cooldown_range", "host_discovery_script",
+        )
+    ),
+    Term(option="disable_cache", effect=Idle("no check of a host is remembered")),
+    Term(option="jsrun", effect=Refused("jobs are not started by LSF's jsrun; use --mpi there")),
+)  # fmt: skip
+
+TERMS: Final = (*KNOBS, *FOREIGN_KNOBS, *_OTHERS)
+VARIABLES: Final = tuple(term for term in TERMS if term.variable)
+# What only the launcher of a job says to its ranks.
+PLACE: Final = frozenset(term.variable for term in VARIABLES if term.alone == _OF_A_PLACE)
+# What Horovod's variables ask of the launcher, as options.
+LAUNCHER_OPTIONS: Final = {t.variable: t.option for t in VARIABLES if t.launcher and t.option}
+# The libraries that Horovod can be built with and hvdtune never is, and why.
+ABSENT_LIBRARIES: Final = {"NCCL": _NO_NCCL, "DDL": _NO_DDL, "CCL": _NO_CCL}
