@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit import shm
 
-pytest_plugins = ["tests.kit.cost"]
+pytest_plugins = ["tests.kit.cost", "tests.kit.lanes"]
 
 # Ranks that share two processors are slower with two threads each, and the tests' own arithmetic
 # is small. Read when numpy and torch are first imported, here and in what tests start.

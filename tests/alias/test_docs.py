@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.house import light
+from tests.kit import scripts
 from tests.kit.pages import Page, words_of
 
 PAGE = Page("docs/migrating-from-horovod.md")
@@ -14,7 +14,7 @@ def test_a_command_of_the_page_works(python, command):
     words = words_of(command)
     assert words[-1] == "train.py"
     # The page's script runs once; importing torch for each command would take most of the time.
-    script = PAGE.block("script") if command == COMMANDS[0] else light.TRAIN.format(steps=5)
+    script = PAGE.block("script") if command == COMMANDS[0] else scripts.MEET.format(steps=5)
     assert "ranks: 2" in (out := python(script, under=words[:-1]))
     assert ("loss is finite: True" in out) == (command == COMMANDS[0])
 

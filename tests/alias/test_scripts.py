@@ -6,8 +6,8 @@ import pytest
 
 slow = [pytest.mark.slow]
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
-# One of each kind; importing their frameworks takes all of them minutes of processor time.
-AT_ONCE = ("accumulation", "uneven_data", "keras_fit")
+# Importing their frameworks takes all of them minutes of processor time.
+AT_ONCE = ("accumulation",)
 # Those that do another thing with more ranks.
 WITH_FOUR = ("process_sets", "uneven_data")
 RUNS = [

@@ -2,14 +2,14 @@
 
 from tests.cli.stored_study import make_study
 from tests.kit.pages import Page, words_of
-from tests.kit.programs import run_cli
 
 PAGE = Page("docs/tuning-studies.md")
 
 
-def test_the_commands_of_the_page_work(tmp_path):
+def test_the_commands_of_the_page_work(call, tmp_path):
     make_study(tmp_path / "runs" / "train-1")
     for command in PAGE.commands():
-        run_cli(*words_of(command), folder=tmp_path)
+        code, _, err = call(*words_of(command))
+        assert code == 0, (command, err)
     assert not (tmp_path / "runs" / "train-1").exists()
     assert (tmp_path / "train.json").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.house import light
+from tests.kit import scripts
 from tests.kit.pages import Page, words_of
 from tests.kit.programs import run_cli
 
@@ -18,7 +18,7 @@ def test_there_is_a_command_that_runs_the_script():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_of_the_readme_works(command, tmp_path):
-    script = README.block("script") if command == TRAINS else light.TRAIN.format(steps=5)
+    script = README.block("script") if command == TRAINS else scripts.MEET.format(steps=5)
     (tmp_path / "train.py").write_text(script)
     words = words_of(command)
     done = run_cli(*words, folder=tmp_path)

@@ -15,12 +15,13 @@ def run(folder, *words):
     return run_cli(*words, folder=folder, **variables).stdout
 
 
-@pytest.mark.parametrize("name", ["tape", "fit"])
+@pytest.mark.parametrize("name", [pytest.param("tape", marks=pytest.mark.slow), "fit"])
 def test_a_script_of_the_page_trains_on_two_ranks(tmp_path, name):
     (tmp_path / "train.py").write_text(PAGE.block(name))
     assert "[0]<stdout>:ranks: 2" in run(tmp_path, "run", "-np", "2", "train.py")
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_say_where_the_library_is(tmp_path):
     first, second = (run(tmp_path, *words_of(line)) for line in PAGE.block("build").splitlines())
     assert first == second

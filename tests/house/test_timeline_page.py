@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.kit.pages import Page, words_of
-from tests.kit.programs import environ, run_cli
+from tests.kit.programs import call_cli, environ
 from tests.kit.traces import HOROVOD, KINETO
 
 PAGE = Page("docs/timeline.md")
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("command", PAGE.commands())
 def test_a_command_of_the_page_works(command, folder):
     words = words_of(command)
-    printed = run_cli(*words, folder=folder).stdout
+    printed = call_cli(*words, folder=folder)
     if "--json" in words:
         assert json.loads(printed)["slices"] == 5830
     elif "stats" in words:

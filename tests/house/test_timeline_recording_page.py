@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hvdtune.timeline import read
-from tests.house import light
+from tests.kit import scripts
 from tests.kit.pages import ROOT, Page, words_of
 from tests.kit.programs import run_cli
 
@@ -31,9 +31,7 @@ COMMANDS = PAGE.commands()
 
 @pytest.mark.parametrize("command", COMMANDS[:3])
 def test_a_trace_has_the_steps_that_the_command_names(command, tmp_path):
-    # Both take 200 steps, of which the last one has no end.
-    script = PAGE.block("script") if command == COMMANDS[0] else light.TRAIN.format(steps=200)
-    run(command, tmp_path, script)
+    run(command, tmp_path, scripts.MEET.format(steps=200))  # the last one has no end
     name = "trace.json.gz" if ".gz" in command else "trace.json"
     wanted = {"100:120": range(100, 120), "::50": range(0, 199, 50)}
     steps = next((steps for text, steps in wanted.items() if text in command), range(199))
@@ -48,7 +46,7 @@ def test_recording_stops_at_the_size_of_the_page(tmp_path):
 
 
 def test_horovods_format_is_an_array_of_its_events(tmp_path):
-    run(COMMANDS[4], tmp_path, PAGE.block("script"))
+    run(COMMANDS[4], tmp_path, scripts.REDUCE.format(steps=20))
     events = json.loads((tmp_path / "trace.json").read_text())
     names = {event.get("name") for event in events}
     assert names >= {"NEGOTIATE_ALLREDUCE", "ALLREDUCE", "GLOO_ALLREDUCE", "QUEUE", "0", "1"}

@@ -1,10 +1,16 @@
-"""Commands in processes of their own, which import what the tests import."""
+"""hvdtune's commands, in processes of their own or within the test's."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from hvdtune.cli import main
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -28,3 +34,19 @@ def run_cli(
     done = subprocess.run(hvdtune(*words), capture_output=True, text=True, **options)
     assert done.returncode in codes, done.stderr
     return done
+
+
+def call_cli(*words: object, folder: Path) -> str:
+    """What `hvdtune WORD...` prints, run in a folder by this process; fails unless it succeeds.
+
+    Starting a process takes longer than most commands do.
+    """
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+        pytest.raises(SystemExit) as ended,
+    ):
+        main([str(word) for word in words])
+    assert ended.value.code == 0, err.getvalue()
+    return out.getvalue()

@@ -2,11 +2,18 @@
 
 import shlex
 
+import pytest
+
 from tests.kit.pages import Page
 
 PAGE = Page("docs/mpi.md")
 
 
+# MPICH's commands differ from Open MPI's in nothing but the options that are put in here.
+OPENMPI_SLOW = pytest.param("openmpi", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
 def test_the_commands_of_the_document_work(mpi, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PAGE.block("script"))

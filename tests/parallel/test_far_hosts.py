@@ -121,17 +121,18 @@ def finish(process):
 
 def test_ranks_of_two_hosts_train_together(hosts, launch, tmp_path):
     (tmp_path / "train.py").write_text(
-        "import socket, sys, torch\nimport hvdtune.torch as hvd\nhvd.init()\n"
-        "print(socket.gethostname(), hvd.allreduce(torch.tensor(hvd.rank() + 1.0), op=hvd.Sum),"
-        " hvd.local_rank(), hvd.cross_rank(), sys.argv[1:])\n"
+        INIT + "from hvdtune.core.rank.objects import allgather_object\n"
+        "from hvdtune.core.rank.runtime import cross_rank, local_rank\n"
+        "print(socket.gethostname(), allgather_object(rank()), local_rank(), cross_rank(),"
+        " sys.argv[1:])\n"
     )
     code, out, err = finish(launch("run", *on(hosts, 2), "train.py", "--lr", "a b"))
     assert code == 0, err
     assert sorted(line.partition(">:")[2] for line in out.splitlines()) == [
-        "host-0 tensor(10.) 0 0 ['--lr', 'a b']",
-        "host-0 tensor(10.) 1 0 ['--lr', 'a b']",
-        "host-1 tensor(10.) 0 1 ['--lr', 'a b']",
-        "host-1 tensor(10.) 1 1 ['--lr', 'a b']",
+        "host-0 [0, 1, 2, 3] 0 0 ['--lr', 'a b']",
+        "host-0 [0, 1, 2, 3] 1 0 ['--lr', 'a b']",
+        "host-1 [0, 1, 2, 3] 0 1 ['--lr', 'a b']",
+        "host-1 [0, 1, 2, 3] 1 1 ['--lr', 'a b']",
     ]
 
 

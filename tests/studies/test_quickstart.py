@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tests.kit.pages import ROOT, Page
 
 QUICKSTART = ROOT / "studies" / "quickstart"
@@ -30,6 +32,7 @@ def test_the_page_shows_the_difference_as_it_is() -> None:
     assert shown.splitlines() == the_difference()
 
 
+@pytest.mark.slow
 def test_the_example_in_one_process_learns() -> None:
     words = ["train_single.py", "--epochs", "4", "--lr", "0.02"]
     done = subprocess.run(

@@ -114,7 +114,11 @@ def test_parameter_manager_ships_its_largest_sample(peak):
     assert manager.setting == lucky
 
 
-@pytest.mark.parametrize("tuner", TUNERS)
+# Each goes through a whole study; those that CI leaves out take 20 seconds.
+@pytest.mark.parametrize(
+    "tuner",
+    [pytest.param(n, marks=[pytest.mark.slow] * n.startswith("hvdtune")) for n in TUNERS],
+)
 def test_every_tuner_ends_and_is_told_of_in_a_line(tuner, tmp_path):
     row = one("synthetic-peak", tmp_path, tuner, seed=0)
 
@@ -134,6 +138,7 @@ def test_verifications_of_a_slowdown_claim_no_gain_and_mostly_hold_it(peak):
     assert found.covered >= 12
 
 
+@pytest.mark.slow
 def test_a_recording_goes_on_where_it_was_and_is_read_back(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RUN_STEPS", 30)
     monkeypatch.setattr(record, "_WARM_S", 0.3)
@@ -158,6 +163,7 @@ def test_a_recording_goes_on_where_it_was_and_is_read_back(tmp_path, monkeypatch
     assert json.loads((tmp_path / "transformer.json").read_text())["ranks"] == 2
 
 
+@pytest.mark.slow
 def test_changing_settings_under_load_keeps_every_bit():
     with busy(1):
         assert "20 changes" in switch("transformer", 20, seed=3)

@@ -1,10 +1,10 @@
 """The library of TensorFlow's operations, as it is kept in a folder of the user's."""
 
-import subprocess
 import sys
 
 import pytest
 
+from hvdtune.cli import main
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.errors import HvdtuneError
 from hvdtune.tensorflow import library
@@ -12,7 +12,7 @@ from hvdtune.tensorflow import library
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kept", [pytest.param(0, marks=pytest.mark.slow), 20_000])
-def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, kept):
+def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, capsys, kept):
     whole = library.build()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     damaged = library.path()
@@ -23,10 +23,10 @@ def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, kept):
     copies.write_text(f'#!/bin/sh\nfor last; do :; done\ncp "{whole}" "$last"\n')
     copies.chmod(0o755)
     monkeypatch.setenv("CXX", str(copies))
-    check = [sys.executable, "-m", "hvdtune", "build", "tensorflow", "--check"]
-    checked = subprocess.run(check, capture_output=True, text=True, check=False)
-    assert checked.returncode == 1
-    assert "not built: run `hvdtune build tensorflow`" in checked.stdout
+    with pytest.raises(SystemExit) as checked:
+        main(["build", "tensorflow", "--check"])
+    assert checked.value.code == 1
+    assert "not built: run `hvdtune build tensorflow`" in capsys.readouterr().out
     assert library.build() == damaged
     assert library.is_built() and damaged.read_bytes() == whole.read_bytes()
 

@@ -23,7 +23,14 @@ def run_tuner(run_dir: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("kill_at", [100, 300, 700], ids=["calibrate", "search", "verify"])
+@pytest.mark.parametrize(
+    "kill_at",
+    [
+        pytest.param(100, id="calibrate", marks=pytest.mark.slow),
+        pytest.param(300, id="search"),
+        pytest.param(700, id="verify", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_study_goes_on_without_losing_a_pair(tmp_path: Path, kill_at: int) -> None:
     killed = run_tuner(tmp_path, kill_at)
     assert killed.returncode == -signal.SIGKILL
