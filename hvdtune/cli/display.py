@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from hvdtune.core.config.knobs import Setting
-    from hvdtune.tuner.measure.progress import Progress
+    from hvdtune.tuner.measure.progress import StudyProgress
 
 
 class Display(Protocol):
     """Where a study's progress goes, and the ranks' output while it runs."""
 
-    def show(self, progress: Progress) -> None: ...
+    def show(self, progress: StudyProgress) -> None: ...
     def write(self, stream: str, text: bytes) -> None: ...
 
 
-def headline(progress: Progress) -> str:
+def headline(progress: StudyProgress) -> str:
     """Where the study stands: phase, trial, launch, time left."""
     parts: list[str] = [progress.phase]
     if progress.phase in ("search", "race", "verify") and progress.trials:
@@ -38,7 +38,7 @@ def headline(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def reading(progress: Progress, default: Setting) -> list[str]:
+def reading(progress: StudyProgress, default: Setting) -> list[str]:
     """What is being measured: the setting; then gain so far with its error, pairs, steps/s."""
     if progress.setting is None:
         return []
@@ -63,7 +63,7 @@ class PlainDisplay:
         self._trial = 0
         self.write: Writer = terminal_writer()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StudyProgress) -> None:
         """Called from the tuner's thread only."""
         if progress.trial != self._trial:
             self._trial = progress.trial
@@ -75,7 +75,7 @@ class PlainDisplay:
             for line in progress.lines[-5:]:
                 print(f"    {line}", file=sys.stderr)
 
-    def _print(self, progress: Progress, text: str) -> None:
+    def _print(self, progress: StudyProgress, text: str) -> None:
         print(f"hvdtune: {headline(progress)}: {text}", file=sys.stderr, flush=True)
 
 
@@ -88,7 +88,7 @@ class LiveDisplay:
     def __init__(self, default: Setting, console: Console, live: Live) -> None:
         self._default, self._console, self._live = default, console, live
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StudyProgress) -> None:
         """May be called from any thread."""
         from rich.text import Text
 

@@ -9,12 +9,12 @@ from typing import Final
 from hvdtune.cli.messages import tell
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.tuner.results.exports import Target, export_profile
+from hvdtune.tuner.results.exports import ExportTarget, export_profile
 from hvdtune.tuner.results.horovod_autotune_log import Assessment, assess, fitted, read_autotune_log
 from hvdtune.tuner.results.profile import (
     FORMAT_VERSION,
-    Evidence,
     Profile,
+    ProfileVerdict,
     read_profile,
     write_profile,
 )
@@ -23,7 +23,7 @@ from hvdtune.tuner.space.search_space import describe
 _UNVERIFIED: Final = "not verified: imported from Horovod's autotune log"
 
 
-def export(path: Path, target: Target) -> int:
+def export(path: Path, target: ExportTarget) -> int:
     """Prints the profile's setting for `target`."""
     print(export_profile(read_profile(path), target), end="")
     return 0
@@ -74,7 +74,7 @@ def _is_profile(path: Path) -> bool:
 
 def _imported(setting: Setting, found: Assessment, text: str) -> Profile:
     default = default_setting()
-    evidence = Evidence(
+    evidence = ProfileVerdict(
         improved=False,
         gain_percent=None,
         ci_percent=None,

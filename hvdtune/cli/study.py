@@ -127,7 +127,7 @@ def delete(
 ) -> int:
     """Delete a study's own files, or a study in a database; not while a tuner works on it."""
     from hvdtune.tuner.storage.deletion import delete_run, delete_stored, own_files
-    from hvdtune.tuner.storage.shared_study import read_pointer
+    from hvdtune.tuner.storage.shared_study import read_reference
     from hvdtune.tuner.storage.study_list import find_place
 
     url = _url(storage)
@@ -145,14 +145,14 @@ def delete(
         return 0
     assert place.folder is not None
     try:
-        pointer = read_pointer(place.folder)
+        reference = read_reference(place.folder)
     except StudyError:
-        pointer = None
+        reference = None
     left = delete_run(place.folder)
     if left:
         tell(f"left in {place.folder}, not being of the study: {_few(left, place.folder)}")
-    if pointer is not None:
-        tell(f"left where others may use it: {pointer}")
+    if reference is not None:
+        tell(f"left where others may use it: {reference}")
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.dashboard.study import FILES, Study, open_study
+from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, merge, read, summary
@@ -33,7 +33,7 @@ class Run:
 
     title: str
     trace: Trace
-    study: Study | None = None
+    study: StudyFrames | None = None
     link_gbps: float | None = None
 
     @cached_property

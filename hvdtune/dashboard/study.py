@@ -26,7 +26,7 @@ _PAIR_COLUMNS = [
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictSummary:
     """The study's one-line result; `interval_percent` is the 95 % interval of the gain."""
 
     text: str
@@ -35,7 +35,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFrames:
     """One study.
 
     trials: trial, state (complete | pruned | failed | running | waiting), gain_percent,
@@ -48,7 +48,7 @@ class Study:
     trials: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_TRIAL_COLUMNS))
     verification: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_PAIR_COLUMNS))
     noise_floor_percent: float | None = None
-    verdict: Verdict | None = None
+    verdict: VerdictSummary | None = None
     warnings: list[str] = field(default_factory=list)
     profile: Path | None = None
 
@@ -72,7 +72,7 @@ def knob_names(trials: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(name for values in trials["values"] for name in values))
 
 
-def open_study(folder: Path) -> Study | None:
+def open_study(folder: Path) -> StudyFrames | None:
     """The study in `folder`, None when there is none.
 
     A study that cannot be read becomes a warning: the trace beside it still opens.
@@ -89,21 +89,21 @@ def open_study(folder: Path) -> Study | None:
         profile = folder / "profile.yaml"
         return replace(study, profile=profile if profile.is_file() else None)
     except StudyError as error:
-        return Study(verdict=_stored_verdict(folder / "verdict.json"), warnings=[str(error)])
+        return StudyFrames(verdict=_stored_verdict(folder / "verdict.json"), warnings=[str(error)])
 
 
-def _open_comparison(folder: Path) -> Study:
+def _open_comparison(folder: Path) -> StudyFrames:
     """What `hvdtune verify` and `hvdtune aa` leave: pairs and a verdict, no trials."""
     from hvdtune.tuner.storage.pair_log import read_pairs
 
-    return Study(
+    return StudyFrames(
         verification=_verification(read_pairs(folder / "pairs.jsonl")),
         noise_floor_percent=_stored(folder / "verdict.json").get("noise_floor_percent"),
         verdict=_stored_verdict(folder / "verdict.json"),
     )
 
 
-def describe_study(view: "StudyView") -> Study:
+def describe_study(view: "StudyView") -> StudyFrames:
     """A study as the tuner stored it, as the page's frames."""
     until = _steps_until(view.pairs)
     rows = [
@@ -123,7 +123,7 @@ def describe_study(view: "StudyView") -> Study:
     ]
     trials = pd.DataFrame(rows, columns=_TRIAL_COLUMNS)
     measured = ["gain_percent", "spread_percent"]
-    return Study(
+    return StudyFrames(
         trials=trials.astype(dict.fromkeys(measured, float)),
         verification=_verification(view.pairs),
         noise_floor_percent=view.noise_floor_percent,
@@ -160,16 +160,16 @@ def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_PAIR_COLUMNS)
 
 
-def _verdict(stored: Mapping[str, Any]) -> Verdict:
+def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
     interval = stored.get("ci_percent")
-    return Verdict(
+    return VerdictSummary(
         text=str(stored.get("text", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
     )
 
 
-def _stored_verdict(path: Path) -> Verdict | None:
+def _stored_verdict(path: Path) -> VerdictSummary | None:
     stored = _stored(path)
     return _verdict(stored) if stored else None
 

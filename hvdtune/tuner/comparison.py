@@ -12,8 +12,8 @@ from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
 from hvdtune.tuner.measure.live_run import JobCrashed, ScriptFailed, TrialFailed
 from hvdtune.tuner.measure.pair_plan import VerifyPlan, plan_verify
-from hvdtune.tuner.measure.pair_runner import Bench
-from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.measure.pair_runner import PairRunner
+from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.measure.restart_run import make_run
 from hvdtune.tuner.results.fingerprint import complete_fingerprint
 from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
@@ -25,13 +25,13 @@ from hvdtune.tuner.results.study_report import (
 )
 from hvdtune.tuner.search.verification import prove, verify
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.stats.noise_floor import Floor, judge_floor
+from hvdtune.tuner.stats.noise_floor import NoiseFloor, judge_noise_floor
 from hvdtune.tuner.stats.verdict import A_AND_B, Verdict
 from hvdtune.tuner.storage.pair_log import PairLog
 from hvdtune.tuner.storage.study_store import PAIRS_FILE
 from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[StudyProgress], None]
 
 
 def compare(
@@ -39,7 +39,7 @@ def compare(
     setting: Setting,
     run_dir: Path,
     options: TuneOptions | None = None,
-    progress: Tell | None = None,
+    progress: ProgressCallback | None = None,
     clock: Clock | None = None,
 ) -> Verdict:
     """Verify a complete setting (B) against the one the script is started with (A).
@@ -52,49 +52,53 @@ def compare(
         StudyError: the script cannot be measured with A or with B, or nothing can be written.
     """
     options = options or TuneOptions()
-    with _open_bench(study, run_dir, options, progress, clock) as bench:
-        calibration = calibrate(bench, _shape(bench, options), options)
-        left_s = bench.reporter.seconds_left
-        cost = current_cost(bench, calibration)
+    with _open_bench(study, run_dir, options, progress, clock) as runner:
+        calibration = calibrate(runner, _shape(runner, options), options)
+        left_s = runner.reporter.seconds_left
+        cost = current_cost(runner, calibration)
         plan = plan_verify(options, calibration.noise, cost, left_s, gain=0.0)
         with _naming("B"):
-            verdict = prove(bench, setting, calibration, plan, options, A_AND_B)
-        _write_comparison(bench, study, calibration, verdict, run_dir)
-        bench.reporter.phase("done", verdict.text)
+            verdict = prove(runner, setting, calibration, plan, options, A_AND_B)
+        _write_comparison(runner, study, calibration, verdict, run_dir)
+        runner.reporter.phase("done", verdict.text)
     return verdict
 
 
-def measure_floor(
+def measure_noise_floor(
     study: Study,
     run_dir: Path,
     options: TuneOptions | None = None,
-    progress: Tell | None = None,
+    progress: ProgressCallback | None = None,
     clock: Clock | None = None,
-) -> Floor:
+) -> NoiseFloor:
     """Measure the setting the script is started with against itself: the A/A floor.
 
     As many pairs and launches as the least verification has; otherwise as `compare`.
     """
     options = options or TuneOptions()
-    with _open_bench(study, run_dir, options, progress, clock) as bench:
-        shape = _shape(bench, options)
+    with _open_bench(study, run_dir, options, progress, clock) as runner:
+        shape = _shape(runner, options)
         pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
         plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
         with _naming("the script"):
-            launches = verify(bench, study.default, shape, plan)
-        floor = judge_floor(launches, options.resolution_percent, options.max_verify_pairs)
-        report = render_floor(floor, shape, bench.log.pairs)
+            launches = verify(runner, study.default, shape, plan)
+        floor = judge_noise_floor(launches, options.resolution_percent, options.max_verify_pairs)
+        report = render_floor(floor, shape, runner.log.pairs)
         with _as_study_error():
             write_document(floor.document(), run_dir / VERDICT_FILE)
             replace_file(run_dir / REPORT_FILE, report)
-        bench.reporter.phase("done", floor.text)
+        runner.reporter.phase("done", floor.text)
     return floor
 
 
 @contextlib.contextmanager
 def _open_bench(
-    study: Study, run_dir: Path, options: TuneOptions, progress: Tell | None, clock: Clock | None
-) -> Iterator[Bench]:
+    study: Study,
+    run_dir: Path,
+    options: TuneOptions,
+    progress: ProgressCallback | None,
+    clock: Clock | None,
+) -> Iterator[PairRunner]:
     with _as_study_error():
         run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
@@ -106,15 +110,15 @@ def _open_bench(
         live = make_run(study.start_job, study.default, options, clock, reporter, first_launch)
         reporter.phase("start", "starting the script")
         try:
-            yield Bench(live, log, reporter, study.default, seed=options.seed)
+            yield PairRunner(live, log, reporter, study.default, seed=options.seed)
         finally:
             live.stop()
 
 
-def _shape(bench: Bench, options: TuneOptions) -> BlockShape:
-    fresh = choose_shape(bench, options)
+def _shape(runner: PairRunner, options: TuneOptions) -> BlockShape:
+    fresh = choose_shape(runner, options)
     # What was interrupted goes on with blocks of the same length; some were cut short.
-    steps = max((pair.steps // len(pair.order) for pair in bench.log.pairs), default=0)
+    steps = max((pair.steps // len(pair.order) for pair in runner.log.pairs), default=0)
     if steps == 0 or fresh.settle_steps == 0:
         return fresh
     settle_steps = max(fresh.settle_steps * steps // fresh.steps, 2)
@@ -132,11 +136,11 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _write_comparison(
-    bench: Bench, study: Study, calibration: Calibration, verdict: Verdict, run_dir: Path
+    runner: PairRunner, study: Study, calibration: Calibration, verdict: Verdict, run_dir: Path
 ) -> None:
-    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
+    fingerprint = complete_fingerprint(study.fingerprint, runner.run.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = render_comparison(verdict, study.default, calibration, bench.log.pairs)
+    report = render_comparison(verdict, study.default, calibration, runner.log.pairs)
     with _as_study_error():
         profile = make_profile(verdict, study.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)
@@ -152,5 +156,5 @@ def _as_study_error() -> Iterator[None]:
         raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(progress: StudyProgress) -> None:
     del progress

@@ -10,12 +10,12 @@ from pathlib import Path
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
-from hvdtune.tuner.measure.live_run import ExitReport as ExitReport
+from hvdtune.tuner.measure.live_run import ExitStatus as ExitStatus
 from hvdtune.tuner.measure.live_run import LiveRun, RunOver, TrialFailed
 from hvdtune.tuner.measure.live_run import RunningJob as RunningJob
 from hvdtune.tuner.measure.pair_plan import plan_verify
-from hvdtune.tuner.measure.pair_runner import Bench
-from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.measure.pair_runner import PairRunner
+from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, make_run
 from hvdtune.tuner.results.fingerprint import complete_fingerprint
 from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
@@ -46,7 +46,7 @@ class AfterVerdict:
     job: RunningJob
     verdict: Verdict
     calibration: Calibration
-    bench: Bench
+    runner: PairRunner
     live: LiveRun
     space: Space
     options: TuneOptions
@@ -65,7 +65,7 @@ def tune(
     study: Study,
     run_dir: Path,
     options: TuneOptions | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[StudyProgress], None] | None = None,
     clock: Clock | None = None,
     after: Callable[[AfterVerdict], None] | None = None,
 ) -> TuneResult:
@@ -108,7 +108,7 @@ def tune(
             study.host,
             attached=study.attached is not None,
         )
-        bench = Bench(
+        runner = PairRunner(
             live,
             log,
             reporter,
@@ -118,15 +118,15 @@ def tune(
             traces=study.traces,
             steps=options.step_budget,
         )
-        calibration, verdict = _run_or_leave(bench, store, options, study, run_dir)
-        job = live.leave_with(verdict.setting)
+        calibration, verdict = _run_or_leave(runner, store, options, study, run_dir)
+        job = live.detach(verdict.setting)
         reporter.phase("done", verdict.text)
         if after is not None and job is not None and isinstance(live, LiveRun):
-            after(AfterVerdict(job, verdict, calibration, bench, live, space, options, run_dir))
+            after(AfterVerdict(job, verdict, calibration, runner, live, space, options, run_dir))
     return TuneResult(verdict, job)
 
 
-def follow(job: RunningJob) -> ExitReport:
+def follow(job: RunningJob) -> ExitStatus:
     """Wait for the job's end, taking its events so that they do not pile up."""
     while (report := job.poll()) is None:
         job.next_event(_FOLLOW_POLL_S)
@@ -146,52 +146,54 @@ def _space(study: Study, options: TuneOptions) -> Space:
 
 
 def _run_or_leave(
-    bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
+    runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> tuple[Calibration, Verdict]:
     """As `_run`; where that fails the training goes on with the default before the error is raised.
 
     Stopped from outside, the tuner stops the run.
     """
     try:
-        return _run(bench, store, options, study, run_dir)
+        return _run(runner, store, options, study, run_dir)
     except Exception as error:
         # The one place where any failure of the tuner ends: the training must not feel it.
-        job = bench.live.leave_with(bench.default)
+        job = runner.run.detach(runner.default)
         if job is not None:
             try:
-                bench.reporter.notice(f"the study stopped: {error}; training goes on as by default")
+                runner.reporter.notice(
+                    f"the study stopped: {error}; training goes on as by default"
+                )
             finally:
                 follow(job)
         raise
     except BaseException:
-        bench.live.stop()
+        runner.run.stop()
         raise
 
 
 def _run(
-    bench: Bench, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
+    runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> tuple[Calibration, Verdict]:
-    bench.reporter.phase("start", "starting the script")
+    runner.reporter.phase("start", "starting the script")
     try:
-        calibration = calibrate(bench, _shape(bench, store, options), options)
+        calibration = calibrate(runner, _shape(runner, store, options), options)
     except RunOver:
         text = "the script ended before the default was measured; let it take more steps"
         raise StudyError(text) from None
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
     try:
-        stop = search(bench, store, calibration, options)
+        stop = search(runner, store, calibration, options)
         store.set("stop", stop.text)
-        verdict = _decide(bench, store, calibration, options, stop)
+        verdict = _decide(runner, store, calibration, options, stop)
     except RunOver:
-        verdict = keep_default(bench.default, floor, _cut_short(store))
+        verdict = keep_default(runner.default, floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
-    _write_results(bench, store, calibration, verdict, study, run_dir)
+    _write_results(runner, store, calibration, verdict, study, run_dir)
     return calibration, verdict
 
 
-def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
-    fresh = choose_shape(bench, options)
+def _shape(runner: PairRunner, store: StudyStore, options: TuneOptions) -> BlockShape:
+    fresh = choose_shape(runner, options)
     stored = store.get("block")
     if stored is not None:
         # Pairs of one study are alike: a resumed one keeps the block length.
@@ -203,28 +205,28 @@ def _shape(bench: Bench, store: StudyStore, options: TuneOptions) -> BlockShape:
 
 
 def _decide(
-    bench: Bench,
+    runner: PairRunner,
     store: StudyStore,
     calibration: Calibration,
     options: TuneOptions,
     stop: Stop,
 ) -> Verdict:
-    ranked = race(bench, store, calibration, options)
-    for trial, gain in ((runner.trial, runner.standing.mean) for runner in ranked):
+    ranked = race(runner, store, calibration, options)
+    for trial, gain in ((runner.trial, runner.posterior.mean) for runner in ranked):
         plan = plan_verify(
             options,
             calibration.noise,
-            current_cost(bench, calibration),
-            bench.seconds_left,
+            current_cost(runner, calibration),
+            runner.seconds_left,
             gain,
         )
         try:
-            return prove(bench, trial.setting, calibration, plan, options, trial=trial.number)
+            return prove(runner, trial.setting, calibration, plan, options, trial=trial.number)
         except TrialFailed as failure:
-            setting = describe(trial.setting, bench.default)
-            bench.reporter.notice(f"{setting} failed its verification: {failure}")
+            setting = describe(trial.setting, runner.default)
+            runner.reporter.notice(f"{setting} failed its verification: {failure}")
     tried = sum(
-        trial.pairs > 0 and not trial.is_duplicate and trial.setting != bench.default
+        trial.pairs > 0 and not trial.is_duplicate and trial.setting != runner.default
         for trial in store.trials()
     )
     if ranked:
@@ -244,8 +246,8 @@ def _decide(
                 f"{options.max_verify_pairs} pairs the default would differ from itself by up to "
                 f"{to_percent(longest):.1f} %; quieten the machine"
             )
-            return keep_default(bench.default, longest, reason, "noisy")
-    return keep_default(bench.default, calibration.floor(options.min_verify_pairs), reason)
+            return keep_default(runner.default, longest, reason, "noisy")
+    return keep_default(runner.default, calibration.floor(options.min_verify_pairs), reason)
 
 
 def _none_measured(stop: Stop) -> str:
@@ -263,19 +265,19 @@ def _cut_short(store: StudyStore) -> str:
 
 
 def _write_results(
-    bench: Bench,
+    runner: PairRunner,
     store: StudyStore,
     calibration: Calibration,
     verdict: Verdict,
     study: Study,
     run_dir: Path,
 ) -> None:
-    fingerprint = complete_fingerprint(study.fingerprint, bench.live.world, run_dir)
+    fingerprint = complete_fingerprint(study.fingerprint, runner.run.world, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = render_report(verdict, bench.default, calibration, store.trials(), bench.log.pairs)
-    report += "\n" + render_search(store, bench, verdict.candidate)
+    report = render_report(verdict, runner.default, calibration, store.trials(), runner.log.pairs)
+    report += "\n" + render_search(store, runner, verdict.candidate)
     try:
-        profile = make_profile(verdict, bench.default, fingerprint, created)
+        profile = make_profile(verdict, runner.default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)
         write_verdict(verdict, run_dir / VERDICT_FILE)
         replace_file(run_dir / REPORT_FILE, report)
@@ -283,5 +285,5 @@ def _write_results(
         raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(progress: StudyProgress) -> None:
     del progress

@@ -74,14 +74,14 @@ class _Watcher:
     def __init__(self, training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
         self._training = training
         self._changed = changed
-        self._bench, self._live = training.bench, training.live
+        self._bench, self._live = training.runner, training.live
         self._good: Setting = training.verdict.setting
 
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
         pace = f"steps take {change.factor:.2f} times as long as before"
         self._bench.reporter.notice(f"{pace}: the setting is looked at again, pair by pair")
-        self._live.take_over(self._training.job)
+        self._live.attach(self._training.job)
         try:
             shape = self._shape()
             said = [self._check(shape), self._search(shape)]
@@ -169,7 +169,7 @@ class _Watcher:
         return values
 
     def _rest(self, seconds: float) -> None:
-        self._live.go_on(self._good, seconds)
+        self._live.run_for(self._good, seconds)
 
     def _adopt(self, setting: Setting) -> None:
         self._good = setting

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune.core.config.knobs import Knob, Setting
 
 if TYPE_CHECKING:
-    from hvdtune.tuner.measure.host_load import Host
+    from hvdtune.tuner.measure.host_load import HostProbe
     from hvdtune.tuner.measure.live_run import StartJob
     from hvdtune.tuner.measure.restart_run import ByRestarting
-    from hvdtune.tuner.storage.shared_study import Share
+    from hvdtune.tuner.storage.shared_study import SharedStudy
 
 PROFILE_FILE: Final = "profile.yaml"
 VERDICT_FILE: Final = "verdict.json"
@@ -41,10 +41,10 @@ class Study:
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
     first_settings: Sequence[Setting] = ()
-    host: Host | None = None
+    host: HostProbe | None = None
     traces: Traces | None = None
     attached: int | None = None
-    share: Share | None = None
+    share: SharedStudy | None = None
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.launch.hosts import far_hosts
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.measure.host_load import LocalHost
-from hvdtune.tuner.measure.live_run import ExitReport
-from hvdtune.tuner.measure.progress import Progress
-from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.measure.live_run import ExitStatus
+from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.horovod_csv import write_table
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
@@ -94,13 +94,13 @@ def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, settin
 
 def _run(
     launches: Launches, study: Study, folder: Path, options: TuneOptions, log: _Log
-) -> ExitReport:
-    with Hire(study, folder, options, log.show) as hire:
+) -> ExitStatus:
+    with TunerSupervisor(study, folder, options, log.show) as supervisor:
         try:
-            outcome = hire.tune()
+            outcome = supervisor.tune()
             tell(f"autotune: {outcome.verdict.text}")
             if outcome.goes_on:
-                return hire.follow()
+                return supervisor.follow()
         except StudyError as error:
             if launches.job is None:
                 raise
@@ -121,7 +121,7 @@ class _Log:
             except OSError as error:
                 raise UsageError(f"--autotune-log-file {path}: {error.strerror}") from None
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: StudyProgress) -> None:
         if progress.message and progress.phase not in ("start", "done"):
             tell(f"autotune: {progress.phase}: {progress.message}")
         if progress.trial != self._trial:

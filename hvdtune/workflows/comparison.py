@@ -18,13 +18,13 @@ from hvdtune.core.config.knobs import Setting, Value, default_setting, load_knob
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.comparison import compare, measure_floor
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.comparison import compare, measure_noise_floor
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import fingerprint
@@ -40,7 +40,9 @@ from hvdtune.workflows.live_study import (
 # Without --time-budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9
 
-Measure = Callable[[Study, Path, TuneOptions, Callable[[Progress], None]], Verdict | Floor]
+Measure = Callable[
+    [Study, Path, TuneOptions, Callable[[StudyProgress], None]], Verdict | NoiseFloor
+]
 
 
 def verify(options: VerifyOptions) -> int:
@@ -59,7 +61,7 @@ def verify(options: VerifyOptions) -> int:
         tell(f"B differs from A in {describe(b, a)}")
 
     def measure(
-        study: Study, path: Path, chosen: TuneOptions, show: Callable[[Progress], None]
+        study: Study, path: Path, chosen: TuneOptions, show: Callable[[StudyProgress], None]
     ) -> Verdict:
         return compare(study, b, path, chosen, show)
 
@@ -73,7 +75,7 @@ def aa(options: AaOptions) -> int:
 
         return compare_by_restarting(options, None, None)
     base = _base(options)
-    return _run(options, base, {"compare": [base]}, measure_floor)
+    return _run(options, base, {"compare": [base]}, measure_noise_floor)
 
 
 def _base(options: RunOptions) -> dict[str, Value]:
@@ -143,5 +145,5 @@ def _tune_options(options: CompareOptions) -> TuneOptions:
     )
 
 
-def _document(found: Verdict | Floor) -> dict[str, Any]:
-    return found.document() if isinstance(found, Floor) else verdict_document(found)
+def _document(found: Verdict | NoiseFloor) -> dict[str, Any]:
+    return found.document() if isinstance(found, NoiseFloor) else verdict_document(found)

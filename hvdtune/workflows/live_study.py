@@ -21,11 +21,11 @@ from hvdtune.launch.output import Writer, file_writer
 from hvdtune.launch.rank_files import rank_files
 from hvdtune.launch.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.measure.host_load import LocalHost
-from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.study import RawTraces, Study
 from hvdtune.workflows.fingerprint import fingerprint, past_winner
 from hvdtune.workflows.rank_traces import Form, write_traces
@@ -135,7 +135,7 @@ def _study(
     folder: RunFolder,
     default: Setting,
     tune_options: TuneOptions,
-    share: Share | None,
+    share: SharedStudy | None,
 ) -> int:
     with ExitStack() as screen:
         display = screen.enter_context(open_display(default))
@@ -154,10 +154,10 @@ def _study(
                 traces=launches.traces,
                 share=share,
             )
-            with Hire(study, folder.path, tune_options, display.show) as hire:
-                outcome = hire.tune()
+            with TunerSupervisor(study, folder.path, tune_options, display.show) as supervisor:
+                outcome = supervisor.tune()
                 screen.close()
-                code = _follow(hire, launches) if outcome.goes_on else 0
+                code = _follow(supervisor, launches) if outcome.goes_on else 0
     verdict = outcome.verdict
     document = {**verdict_document(verdict), "script_exit_code": code}
     conclude(options, folder, launches, verdict.text, document)
@@ -184,10 +184,10 @@ def study_writers(
     return writers
 
 
-def _follow(hire: Hire, launches: Launches) -> int:
+def _follow(supervisor: TunerSupervisor, launches: Launches) -> int:
     try:
         tell("the script goes on with this setting to its end")
-        report = hire.follow()
+        report = supervisor.follow()
     except Stopped as stop:
         launches.close()
         complain(str(stop))

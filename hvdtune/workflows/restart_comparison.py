@@ -12,7 +12,7 @@ from hvdtune.cli.resolve import settle
 from hvdtune.cli.verify_options import AaOptions, CompareOptions
 from hvdtune.core.config.knobs import Value
 from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.tuner.comparison import compare, measure_floor
+from hvdtune.tuner.comparison import compare, measure_noise_floor
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.search_space import describe
@@ -51,7 +51,7 @@ def _compare(options: CompareOptions, a: Path | None, b: Path | None) -> int:
     chosen = _tune_options(options)
     with opened(options, replace(prepared, reference=one), identity) as (study, folder, show):
         if b is None:
-            floor = measure_floor(study, folder.path, chosen, show)
+            floor = measure_noise_floor(study, folder.path, chosen, show)
             say(options, folder, floor.text, floor.document())
             return floor.exit_code
         tell(f"B differs from A in {describe(other, one)}" if other != one else "B is A")

@@ -21,8 +21,8 @@ from hvdtune.launch.measured import Metric
 from hvdtune.launch.run import JobOptions
 from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.measure.host_load import LocalHost
-from hvdtune.tuner.measure.live_run import World
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.live_run import JobInfo
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.search.samplers import check_sampler, default_sampler
@@ -31,7 +31,7 @@ from hvdtune.tuner.space.space_file import read_space
 from hvdtune.tuner.space.targets import Target
 from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
 from hvdtune.tuner.stats.verdict import Verdict
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import fingerprint
 from hvdtune.workflows.live_study import open_folder, study_writers
@@ -65,8 +65,8 @@ def opened(
     options: RunOptions,
     prepared: Prepared,
     identity: Mapping[str, Any],
-    share: Share | None = None,
-) -> Iterator[tuple[Study, RunFolder, Callable[[Progress], None]]]:
+    share: SharedStudy | None = None,
+) -> Iterator[tuple[Study, RunFolder, Callable[[StudyProgress], None]]]:
     """A study of what is prepared, its folder, and the terminal. Leaving it leaves no process."""
     plan, launches = prepared.plan, prepared.launches
     metric = None if options.metric_regex is None else Metric(options.metric_regex)
@@ -76,7 +76,7 @@ def opened(
         writers = study_writers(options, display, len(plan.slots), stack)
         stack.enter_context(launches.into(folder, writers, metric))
         names = tuple(sorted({slot.host for slot in plan.slots}))
-        world = World(len(plan.slots), names) if launches.starts_ranks else None
+        world = JobInfo(len(plan.slots), names) if launches.starts_ranks else None
         study = Study(
             ByRestarting(launches.start, world),
             prepared.target.knobs,

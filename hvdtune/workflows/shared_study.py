@@ -14,7 +14,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.core.config.environment import storage_url
 from hvdtune.launch.run import JobOptions, JobPlan
 from hvdtune.tuner.storage.database import parse_url, shown_url
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.workflows.fingerprint import fingerprint
 
 _NAME_DIGITS: Final = 8
@@ -22,7 +22,7 @@ _NAME_DIGITS: Final = 8
 
 def chosen_share(
     options: RunOptions, plan: JobPlan, job_options: JobOptions, study: Mapping[str, Any]
-) -> Share | None:
+) -> SharedStudy | None:
     """The study that --storage or HVDTUNE_STORAGE names; None: the run folder has its own.
 
     Without --study-name tuners that do the same meet: the name has a digest of the command, the
@@ -41,10 +41,10 @@ def chosen_share(
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
     name = options.study_name or f"{Path(plan.title).stem}-{digest[:_NAME_DIGITS]}"
     tell(f"study {name} in {shown_url(url)}")
-    return Share(url, name, {**known, "processor": _processor(), "study": dict(study)})
+    return SharedStudy(url, name, {**known, "processor": _processor(), "study": dict(study)})
 
 
-def told(share: Share | None) -> dict[str, str]:
+def told(share: SharedStudy | None) -> dict[str, str]:
     """What run.json says of it: a run is continued in the same study only."""
     return {} if share is None else {"storage": shown_url(share.url), "name": share.study}
 

@@ -30,7 +30,7 @@ from typing import Final
 
 from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import PAIRS_FILE, STUDY_FILE, read_study
@@ -168,7 +168,7 @@ def live(folder: Path) -> None:
     )
     log = folder / PAIRS_FILE
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: StudyProgress) -> None:
         if progress.phase == "start":
             print(f"resumed {len(read_pairs(log))} {time.monotonic() - began:.3f}", flush=True)
         elif progress.pairs:

@@ -28,8 +28,8 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
 from hvdtune.tuner.measure.live_run import LiveRun, StartJob
 from hvdtune.tuner.measure.pair_plan import plan_verify
-from hvdtune.tuner.measure.pair_runner import Bench
-from hvdtune.tuner.measure.progress import Clock, Progress, Reporter, WallClock
+from hvdtune.tuner.measure.pair_runner import PairRunner
+from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
@@ -169,17 +169,17 @@ def one_verdict(
         tempfile.TemporaryDirectory() as folder,
         PairLog(Path(folder) / "pairs.jsonl") as log,
     ):
-        bench = Bench(run, log, reporter, default, seed=options.seed)
+        runner = PairRunner(run, log, reporter, default, seed=options.seed)
         try:
-            found = calibrate(bench, choose_shape(bench, options), options)
-            cost = current_cost(bench, found)
+            found = calibrate(runner, choose_shape(runner, options), options)
+            cost = current_cost(runner, found)
             plan = plan_verify(options, found.noise, cost, _VERIFY_S, 0.0)
-            return prove(bench, candidate, found, plan, options)
+            return prove(runner, candidate, found, plan, options)
         finally:
             run.stop()
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(progress: StudyProgress) -> None:
     del progress
 
 

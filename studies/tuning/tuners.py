@@ -16,7 +16,7 @@ import optuna
 
 from hvdtune.core.config.knobs import Setting, Value, load_knobs
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.study import Study
@@ -66,7 +66,7 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
     phases: collections.Counter[str] = collections.Counter()
     seen: dict[str, int] = {"trials": 0, "steps": 0}
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: StudyProgress) -> None:
         phases[progress.phase] += cluster.steps - seen["steps"]
         seen["steps"] = cluster.steps
         seen["trials"] = max(seen["trials"], progress.trial)

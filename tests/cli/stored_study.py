@@ -7,7 +7,7 @@ from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 
 VERDICT = {"version": 1, "improved": True, "text": "+5.0 % [4.0, 6.0] 95 % CI, 24 pairs"}
 
@@ -28,7 +28,7 @@ def make_study(folder, share=None):
                         0, phase, number, setting, default, 0.05, 9.5, 10.0, 96, "ABBA", time.time()
                     )
                 )
-            store.tell(number, Outcome("complete", 0.05, 0.01, 4))
+            store.tell(number, TrialOutcome("complete", 0.05, 0.01, 4))
         store.set("noise_floor", 0.6)
         store.set("verdict", json.dumps(VERDICT))
         (folder / "verdict.json").write_text(json.dumps(VERDICT))

@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.cli.display import PlainDisplay, headline, reading
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 
 _DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
 _SLOW = {"cycle_time_ms": 5.0, "chunk_bytes": 524288}
@@ -10,9 +10,9 @@ _SLOW = {"cycle_time_ms": 5.0, "chunk_bytes": 524288}
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (Progress("start", seconds_left=480), "start, launch 0, 8m00s left"),
+        (StudyProgress("start", seconds_left=480), "start, launch 0, 8m00s left"),
         (
-            Progress("search", trial=3, trials=40, launch=1, seconds_left=65),
+            StudyProgress("search", trial=3, trials=40, launch=1, seconds_left=65),
             "search, trial 3/40, launch 1, 1m05s left",
         ),
     ],
@@ -24,14 +24,14 @@ def test_the_headline_says_where_the_study_stands(progress, text):
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (Progress("search"), ""),
-        (Progress("search", setting=_DEFAULT), "default"),
+        (StudyProgress("search"), ""),
+        (StudyProgress("search", setting=_DEFAULT), "default"),
         (
-            Progress("search", setting=_SLOW, gain_percent=-2.04, pairs=1),
+            StudyProgress("search", setting=_SLOW, gain_percent=-2.04, pairs=1),
             "cycle_time_ms=5  -2.0 % (1 pair)",
         ),
         (
-            Progress(
+            StudyProgress(
                 "race",
                 setting=_SLOW,
                 gain_percent=3.21,
@@ -50,12 +50,14 @@ def test_the_reading_gives_gain_error_and_pairs(progress, text):
 
 def test_plain_lines_come_per_trial_and_per_message(capfd):
     display = PlainDisplay(_DEFAULT)
-    display.show(Progress("search", trials=2, message="up to 2 trials"))
+    display.show(StudyProgress("search", trials=2, message="up to 2 trials"))
     for pairs in (1, 2, 3):
-        display.show(Progress("search", trials=2, setting=_SLOW, gain_percent=1.0, pairs=pairs))
-    ended = Progress("search", 1, 2, _SLOW, gain_percent=1.0, pairs=3, best_gain_percent=1.0)
+        display.show(
+            StudyProgress("search", trials=2, setting=_SLOW, gain_percent=1.0, pairs=pairs)
+        )
+    ended = StudyProgress("search", 1, 2, _SLOW, gain_percent=1.0, pairs=3, best_gain_percent=1.0)
     display.show(ended)
-    display.show(Progress("search", trial=1, trials=2, message="crashed", lines=("boom",)))
+    display.show(StudyProgress("search", trial=1, trials=2, message="crashed", lines=("boom",)))
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 0/2, launch 0, 0s left: up to 2 trials",
         "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)  "
@@ -67,8 +69,8 @@ def test_plain_lines_come_per_trial_and_per_message(capfd):
 
 def test_a_trial_of_which_nothing_was_measured_now_has_no_line(capfd):
     display = PlainDisplay(_DEFAULT)
-    display.show(Progress("search", trial=3, trials=6, message="up to 6 trials"))
-    display.show(Progress("search", trial=4, trials=6, best_gain_percent=2.0))
+    display.show(StudyProgress("search", trial=3, trials=6, message="up to 6 trials"))
+    display.show(StudyProgress("search", trial=4, trials=6, best_gain_percent=2.0))
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 3/6, launch 0, 0s left: up to 6 trials"
     ]

@@ -8,8 +8,8 @@ from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import PairLog
-from hvdtune.tuner.storage.shared_study import Share
-from hvdtune.tuner.storage.study_store import Further, Outcome, StudyStore, lock_study
+from hvdtune.tuner.storage.shared_study import SharedStudy
+from hvdtune.tuner.storage.study_store import Further, StudyStore, TrialOutcome, lock_study
 from tests.cli.stored_study import VERDICT, make_study
 
 
@@ -60,7 +60,7 @@ def test_each_further_objective_has_a_column(study, tmp_path):
     options = TuneOptions(trials=1, objectives=("step_time", "cpu_time"), sampler="tpe")
     with StudyStore(folder, space, options) as store:
         further = {"cpu_time": Further(0.02, 0.01)}
-        store.tell(store.ask()[0], Outcome("complete", 0.05, 0.01, 4, further=further))
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.05, 0.01, 4, further=further))
     code, out, _ = study("show", "train-2")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
@@ -143,7 +143,7 @@ def test_a_destroyed_database_is_made_anew(study, run_dir):
 
 def test_a_database_of_studies_is_used_like_a_folder_of_runs(study, tmp_path):
     url = "sqlite:///studies.db"
-    make_study(tmp_path / "one", Share(f"sqlite:///{tmp_path}/studies.db", "mine"))
+    make_study(tmp_path / "one", SharedStudy(f"sqlite:///{tmp_path}/studies.db", "mine"))
     assert study("fsck", "--storage", url)[:2] == (0, f"mine in {url}: no fault\n")
     (listed,) = json.loads(study("list", "--storage", url, "--json")[1])
     assert (listed["study"], listed["storage"], listed["measured_pairs"]) == ("mine", url, 8)

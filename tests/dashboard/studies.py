@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Knob, default_setting
-from hvdtune.tuner.results.profile import FORMAT_VERSION, Evidence, Profile, write_profile
+from hvdtune.tuner.results.profile import FORMAT_VERSION, Profile, ProfileVerdict, write_profile
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair, PairLog
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 
 DEFAULT = {"cycle_time_ms": 1.0}
 VERDICT = {
@@ -44,9 +44,9 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
     knob = Knob("cycle_time_ms", "ms", "float", 0.1, 50.0, True, 1.0, "live")
     options = TuneOptions(trials=3)
     outcomes = [
-        Outcome("complete", math.log1p(0.05), 0.004, 8),
-        Outcome("pruned", math.log1p(-0.03), 0.006, 3, reason),
-        Outcome("failed", None, None, 0, "rank 1 was lost"),
+        TrialOutcome("complete", math.log1p(0.05), 0.004, 8),
+        TrialOutcome("pruned", math.log1p(-0.03), 0.006, 3, reason),
+        TrialOutcome("failed", None, None, 0, "rank 1 was lost"),
     ]
     with StudyStore(folder, make_space((knob,), DEFAULT), options) as store:
         for outcome in outcomes:
@@ -59,7 +59,7 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
         for launch, gain in ((2, 7.0), (2, 7.6), (3, 6.8), (3, 8.0)):
             log.append(verification_pair(launch, gain))
     (folder / "verdict.json").write_text(json.dumps(VERDICT))
-    proof = Evidence(True, 7.3, (6.1, 8.4), 4, 2, 0.6, VERDICT["text"])
+    proof = ProfileVerdict(True, 7.3, (6.1, 8.4), 4, 2, 0.6, VERDICT["text"])
     winner = default_setting() | {"cycle_time_ms": 0.5}
     profile = Profile(FORMAT_VERSION, winner, default_setting(), proof, {}, "2026-11-22")
     write_profile(profile, folder / "profile.yaml")

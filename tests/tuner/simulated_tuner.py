@@ -7,7 +7,7 @@ from pathlib import Path
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
@@ -21,7 +21,7 @@ def gain(setting: Setting) -> float:
 def main() -> None:
     run_dir, kill_at = Path(sys.argv[1]), int(sys.argv[2])
     cluster = SimulatedCluster(Script(seed=kill_at, gain=gain, kill_tuner_at_step=kill_at or None))
-    share = Share(sys.argv[3], sys.argv[4]) if len(sys.argv) > 3 else None
+    share = SharedStudy(sys.argv[3], sys.argv[4]) if len(sys.argv) > 3 else None
     study = Study(cluster.start, KNOBS, DEFAULT, share=share)
     result = tune(study, run_dir, OPTIONS, clock=cluster.clock)
     print(result.verdict.kind)

@@ -8,12 +8,12 @@ import pytest
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.tuner.comparison import compare, measure_floor
+from hvdtune.tuner.comparison import compare, measure_noise_floor
 from hvdtune.tuner.measure.live_run import ScriptFailed
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
@@ -37,7 +37,7 @@ class Bed:
     def compare(self, b: Setting = B, interrupt_after: int = 0, **options: Any) -> Verdict:
         pairs = 0
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: StudyProgress) -> None:
             nonlocal pairs
             pairs += progress.phase == "verify" and progress.pairs > 0
             if pairs == interrupt_after:
@@ -53,9 +53,9 @@ class Bed:
             self.cluster.clock,
         )
 
-    def floor(self) -> Floor:
+    def floor(self) -> NoiseFloor:
         options = TuneOptions(time_budget_s=1e9)
-        return measure_floor(self.study, self.run_dir, options, clock=self.cluster.clock)
+        return measure_noise_floor(self.study, self.run_dir, options, clock=self.cluster.clock)
 
 
 def test_a_faster_setting_is_proved_in_at_least_three_launches(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_an_interrupted_comparison_goes_on_with_its_pairs(tmp_path: Path) -> Non
 def test_only_pairs_that_are_still_to_be_measured_are_called_fresh(tmp_path: Path) -> None:
     said: list[str] = []
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: StudyProgress) -> None:
         if progress.phase == "verify" and progress.message:
             said.append(progress.message)
         if progress.phase == "verify" and progress.pairs == 4:

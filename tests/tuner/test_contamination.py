@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.tuner.measure.blocks import Block, BlockShape, Reading
+from hvdtune.tuner.measure.blocks import Block, BlockShape, Interference
 from hvdtune.tuner.measure.live_run import LiveRun
-from hvdtune.tuner.measure.outliers import Norms
-from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.outliers import OutlierDetector
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import estimate
@@ -19,45 +19,45 @@ SHAPE = BlockShape(steps=25, settle_steps=5, step_s=0.01)
 OTHER = {**DEFAULT, "cycle_time_ms": 0.2}
 
 
-def blocks(*readings: Reading) -> list[Block]:
-    return [Block(10, 0.1, reading) for reading in readings]
+def blocks(*interferences: Interference) -> list[Block]:
+    return [Block(10, 0.1, interference) for interference in interferences]
 
 
-def norms(*steal: float) -> Norms:
-    usual = Norms()
-    usual.add(Reading(steal=share) for share in steal)
+def detector(*steal: float) -> OutlierDetector:
+    usual = OutlierDetector()
+    usual.add(Interference(steal=share) for share in steal)
     return usual
 
 
-QUIET, STOLEN = Reading(), Reading(steal=0.3)
+QUIET, STOLEN = Interference(), Interference(steal=0.3)
 
 
 def test_a_block_far_from_the_usual_is_at_fault() -> None:
-    fault = norms(*[0.0] * 20).fault("ABBA", blocks(QUIET, STOLEN, QUIET, QUIET))
-    assert fault is not None
-    assert fault.letters == "B"
-    assert fault.reason == "30% of the processors' time taken by other machines"
+    detect = detector(*[0.0] * 20).detect("ABBA", blocks(QUIET, STOLEN, QUIET, QUIET))
+    assert detect is not None
+    assert detect.letters == "B"
+    assert detect.reason == "30% of the processors' time taken by other machines"
 
 
 def test_what_is_usual_on_this_machine_is_no_fault() -> None:
-    busy = norms(*[0.2, 0.3, 0.4] * 8)
-    assert busy.fault("ABBA", blocks(QUIET, STOLEN, STOLEN, QUIET)) is None
+    busy = detector(*[0.2, 0.3, 0.4] * 8)
+    assert busy.detect("ABBA", blocks(QUIET, STOLEN, STOLEN, QUIET)) is None
 
 
 def test_before_the_usual_is_known_only_a_long_pause_is_a_fault() -> None:
-    few = norms(0.0, 0.0)
-    assert few.fault("BAAB", blocks(QUIET, STOLEN, QUIET, QUIET)) is None
-    evaluation = Reading(longest_step=40.0)
-    fault = few.fault("BAAB", blocks(QUIET, evaluation, QUIET, evaluation))
-    assert fault is not None
-    assert (fault.letters, fault.reason) == ("AB", "a step 40.0 times as long as the others")
+    few = detector(0.0, 0.0)
+    assert few.detect("BAAB", blocks(QUIET, STOLEN, QUIET, QUIET)) is None
+    evaluation = Interference(longest_step=40.0)
+    detect = few.detect("BAAB", blocks(QUIET, evaluation, QUIET, evaluation))
+    assert detect is not None
+    assert (detect.letters, detect.reason) == ("AB", "a step 40.0 times as long as the others")
 
 
 def test_a_machine_that_becomes_busy_becomes_the_usual() -> None:
-    usual = norms(*[0.0] * 64)
-    assert usual.fault("ABBA", blocks(*[STOLEN] * 4)) is not None
+    usual = detector(*[0.0] * 64)
+    assert usual.detect("ABBA", blocks(*[STOLEN] * 4)) is not None
     usual.add([STOLEN] * 40)
-    assert usual.fault("ABBA", blocks(*[STOLEN] * 4)) is None
+    assert usual.detect("ABBA", blocks(*[STOLEN] * 4)) is None
 
 
 def pair(at_fault: str, set_aside: str = "something else") -> Pair:
@@ -87,14 +87,14 @@ class Rig:
         live = LiveRun(
             self.cluster.start, DEFAULT, options, self.cluster.clock, reporter, host=self.cluster
         )
-        self.bench = Bench(live, log, reporter, DEFAULT, seed=script.seed)
+        self.runner = PairRunner(live, log, reporter, DEFAULT, seed=script.seed)
 
     def measure(self, setting: Setting, pairs: int) -> list[float]:
         for _ in range(8):
-            self.bench.pair("calibrate", DEFAULT, SHAPE)
+            self.runner.pair("calibrate", DEFAULT, SHAPE)
         for _ in range(pairs):
-            self.bench.pair("search", setting, SHAPE)
-        return self.bench.log_ratios("search", setting)
+            self.runner.pair("search", setting, SHAPE)
+        return self.runner.log_ratios("search", setting)
 
 
 def measured(script: Script, path: Path, pairs: int = 24) -> tuple[list[float], Rig]:
@@ -108,7 +108,7 @@ def test_a_disturbed_pair_is_measured_again_and_counted(tmp_path: Path) -> None:
     values, rig = measured(script, tmp_path)
 
     assert len(values) == 24
-    assert rig.bench.set_aside >= 3
+    assert rig.runner.set_aside >= 3
     assert max(map(abs, values)) < 0.1
 
 
@@ -116,7 +116,7 @@ def test_of_many_repeats_the_first_and_every_tenth_are_told(tmp_path: Path) -> N
     script = Script(bursts_per_s=0.2, step_noise=0.02, slow_noise=0.005, drift=0.0)
     _, rig = measured(script, tmp_path, pairs=150)
 
-    count = rig.bench.set_aside
+    count = rig.runner.set_aside
     assert count >= 20
     told = [notice.partition(":")[0] for notice in rig.notices if "measured again" in notice]
     tenths = range(10, count + 1, 10)
@@ -128,7 +128,7 @@ def test_of_many_repeats_the_first_and_every_tenth_are_told(tmp_path: Path) -> N
 def test_repeats_end_on_a_machine_that_is_always_disturbed(tmp_path: Path, rate: float) -> None:
     values, rig = measured(Script(bursts_per_s=rate), tmp_path)
 
-    assert len(rig.bench.log.pairs) <= 2 * (24 + 8) + 5
+    assert len(rig.runner.log.pairs) <= 2 * (24 + 8) + 5
     assert len(values) >= 24
 
 
@@ -136,7 +136,7 @@ def test_an_evaluation_repeats_its_pair(tmp_path: Path) -> None:
     script = Script(pause_every=300, step_noise=0.02, slow_noise=0.005, drift=0.0)
     values, rig = measured(script, tmp_path)
 
-    assert rig.bench.set_aside >= 5
+    assert rig.runner.set_aside >= 5
     assert sum(abs(value) > 0.1 for value in values) <= 2
 
 
@@ -168,7 +168,7 @@ def test_disturbances_that_a_setting_causes_are_not_taken_from_its_account(tmp_p
         script = Script(seed, own_bursts_per_s=bursts, step_noise=0.04, slow_noise=0.01)
         values, rig = measured(script, tmp_path)
         kept.append(sum(values) / len(values))
-        every += [pair.log_ratio for pair in rig.bench.log.pairs if pair.phase == "search"]
+        every += [pair.log_ratio for pair in rig.runner.log.pairs if pair.phase == "search"]
     truth = sum(every) / len(every)
 
     assert truth < -0.02
@@ -179,7 +179,9 @@ def test_readings_are_of_the_blocks_own_time() -> None:
     cluster = SimulatedCluster(Script(bursts_per_s=1e9, burst_s=1e9, drift=0.0))
     reporter = Reporter(lambda progress: None, cluster.clock, 1, 1e9)
     live = LiveRun(cluster.start, DEFAULT, TuneOptions(), cluster.clock, reporter, host=cluster)
-    live.require()
+    live.ensure_running()
     times = live.measure(OTHER, "ABBA", SHAPE)
 
-    assert [block.reading.steal for block in times.blocks] == pytest.approx([0.5] * 4, rel=0.01)
+    assert [block.interference.steal for block in times.blocks] == pytest.approx(
+        [0.5] * 4, rel=0.01
+    )

@@ -10,7 +10,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Closed
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import TuneResult, follow, tune
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
@@ -36,7 +36,7 @@ class Bed:
     def __init__(self, run_dir: Path, script: Script) -> None:
         self.run_dir = run_dir
         self.cluster = SimulatedCluster(script)
-        self.said: list[Progress] = []
+        self.said: list[StudyProgress] = []
         self.first_settings: list[Setting] = []
         self.traces: list[Path] = []
 
@@ -206,7 +206,7 @@ def test_settings_of_one_fusion_plan_are_measured_once(tmp_path: Path) -> None:
 def test_training_goes_on_with_the_default_when_the_tuner_fails(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(steps_per_launch=3000))
 
-    def fail_in_the_search(progress: Progress) -> None:
+    def fail_in_the_search(progress: StudyProgress) -> None:
         bed.said.append(progress)
         if progress.phase == "search" and progress.trial == 2:
             raise ZeroDivisionError("a defect")
@@ -234,7 +234,7 @@ def test_a_default_that_cannot_be_measured_ends_the_study(tmp_path: Path) -> Non
 def test_an_interrupt_ends_the_script(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script())
 
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: StudyProgress) -> None:
         if progress.phase == "search":
             raise KeyboardInterrupt
 

@@ -7,8 +7,8 @@ import yaml
 from hvdtune.cli.config_file import KEYS, read_config_file
 from hvdtune.core.config.environment import Config
 from hvdtune.core.config.knobs import Value, default_setting
-from hvdtune.tuner.results.exports import Target, export_profile
-from hvdtune.tuner.results.profile import Evidence, Profile
+from hvdtune.tuner.results.exports import ExportTarget, export_profile
+from hvdtune.tuner.results.profile import Profile, ProfileVerdict
 
 TUNED: dict[str, Value] = {
     **default_setting(),
@@ -20,7 +20,7 @@ TUNED: dict[str, Value] = {
 
 
 def profile(improved: bool = True, **knobs: Value) -> Profile:
-    evidence = Evidence(improved, 7.0, (6.0, 8.0), 32, 3, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
+    evidence = ProfileVerdict(improved, 7.0, (6.0, 8.0), 32, 3, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
     setting = TUNED | knobs
     return Profile(1, setting, default_setting(), evidence, {}, "2026-01-02T03:04:05+00:00")
 
@@ -67,7 +67,7 @@ def test_horovods_file_is_one_that_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["horovod-env", "horovod-yaml"])
-def test_a_cache_that_is_off_has_no_capacity_at_horovod(target: Target) -> None:
+def test_a_cache_that_is_off_has_no_capacity_at_horovod(target: ExportTarget) -> None:
     text = export_profile(profile(cache_enabled=False), target)
 
     assert "cache_capacity: 0" in text or "HOROVOD_CACHE_CAPACITY=0" in text
@@ -95,8 +95,8 @@ def test_ddp_gets_its_bucket_size() -> None:
     assert assignments(export_profile(profile(), "ddp")) == {"bucket_cap_mb": "8.25"}
 
 
-@pytest.mark.parametrize("target", get_args(Target))
-def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: Target) -> None:
+@pytest.mark.parametrize("target", get_args(ExportTarget))
+def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: ExportTarget) -> None:
     text = export_profile(profile(), target)
 
     carried = {
@@ -115,7 +115,7 @@ def test_what_nothing_proves_says_so() -> None:
 
 
 def of_adapter(adapter: str, setting: dict[str, Value]) -> Profile:
-    evidence = Evidence(True, 7.0, (6.0, 8.0), 12, 12, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
+    evidence = ProfileVerdict(True, 7.0, (6.0, 8.0), 12, 12, 0.6, "+7.0 % [6.0, 8.0] 95 % CI")
     measured = {"mode": "restart", "adapter": adapter}
     return Profile(1, setting, setting, evidence, measured, "2026-01-02T03:04:05+00:00")
 

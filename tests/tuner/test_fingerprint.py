@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.measure.live_run import World
+from hvdtune.tuner.measure.live_run import JobInfo
 from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
-    Link,
+    LinkSpeed,
     Tensors,
     complete_fingerprint,
     differences,
@@ -24,7 +24,7 @@ HERE = Fingerprint(
     slots=(2, 2),
     transport="auto",
     tensors=RESNET,
-    link=Link(50.0, 2000.0),
+    link=LinkSpeed(50.0, 2000.0),
     cores=8,
     hvdtune="0.1.0",
     python="3.11.7",
@@ -70,7 +70,7 @@ def test_the_latest_launch_with_tensors_counts(tmp_path: Path) -> None:
 
 def test_where_nothing_was_recorded_there_are_no_tensors(tmp_path: Path) -> None:
     assert recorded_tensors(tmp_path) is None
-    assert complete_fingerprint({"cores": 2}, World(2, ("a",)), tmp_path) == {
+    assert complete_fingerprint({"cores": 2}, JobInfo(2, ("a",)), tmp_path) == {
         "world": 2,
         "hosts": ["a"],
         "cores": 2,
@@ -103,7 +103,7 @@ def test_a_wrong_fingerprint_is_a_usage_error() -> None:
         ({"python": "3.12.1"}, "Python: 3.12 there, 3.11 here"),
         ({"frameworks": {"torch": "2.4.0"}}, "torch: 2.4.0 there, 2.13.0 here"),
         (
-            {"link": Link(50.0, 200.0)},
+            {"link": LinkSpeed(50.0, 200.0)},
             "link: 50 us and 200 MB/s there, 50 us and 2000 MB/s here",
         ),
     ],
@@ -114,7 +114,7 @@ def test_what_differs_is_named(parts: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [{}, {"python": "3.11.2"}, {"link": Link(120.0, 900.0)}, {"tensors": None, "link": None}],
+    [{}, {"python": "3.11.2"}, {"link": LinkSpeed(120.0, 900.0)}, {"tensors": None, "link": None}],
 )
 def test_what_is_alike_or_not_known_is_not_named(parts: dict[str, Any]) -> None:
     assert list(differences(changed(**parts), HERE)) == []
@@ -135,7 +135,7 @@ def test_distance_is_nothing_for_the_same_and_the_same_both_ways() -> None:
         ({"slots": (2, 2, 2)}, {"slots": (2, 2, 2, 2)}),
         ({"tensors": Tensors(161, 1, {10: 100, 21: 61})}, {"tensors": Tensors(161, 1, {3: 161})}),
         ({"tensors": Tensors(150, 1, RESNET.octaves)}, {"tensors": Tensors(15, 1, {10: 9, 20: 6})}),
-        ({"link": Link(60.0, 1500.0)}, {"link": Link(500.0, 100.0)}),
+        ({"link": LinkSpeed(60.0, 1500.0)}, {"link": LinkSpeed(500.0, 100.0)}),
         ({"hvdtune": "0.2.0"}, {"transport": "tcp"}),
         ({}, {"tensors": None}),
     ],

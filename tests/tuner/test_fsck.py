@@ -12,24 +12,24 @@ from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.database import parse_url
-from hvdtune.tuner.storage.fsck import Fault, check
-from hvdtune.tuner.storage.leases import Board
+from hvdtune.tuner.storage.fsck import StudyFault, check
+from hvdtune.tuner.storage.leases import LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_list import StudyPlace
 from hvdtune.tuner.storage.study_reader import read_study
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
 OPTIONS = TuneOptions(trials=6, seed=2)
 
 
-def faults(folder: Path) -> list[Fault]:
+def faults(folder: Path) -> list[StudyFault]:
     return check(StudyPlace(str(folder), folder=folder), KNOBS)
 
 
-def the_fault(folder: Path) -> Fault:
+def the_fault(folder: Path) -> StudyFault:
     (fault,) = faults(folder)
     return fault
 
@@ -227,7 +227,7 @@ def test_a_trial_of_a_dead_tuner_in_a_database_is_queued_again(
 ) -> None:
     place = StudyPlace(study_name, url=parse_url(study_url))
     space = make_space(KNOBS, DEFAULT)
-    with StudyStore(tmp_path, space, OPTIONS, share=Share(study_url, study_name)) as store:
+    with StudyStore(tmp_path, space, OPTIONS, share=SharedStudy(study_url, study_name)) as store:
         number, _ = store.ask()
         assert check(place, KNOBS) == []
     (fault,) = check(place, KNOBS)
@@ -242,9 +242,9 @@ def test_a_claim_that_nobody_needs_is_freed(
 ) -> None:
     place = StudyPlace(study_name, url=parse_url(study_url))
     space = make_space(KNOBS, DEFAULT)
-    with StudyStore(tmp_path, space, OPTIONS, share=Share(study_url, study_name)) as store:
-        monkeypatch.setattr(Board, "release", lambda *_: None)
-        store.tell(store.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+    with StudyStore(tmp_path, space, OPTIONS, share=SharedStudy(study_url, study_name)) as store:
+        monkeypatch.setattr(LeaseTable, "release", lambda *_: None)
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
     monkeypatch.undo()
     (fault,) = check(place, KNOBS)
     assert fault.text == "trial 0 keeps its setting from others, but nobody measures it"
@@ -256,7 +256,7 @@ def test_a_claim_that_nobody_needs_is_freed(
 def test_pairs_that_have_not_reached_the_database_are_put_up(
     tmp_path: Path, study_url: str, study_name: str
 ) -> None:
-    share = Share(study_url, study_name)
+    share = SharedStudy(study_url, study_name)
     pair = Pair(0, "search", 0, DEFAULT, DEFAULT, 0.1, 9.0, 10.0, 96, "ABBA", 1.5)
     with (
         StudyStore(tmp_path, make_space(KNOBS, DEFAULT), OPTIONS, share=share) as store,

@@ -9,7 +9,7 @@ import pytest
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.fsck import check
 from hvdtune.tuner.storage.pair_log import read_pairs
@@ -57,9 +57,9 @@ def test_training_goes_on_and_the_study_stays_readable(small_disk: Path, phase: 
         Script(steps_per_launch=30_000, gain=lambda setting: 0.1 * (setting["cycle_time_ms"] < 1))
     )
     study = Study(cluster.start, KNOBS, DEFAULT)
-    moments: list[Progress] = []
+    moments: list[StudyProgress] = []
 
-    def fill_in(progress: Progress) -> None:
+    def fill_in(progress: StudyProgress) -> None:
         if progress.phase == phase and not moments:
             moments.append(progress)
             fill(small_disk)

@@ -12,9 +12,9 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import StudyError
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process import supervisor as hire_module
-from hvdtune.tuner.process.supervisor import Hire
+from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
@@ -44,8 +44,8 @@ class Bed:
     def __init__(self, run_dir: Path, script: Script | None = None) -> None:
         self.run_dir = run_dir
         self.cluster = Unhurried(script or Script(gain=short_cycles_win, step_noise=0.02, drift=0))
-        self.said: list[Progress] = []
-        self.on_news: Callable[[Progress], None] = lambda progress: None
+        self.said: list[StudyProgress] = []
+        self.on_news: Callable[[StudyProgress], None] = lambda progress: None
         study = Study(self.cluster.start, KNOBS, DEFAULT)
         options = TuneOptions(
             trials=5,
@@ -59,20 +59,20 @@ class Bed:
             block_s=0.05,
             min_block_steps=4,
         )
-        self.hire = Hire(study, run_dir, options, self.take)
+        self.supervisor = TunerSupervisor(study, run_dir, options, self.take)
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: StudyProgress) -> None:
         self.said.append(progress)
         self.on_news(progress)
 
     def strike(self, number: int, at_pairs: int) -> None:
         """Sends the tuner a signal once, when so many pairs are on disk."""
 
-        def look(progress: Progress) -> None:
+        def look(progress: StudyProgress) -> None:
             if len(read_pairs(self.run_dir / "pairs.jsonl")) >= at_pairs:
                 self.on_news = lambda progress: None
-                assert self.hire.pid is not None
-                os.kill(self.hire.pid, number)
+                assert self.supervisor.pid is not None
+                os.kill(self.supervisor.pid, number)
 
         self.on_news = look
 
@@ -83,14 +83,14 @@ class Bed:
 
 def test_a_tuner_of_its_own_comes_to_a_verdict_and_watches_on(tmp_path: Path) -> None:
     bed = Bed(tmp_path)
-    with bed.hire as hire:
-        outcome = hire.tune()
-        assert hire.pid is not None and psutil.Process(hire.pid).is_running()
+    with bed.supervisor as supervisor:
+        outcome = supervisor.tune()
+        assert supervisor.pid is not None and psutil.Process(supervisor.pid).is_running()
         assert outcome.goes_on and outcome.verdict.improved
         job = bed.cluster.jobs[-1]
         assert job.proposed[-1] == outcome.verdict.setting
         bed.cluster.script.steps_per_launch = job._steps + 100
-        assert hire.follow().returncode == 0
+        assert supervisor.follow().returncode == 0
     assert not (tmp_path / "study.db-wal").exists()  # the database was closed
 
 
@@ -103,8 +103,8 @@ def test_a_killed_tuner_is_followed_by_another_on_the_same_launch(
 ) -> None:
     bed = Bed(tmp_path)
     bed.strike(signal.SIGKILL, at_pairs)
-    with bed.hire as hire:
-        outcome = hire.tune()
+    with bed.supervisor as supervisor:
+        outcome = supervisor.tune()
     assert "the tuner has died; training goes on as by default" in bed.messages
     assert outcome.verdict.improved
     pairs = read_pairs(tmp_path / "pairs.jsonl")
@@ -118,16 +118,16 @@ def test_after_the_tuners_death_the_training_has_the_default(tmp_path: Path) -> 
     bed = Bed(tmp_path)
     bed.strike(signal.SIGKILL, 8)
     proposed_at_death: list[Setting] = []
-    engage = bed.hire._engage
+    engage = bed.supervisor._start_worker
 
     def look() -> None:
         if bed.cluster.jobs:
             proposed_at_death.append(bed.cluster.jobs[-1].proposed[-1])
         engage()
 
-    bed.hire._engage = look  # type: ignore[method-assign]
-    with bed.hire as hire:
-        hire.tune()
+    bed.supervisor._start_worker = look  # type: ignore[method-assign]
+    with bed.supervisor as supervisor:
+        supervisor.tune()
     assert proposed_at_death == [DEFAULT]
 
 
@@ -135,55 +135,61 @@ def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
     tmp_path: Path,
 ) -> None:
     bed = Bed(tmp_path)
-    with bed.hire as hire:
-        outcome = hire.tune()
+    with bed.supervisor as supervisor:
+        outcome = supervisor.tune()
         job = bed.cluster.jobs[-1]
         bed.cluster.script.steps_per_launch = job._steps + 500
-        assert hire.pid is not None
-        os.kill(hire.pid, signal.SIGKILL)
-        assert hire.follow().returncode == 0
+        assert supervisor.pid is not None
+        os.kill(supervisor.pid, signal.SIGKILL)
+        assert supervisor.follow().returncode == 0
         assert job.proposed[-1] == outcome.verdict.setting
         assert not job.terminated
 
 
 def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patience_s = hire_module._FROZEN_S
+    timeout_s = hire_module._FROZEN_S
     monkeypatch.setattr(hire_module, "_FROZEN_S", 3.0)
     bed = Bed(tmp_path)
     bed.strike(signal.SIGSTOP, 5)
-    engage = bed.hire._engage
+    engage = bed.supervisor._start_worker
 
     def engage_and_be_patient() -> None:
         if bed.cluster.jobs:
             # On a busy machine a healthy tuner may read nothing for seconds.
-            monkeypatch.setattr(hire_module, "_FROZEN_S", patience_s)
+            monkeypatch.setattr(hire_module, "_FROZEN_S", timeout_s)
         engage()
 
-    bed.hire._engage = engage_and_be_patient  # type: ignore[method-assign]
-    with bed.hire as hire:
-        assert hire.tune().verdict.improved
+    bed.supervisor._start_worker = engage_and_be_patient  # type: ignore[method-assign]
+    with bed.supervisor as supervisor:
+        assert supervisor.tune().verdict.improved
     assert "the tuner has died" in bed.messages
 
 
 def test_a_tuner_that_always_dies_leaves_the_training_to_its_end(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(steps_per_launch=20_000))
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: StudyProgress) -> None:
         if progress.pairs == 0 and bed.cluster.jobs:
-            assert bed.hire.pid is not None
-            psutil.Process(bed.hire.pid).kill()
+            assert bed.supervisor.pid is not None
+            psutil.Process(bed.supervisor.pid).kill()
 
-    bed.on_news = lambda progress: kill(progress) if bed.hire.pid else None
-    with bed.hire as hire, pytest.raises(StudyError, match="the tuner died 3 times in a row"):
-        hire.tune()
+    bed.on_news = lambda progress: kill(progress) if bed.supervisor.pid else None
+    with (
+        bed.supervisor as supervisor,
+        pytest.raises(StudyError, match="the tuner died 3 times in a row"),
+    ):
+        supervisor.tune()
     assert bed.cluster.jobs[-1].poll() is not None
     assert not bed.cluster.jobs[-1].terminated
 
 
 def test_what_stops_a_study_is_raised_here(tmp_path: Path) -> None:
     bed = Bed(tmp_path, Script(crashes_at_start=True))
-    with bed.hire as hire, pytest.raises(StudyError, match="ImportError: no x") as raised:
-        hire.tune()
+    with (
+        bed.supervisor as supervisor,
+        pytest.raises(StudyError, match="ImportError: no x") as raised,
+    ):
+        supervisor.tune()
     assert raised.value.exit_code == 1
 
 
@@ -192,12 +198,14 @@ def test_a_study_that_goes_along_with_one_run_ends_with_it(tmp_path: Path) -> No
     cluster = Unhurried(script)
     study = Study(cluster.start, KNOBS, DEFAULT)
 
-    def end_in_search(progress: Progress) -> None:
+    def end_in_search(progress: StudyProgress) -> None:
         if progress.trial > 0:
             script.steps_per_launch = 0
 
-    with Hire(study, tmp_path, one_run(20, time_budget_s=600.0), end_in_search) as hire:
-        outcome = hire.tune()
+    with TunerSupervisor(
+        study, tmp_path, one_run(20, time_budget_s=600.0), end_in_search
+    ) as supervisor:
+        outcome = supervisor.tune()
     assert not outcome.goes_on and "the script ended after" in outcome.verdict.text
     assert len(cluster.jobs) == 1
 
@@ -209,15 +217,15 @@ def test_leaving_it_leaves_no_tuner(tmp_path: Path) -> None:
     class Enough(Exception):
         pass
 
-    def leave(progress: Progress) -> None:
+    def leave(progress: StudyProgress) -> None:
         if progress.pairs:
-            assert bed.hire.pid is not None
-            pids.append(bed.hire.pid)
+            assert bed.supervisor.pid is not None
+            pids.append(bed.supervisor.pid)
             raise Enough
 
     bed.on_news = leave
-    with pytest.raises(Enough), bed.hire as hire:
-        hire.tune()
+    with pytest.raises(Enough), bed.supervisor as supervisor:
+        supervisor.tune()
     assert not psutil.pid_exists(pids[0])
 
 
@@ -226,5 +234,5 @@ def test_a_users_modules_are_not_taken_for_the_standard_librarys(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)
-    with Bed(tmp_path / "run").hire as hire:
-        assert hire.tune().verdict.improved
+    with Bed(tmp_path / "run").supervisor as supervisor:
+        assert supervisor.tune().verdict.improved

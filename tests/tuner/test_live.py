@@ -7,7 +7,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.live_run import JobCrashed, LiveRun, ScriptEnded, TrialFailed
-from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster
 
@@ -19,9 +19,9 @@ def is_fast(setting: Setting) -> bool:
     return setting == FAST
 
 
-def make(script: Script, **options: Any) -> tuple[LiveRun, SimulatedCluster, list[Progress]]:
+def make(script: Script, **options: Any) -> tuple[LiveRun, SimulatedCluster, list[StudyProgress]]:
     cluster = SimulatedCluster(script)
-    seen: list[Progress] = []
+    seen: list[StudyProgress] = []
     chosen = TuneOptions(**options)
     reporter = Reporter(seen.append, cluster.clock, chosen.trials, chosen.time_budget_s)
     return LiveRun(cluster.start, DEFAULT, chosen, cluster.clock, reporter), cluster, seen
@@ -29,7 +29,7 @@ def make(script: Script, **options: Any) -> tuple[LiveRun, SimulatedCluster, lis
 
 def test_a_pair_proposes_its_setting_and_the_default_in_order() -> None:
     live, cluster, _ = make(Script(gain=lambda setting: 0.5 * is_fast(setting), drift=0.0))
-    live.require()
+    live.ensure_running()
     times = live.measure(FAST, "BAAB", SHAPE)
 
     assert cluster.jobs[0].proposed == [FAST, DEFAULT, DEFAULT, FAST]
@@ -40,7 +40,7 @@ def test_a_pair_proposes_its_setting_and_the_default_in_order() -> None:
 
 def test_warm_up_steps_do_not_set_the_step_time() -> None:
     live, _, _ = make(Script(step_s=0.02, step_noise=0.0, slow_noise=0.0, drift=0.0))
-    live.require()
+    live.ensure_running()
 
     assert live.step_s == pytest.approx(0.02)
     assert live.launch_s > 6.0
@@ -48,18 +48,18 @@ def test_warm_up_steps_do_not_set_the_step_time() -> None:
 
 def test_the_natural_end_asks_for_the_pair_again_in_the_next_launch() -> None:
     live, cluster, _ = make(Script(steps_per_launch=100))
-    live.require()
+    live.ensure_running()
     live.measure(FAST, "ABBA", SHAPE)
     with pytest.raises(ScriptEnded):
         live.measure(FAST, "ABBA", SHAPE)
-    live.require()
+    live.ensure_running()
 
     assert (live.launch, len(cluster.jobs)) == (1, 2)
 
 
 def test_a_crash_shows_the_last_lines_and_fails_the_trial() -> None:
     live, _, seen = make(Script(crashes_with=is_fast))
-    live.require()
+    live.ensure_running()
     with pytest.raises(JobCrashed, match=r"rank 1 was killed \(rank 1 was lost: seg"):
         live.measure(FAST, "ABBA", SHAPE)
 
@@ -69,10 +69,10 @@ def test_a_crash_shows_the_last_lines_and_fails_the_trial() -> None:
 def test_crash_after_crash_ends_the_study() -> None:
     live, cluster, _ = make(Script(crashes_with=is_fast), max_crashes=3)
     for _ in range(2):
-        live.require()
+        live.ensure_running()
         with pytest.raises(JobCrashed):
             live.measure(FAST, "ABBA", SHAPE)
-    live.require()
+    live.ensure_running()
     with pytest.raises(StudyError, match="3 times in a row; its last line"):
         live.measure(FAST, "ABBA", SHAPE)
 
@@ -82,7 +82,7 @@ def test_crash_after_crash_ends_the_study() -> None:
 def test_a_finished_pair_forgives_earlier_crashes() -> None:
     live, cluster, _ = make(Script(crashes_with=is_fast), max_crashes=2)
     for _ in range(4):
-        live.require()
+        live.ensure_running()
         live.measure(DEFAULT, "ABBA", SHAPE)
         with pytest.raises(JobCrashed):
             live.measure(FAST, "ABBA", SHAPE)
@@ -92,7 +92,7 @@ def test_a_finished_pair_forgives_earlier_crashes() -> None:
 
 def test_a_refused_setting_fails_the_trial_and_the_default_returns() -> None:
     live, cluster, _ = make(Script(refuses=is_fast))
-    live.require()
+    live.ensure_running()
     with pytest.raises(TrialFailed, match="refused the setting: not with this topology"):
         live.measure(FAST, "BAAB", SHAPE)
 
@@ -104,7 +104,7 @@ def test_a_refused_setting_fails_the_trial_and_the_default_returns() -> None:
 def test_a_script_that_fails_at_its_start_is_not_tried_again() -> None:
     live, cluster, _ = make(Script(crashes_at_start=True))
     with pytest.raises(StudyError, match="before it could be measured; its last line: ImportE"):
-        live.require()
+        live.ensure_running()
 
     assert len(cluster.jobs) == 1
 
@@ -112,7 +112,7 @@ def test_a_script_that_fails_at_its_start_is_not_tried_again() -> None:
 def test_ranks_that_never_form_a_job_are_reported() -> None:
     live, cluster, _ = make(Script(forms=False), form_timeout_s=120.0)
     with pytest.raises(StudyError, match="did not form a job within 120 s"):
-        live.require()
+        live.ensure_running()
 
     assert cluster.jobs[0].terminated
 
@@ -120,15 +120,15 @@ def test_ranks_that_never_form_a_job_are_reported() -> None:
 def test_ranks_that_never_step_are_reported() -> None:
     live, _, _ = make(Script(stalls_with=lambda setting: True), first_step_timeout_s=300.0)
     with pytest.raises(StudyError, match="no optimizer step within 300 s; is the optimizer an hvd"):
-        live.require()
+        live.ensure_running()
 
 
 def test_a_setting_that_stalls_the_run_fails_its_trial() -> None:
     live, cluster, _ = make(Script(stalls_with=is_fast), stall_timeout_s=300.0)
-    live.require()
+    live.ensure_running()
     with pytest.raises(JobCrashed, match="no step for 300 s"):
         live.measure(FAST, "ABBA", SHAPE)
-    live.require()
+    live.ensure_running()
 
     assert cluster.jobs[0].terminated
     assert len(cluster.jobs) == 2
@@ -146,7 +146,7 @@ def test_a_script_too_short_to_measure_is_reported(steps: int, message: str) -> 
 
     def until_it_gives_up() -> None:
         while True:
-            live.require()
+            live.ensure_running()
             measure_or_end(lambda: live.measure(FAST, "ABBA", SHAPE))
 
     with pytest.raises(StudyError, match=message):
@@ -162,11 +162,11 @@ def measure_or_end(measure: Callable[[], object]) -> None:
 
 def test_the_run_is_left_with_the_setting() -> None:
     live, cluster, _ = make(Script(steps_per_launch=500))
-    live.require()
-    job = live.leave_with(FAST)
+    live.ensure_running()
+    job = live.detach(FAST)
     cluster.jobs[0].run_to_end()
 
     assert job is cluster.jobs[0]
     assert cluster.jobs[0].setting == FAST
     assert not cluster.jobs[0].terminated
-    assert live.leave_with(DEFAULT) is None
+    assert live.detach(DEFAULT) is None

@@ -69,7 +69,7 @@ def test_the_longest_step_is_told() -> None:
     meter = BlockMeter(1, BlockShape(steps=20, settle_steps=0, step_s=0.01))
     run(meter, [step(1, 30.0)] + [step(1, 0.01)] * 19)
 
-    assert meter.block().reading.longest_step == pytest.approx(3000)
+    assert meter.block().interference.longest_step == pytest.approx(3000)
 
 
 @pytest.mark.parametrize("order", ["ABBA", "BAAB"])

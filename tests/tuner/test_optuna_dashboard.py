@@ -18,8 +18,8 @@ import pytest
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.database import file_url, parse_url
-from hvdtune.tuner.storage.shared_study import Share
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.shared_study import SharedStudy
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from tests.kit.programs import environ
 from tests.kit.simulated_job import DEFAULT, KNOBS
 from tests.tuner.traced_study import TracedStudy
@@ -87,9 +87,9 @@ def test_it_shows_a_runs_trials_and_hands_out_their_timelines(tmp_path: Path) ->
 
 
 def test_it_opens_a_shared_study(tmp_path: Path, study_url: str, study_name: str) -> None:
-    share = Share(study_url, study_name)
+    share = SharedStudy(study_url, study_name)
     with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share=share) as store:
-        store.tell(store.ask()[0], Outcome("complete", 0.02, 0.01, 8))
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.02, 0.01, 8))
     url = parse_url(study_url).render_as_string(hide_password=False)
     with dashboard(url, tmp_path) as get:
         (trial,) = only_study(get, study_name)["trials"]

@@ -2,12 +2,18 @@ import dataclasses
 
 import pytest
 
-from hvdtune.tuner.measure.pair_plan import Cost, plan_verify, reserve_s, trial_pairs, wanted_pairs
+from hvdtune.tuner.measure.pair_plan import (
+    PairCost,
+    plan_verify,
+    reserve_s,
+    trial_pairs,
+    wanted_pairs,
+)
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Noise
 
 OPTIONS = TuneOptions()
-COST = Cost(pair_s=1.3, launch_s=8.0)
+COST = PairCost(pair_s=1.3, launch_s=8.0)
 
 
 def test_a_noisier_run_gets_more_pairs_per_trial() -> None:

@@ -8,9 +8,9 @@ from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.database import parse_url
 from hvdtune.tuner.storage.deletion import delete_run, delete_stored
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_reader import study_names
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
@@ -65,7 +65,7 @@ def test_a_study_in_a_database_is_deleted_when_nobody_works_on_it(
         number, _ = store.ask()
         with pytest.raises(StudyError, match=rf"{tmp_path.name} works on {study_name} in"):
             delete_stored(url, study_name)
-        store.tell(number, Outcome("complete", 0.0, 0.01, 8))
+        store.tell(number, TrialOutcome("complete", 0.0, 0.01, 8))
     delete_stored(url, study_name)
     assert study_name not in study_names(url)
     with pytest.raises(StudyError, match=f"holds no study {study_name}"):
@@ -78,9 +78,11 @@ def test_a_new_study_knows_nothing_of_a_deleted_one(
     for _ in range(2):
         with open_store(tmp_path, study_url, study_name) as store:
             assert store.measured_trials == 0
-            store.tell(store.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+            store.tell(store.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
         delete_stored(parse_url(study_url), study_name)
 
 
 def open_store(folder: Path, url: str, name: str) -> StudyStore:
-    return StudyStore(folder, make_space(KNOBS, DEFAULT), TuneOptions(), share=Share(url, name))
+    return StudyStore(
+        folder, make_space(KNOBS, DEFAULT), TuneOptions(), share=SharedStudy(url, name)
+    )

@@ -4,7 +4,7 @@ from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.study_report import render_comparison, render_floor, render_report
 from hvdtune.tuner.stats.estimates import Noise
-from hvdtune.tuner.stats.noise_floor import judge_floor
+from hvdtune.tuner.stats.noise_floor import judge_noise_floor
 from hvdtune.tuner.stats.verdict import judge
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, verified
 from tests.kit.simulated_job import DEFAULT
@@ -47,7 +47,7 @@ def test_the_verification_of_a_report_has_the_pairs_of_its_verdict() -> None:
 
 def test_the_launches_of_a_floor_have_the_pairs_of_its_text() -> None:
     pairs = pairs_with_some_set_aside(DEFAULT)
-    floor = judge_floor([[0.05, 0.06], [0.05, 0.06]], 1.0, 120)
+    floor = judge_noise_floor([[0.05, 0.06], [0.05, 0.06]], 1.0, 120)
 
     assert floor.pairs == 4
     assert [row[:2] for row in launch_rows(render_floor(floor, SHAPE, pairs))] == [

@@ -8,7 +8,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import TuneResult, tune
 from hvdtune.tuner.measure.live_run import TrialFailed
-from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import by_restarting
 from hvdtune.tuner.storage.pair_log import read_pairs
@@ -41,7 +41,7 @@ def study(script: Script, run_dir: Path, **options: Any) -> tuple[TuneResult, Si
 
 def test_a_pair_is_two_fresh_launches_in_the_order_drawn() -> None:
     run, machine = make(Script(gain=lambda setting: 0.3 * (setting == VIEWS)))
-    run.require()
+    run.ensure_running()
     times = run.measure(VIEWS, "BAAB", run.shape)
 
     assert [command.setting for command in machine.commands] == [DEFAULT, VIEWS, DEFAULT]
@@ -51,7 +51,7 @@ def test_a_pair_is_two_fresh_launches_in_the_order_drawn() -> None:
 
 def test_a_launch_ends_when_it_has_its_steps_after_those_that_warm_it_up() -> None:
     run, machine = make(Script(step_s=0.02, step_noise=0.0, launch_noise=0.0))
-    run.require()
+    run.ensure_running()
     before = machine.clock.now()
     times = run.measure(VIEWS, "ABBA", run.shape)
 
@@ -62,7 +62,7 @@ def test_a_launch_ends_when_it_has_its_steps_after_those_that_warm_it_up() -> No
 
 def test_a_command_shorter_than_a_launch_should_be_is_measured_over_what_it_has() -> None:
     run, _ = make(Script(steps=30))
-    run.require()
+    run.ensure_running()
 
     assert (run.shape.steps, run.shape.settle_steps) == (20, 10)
     assert run.measure(VIEWS, "ABBA", run.shape).steps == 40
@@ -71,7 +71,7 @@ def test_a_command_shorter_than_a_launch_should_be_is_measured_over_what_it_has(
 def test_a_command_that_tells_no_steps_is_measured_by_its_wall_time() -> None:
     gain = lambda setting: math.log(1.25) * (setting == VIEWS)  # noqa: E731
     run, _ = make(Script(steps=200, tells_steps=False, gain=gain, launch_noise=0, start_s=0))
-    run.require()
+    run.ensure_running()
 
     assert run.measured_by == "the wall time of the command"
     assert run.step_s == pytest.approx(4.0, abs=0.3)
@@ -81,21 +81,21 @@ def test_a_command_that_tells_no_steps_is_measured_by_its_wall_time() -> None:
 def test_an_endless_command_without_steps_is_refused_when_the_time_is_up() -> None:
     run, machine = make(Script(steps=None, tells_steps=False), budget_s=60)
     with pytest.raises(StudyError, match="--metric-regex"):
-        run.require()
+        run.ensure_running()
 
     assert machine.commands[0].over
 
 
 def test_a_setting_with_which_the_command_fails_is_given_up() -> None:
     run, _ = make(Script(fails=lambda setting, launch: setting == VIEWS))
-    run.require()
+    run.ensure_running()
     with pytest.raises(TrialFailed, match="exited with code 3; its last line: last words"):
         run.measure(VIEWS, "ABBA", run.shape)
 
 
 def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
     run, machine = make(Script(fails=lambda setting, launch: launch == 1))
-    run.require()
+    run.ensure_running()
     run.measure(VIEWS, "ABBA", run.shape)
 
     assert [command.setting for command in machine.commands[1:]] == [DEFAULT, DEFAULT, VIEWS]
@@ -103,14 +103,14 @@ def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
 
 def test_a_reference_that_fails_again_and_again_ends_the_study() -> None:
     run, _ = make(Script(fails=lambda setting, launch: launch > 0 and is_default(setting)))
-    run.require()
+    run.ensure_running()
     with pytest.raises(StudyError, match="cannot be measured, 3 times in a row"):
         run.measure(VIEWS, "ABBA", run.shape)
 
 
 def test_a_setting_that_hangs_is_given_up_and_ended() -> None:
     run, machine = make(Script(hangs=lambda setting: setting == VIEWS))
-    run.require()
+    run.ensure_running()
     with pytest.raises(TrialFailed, match="no step for"):
         run.measure(VIEWS, "BAAB", run.shape)
 
@@ -140,11 +140,13 @@ def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
 
 
 def test_progress_says_what_is_measured() -> None:
-    said: list[Progress] = []
+    said: list[StudyProgress] = []
     machine = SimulatedMachine(Script())
     options = by_restarting(10, time_budget_s=1e6, block_s=2.0)
     reporter = Reporter(said.append, machine.clock, 10, 1e6)
-    RestartRun(ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter).require()
+    RestartRun(
+        ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter
+    ).ensure_running()
 
     assert said[-1].message.startswith("measured by the simulated steps: ")
 
@@ -186,11 +188,13 @@ def test_the_budget_that_is_asked_for_is_enough(tmp_path: Path) -> None:
 def test_how_many_pairs_there_is_time_for_is_said_where_time_has_a_limit(
     budget_s: float, said: str
 ) -> None:
-    told: list[Progress] = []
+    told: list[StudyProgress] = []
     machine = SimulatedMachine(Script())
     options = by_restarting(10, time_budget_s=budget_s, block_s=2.0)
     reporter = Reporter(told.append, machine.clock, 10, budget_s)
-    RestartRun(ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter).require()
+    RestartRun(
+        ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter
+    ).ensure_running()
 
     assert told[-1].message.endswith(said)
     assert ("the time left" in told[-1].message) == (budget_s == 1e6)

@@ -7,9 +7,9 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import UsageError
 from hvdtune.tuner.search.samplers import check_sampler, distributions, make_sampler
-from hvdtune.tuner.space.search_space import Range, make_space
+from hvdtune.tuner.space.search_space import KnobRange, make_space
 from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 NAMES: tuple[SamplerName, ...] = ("tpe", "random", "grid", "noisy_gp")
@@ -21,7 +21,7 @@ def gain(setting: Setting) -> float:
 
 
 def run(path: Path, sampler: SamplerName, trials: int = 25, seed: int = 1) -> list[Setting]:
-    space = make_space(KNOBS, DEFAULT, ranges={"cycle_time_ms": Range(0.1, 10.0)})
+    space = make_space(KNOBS, DEFAULT, ranges={"cycle_time_ms": KnobRange(0.1, 10.0)})
     drawn = []
     options = TuneOptions(trials=trials, seed=seed, sampler=sampler)
     with StudyStore(path, space, options) as store:
@@ -31,7 +31,7 @@ def run(path: Path, sampler: SamplerName, trials: int = 25, seed: int = 1) -> li
             if store.is_known(setting):
                 store.tell_duplicate(number, setting)
             else:
-                store.tell(number, Outcome("complete", gain(setting), 0.005, 5))
+                store.tell(number, TrialOutcome("complete", gain(setting), 0.005, 5))
     return drawn
 
 
@@ -67,7 +67,7 @@ def test_a_grid_is_searched_once(tmp_path: Path) -> None:
         asked = 0
         while not store.is_exhausted:
             number, _ = store.ask()
-            store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+            store.tell(number, TrialOutcome("complete", 0.0, 0.01, 3))
             asked += 1
         settings = {str(trial.setting) for trial in store.trials()}
 

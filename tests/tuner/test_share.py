@@ -9,13 +9,13 @@ from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair
-from hvdtune.tuner.storage.shared_study import Share
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore, read_study
+from hvdtune.tuner.storage.shared_study import SharedStudy
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome, read_study
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 OPTIONS = TuneOptions(trials=20, seed=3, sampler="tpe")
 ONE_KNOB = make_space(KNOBS, DEFAULT, tunable=("cache_enabled",))
-SLOWER = Outcome("pruned", -0.1, 0.01, 3, "slower than the default")
+SLOWER = TrialOutcome("pruned", -0.1, 0.01, 3, "slower than the default")
 
 Open = Callable[..., StudyStore]
 
@@ -27,7 +27,7 @@ def open_store(tmp_path: Path, study_url: str, study_name: str) -> Open:
     def opened(tuner: str, space=None, **share) -> StudyStore:
         folder = tmp_path / tuner
         folder.mkdir(exist_ok=True)
-        shared = Share(study_url, study_name, **{"fingerprint": {"world": 2}, **share})
+        shared = SharedStudy(study_url, study_name, **{"fingerprint": {"world": 2}, **share})
         return StudyStore(folder, space or make_space(KNOBS, DEFAULT), OPTIONS, share=shared)
 
     return opened
@@ -70,7 +70,7 @@ def test_a_tuner_waits_for_the_last_settings_of_others(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store("one", ONE_KNOB) as one, open_store("two", ONE_KNOB) as two:
-        two.tell(two.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+        two.tell(two.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
         number, setting = ask_new(one)
         monkeypatch.setattr("time.sleep", lambda _: one.tell(number, SLOWER))
         while True:
@@ -116,7 +116,7 @@ def test_pairs_that_did_not_reach_the_database_are_put_up_later(
     with open_store("one") as one, one.open_pairs() as log:
         log.append(_pair("search", 0.01))
         with monkeypatch.context() as patch:
-            patch.setattr("hvdtune.tuner.storage.leases.Board.publish", _out_of_reach)
+            patch.setattr("hvdtune.tuner.storage.leases.LeaseTable.publish", _out_of_reach)
             with pytest.raises(StudyError):
                 log.append(_pair("search", 0.02))
     with open_store("two") as two, two.open_pairs() as others:
@@ -128,7 +128,7 @@ def test_pairs_that_did_not_reach_the_database_are_put_up_later(
 def test_what_a_silent_tuner_was_measuring_goes_to_another(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_store("one", beat_s=3600.0) as one:
+    with open_store("one", heartbeat_s=3600.0) as one:
         _, setting = one.ask()
         # As seen from another host, where only its silence tells.
         monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
@@ -139,7 +139,7 @@ def test_what_a_silent_tuner_was_measuring_goes_to_another(
 def test_a_tuner_that_was_taken_for_dead_goes_on(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_store("one", beat_s=3600.0) as one:
+    with open_store("one", heartbeat_s=3600.0) as one:
         number, setting = one.ask()
         monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
         with open_store("two", dead_after_s=0.0) as two:
@@ -152,7 +152,7 @@ def test_a_tuner_that_was_taken_for_dead_goes_on(
 def test_a_tuner_that_is_alive_keeps_what_it_measures(
     open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_store("one", beat_s=0.01, dead_after_s=60.0) as one:
+    with open_store("one", heartbeat_s=0.01, dead_after_s=60.0) as one:
         _, setting = one.ask()
         monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
         with open_store("two") as two:
@@ -169,7 +169,7 @@ def test_a_folder_keeps_to_its_study(open_store: Open, tmp_path: Path, study_url
         pass
     with pytest.raises(StudyError, match=r"belongs to study study-\d+ in .*; give --storage"):
         StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS)
-    other = Share(study_url, "another")
+    other = SharedStudy(study_url, "another")
     with pytest.raises(StudyError, match="belongs to study"):
         StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, share=other)
 

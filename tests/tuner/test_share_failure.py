@@ -9,9 +9,9 @@ import pytest
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
@@ -35,9 +35,9 @@ def test_training_goes_on_when_the_server_is_gone_and_the_study_when_it_is_back(
 ) -> None:
     cluster = SimulatedCluster(Script(steps_per_launch=5000))
     with kind() as server:
-        study = Study(cluster.start, KNOBS, DEFAULT, share=Share(server.url, "study"))
+        study = Study(cluster.start, KNOBS, DEFAULT, share=SharedStudy(server.url, "study"))
 
-        def stop_in_the_search(progress: Progress) -> None:
+        def stop_in_the_search(progress: StudyProgress) -> None:
             if progress.phase == "search" and progress.trial == 2:
                 server.stop()
 
@@ -68,7 +68,7 @@ def test_a_database_that_cannot_be_reached_is_one_line(
     pytest.importorskip("psycopg")
     pytest.importorskip("pymysql")
     cluster = SimulatedCluster(Script())
-    study = Study(cluster.start, KNOBS, DEFAULT, share=Share(url, "study"))
+    study = Study(cluster.start, KNOBS, DEFAULT, share=SharedStudy(url, "study"))
     with pytest.raises(StudyError, match=message) as failure:
         tune(study, tmp_path, OPTIONS, clock=cluster.clock)
     assert "\n" not in str(failure.value)

@@ -5,7 +5,7 @@ import pytest
 
 from hvdtune.core.config.knobs import Knob, Value
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space.search_space import Range, Space, describe, key_of, make_space
+from hvdtune.tuner.space.search_space import KnobRange, Space, describe, key_of, make_space
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
@@ -112,7 +112,7 @@ def test_knobs_of_other_scopes_are_tuned_where_each_setting_has_a_start_of_its_o
 
 
 def test_a_knob_with_one_choice_is_not_searched() -> None:
-    only = {"cache_enabled": Range(choices=(True,))}
+    only = {"cache_enabled": KnobRange(choices=(True,))}
     assert "cache_enabled" not in [k.name for k in make_space(KNOBS, DEFAULT, ranges=only).knobs]
 
 

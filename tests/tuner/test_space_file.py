@@ -5,7 +5,7 @@ import pytest
 
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space.search_space import Range, make_space
+from hvdtune.tuner.space.search_space import KnobRange, make_space
 from hvdtune.tuner.space.space_file import parse_space, read_space
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
@@ -22,10 +22,10 @@ def test_ranges_and_choices_are_read(tmp_path: Path) -> None:
         "cache_enabled: {choices: [true]}\n"
     )
     assert read_space(path, TABLE) == {
-        "fusion_threshold_bytes": Range(2**20, 2**28),
-        "cycle_time_ms": Range(None, 10.0),
-        "chunk_bytes": Range(choices=(65536, 2**20)),
-        "cache_enabled": Range(choices=(True,)),
+        "fusion_threshold_bytes": KnobRange(2**20, 2**28),
+        "cycle_time_ms": KnobRange(None, 10.0),
+        "chunk_bytes": KnobRange(choices=(65536, 2**20)),
+        "cache_enabled": KnobRange(choices=(True,)),
     }
 
 
@@ -78,14 +78,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "inside", "outside"),
     [
-        (Range(4.0, 8.0), (1.0, 3.0, 8.0), (0.0, 0.5, 9.0)),
-        (Range(0.1, 0.5), (0.1, 0.9, 1.0), (0.0, 2.0)),
-        (Range(0.0, 0.5), (0.0, 0.001, 1.0), (2.0,)),
-        (Range(choices=(0.0, 5.0)), (0.0, 5.0, 1.0), (2.0,)),
+        (KnobRange(4.0, 8.0), (1.0, 3.0, 8.0), (0.0, 0.5, 9.0)),
+        (KnobRange(0.1, 0.5), (0.1, 0.9, 1.0), (0.0, 2.0)),
+        (KnobRange(0.0, 0.5), (0.0, 0.001, 1.0), (2.0,)),
+        (KnobRange(choices=(0.0, 5.0)), (0.0, 5.0, 1.0), (2.0,)),
     ],
 )
 def test_a_range_is_widened_to_hold_the_default(
-    wanted: Range, inside: tuple[float, ...], outside: tuple[float, ...]
+    wanted: KnobRange, inside: tuple[float, ...], outside: tuple[float, ...]
 ) -> None:
     space = make_space(KNOBS, DEFAULT, ranges={"cycle_time_ms": wanted})
 
@@ -97,7 +97,7 @@ def test_a_range_is_widened_to_hold_the_default(
 def test_choices_that_change_bits_are_searched_only_when_listed() -> None:
     default = {**DEFAULT, "allreduce_algorithm": "auto"}
     named = make_space(TABLE, default, tunable=("allreduce_algorithm",))
-    listed = {"allreduce_algorithm": Range(choices=("auto", "ring"))}
+    listed = {"allreduce_algorithm": KnobRange(choices=("auto", "ring"))}
 
     assert named.axes[0].choices == ("auto", "direct", "chain")
     axis = make_space(TABLE, default, ranges=listed).axes[-1]

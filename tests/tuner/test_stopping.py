@@ -1,11 +1,11 @@
 import numpy as np
 
 from hvdtune.tuner.search.stopping import (
-    Account,
+    RemainingBudget,
     Stop,
+    expected_gain_too_small,
     out_of_time,
     out_of_trials,
-    unlikely_or_unpaid,
 )
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.stats.estimates import Observation
@@ -30,24 +30,24 @@ def kind(stop: Stop | None) -> str:
 
 
 def test_few_trials_are_no_reason_to_stop() -> None:
-    assert unlikely_or_unpaid(observed(8), SPACE, 0) is None
+    assert expected_gain_too_small(observed(8), SPACE, 0) is None
 
 
 def test_a_space_that_is_known_well_is_a_reason() -> None:
-    stop = unlikely_or_unpaid(observed(40), SPACE, 0)
+    stop = expected_gain_too_small(observed(40), SPACE, 0)
     assert kind(stop) == "unlikely"
     assert stop is not None
     assert stop.text == "no unmeasured setting is likely to beat the best by 1 %"
 
 
 def test_a_noisy_space_is_none() -> None:
-    assert unlikely_or_unpaid(observed(13, stderr=0.08), SPACE, 0) is None
+    assert expected_gain_too_small(observed(13, stderr=0.08), SPACE, 0) is None
 
 
 def test_a_training_that_is_almost_over_cannot_pay() -> None:
     noisy = observed(13, stderr=0.08)
-    assert kind(unlikely_or_unpaid(noisy, SPACE, 0, Account(1.0, 5.0))) == "unpaid"
-    assert kind(unlikely_or_unpaid(noisy, SPACE, 0, Account(1e6, 5.0))) == ""
+    assert kind(expected_gain_too_small(noisy, SPACE, 0, RemainingBudget(1.0, 5.0))) == "unpaid"
+    assert kind(expected_gain_too_small(noisy, SPACE, 0, RemainingBudget(1e6, 5.0))) == ""
 
 
 def test_every_reason_is_a_sentence() -> None:

@@ -10,7 +10,7 @@ from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import Space, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.study_list import find_place, open_study
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore, read_study
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome, read_study
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 OPTIONS = TuneOptions(trials=20, seed=3)
@@ -37,9 +37,9 @@ def test_the_database_is_in_wal_mode(tmp_path: Path) -> None:
 def test_outcomes_can_be_read_while_the_tuner_works(tmp_path: Path) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
         for outcome in (
-            Outcome("complete", 0.05, 0.01, 8, ""),
-            Outcome("pruned", -0.2, 0.02, 2, "slower than the default"),
-            Outcome("failed", None, None, 0, "the script failed"),
+            TrialOutcome("complete", 0.05, 0.01, 8, ""),
+            TrialOutcome("pruned", -0.2, 0.02, 2, "slower than the default"),
+            TrialOutcome("failed", None, None, 0, "the script failed"),
         ):
             number, setting = store.ask()
             store.tell(number, outcome)
@@ -64,7 +64,7 @@ def test_a_duplicate_repeats_the_outcome_and_is_not_counted(tmp_path: Path) -> N
             if store.is_known(setting):
                 store.tell_duplicate(number, setting)
             else:
-                store.tell(number, Outcome("pruned", -0.1, 0.01, 3, "slower than the default"))
+                store.tell(number, TrialOutcome("pruned", -0.1, 0.01, 3, "slower than the default"))
         trials = store.trials()
 
         assert store.measured_trials == 2
@@ -75,7 +75,7 @@ def test_a_duplicate_repeats_the_outcome_and_is_not_counted(tmp_path: Path) -> N
 
 def test_the_default_is_not_the_best_nor_what_leads_to_its_plan(tmp_path: Path) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
-        store.tell(store.ask()[0], Outcome("complete", -0.03, 0.01, 5))
+        store.tell(store.ask()[0], TrialOutcome("complete", -0.03, 0.01, 5))
         store.plan_key = lambda setting: "one for all"
         number, setting = store.ask()
         assert setting != DEFAULT
@@ -86,7 +86,7 @@ def test_the_default_is_not_the_best_nor_what_leads_to_its_plan(tmp_path: Path) 
 
 def test_trials_of_a_dead_tuner_are_failed_and_asked_again(tmp_path: Path) -> None:
     store = StudyStore(tmp_path, space(), OPTIONS)
-    store.tell(store.ask()[0], Outcome("complete", 0.0, 0.01, 8))
+    store.tell(store.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
     number, setting = store.ask()
     store.close()
 
@@ -104,7 +104,7 @@ def test_a_resumed_study_draws_other_points(tmp_path: Path) -> None:
         with StudyStore(tmp_path, space(), OPTIONS) as store:
             number, setting = store.ask()
             drawn.append(str(setting))
-            store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+            store.tell(number, TrialOutcome("complete", 0.0, 0.01, 3))
 
     assert len(set(drawn)) == 3
 
@@ -116,7 +116,7 @@ def test_one_seed_draws_the_same_settings(tmp_path: Path) -> None:
         with StudyStore(tmp_path / name, space(), OPTIONS) as store:
             for gain in range(12):
                 number, setting = store.ask()
-                store.tell(number, Outcome("complete", 0.01 * gain, 0.01, 3))
+                store.tell(number, TrialOutcome("complete", 0.01 * gain, 0.01, 3))
                 drawn.append(setting)
 
     assert drawn[:12] == drawn[12:]
@@ -124,9 +124,9 @@ def test_one_seed_draws_the_same_settings(tmp_path: Path) -> None:
 
 def test_the_best_is_never_the_default(tmp_path: Path) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
-        store.tell(store.ask()[0], Outcome("complete", 0.02, 0.01, 8))
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.02, 0.01, 8))
         assert store.best() is None
-        store.tell(store.ask()[0], Outcome("complete", 0.01, 0.005, 8))
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.01, 0.005, 8))
         best = store.best()
 
     assert best is not None
@@ -174,7 +174,7 @@ def test_a_directory_without_a_study_is_a_study_error(tmp_path: Path) -> None:
 
 def test_optuna_itself_can_open_the_study(tmp_path: Path) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
-        store.tell(store.ask()[0], Outcome("complete", 0.01, 0.01, 8))
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.01, 0.01, 8))
 
     study = optuna.load_study(study_name=None, storage=f"sqlite:///{tmp_path}/study.db")
     attributes = study.trials[0].user_attrs

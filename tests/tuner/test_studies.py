@@ -8,7 +8,7 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.database import parse_url
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_list import find_place, open_study, run_places, stored_places
 from hvdtune.tuner.storage.study_store import StudyStore
 from tests.kit.simulated_job import DEFAULT, KNOBS
@@ -63,7 +63,7 @@ def test_a_comparison_has_pairs_and_a_verdict_but_no_trials(finished_run: Path) 
 def test_the_studies_of_a_database_are_listed(
     tmp_path: Path, study_url: str, study_name: str
 ) -> None:
-    share = Share(study_url, study_name)
+    share = SharedStudy(study_url, study_name)
     with StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions(), share=share):
         (found,) = [each for each in stored_places(parse_url(study_url)) if each.name == study_name]
         assert open_study(found).state == "running"

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.timeline import read
-from hvdtune.tuner.storage.study_store import Outcome
+from hvdtune.tuner.storage.study_store import TrialOutcome
 from hvdtune.tuner.storage.trial_timelines import latest_rank_files
 from tests.tuner.traced_study import TracedStudy
 
@@ -45,7 +45,7 @@ def test_none_is_kept_where_none_is_wanted(bed: TracedStudy) -> None:
 def test_a_trace_without_the_setting_is_not_taken_for_it(bed: TracedStudy) -> None:
     first = bed.run_trial()
     number, _ = bed.store.ask()
-    bed.store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+    bed.store.tell(number, TrialOutcome("complete", 0.0, 0.01, 3))
     assert sorted(bed.artifacts()) == [first]
 
 
@@ -53,7 +53,7 @@ def test_a_trace_that_cannot_be_read_costs_no_trial(bed: TracedStudy) -> None:
     bed.launch.joinpath("rank-0.hvt").write_bytes(b"nonsense")
     for _ in range(2):
         number, _ = bed.store.ask()
-        bed.store.tell(number, Outcome("complete", 0.0, 0.01, 3))
+        bed.store.tell(number, TrialOutcome("complete", 0.0, 0.01, 3))
     assert bed.store.measured_trials == 2
     assert len(bed.said) == 1
     assert bed.said[0].startswith("timelines of trials are not kept: ")

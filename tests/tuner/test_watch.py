@@ -8,7 +8,7 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.drift_monitor import DRIFT_FILE, watch
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
@@ -34,7 +34,7 @@ class Training:
         self.run_dir = run_dir
         self.cluster = SimulatedCluster(before)
         self.adopted: list[Setting] = []
-        self.said: list[Progress] = []
+        self.said: list[StudyProgress] = []
 
     def go(self, then: Script | None) -> None:
         def after(training: AfterVerdict) -> None:

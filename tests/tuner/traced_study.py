@@ -7,7 +7,7 @@ import optuna
 
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.storage.study_store import Outcome, StudyStore
+from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from hvdtune.tuner.storage.trial import artifacts_of
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from tests.kit import rank_files
@@ -34,7 +34,7 @@ class TracedStudy:
         self._versions += [DEFAULT, setting, setting, DEFAULT]
         for rank in (0, 1):
             (self.launch / f"rank-{rank}.hvt").write_bytes(self._trace(rank))
-        self.store.tell(number, Outcome("complete", gain, 0.01, 3))
+        self.store.tell(number, TrialOutcome("complete", gain, 0.01, 3))
         return number
 
     def artifacts(self) -> dict[int, list[str]]:

@@ -16,8 +16,8 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
 from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.pair_plan import plan_verify
-from hvdtune.tuner.measure.pair_runner import Bench
-from hvdtune.tuner.measure.progress import Progress, Reporter
+from hvdtune.tuner.measure.pair_runner import PairRunner
+from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
@@ -43,12 +43,12 @@ def one_verdict(script: Script, directory: Path) -> Verdict:
     reporter = Reporter(ignore, cluster.clock, options.trials, options.time_budget_s)
     live = LiveRun(cluster.start, DEFAULT, options, cluster.clock, reporter)
     with PairLog(directory / f"{script.seed}.jsonl") as log:
-        bench = Bench(live, log, reporter, DEFAULT, seed=options.seed)
-        found = calibrate(bench, choose_shape(bench, options), options)
+        runner = PairRunner(live, log, reporter, DEFAULT, seed=options.seed)
+        found = calibrate(runner, choose_shape(runner, options), options)
         plan = plan_verify(
-            options, found.noise, current_cost(bench, found), 80.0, script.gain(CANDIDATE)
+            options, found.noise, current_cost(runner, found), 80.0, script.gain(CANDIDATE)
         )
-        return prove(bench, CANDIDATE, found, plan, options)
+        return prove(runner, CANDIDATE, found, plan, options)
 
 
 def rates(
@@ -78,7 +78,7 @@ def rates(
     return Rates(studies, kinds, covered, sorted(widths)[len(widths) // 2])
 
 
-def ignore(progress: Progress) -> None:
+def ignore(progress: StudyProgress) -> None:
     del progress
 
 

@@ -10,7 +10,7 @@ from hvdtune.dashboard.data import Run
 from hvdtune.dashboard.figures.search import study_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
-from hvdtune.dashboard.study import Study
+from hvdtune.dashboard.study import StudyFrames
 from hvdtune.dashboard.tables import trial_columns, trial_rows
 from hvdtune.errors import HvdtuneError
 
@@ -71,7 +71,7 @@ def _exports(place: PageAddress) -> Component:
     )
 
 
-def _trials(study: Study, place: PageAddress) -> list[Component]:
+def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
     parts = [
         section(
             "Trials",

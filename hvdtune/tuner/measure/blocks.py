@@ -46,7 +46,7 @@ class BlockShape:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interference:
     """What disturbs a block: shares of its time, a rate, its longest step over its median step."""
 
     steal: float = 0.0
@@ -63,7 +63,7 @@ class Block:
 
     steps: int
     total_s: float
-    reading: Reading = Reading()
+    interference: Interference = Interference()
     cpu_s: float = 0.0
     numbers: tuple[int, ...] = ()
     shorter_s: float | None = None
@@ -190,13 +190,13 @@ class BlockMeter:
         longest = self._longest_ns
         return max(longest) / statistics.median(longest) if len(longest) > 2 else 1.0
 
-    def block(self, reading: Reading | None = None, cpu_s: float = 0.0) -> Block:
-        """The finished block; `reading` and `cpu_s` are of its time."""
-        reading = reading or Reading(longest_step=self.longest_step)
+    def block(self, interference: Interference | None = None, cpu_s: float = 0.0) -> Block:
+        """The finished block; `interference` and `cpu_s` are of its time."""
+        interference = interference or Interference(longest_step=self.longest_step)
         numbers = tuple(self._numbers)
         kept_ns = sorted(self._longest_ns)[: max(1, int(_SHORTER * len(numbers)))]
         shorter_s = statistics.fmean(kept_ns) / 1e9
-        return Block(len(numbers), self._total_s(), reading, cpu_s, numbers, shorter_s)
+        return Block(len(numbers), self._total_s(), interference, cpu_s, numbers, shorter_s)
 
     def _total_s(self) -> float:
         return max(self._rank_totals_ns) / 1e9

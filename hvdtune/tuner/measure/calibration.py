@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
 from hvdtune.tuner.measure.live_run import TrialFailed
-from hvdtune.tuner.measure.pair_plan import Cost, least_pairs, least_s
-from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.pair_plan import PairCost, least_pairs, least_s
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.restart_run import RestartRun
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Noise, noise_floor, noise_of
@@ -18,51 +18,51 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True)
 class Calibration:
-    """`noise` is that of pairs read by all steps, `glance` by typical ones."""
+    """`noise` is that of pairs read by all steps, `search_noise` by typical ones."""
 
     shape: BlockShape
     noise: Noise
-    glance: Noise
+    search_noise: Noise
 
     def floor(self, pairs: int) -> float:
         """The log ratio below which a difference over so many pairs is none from A/A."""
         return noise_floor(self.noise, pairs)
 
 
-def current_cost(bench: Bench, calibration: Calibration) -> Cost:
+def current_cost(runner: PairRunner, calibration: Calibration) -> PairCost:
     """What pairs and launches take at the moment."""
-    return Cost(bench.live.pair_s or calibration.shape.pair_s, bench.live.launch_s)
+    return PairCost(runner.run.pair_s or calibration.shape.pair_s, runner.run.launch_s)
 
 
-def choose_shape(bench: Bench, options: TuneOptions) -> BlockShape:
+def choose_shape(runner: PairRunner, options: TuneOptions) -> BlockShape:
     """Bring the script to step and size the blocks after its step time."""
-    bench.live.require()
-    if isinstance(bench.live, RestartRun):
-        return bench.live.shape
-    return shape_for(bench.live.step_s, options.block_s, options.min_block_steps)
+    runner.run.ensure_running()
+    if isinstance(runner.run, RestartRun):
+        return runner.run.shape
+    return shape_for(runner.run.step_s, options.block_s, options.min_block_steps)
 
 
-def calibrate(bench: Bench, shape: BlockShape, options: TuneOptions) -> Calibration:
+def calibrate(runner: PairRunner, shape: BlockShape, options: TuneOptions) -> Calibration:
     """Measure the default against itself, with the same proposals as any other setting.
 
     Raises StudyError when the script does not run with its own default, or launches of it take so
     long that the time cannot pay for an answer.
     """
-    bench.reporter.phase("calibrate", "measuring the default against itself")
+    runner.reporter.phase("calibrate", "measuring the default against itself")
     failures = 0
-    while (done := len(bench.log.of("calibrate", bench.default))) < options.calibrate_pairs:
-        if isinstance(bench.live, RestartRun):
-            _check_time(bench.live, bench.reporter.seconds_left, options, done)
+    while (done := len(runner.log.of("calibrate", runner.default))) < options.calibrate_pairs:
+        if isinstance(runner.run, RestartRun):
+            _check_time(runner.run, runner.reporter.seconds_left, options, done)
         try:
-            bench.pair("calibrate", bench.default, shape, trial=0)
+            runner.pair("calibrate", runner.default, shape, trial=0)
         except TrialFailed as failure:
             failures += 1
             if failures >= options.max_crashes:
                 raise StudyError(f"the default itself cannot be measured: {failure}") from failure
-    noise = noise_of(bench.log_ratios("calibrate", bench.default))
-    glance = noise_of(bench.glances("calibrate", bench.default))
-    bench.glance_noise = glance
-    return Calibration(shape, noise, glance)
+    noise = noise_of(runner.log_ratios("calibrate", runner.default))
+    search_noise = noise_of(runner.search_log_ratios("calibrate", runner.default))
+    runner.search_noise = search_noise
+    return Calibration(shape, noise, search_noise)
 
 
 def _check_time(run: RestartRun, left_s: float, options: TuneOptions, done: int) -> None:

@@ -26,7 +26,7 @@ class HostCounters:
     retransmits: int = 0
 
 
-class Host(Protocol):
+class HostProbe(Protocol):
     """Read before and after blocks, from the tuner's thread."""
 
     def counters(self) -> HostCounters: ...

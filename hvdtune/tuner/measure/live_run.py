@@ -15,8 +15,15 @@ from typing import NoReturn, Protocol
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Closed, Formed, JobEvent, Lost, Rejected, StepDone
 from hvdtune.errors import HvdtuneError, StudyError
-from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, Reading
-from hvdtune.tuner.measure.host_load import Host, HostCounters, UnwatchedHost
+from hvdtune.tuner.measure.blocks import (
+    Block,
+    BlockMeter,
+    BlockShape,
+    Interference,
+    Order,
+    PairTimes,
+)
+from hvdtune.tuner.measure.host_load import HostCounters, HostProbe, UnwatchedHost
 from hvdtune.tuner.measure.progress import Clock, Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
 
@@ -31,7 +38,7 @@ _WARM_MOST_S = 1.5
 _WINDOW_MOST_S = 5.0
 
 
-class ExitReport(Protocol):
+class ExitStatus(Protocol):
     """How the script ended: exit code, one line about it ("" if well), its last output lines."""
 
     @property
@@ -47,7 +54,7 @@ class RunningJob(Protocol):
 
     def propose(self, setting: Setting) -> int: ...
     def next_event(self, timeout_s: float) -> JobEvent | None: ...
-    def poll(self) -> ExitReport | None: ...
+    def poll(self) -> ExitStatus | None: ...
     def terminate(self) -> None: ...
 
 
@@ -84,7 +91,7 @@ class RunOver(StudyError):
 
 
 @dataclass(frozen=True)
-class World:
+class JobInfo:
     """The ranks as they found each other."""
 
     size: int
@@ -92,7 +99,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Look:
+class HostSample:
     """What the clock and the host's counters say at one moment; `cpu_s` is that of the ranks."""
 
     at_s: float
@@ -119,7 +126,7 @@ class LiveRun:
         clock: Clock,
         reporter: Reporter,
         first_launch: int = 0,
-        host: Host | None = None,
+        host: HostProbe | None = None,
         *,
         attached: bool = False,
     ) -> None:
@@ -144,7 +151,7 @@ class LiveRun:
         self._pids: tuple[int, ...] = ()
         self.steps_taken = 0
         self.launch_steps = 0
-        self.world: World | None = None
+        self.world: JobInfo | None = None
 
     @property
     def pair_s(self) -> float | None:
@@ -154,7 +161,7 @@ class LiveRun:
         """
         return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
 
-    def require(self) -> None:
+    def ensure_running(self) -> None:
         """Start the script unless it is running; returns when its steps are warm.
 
         Raises StudyError when it cannot be brought to step, or crashes again and again, and
@@ -167,7 +174,7 @@ class LiveRun:
     def restart(self) -> None:
         """End the script and start it again."""
         self.stop()
-        self.require()
+        self.ensure_running()
 
     def stop(self) -> None:
         """End the script if it is running."""
@@ -205,7 +212,7 @@ class LiveRun:
         """Let the script run on without measuring it."""
         self._clock.sleep(seconds)
 
-    def leave_with(self, setting: Setting) -> RunningJob | None:
+    def detach(self, setting: Setting) -> RunningJob | None:
         """Propose the setting and let the script go on with it; None if it has ended."""
         job, self.job = self.job, None
         if job is not None and job.poll() is None:
@@ -214,12 +221,12 @@ class LiveRun:
             return job
         return None
 
-    def take_over(self, job: RunningJob) -> None:
+    def attach(self, job: RunningJob) -> None:
         """Measure on the job that goes on; when it ends, that is the end."""
         self.job = job
         self.may_launch = False
 
-    def go_on(self, setting: Setting, seconds: float) -> None:
+    def run_for(self, setting: Setting, seconds: float) -> None:
         """Let the script take steps under a setting for so long, which tells their time.
 
         Raises RunOver when it ends.
@@ -254,7 +261,7 @@ class LiveRun:
             event = self._event("calling hvd.init()")
             if isinstance(event, Formed):
                 hosts = tuple(sorted({rank.host for rank in event.ranks}))
-                self.world = World(len(event.ranks), hosts)
+                self.world = JobInfo(len(event.ranks), hosts)
                 self._pids = tuple(rank.pid for rank in event.ranks)
                 return
             if self._clock.now() > deadline:
@@ -293,22 +300,22 @@ class LiveRun:
         meter = BlockMeter(self._version, shape)
         limit_s = max(self._options.adopt_timeout_s, 20 * shape.step_s)
         deadline = self._clock.now() + limit_s
-        before: Look | None = None
+        before: HostSample | None = None
         while not meter.done:
             meter.add(self._step())
             if before is None and meter.settled:
-                before = self._look()
+                before = self._sample()
             if not meter.adopted and self._clock.now() > deadline:
                 self._propose(self._default)
                 raise TrialFailed(f"the ranks did not adopt the setting within {limit_s:g} s")
-        after = self._look()
+        after = self._sample()
         before = before or after
-        reading = reading_between(before, after, meter.longest_step)
-        return meter.block(reading, after.cpu_s - before.cpu_s)
+        interference = interference_between(before, after, meter.longest_step)
+        return meter.block(interference, after.cpu_s - before.cpu_s)
 
-    def _look(self) -> Look:
+    def _sample(self) -> HostSample:
         cpu_s = self._host.cpu_s(self._pids) if self._counts_cpu else 0.0
-        return Look(self._clock.now(), self._host.counters(), cpu_s)
+        return HostSample(self._clock.now(), self._host.counters(), cpu_s)
 
     def _propose(self, setting: Setting) -> None:
         assert self.job is not None
@@ -393,10 +400,12 @@ class LiveRun:
         raise JobCrashed(reason, exit_code)
 
 
-def reading_between(before: Look, after: Look, longest_step: float) -> Reading:
+def interference_between(
+    before: HostSample, after: HostSample, longest_step: float
+) -> Interference:
     """What disturbed a block that lay between two looks."""
     lasted_s = max(after.at_s - before.at_s, 1e-9)
-    return Reading(
+    return Interference(
         # Booked in ticks, of which a short block may get those of before.
         steal=min((after.host.steal_s - before.host.steal_s) / lasted_s, 1.0),
         pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,

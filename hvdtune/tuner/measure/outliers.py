@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from hvdtune.tuner.measure.blocks import Block, Order, Reading
+from hvdtune.tuner.measure.blocks import Block, Interference, Order
 
 _KEPT = 64
 _ENOUGH = 16
@@ -30,44 +30,44 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Fault:
+class Disturbance:
     """`letters` are those of the blocks at fault ("A", "B" or "AB")."""
 
     letters: str
     reason: str
 
 
-class Norms:
+class OutlierDetector:
     """What is usual: the latest readings of the reference's blocks."""
 
     def __init__(self) -> None:
-        self._usual: deque[Reading] = deque(maxlen=_KEPT)
+        self._usual: deque[Interference] = deque(maxlen=_KEPT)
 
-    def add(self, readings: Iterable[Reading]) -> None:
+    def add(self, interferences: Iterable[Interference]) -> None:
         """Readings of the reference's blocks, contaminated or not."""
-        self._usual.extend(readings)
+        self._usual.extend(interferences)
 
-    def fault(self, order: Order, blocks: Sequence[Block]) -> Fault | None:
+    def detect(self, order: Order, blocks: Sequence[Block]) -> Disturbance | None:
         """What is wrong with a pair; None if nothing is."""
         limits = self._limits()
         found = [
-            (letter, name, getattr(block.reading, name))
+            (letter, name, getattr(block.interference, name))
             for letter, block in zip(order, blocks, strict=True)
             for name, limit in limits.items()
-            if getattr(block.reading, name) > limit
+            if getattr(block.interference, name) > limit
         ]
         if not found:
             return None
         letters = "".join(sorted({letter for letter, _, _ in found}))
         _, name, value = max(found, key=lambda each: each[2] / max(limits[each[1]], 1e-9))
-        return Fault(letters, _WORDS[name].format(value))
+        return Disturbance(letters, _WORDS[name].format(value))
 
     def _limits(self) -> dict[str, float]:
         if len(self._usual) < _ENOUGH:
             return {"longest_step": _PAUSE_WITHOUT_NORM}
         limits = {}
-        for field in fields(Reading):
-            values = [getattr(reading, field.name) for reading in self._usual]
+        for field in fields(Interference):
+            values = [getattr(interference, field.name) for interference in self._usual]
             low, high = np.percentile(values, [25, 75])
             limits[field.name] = float(high + max(3 * (high - low), _SLACK[field.name]))
         return limits

@@ -14,15 +14,15 @@ _MARGIN = 1.1
 # two or three of them each interval has this confidence (normal theory; Pocock, 1977).
 _LOOKS_APART = 2.45
 _CONFIDENCES = (0.95, 0.9716, 0.9803)
-# The standard error of a trial that is a glance.
-_GLANCE_PERCENT = 4.0
+# The standard error that a trial needs where the sampler knows it.
+_TRIAL_STDERR_PERCENT = 4.0
 _LEAST_WITHOUT_NOISE = 3
 # The half width of a verification's interval, as a share of the gain.
 _SHARE_OF_GAIN = 1 / 2
 
 
 @dataclass(frozen=True)
-class Cost:
+class PairCost:
     """Measured seconds of one pair and of one launch (start to the first block)."""
 
     pair_s: float
@@ -57,10 +57,10 @@ def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
     """Pairs per trial, within the options' limits.
 
     A sampler that takes a trial's value for what it is needs it to the `resolution_percent`; one
-    that knows each trial's standard error learns more from many settings at a glance.
+    that knows each trial's standard error learns more from many settings measured roughly.
     """
     if options.sampler == "noisy_gp":
-        needed = math.ceil((noise.sd / from_percent(_GLANCE_PERCENT)) ** 2)
+        needed = math.ceil((noise.sd / from_percent(_TRIAL_STDERR_PERCENT)) ** 2)
     else:
         needed = max(
             pairs_needed(noise, from_percent(options.resolution_percent)), _LEAST_WITHOUT_NOISE
@@ -69,7 +69,7 @@ def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
 
 
 def plan_verify(
-    options: TuneOptions, noise: Noise, cost: Cost, seconds_left: float, gain: float
+    options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
 ) -> VerifyPlan:
     """As many launches as the time allows, and pairs enough to resolve half of the gain.
 
@@ -107,7 +107,7 @@ def least_s(options: TuneOptions, pair_s: float, calibrated: int = 0) -> float:
     return (calibration - calibrated + trial + verification * _MARGIN) * pair_s
 
 
-def reserve_s(options: TuneOptions, noise: Noise, cost: Cost, seconds_left: float) -> float:
+def reserve_s(options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float) -> float:
     """Seconds to keep for the race and the verification.
 
     The full protocol if it takes at most half of what is left, else the least that is allowed.
@@ -120,7 +120,7 @@ def reserve_s(options: TuneOptions, noise: Noise, cost: Cost, seconds_left: floa
 
 
 def trial_pairs(
-    options: TuneOptions, noise: Noise, cost: Cost, search_s: float, trials_left: int
+    options: TuneOptions, noise: Noise, cost: PairCost, search_s: float, trials_left: int
 ) -> int:
     """Pairs the next trial may take; 0 when the time left for the search is too short for one.
 

@@ -9,7 +9,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError, TraceFormatError
 from hvdtune.tuner.measure.blocks import Block, BlockShape, Order, PairTimes, log_ratio, orders
 from hvdtune.tuner.measure.live_run import LiveRun, ScriptEnded
-from hvdtune.tuner.measure.outliers import Norms
+from hvdtune.tuner.measure.outliers import OutlierDetector
 from hvdtune.tuner.measure.progress import Phase, Reporter
 from hvdtune.tuner.measure.restart_run import RestartRun
 from hvdtune.tuner.space.objectives import Objective
@@ -30,7 +30,7 @@ _TRACE_TRIES = 30
 _SMALLEST_S = 1e-7
 
 
-class Bench:
+class PairRunner:
     """Measures settings against the default and remembers every pair.
 
     Pairs of a study that was interrupted count: a phase asks for the pairs it lacks. A pair in
@@ -44,7 +44,7 @@ class Bench:
 
     def __init__(
         self,
-        live: LiveRun | RestartRun,
+        run: LiveRun | RestartRun,
         log: PairLog,
         reporter: Reporter,
         default: Setting,
@@ -54,7 +54,7 @@ class Bench:
         traces: Traces | None = None,
         steps: int | None = None,
     ) -> None:
-        self.live = live
+        self.run = run
         self.log = log
         self.reporter = reporter
         self.default = default
@@ -63,9 +63,9 @@ class Bench:
         self._traces = traces
         self._steps = steps
         self._earlier_steps = sum(pair.steps for pair in log.pairs)
-        self._norms = Norms()
+        self._outliers = OutlierDetector()
         # Of a pair read by typical steps; calibration finds it.
-        self.glance_noise: Noise | None = None
+        self.search_noise: Noise | None = None
 
     @property
     def _reads_steps(self) -> bool:
@@ -81,28 +81,26 @@ class Bench:
         """Of the study's steps, None where any number may be taken."""
         if self._steps is None:
             return None
-        return max(0, self._steps - self._earlier_steps - self.live.steps_taken)
+        return max(0, self._steps - self._earlier_steps - self.run.steps_taken)
 
     @property
     def seconds_left(self) -> float:
         """Until the time or the steps of the study are used up."""
         left_s = self.reporter.seconds_left
-        return (
-            left_s if self.steps_left is None else min(left_s, self.steps_left * self.live.step_s)
-        )
+        return left_s if self.steps_left is None else min(left_s, self.steps_left * self.run.step_s)
 
     @property
     def traces(self) -> Sequence[Path]:
         """Of the running launch; none where nothing is recorded."""
-        return self._traces(self.live.launch) if self._traces else ()
+        return self._traces(self.run.launch) if self._traces else ()
 
     def log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
         """Of the pairs of this setting measured in this phase so far, by all steps."""
         return [pair.log_ratio for pair in self.log.of(phase, setting)]
 
-    def glances(self, phase: Phase, setting: Setting) -> list[float]:
+    def search_log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
         """The same by typical steps, for the search."""
-        return [pair.glance for pair in self.log.of(phase, setting)]
+        return [pair.search_log_ratio for pair in self.log.of(phase, setting)]
 
     def pair(
         self, phase: Phase, setting: Setting, shape: BlockShape, trial: int | None = None
@@ -133,8 +131,8 @@ class Bench:
     def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
         """As the table of trials reads pairs: two alone would say next to nothing of their
         spread."""
-        if phase in ("search", "race") and self.glance_noise is not None:
-            return pooled(self.glances(phase, setting), self.glance_noise, CONFIDENCE)
+        if phase in ("search", "race") and self.search_noise is not None:
+            return pooled(self.search_log_ratios(phase, setting), self.search_noise, CONFIDENCE)
         return estimate(self.log_ratios(phase, setting))
 
     def _once(
@@ -150,20 +148,20 @@ class Bench:
         order = orders(f"{self._seed}:{phase}:{key_of(setting)}:{index // 2}")[index % 2]
         times: PairTimes | None = None
         while times is None:
-            self.live.require()
+            self.run.ensure_running()
             try:
-                times = self.live.measure(
+                times = self.run.measure(
                     setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
                 )
             except ScriptEnded:
-                if self.live.may_launch:
+                if self.run.may_launch:
                     self.reporter.notice("the script has ended and is started again")
-        fault = self._norms.fault(times.order, times.blocks)
+        disturbance = self._outliers.detect(times.order, times.blocks)
         self._learn(setting, times.order, times.blocks)
-        again = fault is not None and may_repeat and self._may_set_aside()
+        again = disturbance is not None and may_repeat and self._may_set_aside()
         first, *others = self._ratios(times)
         pair = Pair(
-            launch=self.live.launch,
+            launch=self.run.launch,
             phase=phase,
             trial=trial,
             setting=dict(setting),
@@ -175,8 +173,8 @@ class Bench:
             order=times.order,
             t_unix=time.time(),
             further=dict(zip(self.objectives[1:], others, strict=True)),
-            set_aside=fault.reason if fault is not None and again else "",
-            at_fault="" if fault is None else fault.letters,
+            set_aside=disturbance.reason if disturbance is not None and again else "",
+            at_fault="" if disturbance is None else disturbance.letters,
             typical_log_ratio=times.typical_log_ratio if self._reads_steps else None,
         )
         return pair, again
@@ -184,7 +182,7 @@ class Bench:
     def _learn(self, setting: Setting, order: Order, blocks: Sequence[Block]) -> None:
         own = "AB" if setting == self.default else "A"
         each = zip(order, blocks, strict=True)
-        self._norms.add(block.reading for letter, block in each if letter in own)
+        self._outliers.add(block.interference for letter, block in each if letter in own)
 
     def _may_set_aside(self) -> bool:
         kept = len(self.log.pairs) - self.set_aside
@@ -219,5 +217,5 @@ class Bench:
                 return [value / block.steps for value, block in zip(exposed, blocks, strict=True)]
             except TraceFormatError as error:
                 problem = error
-                self.live.pause(_TRACE_WAIT_S)
+                self.run.pause(_TRACE_WAIT_S)
         raise StudyError(f"exposed communication cannot be measured: {problem}") from problem

@@ -16,7 +16,7 @@ Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift
 
 
 @dataclass(frozen=True)
-class Progress:
+class StudyProgress:
     """One moment of a study.
 
     `trial` counts the trials measured so far, of `trials`; gain and plus_minus (two standard
@@ -57,12 +57,12 @@ class Reporter:
     """Keeps the latest Progress and hands each new one to the caller's function."""
 
     def __init__(
-        self, tell: Callable[[Progress], None], clock: Clock, trials: int, time_budget_s: float
+        self, tell: Callable[[StudyProgress], None], clock: Clock, trials: int, time_budget_s: float
     ) -> None:
         self._tell = tell
         self._clock = clock
         self._end = clock.now() + time_budget_s
-        self._latest = Progress("start", trials=trials)
+        self._latest = StudyProgress("start", trials=trials)
         self.has_limit = time_budget_s < NO_LIMIT_S
 
     @property
@@ -116,6 +116,6 @@ class Reporter:
             self._latest, setting=None, gain_percent=None, plus_minus_percent=None, pairs=0
         )
 
-    def _send(self, progress: Progress) -> None:
+    def _send(self, progress: StudyProgress) -> None:
         self._latest = dataclasses.replace(progress, seconds_left=self.seconds_left)
         self._tell(self._latest)

@@ -20,17 +20,17 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
-from hvdtune.tuner.measure.host_load import Host, UnwatchedHost
+from hvdtune.tuner.measure.host_load import HostProbe, UnwatchedHost
 from hvdtune.tuner.measure.live_run import (
-    ExitReport,
+    ExitStatus,
+    HostSample,
     JobCrashed,
+    JobInfo,
     LiveRun,
-    Look,
     ScriptFailed,
     StartJob,
     TrialFailed,
-    World,
-    reading_between,
+    interference_between,
 )
 from hvdtune.tuner.measure.progress import Clock, Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -60,7 +60,7 @@ class RunningCommand(Protocol):
     def wall_s(self) -> float: ...
     def steps(self) -> Sequence[tuple[int, ...]]: ...
     def wait(self, timeout_s: float) -> None: ...
-    def poll(self) -> ExitReport | None: ...
+    def poll(self) -> ExitStatus | None: ...
     def terminate(self) -> None: ...
 
 
@@ -76,7 +76,7 @@ class ByRestarting:
     """
 
     start: StartCommand
-    world: World | None = None
+    world: JobInfo | None = None
 
 
 class RestartRun:
@@ -101,7 +101,7 @@ class RestartRun:
         clock: Clock,
         reporter: Reporter,
         first_launch: int = 0,
-        host: Host | None = None,
+        host: HostProbe | None = None,
     ) -> None:
         self._start = by.start
         self._host = host or UnwatchedHost()
@@ -128,7 +128,7 @@ class RestartRun:
 
     @property
     def least_pair_s(self) -> float:
-        """What a pair takes at least, as far as that is known. Only after `require`."""
+        """What a pair takes at least, as far as that is known. Only after `ensure_running`."""
         return self.pair_s or 2 * self.launch_wall_s / _FIRST_IS_SLOWER
 
     @property
@@ -138,11 +138,11 @@ class RestartRun:
 
     @property
     def shape(self) -> BlockShape:
-        """What a launch measures; fixed by the first one. Only after `require`."""
+        """What a launch measures; fixed by the first one. Only after `ensure_running`."""
         assert self._shape is not None
         return self._shape
 
-    def require(self) -> None:
+    def ensure_running(self) -> None:
         """Launch the default once, unmeasured, to see what can be measured and how long it takes.
 
         Raises StudyError when the command fails or says nothing within the time budget.
@@ -192,7 +192,7 @@ class RestartRun:
         if command is not None:
             command.terminate()
 
-    def leave_with(self, setting: Setting) -> None:
+    def detach(self, setting: Setting) -> None:
         """End the command: no launch goes on after the study."""
         del setting
         self.stop()
@@ -205,7 +205,7 @@ class RestartRun:
         Raises TrialFailed (give this setting up) or StudyError.
         """
         del hopeless
-        self.require()
+        self.ensure_running()
         began = self._clock.now()
         order = "AB" if order[0] == "A" else "BA"
         blocks = {
@@ -232,32 +232,32 @@ class RestartRun:
 
     def _block(self, setting: Setting, shape: BlockShape) -> Block:
         meter = BlockMeter(0, shape)
-        before = self._look()
+        before = self._sample()
         taken = 0
 
         def add(step: StepDone) -> bool:
             nonlocal before, taken
             taken += 1
             if not meter.settled:
-                before = self._look()
+                before = self._sample()
             meter.add(step)
             return meter.done
 
         limit_s = math.inf if self._has_steps else _TOO_SLOW * shape.step_s + 10.0
         wall_s, ended = self._run(setting, add, limit_s)
         self.steps_taken += max(1, taken)
-        reading = reading_between(before, self._look(), meter.longest_step)
+        interference = interference_between(before, self._sample(), meter.longest_step)
         if not self._has_steps:
             if not ended:
                 raise TrialFailed(f"the command takes over {_TOO_SLOW:g} times as long")
-            return Block(1, wall_s, reading)
+            return Block(1, wall_s, interference)
         if not meter.done and taken < shape.settle_steps + max(1, shape.steps // 2):
             wanted = shape.settle_steps + shape.steps
             raise TrialFailed(f"the command ended after {taken} of {wanted} steps")
-        return meter.block(reading)
+        return meter.block(interference)
 
-    def _look(self) -> Look:
-        return Look(self._clock.now(), self._host.counters(), 0.0)
+    def _sample(self) -> HostSample:
+        return HostSample(self._clock.now(), self._host.counters(), 0.0)
 
     def _run(
         self, setting: Setting, enough: Callable[[StepDone], bool], limit_s: float
@@ -287,7 +287,7 @@ class RestartRun:
             self._without_steps = command.without_steps
             self.stop()
 
-    def _check(self, report: ExitReport) -> None:
+    def _check(self, report: ExitStatus) -> None:
         if report.returncode != 0:
             reason = report.reason or f"the command failed with exit code {report.returncode}"
             self._reporter.notice(f"launch {self.launch}: {reason}", tuple(report.tail))
@@ -316,7 +316,7 @@ def make_run(
     clock: Clock,
     reporter: Reporter,
     first_launch: int = 0,
-    host: Host | None = None,
+    host: HostProbe | None = None,
     *,
     attached: bool = False,
 ) -> LiveRun | RestartRun:

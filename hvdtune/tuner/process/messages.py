@@ -13,14 +13,14 @@ from typing import Any
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Formed, JobEvent
 from hvdtune.errors import HvdtuneError
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningLaunch:
     """A job that a tuner finds running: its number, its launch and how it was formed."""
 
     job: int
@@ -29,17 +29,17 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartStudy:
     """To a new tuner: its study, all but how to start a job."""
 
     study: Study
     run_dir: Path
     options: TuneOptions
-    running: Running | None
+    running: RunningLaunch | None
 
 
 @dataclass(frozen=True)
-class Exit:
+class JobExit:
     """How the script ended, as an ExitReport."""
 
     returncode: int
@@ -48,29 +48,29 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Happened:
+class JobEventMessage:
     """An event of the job, or how it ended; `job` counts the jobs that were started."""
 
     job: int
-    what: JobEvent | Exit
+    what: JobEvent | JobExit
 
 
 @dataclass(frozen=True)
-class Start:
+class StartRequest:
     """Request: start the script, as this launch. Returns the job's number."""
 
     launch: int
 
 
 @dataclass(frozen=True)
-class Propose:
+class ProposeRequest:
     """Request: all ranks are to adopt the setting. Returns its version."""
 
     setting: Setting
 
 
 @dataclass(frozen=True)
-class Terminate:
+class TerminateRequest:
     """Request: end the job."""
 
 
@@ -83,14 +83,14 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Tell:
+class ProgressMessage:
     """News for the user."""
 
-    progress: Progress
+    progress: StudyProgress
 
 
 @dataclass(frozen=True)
-class Decided:
+class VerdictMessage:
     """The verdict. `goes_on`: the job runs on under its setting, the good one from here."""
 
     verdict: Verdict
@@ -98,14 +98,14 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Changed:
+class SettingMessage:
     """After the verdict another setting has become the good one."""
 
     setting: Setting
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailureMessage:
     """The study cannot go on."""
 
     error: HvdtuneError

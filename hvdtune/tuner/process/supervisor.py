@@ -26,47 +26,47 @@ from hvdtune.core.job.channel import Formed
 from hvdtune.core.job.child_command import module_command
 from hvdtune.core.job.interrupt import hold, release, stop_point
 from hvdtune.errors import HvdtuneError, StudyError
-from hvdtune.tuner.measure.live_run import ExitReport, RunningJob
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.live_run import ExitStatus, RunningJob
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process.messages import (
-    Begin,
-    Changed,
-    Decided,
-    Exit,
-    Failed,
-    Happened,
-    Propose,
+    FailureMessage,
+    JobEventMessage,
+    JobExit,
+    ProgressMessage,
+    ProposeRequest,
     Reply,
-    Running,
-    Start,
-    Tell,
-    Terminate,
+    RunningLaunch,
+    SettingMessage,
+    StartRequest,
+    StartStudy,
+    TerminateRequest,
+    VerdictMessage,
 )
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
 
 # Between looks for what the tuner asks; while the job takes steps, each of them is a look.
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 # A tuner that leaves its messages unread for so long has stopped; a database may be busy for 60 s.
 _FROZEN_S: Final = 120.0
-_FIRST_WORD_S: Final = 120.0
-_GOODBYE_S: Final = 2.0
+_START_TIMEOUT_S: Final = 120.0
+_EXIT_WAIT_S: Final = 2.0
 # Threads of linear algebra would take processors from the ranks, and its matrices are small.
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # So many in a row without a pair between them, and there is no other.
-_MAX_DEATHS: Final = 3
+_MAX_WORKER_EXITS: Final = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuneOutcome:
     """`goes_on`: the job still runs, under the verdict's setting."""
 
     verdict: Verdict
     goes_on: bool
 
 
-class Hire:
+class TunerSupervisor:
     """A tuner, and the next one when it dies. Used from one thread.
 
     A context manager: leaving it leaves no tuner; the job is the caller's.
@@ -81,18 +81,18 @@ class Hire:
         study: Study,
         run_dir: Path,
         options: TuneOptions,
-        progress: Callable[[Progress], None],
+        progress: Callable[[StudyProgress], None],
     ) -> None:
         self._study, self._run_dir, self._options = study, run_dir, options
         self._progress = progress
-        self._latest = Progress("start", trials=options.trials)
+        self._latest = StudyProgress("start", trials=options.trials)
         self._good: Setting = study.default
         self._job: RunningJob | None = None
-        self._running: Running | None = None
+        self._running: RunningLaunch | None = None
         self._jobs, self._launch = 0, -1
-        self._report: ExitReport | None = None
+        self._report: ExitStatus | None = None
         self._tuner: _Tuner | None = None
-        self._deaths = 0
+        self._worker_exits = 0
 
     def __enter__(self) -> Self:
         return self
@@ -106,36 +106,36 @@ class Hire:
         """Of the tuner at work, None between two."""
         return None if self._tuner is None else self._tuner.pid
 
-    def tune(self) -> Outcome:
+    def tune(self) -> TuneOutcome:
         """Serves tuners until there is a verdict. Raises what `controller.tune` does."""
         while True:
             if self._tuner is None:
-                self._engage()
+                self._start_worker()
             for message in self._serve():
-                if isinstance(message, Decided):
+                if isinstance(message, VerdictMessage):
                     if message.goes_on:
                         self._good = message.verdict.setting
-                    return Outcome(message.verdict, message.goes_on)
-                if isinstance(message, Failed):
+                    return TuneOutcome(message.verdict, message.goes_on)
+                if isinstance(message, FailureMessage):
                     raise message.error
             if self._tuner is None:
-                self._mourn()
+                self._on_worker_exit()
 
-    def follow(self) -> ExitReport:
+    def follow(self) -> ExitStatus:
         """Serves the tuner that watches over the setting until the job has ended."""
         while self._report is None:
             for message in self._serve():
-                if isinstance(message, Changed):
+                if isinstance(message, SettingMessage):
                     self._good = message.setting
             if self._tuner is None:
                 self._propose_good()
                 self._let_run()
         return self._report
 
-    def _engage(self) -> None:
+    def _start_worker(self) -> None:
         study = replace(self._study, start_job=no_job)
         running = self._running if self._report is None else None
-        self._tuner = _Tuner(Begin(study, self._run_dir, self._options, running))
+        self._tuner = _Tuner(StartStudy(study, self._run_dir, self._options, running))
 
     def _serve(self) -> Iterator[Any]:
         """One look at the job and at the tuner; what it says beyond its requests."""
@@ -144,49 +144,51 @@ class Hire:
             return
         stop_point()
         try:
-            self._pass_on(tuner)
+            self._forward_events(tuner)
             while (message := tuner.next()) is not None:
-                if isinstance(message, Start | Propose | Terminate):
+                if isinstance(message, StartRequest | ProposeRequest | TerminateRequest):
                     tuner.send(self._answer(message))
-                elif isinstance(message, Tell):
-                    self._take_news(message.progress)
+                elif isinstance(message, ProgressMessage):
+                    self._on_progress(message.progress)
                 else:
                     yield message
-        except _Gone:
+        except _WorkerGone:
             tuner.end()
             self._tuner = None
 
-    def _pass_on(self, tuner: _Tuner) -> None:
+    def _forward_events(self, tuner: _Tuner) -> None:
         if self._job is None or self._report is not None:
-            tuner.wait(_LOOK_S)
+            tuner.wait(_POLL_S)
             return
-        event = self._job.next_event(_LOOK_S)
+        event = self._job.next_event(_POLL_S)
         if event is not None:
             if isinstance(event, Formed):
-                self._running = Running(self._jobs, self._launch, event)
-            tuner.send(Happened(self._jobs, event))
+                self._running = RunningLaunch(self._jobs, self._launch, event)
+            tuner.send(JobEventMessage(self._jobs, event))
             return
         self._report = self._job.poll()
         if self._report is not None:
             report = self._report
             tuner.send(
-                Happened(self._jobs, Exit(report.returncode, report.reason, tuple(report.tail)))
+                JobEventMessage(
+                    self._jobs, JobExit(report.returncode, report.reason, tuple(report.tail))
+                )
             )
 
-    def _answer(self, request: Start | Propose | Terminate) -> Reply:
+    def _answer(self, request: StartRequest | ProposeRequest | TerminateRequest) -> Reply:
         try:
             match request:
-                case Start(launch=launch):
+                case StartRequest(launch=launch):
                     self._running = self._report = None
                     self._jobs += 1
                     self._launch = launch
                     assert callable(self._study.start_job), "one launch goes on, not many"
                     self._job = self._study.start_job(launch)
                     return Reply(self._jobs)
-                case Propose(setting=setting):
+                case ProposeRequest(setting=setting):
                     assert self._job is not None
                     return Reply(self._job.propose(setting))
-                case Terminate():
+                case TerminateRequest():
                     if self._job is not None:
                         self._job.terminate()
                         self._report = self._report or self._job.poll()
@@ -195,20 +197,22 @@ class Hire:
         except HvdtuneError as error:
             return Reply(error=error)
 
-    def _take_news(self, progress: Progress) -> None:
+    def _on_progress(self, progress: StudyProgress) -> None:
         if progress.pairs > 0:
-            self._deaths = 0
+            self._worker_exits = 0
         self._latest = progress
         self._progress(progress)
 
-    def _mourn(self) -> None:
-        self._deaths += 1
+    def _on_worker_exit(self) -> None:
+        self._worker_exits += 1
         self._propose_good()
-        if self._deaths >= _MAX_DEATHS:
-            self._notice(f"the tuner has died {self._deaths} times; training goes on as by default")
+        if self._worker_exits >= _MAX_WORKER_EXITS:
+            self._notice(
+                f"the tuner has died {self._worker_exits} times; training goes on as by default"
+            )
             while self._job is not None and self._report is None:
                 self._let_run()
-            raise StudyError(f"the tuner died {self._deaths} times in a row")
+            raise StudyError(f"the tuner died {self._worker_exits} times in a row")
         self._notice(
             "the tuner has died; training goes on as by default, a new tuner with the study"
         )
@@ -234,7 +238,7 @@ def no_job(launch: int) -> RunningJob:
     raise StudyError(f"launch {launch}: only the launcher starts jobs")
 
 
-class _Gone(Exception):
+class _WorkerGone(Exception):
     """The tuner has ended, or reads nothing any more."""
 
 
@@ -242,7 +246,7 @@ class _Tuner:
     """The process and the connection to it. What is sent waits in a queue, so that a tuner that
     reads nothing holds nobody up."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: StartStudy) -> None:
         hold(self)
         here, there = socket.socketpair()
         with there:
@@ -263,7 +267,7 @@ class _Tuner:
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._waiting_since_s = time.monotonic()  # the queue was last seen empty
-        self._has_spoken = False
+        self._has_sent = False
         self._gone = threading.Event()
         self._sender = threading.Thread(target=self._send_all, name="hvdtune-tuner", daemon=True)
         self._sender.start()
@@ -277,9 +281,9 @@ class _Tuner:
         """Raises _Gone."""
         if self._outbox.empty():
             self._waiting_since_s = time.monotonic()
-        patience_s = _FROZEN_S if self._has_spoken else _FIRST_WORD_S
-        if self._gone.is_set() or time.monotonic() - self._waiting_since_s > patience_s:
-            raise _Gone
+        timeout_s = _FROZEN_S if self._has_sent else _START_TIMEOUT_S
+        if self._gone.is_set() or time.monotonic() - self._waiting_since_s > timeout_s:
+            raise _WorkerGone
         self._outbox.put(message)
 
     def next(self) -> Any:
@@ -287,17 +291,17 @@ class _Tuner:
         try:
             if not self._connection.poll(0):
                 return None
-            self._has_spoken = True
+            self._has_sent = True
             return self._connection.recv()
         except (EOFError, OSError):
-            raise _Gone from None
+            raise _WorkerGone from None
 
     def wait(self, timeout_s: float) -> None:
         """Until there is a message, or not longer. Raises _Gone."""
         try:
             self._connection.poll(timeout_s)
         except OSError:
-            raise _Gone from None
+            raise _WorkerGone from None
 
     def end(self) -> None:
         """Leaves no process and no thread."""
@@ -314,7 +318,7 @@ class _Tuner:
         ):
             wire.shutdown(socket.SHUT_RDWR)
         try:
-            self._process.wait(_GOODBYE_S)
+            self._process.wait(_EXIT_WAIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._process.wait()

@@ -14,57 +14,57 @@ from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.drift_monitor import watch
-from hvdtune.tuner.measure.progress import Progress
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process.messages import (
-    Begin,
-    Changed,
-    Decided,
-    Exit,
-    Failed,
-    Happened,
-    Propose,
+    FailureMessage,
+    JobEventMessage,
+    JobExit,
+    ProgressMessage,
+    ProposeRequest,
     Reply,
-    Running,
-    Start,
-    Tell,
-    Terminate,
+    RunningLaunch,
+    SettingMessage,
+    StartRequest,
+    StartStudy,
+    TerminateRequest,
+    VerdictMessage,
 )
 
 
 def main(descriptor: int) -> int:
     """Runs one study; ends when the launcher hangs up, whatever it is doing."""
-    launcher = Launcher(Connection(descriptor))
+    supervisor = SupervisorConnection(Connection(descriptor))
     try:
-        _tune(launcher)
+        _tune(supervisor)
     except EOFError:
         return 0
     except HvdtuneError as error:
-        launcher.send(Failed(error))
+        supervisor.send(FailureMessage(error))
     except Exception as error:
         traceback.print_exc()
-        launcher.send(Failed(StudyError(f"the tuner failed: {error!r}")))
+        supervisor.send(FailureMessage(StudyError(f"the tuner failed: {error!r}")))
     return 0
 
 
-def _tune(launcher: Launcher) -> None:
-    begin = launcher.receive_begin()
+def _tune(supervisor: SupervisorConnection) -> None:
+    begin = supervisor.receive_begin()
     study = replace(
         begin.study,
-        start_job=launcher.start,
+        start_job=supervisor.start,
         attached=None if begin.running is None else begin.running.launch,
     )
 
     def after(training: AfterVerdict) -> None:
-        launcher.send(Decided(training.verdict, goes_on=True))
-        watch(training, lambda setting: launcher.send(Changed(setting)))
+        supervisor.send(VerdictMessage(training.verdict, goes_on=True))
+        watch(training, lambda setting: supervisor.send(SettingMessage(setting)))
 
     then = after if begin.options.watch_drift else None
-    result = tune(study, begin.run_dir, begin.options, launcher.tell, after=then)
+    result = tune(study, begin.run_dir, begin.options, supervisor.tell, after=then)
     if result.job is None or then is None:
-        launcher.send(Decided(result.verdict, goes_on=result.job is not None))
+        supervisor.send(VerdictMessage(result.verdict, goes_on=result.job is not None))
 
 
-class Launcher:
+class SupervisorConnection:
     """The connection to the launcher, which does to the job what it is asked for.
 
     Used from one thread. Raises EOFError when the launcher has hung up.
@@ -72,28 +72,28 @@ class Launcher:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._job: _FarJob | None = None
-        self._running: Running | None = None
+        self._job: _SupervisedJob | None = None
+        self._running: RunningLaunch | None = None
         self._replies: deque[Reply] = deque()
 
-    def receive_begin(self) -> Begin:
+    def receive_begin(self) -> StartStudy:
         """The first message."""
         begin = self._connection.recv()
-        assert isinstance(begin, Begin)
+        assert isinstance(begin, StartStudy)
         self._running = begin.running
         return begin
 
-    def start(self, launch: int) -> _FarJob:
+    def start(self, launch: int) -> _SupervisedJob:
         """The job that runs already, the first time; else a new one, as this launch."""
         running, self._running = self._running, None
         # Events of the new job come behind the reply.
-        number = self.ask(Start(launch)) if running is None else running.job
-        self._job = _FarJob(self, number)
+        number = self.ask(StartRequest(launch)) if running is None else running.job
+        self._job = _SupervisedJob(self, number)
         if running is not None:
             self._job.take(running.formed)
         return self._job
 
-    def ask(self, request: Start | Propose | Terminate) -> Any:
+    def ask(self, request: StartRequest | ProposeRequest | TerminateRequest) -> Any:
         """What the launcher returns. Raises the error that it raised."""
         self.send(request)
         while not self._replies:
@@ -110,7 +110,7 @@ class Launcher:
         message = self._connection.recv()
         if isinstance(message, Reply):
             self._replies.append(message)
-        elif isinstance(message, Happened) and self._job is not None:
+        elif isinstance(message, JobEventMessage) and self._job is not None:
             self._job.happened(message)
 
     def send(self, message: object) -> None:
@@ -120,45 +120,45 @@ class Launcher:
         except (BrokenPipeError, ConnectionResetError):
             raise EOFError from None
 
-    def tell(self, progress: Progress) -> None:
+    def tell(self, progress: StudyProgress) -> None:
         """News for the user."""
-        self.send(Tell(progress))
+        self.send(ProgressMessage(progress))
 
 
-class _FarJob:
+class _SupervisedJob:
     """The launcher's job, as a RunningJob."""
 
-    def __init__(self, launcher: Launcher, number: int) -> None:
-        self._launcher, self._number = launcher, number
+    def __init__(self, supervisor: SupervisorConnection, number: int) -> None:
+        self._supervisor, self._number = supervisor, number
         self._events: deque[JobEvent] = deque()
-        self._report: Exit | None = None
+        self._report: JobExit | None = None
 
     def take(self, event: JobEvent) -> None:
         self._events.append(event)
 
-    def happened(self, message: Happened) -> None:
+    def happened(self, message: JobEventMessage) -> None:
         if message.job != self._number:
             return  # of a job before this one
-        if isinstance(message.what, Exit):
+        if isinstance(message.what, JobExit):
             self._report = message.what
         else:
             self._events.append(message.what)
 
     def propose(self, setting: Setting) -> int:
-        version: int = self._launcher.ask(Propose(setting))
+        version: int = self._supervisor.ask(ProposeRequest(setting))
         return version
 
     def next_event(self, timeout_s: float) -> JobEvent | None:
         if not self._events and self._report is None:
-            self._launcher.pump(timeout_s)
+            self._supervisor.pump(timeout_s)
         return self._events.popleft() if self._events else None
 
-    def poll(self) -> Exit | None:
-        self._launcher.pump(0.0)
+    def poll(self) -> JobExit | None:
+        self._supervisor.pump(0.0)
         return self._report if not self._events else None
 
     def terminate(self) -> None:
-        self._launcher.ask(Terminate())
+        self._supervisor.ask(TerminateRequest())
         self._events.clear()
 
 

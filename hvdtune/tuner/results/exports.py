@@ -11,7 +11,7 @@ from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.tuner.results.profile import Profile
 from hvdtune.tuner.space.targets import UNSET, variable_of
 
-Target = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
+ExportTarget = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
 _MIB: Final = 1 << 20
 _NO_SPLIT: Final = "Horovod, which does not cut buckets into chunks"
@@ -23,22 +23,22 @@ _DDP_BACKEND: Final = "DDP, whose backend (gloo, NCCL) decides"
 
 
 @dataclass(frozen=True)
-class Missing:
+class Unmapped:
     """There is no counterpart in `where`."""
 
     where: str
 
 
-Words = Missing | tuple[str, ...]  # lines of the target's own
+Words = Unmapped | tuple[str, ...]  # lines of the target's own
 Rule = Callable[[Setting], Words]
 
 
-def export_profile(profile: Profile, target: Target) -> str:
+def export_profile(profile: Profile, target: ExportTarget) -> str:
     """The profile's setting for `target`, with comments; ends in a newline."""
     return "\n".join([*_head(profile, target), *_body(profile, target)]) + "\n"
 
 
-def _head(profile: Profile, target: Target) -> Iterator[str]:
+def _head(profile: Profile, target: ExportTarget) -> Iterator[str]:
     yield f"# hvdtune: {' '.join(profile.verdict.text.split())}"
     if profile.is_unverified:
         yield "# Nothing proves this setting better than the default."
@@ -46,7 +46,7 @@ def _head(profile: Profile, target: Target) -> Iterator[str]:
         yield "# Measured under hvdtune, which is another program: measure it there, too."
 
 
-def _body(profile: Profile, target: Target) -> Iterator[str]:
+def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
     setting = profile.setting
     if target == "horovod-yaml":
         yield "params:"
@@ -56,8 +56,8 @@ def _body(profile: Profile, target: Target) -> Iterator[str]:
         if rule is None and target == "env":
             yield _variable(profile.adapter, knob, value)
             continue
-        words = Missing(f"the words of {target}") if rule is None else rule(setting)
-        if isinstance(words, Missing):
+        words = Unmapped(f"the words of {target}") if rule is None else rule(setting)
+        if isinstance(words, Unmapped):
             yield f"# {knob}={_plain(value)}: no counterpart in {words.where}"
         else:
             yield from (f"{indent}{line}" for line in words)
@@ -79,7 +79,7 @@ def _key(name: str, knob: str) -> Rule:
 
 
 def _no(where: str) -> Rule:
-    return lambda setting: Missing(where)
+    return lambda setting: Unmapped(where)
 
 
 def _capacity(setting: Setting) -> int:
@@ -121,7 +121,7 @@ def _nccl_algorithm(setting: Setting) -> Words:
     if algorithm == "auto":
         return ("# allreduce_algorithm=auto: NCCL chooses, too; leave NCCL_ALGO unset",)
     if algorithm not in names:
-        return Missing("NCCL_ALGO")
+        return Unmapped("NCCL_ALGO")
     return (f"NCCL_ALGO={names[algorithm]}",)
 
 

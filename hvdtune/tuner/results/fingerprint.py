@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.tuner.measure.live_run import World
+from hvdtune.tuner.measure.live_run import JobInfo
 
 # Probes of one link on a busy machine differ by up to three times.
 _LINK_DIFFERS = 4.0
@@ -28,7 +28,7 @@ class Tensors:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkSpeed:
     """An allreduce among all ranks: of 4 bytes, and of 4 MiB in megabytes reduced per second."""
 
     latency_us: float
@@ -47,7 +47,7 @@ class Fingerprint:
     slots: tuple[int, ...] | None = None
     transport: str | None = None
     tensors: Tensors | None = None
-    link: Link | None = None
+    link: LinkSpeed | None = None
     cores: int | None = None
     hvdtune: str | None = None
     python: str | None = None
@@ -63,7 +63,7 @@ def parse_fingerprint(stored: Mapping[str, Any]) -> Fingerprint:
 
 
 def complete_fingerprint(
-    known: Mapping[str, Any] | None, world: World | None, run_dir: Path
+    known: Mapping[str, Any] | None, world: JobInfo | None, run_dir: Path
 ) -> dict[str, Any]:
     """What is known before a launch, with what a launch has shown: ranks, hosts and tensors."""
     fingerprint: dict[str, Any] = {}
@@ -177,13 +177,13 @@ def _tensor_distance(one: Tensors, other: Tensors) -> float:
     return moved + _octaves(one.count, other.count)
 
 
-def _link_differs(one: Link, other: Link) -> bool:
+def _link_differs(one: LinkSpeed, other: LinkSpeed) -> bool:
     rate = _octaves(one.mb_per_s, other.mb_per_s)
     latency = _octaves(one.latency_us, other.latency_us)
     return max(rate, latency) > math.log2(_LINK_DIFFERS)
 
 
-def _link_text(link: Link) -> str:
+def _link_text(link: LinkSpeed) -> str:
     return f"{link.latency_us:.3g} us and {link.mb_per_s:.0f} MB/s"
 
 

@@ -32,7 +32,7 @@ _NEEDED: Final = ("cycle_time_ms", "tensor_fusion_threshold", "score")
 
 
 @dataclass(frozen=True)
-class Row:
+class AutotuneRow:
     """One line of the log; the setting names only the knobs that the log has."""
 
     setting: Mapping[str, Value]
@@ -43,8 +43,8 @@ class Row:
 class AutotuneLog:
     """The measured rows in their order, and Horovod's choice (None: it was not finished)."""
 
-    rows: tuple[Row, ...]
-    choice: Row | None
+    rows: tuple[AutotuneRow, ...]
+    choice: AutotuneRow | None
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def read_autotune_log(path: Path) -> AutotuneLog:
     return AutotuneLog(tuple(rows), choice)
 
 
-def _row(where: str, names: list[str], cells: list[str]) -> Row:
+def _row(where: str, names: list[str], cells: list[str]) -> AutotuneRow:
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} values for {len(names)} columns")
     try:
@@ -147,7 +147,9 @@ def _row(where: str, names: list[str], cells: list[str]) -> Row:
     score = values.pop("score")
     if score == 0:
         raise UsageError(f"{where}: a score of 0 is no rate")
-    return Row({_COLUMNS[name]: _value(name, value) for name, value in values.items()}, score)
+    return AutotuneRow(
+        {_COLUMNS[name]: _value(name, value) for name, value in values.items()}, score
+    )
 
 
 def _value(column: str, value: float) -> Value:
@@ -215,7 +217,7 @@ def assess(log: AutotuneLog, default: Setting) -> Assessment:
     )
 
 
-def _key(row: Row) -> tuple[Value, ...]:
+def _key(row: AutotuneRow) -> tuple[Value, ...]:
     return tuple(row.setting.values())
 
 

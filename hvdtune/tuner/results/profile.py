@@ -20,7 +20,7 @@ FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProfileVerdict:
     """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured."""
 
     improved: bool
@@ -39,7 +39,7 @@ class Profile:
     version: int
     setting: dict[str, Value]
     default: dict[str, Value]
-    verdict: Evidence
+    verdict: ProfileVerdict
     fingerprint: dict[str, Any]
     created: str
 
@@ -67,7 +67,7 @@ def make_profile(
     verdict: Verdict, default: Mapping[str, Value], fingerprint: Mapping[str, Any], created: str
 ) -> Profile:
     """The profile of a verdict; `created` is a date and time in ISO 8601."""
-    evidence = Evidence(
+    evidence = ProfileVerdict(
         improved=verdict.improved,
         gain_percent=verdict.gain_percent,
         ci_percent=verdict.ci_percent,

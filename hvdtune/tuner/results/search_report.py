@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.space.objectives import pareto_set
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 
 
-def render_search(store: StudyStore, bench: Bench, candidate: Setting | None) -> str:
+def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | None) -> str:
     """Why it ended, what was not measured twice, what was measured again, and the Pareto set."""
     trials = store.trials()
     stop = store.get("stop")
@@ -19,13 +19,13 @@ def render_search(store: StudyStore, bench: Bench, candidate: Setting | None) ->
     alike = sum(trial.is_duplicate for trial in trials)
     if alike:
         lines.append(f"Proposals that were a known setting or led to a known plan: {alike}.")
-    if bench.set_aside:
+    if runner.set_aside:
         lines.append(
-            f"Pairs measured again because something else happened meanwhile: {bench.set_aside}."
+            f"Pairs measured again because something else happened meanwhile: {runner.set_aside}."
         )
     sections = ["\n".join(lines)]
-    if len(bench.objectives) > 1:
-        sections.append(render_pareto(trials, bench.default, bench.objectives, candidate))
+    if len(runner.objectives) > 1:
+        sections.append(render_pareto(trials, runner.default, runner.objectives, candidate))
     return "\n\n".join(sections) + "\n"
 
 

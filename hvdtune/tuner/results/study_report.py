@@ -13,7 +13,7 @@ from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.profile import replace_file
 from hvdtune.tuner.space.search_space import describe, shown
 from hvdtune.tuner.stats.estimates import estimate, to_percent
-from hvdtune.tuner.stats.noise_floor import Floor
+from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.storage.study_store import TrialView
@@ -74,7 +74,7 @@ def render_comparison(
     return "\n\n".join(sections) + "\n"
 
 
-def render_floor(floor: Floor, shape: BlockShape, pairs: Sequence[Pair]) -> str:
+def render_floor(floor: NoiseFloor, shape: BlockShape, pairs: Sequence[Pair]) -> str:
     """The report on a setting against itself as Markdown."""
     low, high = floor.ci_percent
     rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(verified(pairs))]

@@ -12,7 +12,7 @@ import numpy as np
 
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.measure.live_run import TrialFailed
-from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.space.objectives import by_merit
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import from_percent, pooled, t_reach
@@ -23,7 +23,7 @@ _LIKELY = 0.2
 
 
 @dataclass(frozen=True)
-class Standing:
+class Posterior:
     """What all trials together make of one: its log ratio, and how sure that is."""
 
     mean: float
@@ -35,58 +35,60 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Runner:
+class Candidate:
     """A completed trial and where it stands."""
 
     trial: TrialView
-    standing: Standing
+    posterior: Posterior
 
 
-def entrants(
-    bench: Bench, store: StudyStore, calibration: Calibration, options: TuneOptions
-) -> list[Runner]:
+def finalists(
+    runner: PairRunner, store: StudyStore, calibration: Calibration, options: TuneOptions
+) -> list[Candidate]:
     """The trials that may be better than the default by what the study resolves, best first."""
     completed = [
         trial
         for trial in store.trials()
-        if trial.state == "complete" and not trial.is_duplicate and trial.setting != bench.default
+        if trial.state == "complete" and not trial.is_duplicate and trial.setting != runner.default
     ]
     if len(options.objectives) > 1:
         return _by_merit(completed, calibration)
-    places = _standings(bench, store, calibration)
+    posteriors = _posteriors(runner, store, calibration)
     worth = from_percent(options.resolution_percent)
-    runners = [Runner(t, places[t.number]) for t in completed if t.number in places]
-    hopeful = [runner for runner in runners if runner.standing.chance(worth) >= _LIKELY]
-    return sorted(hopeful, key=lambda runner: -runner.standing.mean)
+    candidates = [Candidate(t, posteriors[t.number]) for t in completed if t.number in posteriors]
+    hopeful = [
+        candidate for candidate in candidates if candidate.posterior.chance(worth) >= _LIKELY
+    ]
+    return sorted(hopeful, key=lambda candidate: -candidate.posterior.mean)
 
 
 def race(
-    bench: Bench, store: StudyStore, calibration: Calibration, options: TuneOptions
-) -> list[Runner]:
+    runner: PairRunner, store: StudyStore, calibration: Calibration, options: TuneOptions
+) -> list[Candidate]:
     """The best trials after they have raced, best first, without those that failed or turned out
     not to be worth a verification.
 
     Of several objectives there is none by which to race: they stay in their order.
     """
-    running = entrants(bench, store, calibration, options)[: options.race_entrants]
+    running = finalists(runner, store, calibration, options)[: options.race_entrants]
     if len(running) < 2 or len(options.objectives) > 1:
         return running
-    bench.reporter.phase("race", f"the best {len(running)} trials against each other")
+    runner.reporter.phase("race", f"the best {len(running)} trials against each other")
     failed: set[int] = set()
     for round_number in range(1, options.race_pairs + 1):
-        for trial in [runner.trial for runner in running]:
-            if len(bench.glances("race", trial.setting)) >= round_number:
+        for trial in [candidate.trial for candidate in running]:
+            if len(runner.search_log_ratios("race", trial.setting)) >= round_number:
                 continue
             try:
-                bench.pair("race", trial.setting, calibration.shape, trial.number)
+                runner.pair("race", trial.setting, calibration.shape, trial.number)
             except TrialFailed as failure:
-                bench.reporter.notice(f"trial {trial.number} leaves the race: {failure}")
+                runner.reporter.notice(f"trial {trial.number} leaves the race: {failure}")
                 failed.add(trial.number)
-        still = {runner.trial.number for runner in running} - failed
+        still = {candidate.trial.number for candidate in running} - failed
         running = [
-            runner
-            for runner in entrants(bench, store, calibration, options)
-            if runner.trial.number in still
+            candidate
+            for candidate in finalists(runner, store, calibration, options)
+            if candidate.trial.number in still
         ]
         if len(running) < 2:
             break
@@ -95,13 +97,15 @@ def race(
     return running
 
 
-def _standings(bench: Bench, store: StudyStore, calibration: Calibration) -> Mapping[int, Standing]:
+def _posteriors(
+    runner: PairRunner, store: StudyStore, calibration: Calibration
+) -> Mapping[int, Posterior]:
     observed = store.observations()
     for trial in store.trials():
-        raced = bench.glances("race", trial.setting) if trial.number in observed else []
+        raced = runner.search_log_ratios("race", trial.setting) if trial.number in observed else []
         if raced:
-            values = bench.glances("search", trial.setting) + raced
-            own = pooled(values, calibration.glance, 0.95)
+            values = runner.search_log_ratios("search", trial.setting) + raced
+            own = pooled(values, calibration.search_noise, 0.95)
             observed[trial.number] = replace(
                 observed[trial.number], value=own.mean, stderr=own.stderr
             )
@@ -112,18 +116,18 @@ def _standings(bench: Bench, store: StudyStore, calibration: Calibration) -> Map
     process = fit(list(observed.values()))
     means, sds = process.predict(np.array([each.point for each in observed.values()]))
     return {
-        number: Standing(float(mean), float(sd))
+        number: Posterior(float(mean), float(sd))
         for number, mean, sd in zip(observed, means, sds, strict=True)
     }
 
 
-def _by_merit(trials: Sequence[TrialView], calibration: Calibration) -> list[Runner]:
+def _by_merit(trials: Sequence[TrialView], calibration: Calibration) -> list[Candidate]:
     """Those that may be better in the first objective, what is recommended first."""
-    reach = t_reach(calibration.glance.df)
+    reach = t_reach(calibration.search_noise.df)
     hopeful = {t.number for t in trials if t.log_ratio + reach * t.log_stderr > 0}
     by_number = {trial.number: trial for trial in trials}
     ordered = by_merit({trial.number: trial.log_ratios for trial in trials}, hopeful)
     return [
-        Runner(trial, Standing(trial.log_ratio, max(trial.log_stderr, 1e-4)))
+        Candidate(trial, Posterior(trial.log_ratio, max(trial.log_stderr, 1e-4)))
         for trial in (by_number[number] for number in ordered)
     ]

@@ -28,7 +28,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Account:
+class RemainingBudget:
     """What the rest of a training could still gain: seconds left of it, and seconds lost to a
     trial that is slower than the default, on average so far."""
 
@@ -53,8 +53,11 @@ def out_of_settings() -> Stop:
     return Stop("space", "every setting that is proposed has been measured")
 
 
-def unlikely_or_unpaid(
-    observed: Sequence[Observation], space: Space, seed: int, account: Account | None = None
+def expected_gain_too_small(
+    observed: Sequence[Observation],
+    space: Space,
+    seed: int,
+    remaining: RemainingBudget | None = None,
 ) -> Stop | None:
     """A reason that the trials so far give, None to go on."""
     if len(observed) < max(_LEAST_TRIALS, _LEAST_PER_AXIS * len(space.axes)):
@@ -74,10 +77,10 @@ def unlikely_or_unpaid(
             "unlikely",
             f"no unmeasured setting is likely to beat the best by {_WORTH_PERCENT:g} %",
         )
-    if account is None:
+    if remaining is None:
         return None
     gain = float(expected_improvement(surrogate, points).max())
-    if gain * account.rest_s <= account.trial_loss_s:
+    if gain * remaining.rest_s <= remaining.trial_loss_s:
         return Stop(
             "unpaid",
             "what another trial may gain over the rest of the training is less than it costs",

@@ -4,14 +4,14 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.measure.pair_plan import VerifyPlan
-from hvdtune.tuner.measure.pair_runner import Bench
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import A_GAIN, Verdict, Wording, judge
 from hvdtune.tuner.storage.pair_log import by_launch
 
 
 def prove(
-    bench: Bench,
+    runner: PairRunner,
     setting: Setting,
     calibration: Calibration,
     plan: VerifyPlan,
@@ -24,11 +24,11 @@ def prove(
     Raises TrialFailed when the setting makes the script fail.
     """
     for index in range(len(plan.looks)):
-        launches = verify(bench, setting, calibration.shape, plan, trial, index)
+        launches = verify(runner, setting, calibration.shape, plan, trial, index)
         pairs = sum(len(launch) for launch in launches)
         verdict = judge(
             setting,
-            bench.default,
+            runner.default,
             launches,
             calibration.floor(pairs),
             options.resolution_percent,
@@ -41,7 +41,7 @@ def prove(
 
 
 def verify(
-    bench: Bench,
+    runner: PairRunner,
     setting: Setting,
     shape: BlockShape,
     plan: VerifyPlan,
@@ -54,18 +54,18 @@ def verify(
     good at does not decide. Raises TrialFailed when the setting makes the script fail.
     """
     pairs = plan.looks[look]
-    done = len(bench.log.of("verify", setting))
-    bench.reporter.phase("verify", _to_do(pairs - done, done))
+    done = len(runner.log.of("verify", setting))
+    runner.reporter.phase("verify", _to_do(pairs - done, done))
     part = -(-(pairs - (plan.looks[look - 1] if look else 0)) // plan.launches)
     fresh = not plan.may_restart or (not plan.restart and done == 0)
     while done < pairs:
         if not fresh:
-            bench.live.restart()
+            runner.run.restart()
         fresh = not plan.may_restart
         for _ in range(min(part, pairs - done)):
-            bench.pair("verify", setting, shape, trial)
+            runner.pair("verify", setting, shape, trial)
             done += 1
-    return list(by_launch(bench.log.of("verify", setting)).values())
+    return list(by_launch(runner.log.of("verify", setting)).values())
 
 
 def _to_do(missing: int, done: int) -> str:

@@ -35,7 +35,7 @@ class Suggests(Protocol):
 
 
 @dataclass(frozen=True)
-class Range:
+class KnobRange:
     """What of a knob is to be searched: its `choices`, or from `low` to `high`.
 
     None for an end of the knob's own range.
@@ -175,7 +175,7 @@ def make_space(
     hosts: int = 1,
     tunable: Sequence[str] | None = None,
     fixed: Sequence[str] = (),
-    ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, KnobRange] | None = None,
     scopes: Sequence[str] = ("live",),
 ) -> Space:
     """The space of the knobs that can be tuned on this many hosts.
@@ -215,7 +215,7 @@ def make_space(
         return knob.kind != "category" or hosts > 1 or knob.name in ranges
 
     axes = [
-        _axis(knob, complete[knob.name], ranges.get(knob.name, Range()))
+        _axis(knob, complete[knob.name], ranges.get(knob.name, KnobRange()))
         for knob in knobs
         if is_searched(knob)
     ]
@@ -263,7 +263,7 @@ def _check_tunable(knob: Knob, hosts: int, scopes: Sequence[str]) -> None:
         raise UsageError(f"{knob.name} has no effect on fewer than {knob.min_hosts} hosts")
 
 
-def _axis(knob: Knob, default: Value, wanted: Range) -> Axis:
+def _axis(knob: Knob, default: Value, wanted: KnobRange) -> Axis:
     choices = wanted.choices
     if not choices and knob.kind == "bool":
         choices = (False, True)

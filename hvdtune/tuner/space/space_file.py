@@ -17,14 +17,14 @@ import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, validate
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space.search_space import Range
+from hvdtune.tuner.space.search_space import KnobRange
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]iB)")
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _ENDS: Final = ("low", "high")
 
 
-def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, Range]:
+def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, KnobRange]:
     """The ranges by knob.
 
     Raises UsageError with one line, file and line number first, for each line that is wrong.
@@ -38,10 +38,10 @@ def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, Range]:
     return parse_space(text, knobs, str(path))
 
 
-def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, Range]:
+def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobRange]:
     """`read_space` of a text; `where` stands for the file's name in errors."""
     table = {knob.name: knob for knob in knobs}
-    found: dict[str, Range] = {}
+    found: dict[str, KnobRange] = {}
     errors = []
     for line, name, wanted in _entries(text, where):
         try:
@@ -85,13 +85,13 @@ def _entries(text: str, where: str) -> list[tuple[int, Any, Any]]:
         loader.dispose()
 
 
-def _range(knob: Knob, wanted: Any) -> Range:
+def _range(knob: Knob, wanted: Any) -> KnobRange:
     if isinstance(wanted, Mapping) and set(wanted) == {"choices"}:
         wanted = wanted["choices"]
     if isinstance(wanted, list):
         if not wanted:
             raise UsageError(f"{knob.name} has no choices")
-        return Range(choices=tuple(dict.fromkeys(_value(knob, each) for each in wanted)))
+        return KnobRange(choices=tuple(dict.fromkeys(_value(knob, each) for each in wanted)))
     if not isinstance(wanted, Mapping):
         raise UsageError(
             f"{knob.name} needs {{low: .., high: ..}} or a list of choices; "
@@ -105,7 +105,7 @@ def _range(knob: Knob, wanted: Any) -> Range:
     ends = {key: float(_value(knob, value)) for key, value in wanted.items()}
     if len(ends) == 2 and ends["low"] > ends["high"]:
         raise UsageError(f"{knob.name}: low {wanted['low']} is above high {wanted['high']}")
-    return Range(ends.get("low"), ends.get("high"))
+    return KnobRange(ends.get("low"), ends.get("high"))
 
 
 def _value(knob: Knob, value: Any) -> Value:

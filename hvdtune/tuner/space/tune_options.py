@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hvdtune.tuner.space.objectives import Objective
-from hvdtune.tuner.space.search_space import Range
+from hvdtune.tuner.space.search_space import KnobRange
 
 SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]
 DEFAULT_SAMPLER: Final[SamplerName] = "noisy_gp"
@@ -34,7 +34,7 @@ class TuneOptions:
     tunable: tuple[str, ...] | None = None
     fixed: tuple[str, ...] = ()
     restarts: bool = True
-    ranges: Mapping[str, Range] = field(default_factory=dict)
+    ranges: Mapping[str, KnobRange] = field(default_factory=dict)
     objectives: tuple[Objective, ...] = ("step_time",)
     sampler: SamplerName = DEFAULT_SAMPLER
     step_budget: int | None = None

@@ -21,7 +21,7 @@ _ALPHA = 0.05
 
 
 @dataclass(frozen=True)
-class Floor:
+class NoiseFloor:
     """The A/A floor; percent, at 95 %.
 
     `noise_floor_percent` is by how much the mean of `pairs` pairs differs from zero by chance,
@@ -51,9 +51,9 @@ class Floor:
         return {"version": 1, **msgspec.to_builtins(self)}
 
 
-def judge_floor(
+def judge_noise_floor(
     launches: Sequence[Sequence[float]], resolution_percent: float, max_pairs: int
-) -> Floor:
+) -> NoiseFloor:
     """The floor from A/A log ratios by launch; `max_pairs` is what a verification may take."""
     values = [value for launch in launches for value in launch]
     noise = noise_of(values)
@@ -76,7 +76,7 @@ def judge_floor(
             f"; this time A differs from itself ({to_percent(found.mean):+.2f} %), as by chance "
             "1 of 20 does: if it does again, the machine changes while it is measured"
         )
-    return Floor(
+    return NoiseFloor(
         kind="noisy" if needed > max_pairs else "floor",
         noise_floor_percent=floor_percent,
         pair_sd_percent=100 * noise.sd,

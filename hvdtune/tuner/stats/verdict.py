@@ -17,7 +17,7 @@ from hvdtune.tuner.stats.estimates import (
     to_percent,
 )
 
-Kind = Literal["improved", "default", "unstable", "noisy"]
+VerdictKind = Literal["improved", "default", "unstable", "noisy"]
 
 NO_IMPROVEMENT = 3
 TOO_NOISY = 4
@@ -47,7 +47,7 @@ class Verdict:
     interval are the candidate's (None when there was none to verify), in percent, at 95 %.
     """
 
-    kind: Kind
+    kind: VerdictKind
     setting: Mapping[str, Value]
     candidate: Mapping[str, Value] | None
     gain_percent: float | None
@@ -91,7 +91,7 @@ def judge(
     values = [value for launch in launches for value in launch]
     est = estimate_over_launches(launches, confidence)
     p_value = signed_rank_p(values)
-    kind: Kind = "default"
+    kind: VerdictKind = "default"
     if _is_unstable(launch_effect(launches), est.low, est.high):
         kind = "unstable"
     elif est.low > 0 and p_value < 1 - confidence and est.mean > floor:
@@ -133,7 +133,7 @@ def keep_default(
 
 
 def _text(
-    kind: Kind,
+    kind: VerdictKind,
     est: Estimate,
     launches: Sequence[Sequence[float]],
     floor: float,

@@ -13,8 +13,8 @@ import sqlalchemy
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.storage.database import as_study_error, close_storage, open_storage, shown_url
-from hvdtune.tuner.storage.leases import Board
-from hvdtune.tuner.storage.shared_study import Share
+from hvdtune.tuner.storage.leases import LeaseTable
+from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_store import lock_study
 
 # Folder within the run's, and the names of a study's files there.
@@ -76,12 +76,12 @@ def delete_stored(url: sqlalchemy.URL, name: str) -> None:
         storage = open_storage(url)
         try:
             study_id = storage.get_study_id_from_name(name)
-            if Board.has_tables(storage.engine):
-                board = Board(storage.engine, study_id, Share.dead_after_s)
-                working = [tuner.name for tuner in board.tuners() if tuner.alive]
+            if LeaseTable.has_tables(storage.engine):
+                leases = LeaseTable(storage.engine, study_id, SharedStudy.dead_after_s)
+                working = [tuner.name for tuner in leases.tuners() if tuner.alive]
                 if working:
                     raise StudyError(f"{', '.join(working)} works on {name} in {where}")
-                board.remove()
+                leases.remove()
             optuna.delete_study(study_name=name, storage=storage)
         except KeyError:
             raise StudyError(f"{where} holds no study {name}") from None

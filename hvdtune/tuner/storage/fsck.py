@@ -17,10 +17,10 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage import repair
 from hvdtune.tuner.storage.database import file_url, parse_url
-from hvdtune.tuner.storage.leases import Board
+from hvdtune.tuner.storage.leases import LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of
 from hvdtune.tuner.storage.repair import searched_knobs
-from hvdtune.tuner.storage.shared_study import Share, read_pointer
+from hvdtune.tuner.storage.shared_study import SharedStudy, read_reference
 from hvdtune.tuner.storage.study_list import StudyPlace, is_in_use, read_run
 from hvdtune.tuner.storage.study_reader import (
     PAIRS_FILE,
@@ -37,7 +37,7 @@ _NEW_STUDY: Final = "begin a new study with -o FOLDER"
 
 
 @dataclass(frozen=True)
-class Fault:
+class StudyFault:
     """One thing that is wrong; `mend` puts it right, None where nothing can."""
 
     text: str
@@ -45,7 +45,7 @@ class Fault:
     mend: Callable[[], None] | None = None
 
 
-def check(place: StudyPlace, knobs: Sequence[Knob] | None = None) -> list[Fault]:
+def check(place: StudyPlace, knobs: Sequence[Knob] | None = None) -> list[StudyFault]:
     """The faults of a study, in the order in which they are to be mended.
 
     While a tuner works on it, what is merely unfinished is no fault. Raises StudyError when a
@@ -58,18 +58,18 @@ def check(place: StudyPlace, knobs: Sequence[Knob] | None = None) -> list[Fault]
     return list(_run(place.folder, table))
 
 
-def _run(folder: Path, knobs: Sequence[Knob]) -> Iterator[Fault]:
+def _run(folder: Path, knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     working = is_in_use(folder)
     log = repair.read_log(folder / PAIRS_FILE)
     yield from _of_log(folder, log, working)
     if (folder / "run.json").exists() and not read_run(folder):
-        yield Fault("run.json does not say what ran here", _NEW_STUDY)
+        yield StudyFault("run.json does not say what ran here", _NEW_STUDY)
     try:
-        pointer = read_pointer(folder)
+        reference = read_reference(folder)
     except StudyError as error:
-        yield Fault(str(error), _NEW_STUDY)
+        yield StudyFault(str(error), _NEW_STUDY)
         return
-    if pointer is not None:
+    if reference is not None:
         yield from _unpublished(folder, log.pairs)
         return
     faults = list(_of_file(folder, log.pairs, working, knobs))
@@ -85,16 +85,16 @@ def _run(folder: Path, knobs: Sequence[Knob]) -> Iterator[Fault]:
     yield from _artifacts(folder, stored.trials)
 
 
-def _of_log(folder: Path, log: repair.Log, working: bool) -> Iterator[Fault]:
+def _of_log(folder: Path, log: repair.Log, working: bool) -> Iterator[StudyFault]:
     path = folder / PAIRS_FILE
     for number, problem in log.foreign:
-        yield Fault(
+        yield StudyFault(
             f"{PAIRS_FILE}:{number}: {problem}",
             f"--repair puts the line into {PAIRS_FILE}.damaged",
             None if working else partial(repair.set_lines_aside, path),
         )
     if log.torn_bytes and not working:
-        yield Fault(
+        yield StudyFault(
             f"{PAIRS_FILE}: the last line is torn, its tuner was killed while it wrote",
             "--repair cuts it off, and so does the next run",
             partial(repair.cut_off, path, log.torn_bytes),
@@ -103,12 +103,14 @@ def _of_log(folder: Path, log: repair.Log, working: bool) -> Iterator[Fault]:
 
 def _of_file(
     folder: Path, pairs: Sequence[Pair], working: bool, knobs: Sequence[Knob]
-) -> Iterator[Fault]:
+) -> Iterator[StudyFault]:
     path = folder / STUDY_FILE
     rebuild = None if working else partial(repair.rebuild, folder, knobs)
     if not path.exists():
         if any(pair.phase == "search" for pair in pairs):
-            yield Fault(f"{STUDY_FILE} is missing", f"--repair makes it from {PAIRS_FILE}", rebuild)
+            yield StudyFault(
+                f"{STUDY_FILE} is missing", f"--repair makes it from {PAIRS_FILE}", rebuild
+            )
         return
     problem = _sqlite_problem(path)
     if problem is None:
@@ -117,7 +119,7 @@ def _of_file(
         except StudyError as error:
             problem = str(error).removeprefix(f"{path}: ")
     if problem is not None:
-        yield Fault(
+        yield StudyFault(
             f"{STUDY_FILE} is damaged ({problem})",
             f"--repair sets it aside and makes it anew from {PAIRS_FILE}",
             rebuild,
@@ -136,10 +138,10 @@ def _sqlite_problem(path: Path) -> str | None:
     return None if found == "ok" else " ".join(str(found).split())
 
 
-def _zombies(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[Fault]:
+def _zombies(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFault]:
     for trial in trials:
         if trial.state == TrialState.RUNNING:
-            yield Fault(
+            yield StudyFault(
                 f"trial {trial.number} is running, but no tuner works here",
                 "--repair puts it into the queue again, and so does the next run",
                 partial(repair.requeue_trial, file_url(folder / STUDY_FILE), STUDY_NAME, trial),
@@ -148,13 +150,13 @@ def _zombies(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[Fault]:
 
 def _disagreements(
     folder: Path, stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]
-) -> Iterator[Fault]:
+) -> Iterator[StudyFault]:
     rebuild = partial(repair.rebuild, folder, knobs)
     logged = Counter(key_of(pair.setting) for pair in pairs if pair.phase == "search")
     for trial in _measured(stored):
         there = len(pairs_of(pairs, "search", trial.setting))
         if trial.pairs != there:
-            yield Fault(
+            yield StudyFault(
                 f"trial {trial.number} rests on {trial.pairs} pairs, {PAIRS_FILE} has {there}",
                 f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
                 rebuild,
@@ -162,7 +164,7 @@ def _disagreements(
     known = {key_of(view_trial(trial).setting) for trial in stored.trials}
     unknown = sum(count for key, count in logged.items() if key not in known)
     if unknown:
-        yield Fault(
+        yield StudyFault(
             f"{PAIRS_FILE} has {unknown} pairs of settings that no trial has",
             f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
             rebuild,
@@ -178,22 +180,24 @@ def _measured(stored: Contents) -> Iterator[TrialView]:
             yield view
 
 
-def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> Iterator[Fault]:
+def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     default = stored.attributes.get("default_setting")
     others = sum(default is not None and dict(pair.reference) != default for pair in pairs)
     if others:
-        yield Fault(f"{others} pairs compare with another default than the study's", _NEW_STUDY)
+        yield StudyFault(
+            f"{others} pairs compare with another default than the study's", _NEW_STUDY
+        )
     table = {knob.name: knob for knob in knobs}
     for name, *ends in searched_knobs(stored.attributes.get("space")):
         if name in table and not _is_inside(table[name], ends):
-            yield Fault(f"it searches {name} where it cannot be here", _NEW_STUDY)
+            yield StudyFault(f"it searches {name} where it cannot be here", _NEW_STUDY)
     for trial in stored.trials:
         setting = trial.user_attrs.get("setting", {})
         try:
             # Runtimes that are tuned by restarting have knobs of their own.
             validate({name: setting[name] for name in setting if name in table}, knobs)
         except UsageError as error:
-            yield Fault(f"trial {trial.number}: {error}", _NEW_STUDY)
+            yield StudyFault(f"trial {trial.number}: {error}", _NEW_STUDY)
 
 
 def _is_inside(knob: Knob, ends: Sequence[Any]) -> bool:
@@ -204,71 +208,71 @@ def _is_inside(knob: Knob, ends: Sequence[Any]) -> bool:
     return bool(knob.low <= low and high <= knob.high)
 
 
-def _verdicts(folder: Path, stored: Contents) -> Iterator[Fault]:
+def _verdicts(folder: Path, stored: Contents) -> Iterator[StudyFault]:
     path = folder / "verdict.json"
     verdict = stored.attributes.get("verdict")
     if verdict is not None and not path.exists():
-        yield Fault(
+        yield StudyFault(
             "verdict.json is missing", "--repair writes it", partial(repair.write, path, verdict)
         )
     elif verdict is None and path.exists() and stored.trials:
-        yield Fault(
+        yield StudyFault(
             f"{STUDY_FILE} lacks the verdict that verdict.json has",
             "--repair adds it",
             partial(repair.set_verdict, folder),
         )
 
 
-def _artifacts(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[Fault]:
+def _artifacts(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFault]:
     for trial in trials:
         for artifact in artifacts_of(trial):
             if not (folder / ARTIFACTS_FOLDER / artifact).exists():
-                yield Fault(
+                yield StudyFault(
                     f"the timeline of trial {trial.number} is missing",
                     "--repair forgets it",
                     partial(repair.forget_artifact, folder, trial._trial_id, artifact),
                 )
 
 
-def _unpublished(folder: Path, pairs: Sequence[Pair]) -> Iterator[Fault]:
-    pointer = read_pointer(folder)
-    assert pointer is not None
-    with _board(parse_url(pointer.url), pointer.study) as (_, board):
-        missing = len(pairs) - (0 if board is None else board.published(pointer.tuner))
+def _unpublished(folder: Path, pairs: Sequence[Pair]) -> Iterator[StudyFault]:
+    reference = read_reference(folder)
+    assert reference is not None
+    with _leases(parse_url(reference.url), reference.study) as (_, leases):
+        missing = len(pairs) - (0 if leases is None else leases.published(reference.tuner))
     if missing > 0:
-        yield Fault(
-            f"{missing} pairs have not reached {pointer}",
+        yield StudyFault(
+            f"{missing} pairs have not reached {reference}",
             "--repair puts them up, and so does the next run",
-            partial(repair.publish, pointer, pairs),
+            partial(repair.publish, reference, pairs),
         )
 
 
-def _stored(url: sqlalchemy.URL, name: str) -> Iterator[Fault]:
+def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
     stored = read_contents(url, name)
     alive = {tuner.id for tuner in stored.tuners if tuner.alive}
     for trial in stored.trials:
         tuner = trial.user_attrs.get("tuner")
         if trial.state == TrialState.RUNNING and tuner not in alive:
-            yield Fault(
+            yield StudyFault(
                 f"trial {trial.number} is running, but its tuner is not",
                 "--repair puts it into the queue again, and so does the next tuner",
                 partial(repair.requeue_trial, url, name, trial),
             )
     running = {t.number for t in stored.trials if t.state == TrialState.RUNNING}
-    with _board(url, name) as (_, board):
-        claims = [] if board is None else board.claims()
-    for claim in claims:
-        if claim.tuner not in alive or claim.trial not in running:
-            yield Fault(
-                f"trial {claim.trial} keeps its setting from others, but nobody measures it",
+    with _leases(url, name) as (_, table):
+        leases = [] if table is None else table.leases()
+    for lease in leases:
+        if lease.tuner not in alive or lease.trial not in running:
+            yield StudyFault(
+                f"trial {lease.trial} keeps its setting from others, but nobody measures it",
                 "--repair frees it, and so does the next tuner that wants it",
-                partial(repair.release, url, name, claim),
+                partial(repair.release, url, name, lease),
             )
     if stored.tuners:
         yield from _missing_pairs(stored)
 
 
-def _missing_pairs(stored: Contents) -> Iterator[Fault]:
+def _missing_pairs(stored: Contents) -> Iterator[StudyFault]:
     by_tuner: dict[str, list[Pair]] = {}
     for pair in stored.pairs:
         by_tuner.setdefault(pair.by, []).append(pair)
@@ -276,16 +280,18 @@ def _missing_pairs(stored: Contents) -> Iterator[Fault]:
         of_each = [pairs_of(own, "search", trial.setting) for own in by_tuner.values()]
         there = sum(len(pairs) for pairs in of_each)
         if trial.pairs > there:
-            yield Fault(
+            yield StudyFault(
                 f"trial {trial.number} rests on {trial.pairs} pairs, the database has {there}",
                 f"hvdtune study fsck --repair in the run folder of {trial.by}",
             )
 
 
 @contextlib.contextmanager
-def _board(url: sqlalchemy.URL, name: str) -> Iterator[tuple[int, Board | None]]:
+def _leases(url: sqlalchemy.URL, name: str) -> Iterator[tuple[int, LeaseTable | None]]:
     with repair.open_study(url, name) as study:
         engine = repair.storage_of(study).engine
-        has_tables = Board.has_tables(engine)
-        board = Board(engine, study._study_id, Share.dead_after_s) if has_tables else None
-        yield study._study_id, board
+        has_tables = LeaseTable.has_tables(engine)
+        leases = (
+            LeaseTable(engine, study._study_id, SharedStudy.dead_after_s) if has_tables else None
+        )
+        yield study._study_id, leases

@@ -31,7 +31,7 @@ TUNERS: Final = Table(
     Column("beat_unix", Float(53), nullable=False),
     Column("left_unix", Float(53), nullable=True),
 )
-CLAIMS: Final = Table(
+LEASES: Final = Table(
     "hvdtune_claims",
     _METADATA,
     Column("study_id", Integer, primary_key=True, autoincrement=False),
@@ -66,7 +66,7 @@ class Tuner:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Lease:
     """`tuner` measures the setting of that digest as its trial of that number."""
 
     setting: str
@@ -74,7 +74,7 @@ class Claim:
     trial: int
 
 
-class Board:
+class LeaseTable:
     """The rows of one study; may be used from any thread.
 
     Args:
@@ -115,8 +115,8 @@ class Board:
                 )
             )
 
-    def beat(self, tuner: str, *, leaves: bool = False) -> None:
-        """The tuner is alive, or `leaves` in good order."""
+    def heartbeat(self, tuner: str, *, leaves: bool = False) -> None:
+        """Record that the tuner is alive, or that it `leaves`."""
         values = {"beat_unix": self._now(), "left_unix": self._now() if leaves else None}
         with self._engine.begin() as connection:
             connection.execute(TUNERS.update().where(self._of(TUNERS, tuner)).values(values))
@@ -129,41 +129,41 @@ class Board:
         with self._engine.connect() as connection:
             return [self._tuner(row) for row in connection.execute(query)]
 
-    def claim(self, claim: Claim) -> Claim | None:
-        """Puts the claim up; returns the one of another tuner that is in its way, if any."""
+    def acquire(self, lease: Lease) -> Lease | None:
+        """Take a lease; returns the lease of another tuner that holds the setting, if any."""
         try:
             with self._engine.begin() as connection:
-                connection.execute(CLAIMS.insert().values(study_id=self._study, **_columns(claim)))
+                connection.execute(LEASES.insert().values(study_id=self._study, **_columns(lease)))
         except sqlalchemy.exc.IntegrityError:
-            there = [known for known in self.claims() if known.setting == claim.setting]
-            return there[0] if there else self.claim(claim)
+            there = [known for known in self.leases() if known.setting == lease.setting]
+            return there[0] if there else self.acquire(lease)
         return None
 
-    def take_over(self, there: Claim, claim: Claim) -> bool:
-        """Puts the claim up in the place of `there`; False if somebody else was quicker."""
+    def take_over(self, there: Lease, lease: Lease) -> bool:
+        """Replace the lease `there` by this one; False if another tuner was quicker."""
         with self._engine.begin() as connection:
             done = connection.execute(
-                CLAIMS.update()
-                .where(self._of(CLAIMS, there.tuner))
-                .where(CLAIMS.c.setting == there.setting, CLAIMS.c.trial == there.trial)
-                .values(**_columns(claim))
+                LEASES.update()
+                .where(self._of(LEASES, there.tuner))
+                .where(LEASES.c.setting == there.setting, LEASES.c.trial == there.trial)
+                .values(**_columns(lease))
             )
         return done.rowcount == 1
 
-    def claims(self) -> list[Claim]:
-        """What is being measured, or was by a tuner that is dead."""
-        query = sqlalchemy.select(CLAIMS).where(CLAIMS.c.study_id == self._study)
+    def leases(self) -> list[Lease]:
+        """All leases of the study, those of dead tuners included."""
+        query = sqlalchemy.select(LEASES).where(LEASES.c.study_id == self._study)
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        return [Claim(row.setting, row.tuner, row.trial) for row in rows]
+        return [Lease(row.setting, row.tuner, row.trial) for row in rows]
 
     def release(self, tuner: str, trial: int | None = None) -> None:
-        """Takes back the claims of a tuner, or that of one of its trials."""
-        condition = self._of(CLAIMS, tuner)
+        """Delete the leases of a tuner, or the one of one of its trials."""
+        condition = self._of(LEASES, tuner)
         if trial is not None:
-            condition &= CLAIMS.c.trial == trial
+            condition &= LEASES.c.trial == trial
         with self._engine.begin() as connection:
-            connection.execute(CLAIMS.delete().where(condition))
+            connection.execute(LEASES.delete().where(condition))
 
     def publish(self, tuner: str, pairs: Mapping[int, Pair]) -> None:
         """Puts up pairs of a tuner, by their number in its log."""
@@ -204,8 +204,8 @@ class Board:
             replace(parse_pair(row.record, f"a pair of {row.name}"), by=row.name) for row in rows
         ]
 
-    def forget_the_dead(self) -> None:
-        """Deletes the rows of all tuners that are not alive."""
+    def prune_stale(self) -> None:
+        """Delete the rows of all tuners that are not alive."""
         for tuner in self.tuners():
             if not tuner.alive:
                 self._remove(tuner.id)
@@ -217,7 +217,7 @@ class Board:
 
     def _remove(self, tuner: str) -> None:
         with self._engine.begin() as connection:
-            for table in (CLAIMS, PAIRS, TUNERS):
+            for table in (LEASES, PAIRS, TUNERS):
                 connection.execute(table.delete().where(self._of(table, tuner)))
 
     def _of(self, table: Table, tuner: str) -> sqlalchemy.ColumnElement[bool]:
@@ -256,5 +256,5 @@ def _is_running(pid: int, started: float) -> bool:
         return False
 
 
-def _columns(claim: Claim) -> dict[str, Any]:
-    return {"setting": claim.setting, "tuner": claim.tuner, "trial": claim.trial}
+def _columns(lease: Lease) -> dict[str, Any]:
+    return {"setting": lease.setting, "tuner": lease.tuner, "trial": lease.trial}

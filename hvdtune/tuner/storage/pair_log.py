@@ -47,7 +47,7 @@ class Pair:
     typical_log_ratio: float | None = None
 
     @property
-    def glance(self) -> float:
+    def search_log_ratio(self) -> float:
         """The log ratio by which settings are searched: of typical steps where they are known."""
         return self.log_ratio if self.typical_log_ratio is None else self.typical_log_ratio
 

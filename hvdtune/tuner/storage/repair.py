@@ -40,9 +40,9 @@ from hvdtune.tuner.storage.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.storage.leases import Board, Claim
+from hvdtune.tuner.storage.leases import Lease, LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of, parse_pair
-from hvdtune.tuner.storage.shared_study import Pointer, Share
+from hvdtune.tuner.storage.shared_study import SharedStudy, StudyReference
 from hvdtune.tuner.storage.study_list import read_run
 from hvdtune.tuner.storage.study_reader import (
     PAIRS_FILE,
@@ -184,19 +184,19 @@ def forget_artifact(folder: Path, trial_id: int, artifact: str) -> None:
         drop_artifact(storage_of(study), trial_id, artifact)
 
 
-def publish(pointer: Pointer, pairs: Sequence[Pair]) -> None:
+def publish(reference: StudyReference, pairs: Sequence[Pair]) -> None:
     """Puts up the pairs of a run that have not reached the database."""
-    with open_study(parse_url(pointer.url), pointer.study) as study:
-        board = Board(storage_of(study).engine, study._study_id, Share.dead_after_s)
-        done = board.published(pointer.tuner)
-        board.publish(pointer.tuner, dict(list(enumerate(pairs))[done:]))
+    with open_study(parse_url(reference.url), reference.study) as study:
+        leases = LeaseTable(storage_of(study).engine, study._study_id, SharedStudy.dead_after_s)
+        done = leases.published(reference.tuner)
+        leases.publish(reference.tuner, dict(list(enumerate(pairs))[done:]))
 
 
-def release(url: sqlalchemy.URL, name: str, claim: Claim) -> None:
+def release(url: sqlalchemy.URL, name: str, lease: Lease) -> None:
     """Frees a setting that nobody measures."""
     with open_study(url, name) as study:
-        board = Board(storage_of(study).engine, study._study_id, Share.dead_after_s)
-        board.release(claim.tuner, claim.trial)
+        leases = LeaseTable(storage_of(study).engine, study._study_id, SharedStudy.dead_after_s)
+        leases.release(lease.tuner, lease.trial)
 
 
 @contextlib.contextmanager
@@ -322,7 +322,9 @@ def _ended(
 ) -> FrozenTrial:
     recorder = _Recorder(space.params_of(setting))
     space.suggest(recorder)
-    own = _estimate([pair.glance for pair in pairs], [pair.glance for pair in calibration])
+    own = _estimate(
+        [pair.search_log_ratio for pair in pairs], [pair.search_log_ratio for pair in calibration]
+    )
     others = {name: estimate([pair.further.get(name, 0.0) for pair in pairs]) for name in further}
     return create_trial(
         state=TrialState.COMPLETE,

@@ -1,8 +1,8 @@
-"""One of several tuners on one study: what it may measure, and what the others have measured.
+"""Several tuners on one study: which settings this one may measure, and what others measured.
 
-A tuner that is about to measure a setting puts up a claim, of which the database takes one per
-setting. It then looks whether the setting has an outcome, and takes its claim back after it has
-told its own: so no order of two tuners' steps lets both measure.
+Before a tuner measures a setting it takes a lease on it; the database holds at most one lease per
+setting. The tuner then checks whether the setting has an outcome, and releases the lease after it
+has stored its own outcome. Whatever the order of two tuners' steps, only one of them measures.
 """
 
 import contextlib
@@ -22,16 +22,16 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import as_study_error, parse_url, shown_url
-from hvdtune.tuner.storage.leases import Board, Claim, Tuner, digest
+from hvdtune.tuner.storage.leases import Lease, LeaseTable, Tuner, digest
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, pairs_of
 
-POINTER_FILE: Final = "storage.json"
+REFERENCE_FILE: Final = "storage.json"
 # Phases whose pairs count whoever measured them; noise and proof are each tuner's own.
 _SHARED_PHASES: Final = ("search", "race")
 
 
 @dataclass(frozen=True)
-class Share:
+class SharedStudy:
     """A study in a database, for any number of tuners.
 
     Args:
@@ -46,12 +46,12 @@ class Share:
     url: str
     study: str
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    beat_s: float = 10.0
+    heartbeat_s: float = 10.0
     dead_after_s: float = 90.0
 
 
 @dataclass(frozen=True)
-class Pointer:
+class StudyReference:
     """RUN/storage.json: where the study of this folder is, and as which tuner it takes part."""
 
     url: str
@@ -62,15 +62,15 @@ class Pointer:
         return f"study {self.study} in {shown_url(self.url)}"
 
 
-def read_pointer(run_dir: Path) -> Pointer | None:
-    """Of a run whose study is in a database of several; None where it is in the folder.
+def read_reference(run_dir: Path) -> StudyReference | None:
+    """The reference in a run folder, None if the study itself is in the folder.
 
     Raises StudyError when the file is damaged.
     """
-    path = run_dir / POINTER_FILE
+    path = run_dir / REFERENCE_FILE
     try:
         document = json.loads(path.read_bytes())
-        return Pointer(*(str(document[name]) for name in ("url", "study", "tuner")))
+        return StudyReference(*(str(document[name]) for name in ("url", "study", "tuner")))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -79,15 +79,15 @@ def read_pointer(run_dir: Path) -> Pointer | None:
         raise StudyError(f"{path} does not say where the study is: use another folder") from None
 
 
-def claim_pointer(run_dir: Path, share: Share) -> Pointer:
-    """That of the folder, made if it is new.
+def adopt_reference(run_dir: Path, share: SharedStudy) -> StudyReference:
+    """Return the reference in the folder; write one if the folder is new.
 
     Raises StudyError when the folder holds another study.
     """
-    there = read_pointer(run_dir)
-    wanted = Pointer(share.url, share.study, str(uuid.uuid4()))
+    there = read_reference(run_dir)
+    wanted = StudyReference(share.url, share.study, str(uuid.uuid4()))
     if there is None:
-        _write_pointer(run_dir / POINTER_FILE, wanted)
+        _write_reference(run_dir / REFERENCE_FILE, wanted)
         return wanted
     same = parse_url(there.url) == parse_url(share.url) and there.study == share.study
     if not same:
@@ -95,8 +95,8 @@ def claim_pointer(run_dir: Path, share: Share) -> Pointer:
     return there
 
 
-def _write_pointer(path: Path, pointer: Pointer) -> None:
-    document = {"v": 1, "url": pointer.url, "study": pointer.study, "tuner": pointer.tuner}
+def _write_reference(path: Path, reference: StudyReference) -> None:
+    document = {"v": 1, "url": reference.url, "study": reference.study, "tuner": reference.tuner}
     part = path.with_name(path.name + ".part")
     try:
         # The URL may hold a password.
@@ -107,78 +107,83 @@ def _write_pointer(path: Path, pointer: Pointer) -> None:
         raise StudyError(f"cannot write {path}: {error.strerror}") from error
 
 
-class Sharing:
-    """This tuner's part in a shared study; leaving it stops its thread and frees its claims.
+class StudyMembership:
+    """This tuner's membership of a shared study; `leave` stops its thread and frees its leases.
 
     The thread only says that the tuner is alive. Everything else is used by the tuner's thread.
     """
 
     def __init__(
-        self, engine: sqlalchemy.Engine, study_id: int, share: Share, tuner: str, run_dir: Path
+        self,
+        engine: sqlalchemy.Engine,
+        study_id: int,
+        share: SharedStudy,
+        tuner: str,
+        run_dir: Path,
     ) -> None:
-        self._board = Board(engine, study_id, share.dead_after_s)
-        self._beat_s = share.beat_s
+        self._leases = LeaseTable(engine, study_id, share.dead_after_s)
+        self._heartbeat_s = share.heartbeat_s
         self.where = shown_url(share.url)
         self.tuner = tuner
         self.name = f"{socket.gethostname()}:{run_dir.absolute().name}"
         self.fingerprint = digest(json.dumps(dict(share.fingerprint), sort_keys=True))[:16]
         self._left = threading.Event()
-        self._board.join(tuner, self.name, self.fingerprint)
+        self._leases.join(tuner, self.name, self.fingerprint)
         self._heart = threading.Thread(target=self._keep_alive, name="hvdtune-tuner-heartbeat")
         self._heart.start()
 
-    def claim(self, setting: Setting, trial: int) -> Claim | None:
-        """Claims the setting for a trial; returns the claim of a living tuner that has it."""
-        own = Claim(digest(self.fingerprint + key_of(setting)), self.tuner, trial)
-        there = self._board.claim(own)
+    def acquire(self, setting: Setting, trial: int) -> Lease | None:
+        """Lease the setting for a trial; returns the lease of a living tuner that holds it."""
+        own = Lease(digest(self.fingerprint + key_of(setting)), self.tuner, trial)
+        there = self._leases.acquire(own)
         if there is None:
             return None
         if there.tuner in self.alive() and there.tuner != self.tuner:
             return there
-        return None if self._board.take_over(there, own) else there
+        return None if self._leases.take_over(there, own) else there
 
     def release(self, trial: int) -> None:
         """The trial has an outcome."""
-        self._board.release(self.tuner, trial)
+        self._leases.release(self.tuner, trial)
 
     def alive(self) -> dict[str, Tuner]:
         """The tuners that are alive, this one included."""
-        return {each.id: each for each in self._board.tuners() if each.alive}
+        return {each.id: each for each in self._leases.tuners() if each.alive}
 
     def pairs_of_others(self) -> list[Pair]:
         """Comparable pairs that other tuners have measured in phases that are shared."""
-        pairs = self._board.pairs(but=self.tuner, fingerprint=self.fingerprint)
+        pairs = self._leases.pairs(but=self.tuner, fingerprint=self.fingerprint)
         return [pair for pair in pairs if pair.phase in _SHARED_PHASES]
 
     def publish(self, pairs: list[Pair]) -> None:
         """Puts up those of this tuner's pairs that are not yet; `pairs` is its whole log."""
-        done = self._board.published(self.tuner)
-        self._board.publish(self.tuner, dict(list(enumerate(pairs))[done:]))
+        done = self._leases.published(self.tuner)
+        self._leases.publish(self.tuner, dict(list(enumerate(pairs))[done:]))
 
     def leave(self) -> None:
-        """Says good-bye; a database that is out of reach learns of it by this tuner's silence."""
+        """Leave the study. Without a connection, other tuners notice that the heartbeat stopped."""
         self._left.set()
         self._heart.join()
         with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
-            self._board.release(self.tuner)
-            self._board.beat(self.tuner, leaves=True)
+            self._leases.release(self.tuner)
+            self._leases.heartbeat(self.tuner, leaves=True)
 
     def _keep_alive(self) -> None:
-        while not self._left.wait(self._beat_s):
+        while not self._left.wait(self._heartbeat_s):
             # Who cannot say so is taken for dead, and the tuner's own thread meets the same error.
             with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
-                self._board.beat(self.tuner)
+                self._leases.heartbeat(self.tuner)
 
 
 class SharedPairLog(PairLog):
     """The log of a tuner that shares its study; pairs of others count beside its own."""
 
-    def __init__(self, path: Path, sharing: Sharing) -> None:
+    def __init__(self, path: Path, membership: StudyMembership) -> None:
         super().__init__(path)
-        self._sharing = sharing
+        self._membership = membership
         try:
-            with as_study_error(sharing.where):
-                sharing.publish(self.pairs)
+            with as_study_error(membership.where):
+                membership.publish(self.pairs)
         except BaseException:
             self.close()
             raise
@@ -186,16 +191,16 @@ class SharedPairLog(PairLog):
     def append(self, pair: Pair) -> None:
         """Write the pair, wait until it is on disk, and put it up for the others."""
         super().append(pair)
-        with as_study_error(self._sharing.where):
-            self._sharing.publish(self.pairs)
+        with as_study_error(self._membership.where):
+            self._membership.publish(self.pairs)
 
     def of(self, phase: str, setting: Setting | None = None) -> list[Pair]:
         """The pairs of a phase, of one setting if given, this tuner's before those of others."""
         own = super().of(phase, setting)
         if phase not in _SHARED_PHASES:
             return own
-        with as_study_error(self._sharing.where):
-            others = self._sharing.pairs_of_others()
+        with as_study_error(self._membership.where):
+            others = self._membership.pairs_of_others()
         for name in dict.fromkeys(pair.by for pair in others):
             own += pairs_of([pair for pair in others if pair.by == name], phase, setting)
         return own

@@ -13,7 +13,7 @@ import sqlalchemy
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.storage.database import shown_url
 from hvdtune.tuner.storage.pair_log import read_pairs
-from hvdtune.tuner.storage.shared_study import POINTER_FILE
+from hvdtune.tuner.storage.shared_study import REFERENCE_FILE
 from hvdtune.tuner.storage.study_reader import (
     PAIRS_FILE,
     STUDY_FILE,
@@ -26,7 +26,7 @@ from hvdtune.tuner.storage.trial import StudyView, TrialView
 
 StudyState = Literal["running", "unfinished", "finished", "damaged"]
 
-_MARKS: Final = (STUDY_FILE, PAIRS_FILE, POINTER_FILE)
+_MARKS: Final = (STUDY_FILE, PAIRS_FILE, REFERENCE_FILE)
 _LOCKS: Final = ("tuner.lock", "run.json")
 
 
@@ -176,7 +176,7 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def _view_of_run(folder: Path) -> StudyView:
-    if (folder / STUDY_FILE).exists() or (folder / POINTER_FILE).exists():
+    if (folder / STUDY_FILE).exists() or (folder / REFERENCE_FILE).exists():
         return read_study(folder)
     # A comparison of two settings has pairs and a verdict, and no trials.
     pairs = read_pairs(folder / PAIRS_FILE)

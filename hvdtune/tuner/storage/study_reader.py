@@ -21,9 +21,9 @@ from hvdtune.tuner.storage.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.storage.leases import Board, Tuner
+from hvdtune.tuner.storage.leases import LeaseTable, Tuner
 from hvdtune.tuner.storage.pair_log import Pair, read_pairs
-from hvdtune.tuner.storage.shared_study import Share, read_pointer
+from hvdtune.tuner.storage.shared_study import SharedStudy, read_reference
 from hvdtune.tuner.storage.trial import StudyView, view_trials
 
 STUDY_NAME: Final = "hvdtune"
@@ -48,11 +48,11 @@ def read_study(run_dir: Path) -> StudyView:
 
     Raises StudyError when there is none or it cannot be read.
     """
-    pointer = read_pointer(run_dir)
+    reference = read_reference(run_dir)
     own = read_pairs(run_dir / PAIRS_FILE)
-    if pointer is not None:
-        stored = read_contents(parse_url(pointer.url), pointer.study, but=pointer.tuner)
-        return view_contents(stored, own, pointer.tuner)
+    if reference is not None:
+        stored = read_contents(parse_url(reference.url), reference.study, but=reference.tuner)
+        return view_contents(stored, own, reference.tuner)
     if not (run_dir / STUDY_FILE).exists():
         raise StudyError(f"{run_dir} holds no study ({STUDY_FILE} is missing)")
     return view_contents(read_contents(file_url(run_dir / STUDY_FILE), STUDY_NAME), own)
@@ -114,10 +114,10 @@ def _contents(url: sqlalchemy.URL, name: str, but: str) -> Contents:
     try:
         study = optuna.load_study(study_name=name, storage=storage)
         trials, attributes = tuple(study.get_trials(deepcopy=False)), study.user_attrs
-        if not Board.has_tables(storage.engine):
+        if not LeaseTable.has_tables(storage.engine):
             return Contents(trials, attributes)
-        board = Board(storage.engine, study._study_id, Share.dead_after_s)
-        return Contents(trials, attributes, tuple(board.tuners()), tuple(board.pairs(but=but)))
+        leases = LeaseTable(storage.engine, study._study_id, SharedStudy.dead_after_s)
+        return Contents(trials, attributes, tuple(leases.tuners()), tuple(leases.pairs(but=but)))
     except KeyError:
         if name == STUDY_NAME:
             return Contents((), {})  # its tuner was killed before it came to it

@@ -32,22 +32,22 @@ from hvdtune.tuner.storage.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.storage.leases import Board, Claim
+from hvdtune.tuner.storage.leases import Lease, LeaseTable
 from hvdtune.tuner.storage.pair_log import PairLog
 from hvdtune.tuner.storage.shared_study import (
-    Share,
     SharedPairLog,
-    Sharing,
-    claim_pointer,
-    read_pointer,
+    SharedStudy,
+    StudyMembership,
+    adopt_reference,
+    read_reference,
 )
 from hvdtune.tuner.storage.study_reader import PAIRS_FILE as PAIRS_FILE
 from hvdtune.tuner.storage.study_reader import STUDY_FILE as STUDY_FILE
 from hvdtune.tuner.storage.study_reader import STUDY_NAME as STUDY_NAME
 from hvdtune.tuner.storage.study_reader import read_study as read_study
 from hvdtune.tuner.storage.trial import Further as Further
-from hvdtune.tuner.storage.trial import Outcome as Outcome
 from hvdtune.tuner.storage.trial import StudyView as StudyView
+from hvdtune.tuner.storage.trial import TrialOutcome as TrialOutcome
 from hvdtune.tuner.storage.trial import TrialView as TrialView
 from hvdtune.tuner.storage.trial import view_trials
 
@@ -83,7 +83,7 @@ class StudyStore:
         options: TuneOptions,
         *,
         first_settings: Sequence[Setting] = (),
-        share: Share | None = None,
+        share: SharedStudy | None = None,
         timelines: KeepsTimelines | None = None,
     ) -> None:
         self.space = space
@@ -92,8 +92,8 @@ class StudyStore:
         self._run_dir = run_dir
         self._timelines = timelines
         self._trials: dict[int, optuna.Trial] = {}
-        self._busy: dict[str, Claim] = {}
-        self._sharing: Sharing | None = None
+        self._busy: dict[str, Lease] = {}
+        self._membership: StudyMembership | None = None
         with contextlib.ExitStack() as undo:
             self._lock_fd = lock_study(run_dir)
             undo.callback(os.close, self._lock_fd)
@@ -103,8 +103,8 @@ class StudyStore:
                 undo.callback(close_storage, self._storage)
                 self._study = self._open(STUDY_NAME if share is None else share.study, options)
                 if share is not None:
-                    self._sharing = self._join(share)
-                    undo.callback(self._sharing.leave)
+                    self._membership = self._join(share)
+                    undo.callback(self._membership.leave)
                 self._prepare(options)
             undo.pop_all()
 
@@ -161,13 +161,13 @@ class StudyStore:
             self._requeue_zombies()
             for _ in range(_BUSY_ASKS):
                 trial, setting = self._ask()
-                claim = self._claimed_by_another(trial, setting)
-                if claim is None:
+                lease = self._leased_by_another(trial, setting)
+                if lease is None:
                     return trial.number, setting
-                self._set_aside(trial, claim)
+                self._set_aside(trial, lease)
             trial, setting = self._ask()
             deadline = time.monotonic() + _BUSY_WAIT_S
-            while self._claimed_by_another(trial, setting) and time.monotonic() < deadline:
+            while self._leased_by_another(trial, setting) and time.monotonic() < deadline:
                 time.sleep(_BUSY_POLL_S)
             return trial.number, setting
 
@@ -175,15 +175,15 @@ class StudyStore:
         """Whether an earlier trial of this setting has an outcome, or another tuner is at it."""
         return self._known(setting) is not None or key_of(setting) in self._busy
 
-    def tell(self, number: int, outcome: Outcome) -> None:
+    def tell(self, number: int, outcome: TrialOutcome) -> None:
         """End a trial that `ask` returned."""
         with as_study_error(self._where):
             trial = self._trials.pop(number)
             # Taken for dead, its trial was given to another tuner; its pairs count there.
             with contextlib.suppress(UpdateFinishedTrialError):
                 self._tell(trial, outcome)
-            if self._sharing is not None:
-                self._sharing.release(number)
+            if self._membership is not None:
+                self._membership.release(number)
             if self._timelines is not None:
                 self._timelines.thin_out(self._storage, self._own_trials())
 
@@ -200,7 +200,7 @@ class StudyStore:
         measured = known.gain_percent is not None
         self.tell(
             number,
-            Outcome(
+            TrialOutcome(
                 known.state,
                 known.log_ratio if measured else None,
                 known.log_stderr if measured else None,
@@ -231,13 +231,13 @@ class StudyStore:
         Raises StudyError when it cannot be read.
         """
         path = self._run_dir / PAIRS_FILE
-        return PairLog(path) if self._sharing is None else SharedPairLog(path, self._sharing)
+        return PairLog(path) if self._membership is None else SharedPairLog(path, self._membership)
 
     def close(self) -> None:
         """Close the database and let another tuner in; calling it again does nothing."""
         if self._lock_fd >= 0:
-            if self._sharing is not None:
-                self._sharing.leave()
+            if self._membership is not None:
+                self._membership.leave()
             close_storage(self._storage)
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -248,12 +248,12 @@ class StudyStore:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _place(self, share: Share | None) -> sqlalchemy.URL:
+    def _place(self, share: SharedStudy | None) -> sqlalchemy.URL:
         path = self._run_dir / STUDY_FILE
         if share is None:
-            pointer = read_pointer(self._run_dir)
-            if pointer is not None:
-                raise StudyError(f"{self._run_dir} belongs to {pointer}; give --storage again")
+            reference = read_reference(self._run_dir)
+            if reference is not None:
+                raise StudyError(f"{self._run_dir} belongs to {reference}; give --storage again")
             self._where = str(path)
             return file_url(path)
         if path.exists():
@@ -286,14 +286,14 @@ class StudyStore:
             )
         return study
 
-    def _join(self, share: Share) -> Sharing:
-        pointer = claim_pointer(self._run_dir, share)
+    def _join(self, share: SharedStudy) -> StudyMembership:
+        reference = adopt_reference(self._run_dir, share)
         engine, study_id = self._storage.engine, self._study._study_id
-        Board.make_tables(engine)
+        LeaseTable.make_tables(engine)
         if not self._study.get_trials(deepcopy=False):
             # SQLite gives the number of a deleted study to the next.
-            Board(engine, study_id, share.dead_after_s).forget_the_dead()
-        return Sharing(engine, study_id, share, pointer.tuner, self._run_dir)
+            LeaseTable(engine, study_id, share.dead_after_s).prune_stale()
+        return StudyMembership(engine, study_id, share, reference.tuner, self._run_dir)
 
     def _prepare(self, options: TuneOptions) -> None:
         trials = self._study.get_trials(deepcopy=False)
@@ -301,7 +301,7 @@ class StudyStore:
             for setting in (self.space.default, *self._first_settings):
                 self._study.enqueue_trial(self.space.params_of(setting))
         # Tuners that share a study must not draw the same points.
-        own = 0 if self._sharing is None else int(self._sharing.tuner[:6], 16)
+        own = 0 if self._membership is None else int(self._membership.tuner[:6], 16)
         self._study.sampler = make_sampler(
             options.sampler,
             self.space,
@@ -315,31 +315,31 @@ class StudyStore:
 
     def _ask(self) -> tuple[optuna.Trial, dict[str, Value]]:
         trial = self._study.ask()
-        if self._sharing is not None:
-            trial.set_user_attr("tuner", self._sharing.tuner)
-            trial.set_user_attr("by", self._sharing.name)
-            trial.set_user_attr("fingerprint", self._sharing.fingerprint)
+        if self._membership is not None:
+            trial.set_user_attr("tuner", self._membership.tuner)
+            trial.set_user_attr("by", self._membership.name)
+            trial.set_user_attr("fingerprint", self._membership.fingerprint)
         setting = self.space.suggest(trial)
         trial.set_user_attr("setting", setting)
         self._trials[trial.number] = trial
         return trial, setting
 
-    def _claimed_by_another(self, trial: optuna.Trial, setting: Setting) -> Claim | None:
+    def _leased_by_another(self, trial: optuna.Trial, setting: Setting) -> Lease | None:
         self._busy.pop(key_of(setting), None)
-        if self._sharing is None:
+        if self._membership is None:
             return None
-        claim = self._sharing.claim(setting, trial.number)
-        if claim is not None:
-            self._busy[key_of(setting)] = claim
-        return claim
+        lease = self._membership.acquire(setting, trial.number)
+        if lease is not None:
+            self._busy[key_of(setting)] = lease
+        return lease
 
-    def _set_aside(self, trial: optuna.Trial, claim: Claim) -> None:
+    def _set_aside(self, trial: optuna.Trial, lease: Lease) -> None:
         self._trials.pop(trial.number, None)
-        trial.set_user_attr("duplicate_of", claim.trial)
-        trial.set_user_attr("state_reason", f"trial {claim.trial} of another tuner measures it")
+        trial.set_user_attr("duplicate_of", lease.trial)
+        trial.set_user_attr("state_reason", f"trial {lease.trial} of another tuner measures it")
         self._study.tell(trial, state=TrialState.FAIL)
 
-    def _tell(self, trial: optuna.Trial, outcome: Outcome) -> None:
+    def _tell(self, trial: optuna.Trial, outcome: TrialOutcome) -> None:
         if outcome.log_ratio is not None and outcome.log_stderr is not None:
             trial.set_user_attr("gain_percent", to_percent(outcome.log_ratio))
             trial.set_user_attr("stderr", 100.0 * outcome.log_stderr)
@@ -369,22 +369,22 @@ class StudyStore:
         return None
 
     def _is_comparable(self, trial: FrozenTrial) -> bool:
-        if self._sharing is None:
+        if self._membership is None:
             return True
-        own = self._sharing.fingerprint
+        own = self._membership.fingerprint
         return bool(trial.user_attrs.get("fingerprint", own) == own)
 
     def _own_trials(self) -> list[FrozenTrial]:
         trials = self._study.get_trials(deepcopy=False)
-        if self._sharing is None:
+        if self._membership is None:
             return trials
-        own = self._sharing.tuner
+        own = self._membership.tuner
         return [trial for trial in trials if trial.user_attrs.get("tuner") == own]
 
     def _keys(self, name: str) -> tuple[str, ...]:
-        if self._sharing is None:
+        if self._membership is None:
             return (name,)
-        return f"{name}:{self._sharing.tuner}", f"{name}:{self._sharing.fingerprint}"
+        return f"{name}:{self._membership.tuner}", f"{name}:{self._membership.fingerprint}"
 
     def _requeue_zombies(self) -> None:
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -392,11 +392,13 @@ class StudyStore:
                 requeue(self._study, trial)
 
     def _has_living_tuner(self, trial: FrozenTrial) -> bool:
-        if self._sharing is None:
+        if self._membership is None:
             return False
         tuner = trial.user_attrs.get("tuner")
         # Without the attribute it was asked a moment ago.
-        return tuner is None or (tuner != self._sharing.tuner and tuner in self._sharing.alive())
+        return tuner is None or (
+            tuner != self._membership.tuner and tuner in self._membership.alive()
+        )
 
 
 def requeue(study: optuna.Study, trial: FrozenTrial) -> None:

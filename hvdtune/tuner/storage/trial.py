@@ -33,7 +33,7 @@ class Further:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended; log ratio and its standard error are None where nothing was measured.
 
     `further` has the objectives beside the first.
