@@ -1,16 +1,24 @@
 """What Horovod's scripts say to Keras 3 works once Horovod's names are imported, and not before."""
 
-import json
-import os
-import subprocess
-import sys
+import importlib
 
-import pytest
-
-_SPELL = """
-import json
 import keras
 import numpy as np
+import pytest
+
+from tests.parallel.ranks import run
+
+_WORKS = {
+    "called": True,
+    "called on the outermost": 2,
+    "lr": 0.5,
+    "lr set": 0.25,
+    "lr of the outermost": 0.25,
+    "made with lr": 0.125,
+    "compiled": "mse",
+    "ref": "sequential_1/dense_1/kernel",
+}
+
 
 def found():
     optimizer = keras.optimizers.SGD(0.5, momentum=0.9)
@@ -45,36 +53,21 @@ def found():
             results[name] = type(error).__name__
     return results
 
-before = found()
-import hvdtune.alias
-import horovod.keras
-after = found()
-compile = keras.Model.compile
-import horovod.tensorflow.keras
-print(json.dumps([before, after, keras.Model.compile is compile]))
-"""
-_WORKS = {
-    "called": True,
-    "called on the outermost": 2,
-    "lr": 0.5,
-    "lr set": 0.25,
-    "lr of the outermost": 0.25,
-    "made with lr": 0.125,
-    "compiled": "mse",
-    "ref": "sequential_1/dense_1/kernel",
-}
+
+def spell():
+    """In a process whose Keras nobody has changed yet."""
+    before = found()
+    importlib.import_module("hvdtune.alias")
+    importlib.import_module("horovod.keras")
+    after = found()
+    compile = keras.Model.compile
+    importlib.import_module("horovod.tensorflow.keras")
+    return before, after, keras.Model.compile is compile
 
 
 @pytest.mark.timeout(200)
 def test_old_spellings_work_with_horovods_names_and_fail_without():
-    done = subprocess.run(
-        [sys.executable, "-c", _SPELL],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"},
-    )
-    assert done.returncode == 0, done.stderr
-    before, after, is_same = json.loads(done.stdout)
+    [(before, after, is_same)] = run(spell, 1, tensorflow=True)
     assert after == _WORKS
     refused = {"AttributeError", "TypeError", "ValueError"}
     assert {name: how for name, how in before.items() if how not in refused} == {"lr set": 0.5}

@@ -1,16 +1,16 @@
 """Keras on torch combines gradients as Keras on TensorFlow does."""
 
-import os
-
 import numpy as np
 import pytest
 
 from hvdtune.errors import UsageError
-from tests.parallel.ranks import run
+from tests.parallel.ranks import Server, run
+
+# The backend is chosen when Keras is first imported.
+SERVER = Server("tests.keras.test_training", KERAS_BACKEND="torch")
 
 
 def compare():
-    os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is first imported
     import keras
 
     import hvdtune.keras as hvd
@@ -31,7 +31,7 @@ def compare():
 
 @pytest.mark.timeout(300)
 def test_two_ranks_train_as_one_process_does_on_all_data():
-    for found in run(compare, 2, timeout_s=240.0):
+    for found in run(compare, 2, timeout_s=240.0, forked_from=SERVER):
         # Of float64, too: Keras on torch has kernels' gradients in float32's precision, also alone.
         assert max(found["trained"].values()) <= 2e-6
         assert found["with_options"].pop("half") == pytest.approx(1e-3, rel=1.0)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from typing import Any
+from unittest import mock
 
 from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
@@ -23,11 +24,25 @@ _TESTS = ("tests.parallel.ranks", "tests.parallel.preloaded")
 _context = multiprocessing.get_context("forkserver")
 # An optimizer imports torch._dynamo when it is made, which costs each rank seconds.
 _context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", *_TESTS])
-# Imported, TensorFlow has no threads yet; its runtime starts with a rank's first operation.
-_tensorflow = forkserver.ForkServer()
-_tensorflow.set_forkserver_preload(
-    ["hvdtune.torch", "hvdtune.tensorflow", "hvdtune.keras", *_TESTS]
-)
+
+
+class Server(forkserver.ForkServer):
+    """A server of its own, for ranks that use what would cost each of them seconds to import.
+
+    Imported, TensorFlow has no threads yet; its runtime starts with a rank's first operation.
+    """
+
+    def __init__(self, *modules: str, **variables: str) -> None:
+        super().__init__()
+        self.set_forkserver_preload(["hvdtune.torch", *modules, *_TESTS])
+        self._variables = variables
+
+    def ensure_running(self) -> None:
+        with mock.patch.dict(os.environ, self._variables):
+            super().ensure_running()
+
+
+TENSORFLOW = Server("hvdtune.tensorflow", "hvdtune.keras")
 
 
 @contextmanager
@@ -132,12 +147,13 @@ def start(
     hosts: Sequence[str] | None = None,
     places: Sequence[Host] | None = None,
     tensorflow: bool = False,
+    forked_from: Server | None = None,
     **config: Any,
 ) -> Iterator[Job]:
     """The job while the block runs; its processes are ended after.
 
     `hosts` are names only; `places` are hosts of tests.parallel.netns, the launcher on rank 0's.
-    `tensorflow`: ranks have it imported.
+    `tensorflow`: ranks have it imported. `forked_from`: they have what this server has.
     """
     key = os.urandom(32)
     launcher = places[0].address if places else "127.0.0.1"
@@ -162,7 +178,7 @@ def start(
         process = _context.Process(
             target=_main, args=(body, config_of_rank, place, arguments, send)
         )
-        with _forked_from(_tensorflow if tensorflow else None):
+        with _forked_from(TENSORFLOW if tensorflow else forked_from):
             process.start()
         send.close()
         processes.append(process)
