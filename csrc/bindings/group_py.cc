@@ -113,7 +113,7 @@ class BareGroup {
   const StopSignal stop_;
   Unobserved observer_;
   Mesh mesh_;
-  Scratch scratch_;
+  ScratchBuffers scratch_;
   Group group_;
 };
 

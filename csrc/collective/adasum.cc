@@ -23,7 +23,7 @@ struct Products {
   double ab = 0;
 };
 
-struct Block {
+struct TensorBlock {
   size_t piece;
   size_t begin;  // elements of the payload
   size_t count;
@@ -37,8 +37,8 @@ struct Part {
   size_t count = 0;
 };
 
-std::vector<Block> blocks_of(const Payload& payload, size_t element) {
-  std::vector<Block> blocks;
+std::vector<TensorBlock> blocks_of(const Payload& payload, size_t element) {
+  std::vector<TensorBlock> blocks;
   size_t begin = 0;
   for (size_t piece = 0; piece < payload.piece_count(); ++piece) {
     const size_t end = begin + payload.piece_bytes(piece) / element;
@@ -52,7 +52,7 @@ std::vector<Block> blocks_of(const Payload& payload, size_t element) {
 }
 
 // Every block to the rank into whose n-th of the elements it begins.
-std::vector<Part> parts_of(std::span<const Block> blocks, size_t total, size_t ranks) {
+std::vector<Part> parts_of(std::span<const TensorBlock> blocks, size_t total, size_t ranks) {
   const size_t each = (total + ranks - 1) / ranks;
   std::vector<Part> parts(ranks);
   size_t at = 0;
@@ -100,9 +100,9 @@ void combine(T* a, const T* b, size_t count, const Products& products) {
 }
 
 template <typename T>  // of the accumulators
-class Run {
+class AdasumRun {
  public:
-  Run(Group& group, DType dtype, const Payload& payload)
+  AdasumRun(Group& group, DType dtype, const Payload& payload)
       : group_(group),
         payload_(payload),
         kernels_(kernels_for(dtype, ReduceOp::kAdasum)),
@@ -232,7 +232,7 @@ class Run {
   const Kernels& kernels_;
   size_t element_;
   size_t ranks_;
-  std::vector<Block> blocks_;
+  std::vector<TensorBlock> blocks_;
   std::vector<Part> parts_;
   Part mine_;
   uint8_t* packed_;
@@ -254,9 +254,9 @@ void adasum(Group& group, DType dtype, double prescale, double postscale, const 
   }
   if (payload.bytes() == 0) return;
   if (dtype == DType::kFloat64) {
-    Run<double>(group, dtype, payload).run(prescale, postscale);
+    AdasumRun<double>(group, dtype, payload).run(prescale, postscale);
   } else {
-    Run<float>(group, dtype, payload).run(prescale, postscale);
+    AdasumRun<float>(group, dtype, payload).run(prescale, postscale);
   }
 }
 

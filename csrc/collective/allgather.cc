@@ -11,7 +11,7 @@
 namespace hvdtune {
 
 void allgather_direct(Group& group, uint8_t* output, std::span<const size_t> block_bytes) {
-  const Blocks<uint8_t> blocks(output, block_bytes);
+  const RankBlocks<uint8_t> blocks(output, block_bytes);
   std::vector<Transfer> transfers;
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank == group.rank()) continue;
@@ -22,48 +22,48 @@ void allgather_direct(Group& group, uint8_t* output, std::span<const size_t> blo
 }
 
 void allgather_doubling(Group& group, uint8_t* output, std::span<const size_t> block_bytes) {
-  const Blocks<uint8_t> blocks(output, block_bytes);
+  const RankBlocks<uint8_t> blocks(output, block_bytes);
   const int size = group.size();
-  Flow flow(group);
-  Flow::Batch moving;
+  TransferQueue queue(group);
+  TransferQueue::Pending pending;
   for (int have = 1; have < size; have *= 2) {
     const int count = std::min(have, size - have);
     for (int i = 0; i < count; ++i) {
       const int out = (group.rank() + i) % size;
       const int in = (group.rank() + have + i) % size;
-      flow.send((group.rank() + size - have) % size, blocks.at(out), blocks.bytes(out), moving);
-      flow.recv((group.rank() + have) % size, blocks.at(in), blocks.bytes(in), moving);
+      queue.send((group.rank() + size - have) % size, blocks.at(out), blocks.bytes(out), pending);
+      queue.recv((group.rank() + have) % size, blocks.at(in), blocks.bytes(in), pending);
     }
-    flow.await_received(moving);
+    queue.await_received(pending);
   }
-  flow.finish();
+  queue.finish();
 }
 
 void allgather_ring(Group& group, uint8_t* output, std::span<const size_t> block_bytes,
                     size_t chunk_bytes) {
-  const Blocks<uint8_t> blocks(output, block_bytes);
+  const RankBlocks<uint8_t> blocks(output, block_bytes);
   const auto order = group.canonical_ranks();
   const size_t size = order.size();
   const auto place = static_cast<size_t>(std::ranges::find(order, group.rank()) - order.begin());
   const int next = order[(place + 1) % size];
   const int last = order[(place + size - 1) % size];
   // What arrives, in order; all but the last block is handed on.
-  std::vector<Flow::Batch> arriving;
+  std::vector<TransferQueue::Pending> arriving;
   const auto pieces = [&](int rank) {
     return (blocks.bytes(rank) + chunk_bytes - 1) / chunk_bytes;
   };
   size_t total = 0;
   for (size_t step = 1; step < size; ++step) total += pieces(order[(place + size - step) % size]);
   arriving.resize(total);
-  Flow flow(group);
-  Flow::Batch sent;
-  flow.send(next, blocks.at(group.rank()), blocks.bytes(group.rank()), sent);
+  TransferQueue queue(group);
+  TransferQueue::Pending sent;
+  queue.send(next, blocks.at(group.rank()), blocks.bytes(group.rank()), sent);
   size_t index = 0;
   for (size_t step = 1; step < size; ++step) {
     const int rank = order[(place + size - step) % size];
     const Chunks chunks(blocks.bytes(rank), chunk_bytes);
     for (size_t i = 0; i < chunks.count(); ++i) {
-      flow.recv(last, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, arriving[index++]);
+      queue.recv(last, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, arriving[index++]);
     }
   }
   index = 0;
@@ -71,32 +71,33 @@ void allgather_ring(Group& group, uint8_t* output, std::span<const size_t> block
     const int rank = order[(place + size - step) % size];
     const Chunks chunks(blocks.bytes(rank), chunk_bytes);
     for (size_t i = 0; i < chunks.count(); ++i) {
-      flow.await_received(arriving[index++]);
-      flow.send(next, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, sent);
+      queue.await_received(arriving[index++]);
+      queue.send(next, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, sent);
     }
   }
-  flow.finish();
+  queue.finish();
 }
 
 void allgather_shared(Group& group, uint8_t* output, std::span<const size_t> block_bytes,
                       size_t chunk_bytes) {
-  const Blocks<uint8_t> blocks(output, block_bytes);
+  const RankBlocks<uint8_t> blocks(output, block_bytes);
   GroupArena& arena = *group.arena();
   const size_t step = std::min(chunk_bytes, arena.slot_bytes());
   for (size_t begin = 0; begin < blocks.longest(); begin += step) {
-    const int parity = group.next_parity();
+    const int buffer_index = group.next_buffer_index();
     const size_t mine = blocks.part(group.rank(), begin, step);
     group.observe(Phase::kPack, mine, [&] {
-      copy_bytes(arena.slot(arena.local_rank(), parity), blocks.at(group.rank()) + begin, mine);
+      copy_bytes(arena.slot(arena.local_rank(), buffer_index), blocks.at(group.rank()) + begin,
+                 mine);
     });
     // A slot is filled again two rounds on: all have then met after they read it.
-    group.meet();
+    group.host_barrier();
     size_t copied = 0;
     for (int rank = 0; rank < group.size(); ++rank) copied += blocks.part(rank, begin, step);
     group.observe(Phase::kUnpack, copied - mine, [&] {
       for (int rank = 0; rank < group.size(); ++rank) {
         if (rank == group.rank()) continue;
-        copy_bytes(blocks.at(rank) + begin, arena.slot(rank, parity),
+        copy_bytes(blocks.at(rank) + begin, arena.slot(rank, buffer_index),
                    blocks.part(rank, begin, step));
       }
     });
@@ -106,7 +107,7 @@ void allgather_shared(Group& group, uint8_t* output, std::span<const size_t> blo
 
 void allgather_by(Algorithm algorithm, Group& group, const uint8_t* input, uint8_t* output,
                   std::span<const size_t> block_bytes, size_t chunk_bytes) {
-  const Blocks<uint8_t> blocks(output, block_bytes);
+  const RankBlocks<uint8_t> blocks(output, block_bytes);
   const size_t mine = blocks.bytes(group.rank());
   if (mine > 0 && blocks.at(group.rank()) != input) {
     group.observe(Phase::kPack, mine, [&] { copy_bytes(blocks.at(group.rank()), input, mine); });
@@ -131,7 +132,7 @@ void allgather_by(Algorithm algorithm, Group& group, const uint8_t* input, uint8
 void allgather(Group& group, const uint8_t* input, uint8_t* output,
                std::span<const size_t> block_bytes, const Setting& setting) {
   const size_t total = std::accumulate(block_bytes.begin(), block_bytes.end(), size_t{0});
-  allgather_by(choose(Collective::kAllgather, total, place_of(group), setting), group, input,
+  allgather_by(choose(Collective::kAllgather, total, shape_of(group), setting), group, input,
                output, block_bytes, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 

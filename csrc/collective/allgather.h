@@ -30,8 +30,8 @@ void allgather_direct(Group& group, uint8_t* output, std::span<const size_t> blo
 void allgather_doubling(Group& group, uint8_t* output, std::span<const size_t> block_bytes);
 
 // n-1 steps along the canonical order of ranks, so that a host's blocks cross its link once,
-// whatever the number of ranks there. Blocks move in pieces of a chunk: a rank hands one on while
-// it receives the next.
+// whatever the number of ranks there. Blocks move in pieces of a chunk: a rank hands one on
+// while it receives the next.
 void allgather_ring(Group& group, uint8_t* output, std::span<const size_t> block_bytes,
                     size_t chunk_bytes);
 

@@ -21,23 +21,23 @@ class HierarchicalAllgather {
         hosts_(group.topology().hosts),
         here_(static_cast<size_t>(group.topology().cross_rank)),
         blocks_(output, block_bytes),
-        flow_(group) {
+        queue_(group) {
     const size_t room = arena_.slot_bytes() / (kRing / 2) / hosts_.size() / 64 * 64;
     step_ = std::min({chunk_bytes, room, whole_lines(blocks_.longest())});
   }
 
   void run() {
-    group_.next_parity();
-    group_.meet();  // the set's last operation may still be reading the slots
+    group_.next_buffer_index();
+    group_.host_barrier();  // the set's last operation may still be reading the slots
     const size_t rounds = (blocks_.longest() + step_ - 1) / step_;
     for (size_t step = 0; step < rounds + kStageDepth; ++step) {
       if (step < rounds) start(step);
       if (step < kStageDepth) continue;
-      flow_.await_received(moving_[(step - kStageDepth) % kRing]);
-      group_.meet();
+      queue_.await_received(pending_[(step - kStageDepth) % kRing]);
+      group_.host_barrier();
       copy_out(step - kStageDepth);
     }
-    flow_.finish();
+    queue_.finish();
     group_.leave();
   }
 
@@ -52,14 +52,14 @@ class HierarchicalAllgather {
     const size_t begin = round * step_;
     const uint8_t* own = blocks_.at(group_.rank()) + begin;
     const size_t own_bytes = blocks_.part(group_.rank(), begin, step_);
-    Flow::Batch& moving = moving_[round % kRing];
-    flow_.await_sent(moving);
+    TransferQueue::Pending& pending = pending_[round % kRing];
+    queue_.await_sent(pending);
     for (size_t host = 0; host < hosts_.size(); ++host) {
       if (host == here_) continue;
       const int rank = hosts_[host][static_cast<size_t>(arena_.local_rank())];
-      flow_.send(rank, own, own_bytes, moving);
-      flow_.recv(rank, slot(arena_.local_rank(), round, host), blocks_.part(rank, begin, step_),
-                 moving);
+      queue_.send(rank, own, own_bytes, pending);
+      queue_.recv(rank, slot(arena_.local_rank(), round, host), blocks_.part(rank, begin, step_),
+                  pending);
     }
     group_.observe(Phase::kPack, own_bytes,
                    [&] { copy_bytes(slot(arena_.local_rank(), round, here_), own, own_bytes); });
@@ -83,10 +83,10 @@ class HierarchicalAllgather {
   GroupArena& arena_;
   const std::vector<std::vector<int>>& hosts_;
   size_t here_;
-  Blocks<uint8_t> blocks_;
-  Flow flow_;
+  RankBlocks<uint8_t> blocks_;
+  TransferQueue queue_;
   size_t step_ = 0;
-  Flow::Batch moving_[kRing];
+  TransferQueue::Pending pending_[kRing];
 };
 
 }  // namespace

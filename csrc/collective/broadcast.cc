@@ -50,21 +50,21 @@ void broadcast_chain(Group& group, int root, uint8_t* output, size_t bytes, size
   const std::vector<int> ranks = from_root(group, root);
   const auto place = static_cast<size_t>(std::ranges::find(ranks, group.rank()) - ranks.begin());
   const Chunks chunks(bytes, chunk_bytes);
-  std::vector<Flow::Batch> arriving(chunks.count());
-  Flow flow(group);
-  Flow::Batch sent;
+  std::vector<TransferQueue::Pending> arriving(chunks.count());
+  TransferQueue queue(group);
+  TransferQueue::Pending sent;
   if (place > 0) {
     for (size_t i = 0; i < chunks.count(); ++i) {
-      flow.recv(ranks[place - 1], output + chunks[i].begin, chunks[i].bytes, arriving[i]);
+      queue.recv(ranks[place - 1], output + chunks[i].begin, chunks[i].bytes, arriving[i]);
     }
   }
   if (place + 1 < ranks.size()) {
     for (size_t i = 0; i < chunks.count(); ++i) {
-      flow.await_received(arriving[i]);
-      flow.send(ranks[place + 1], output + chunks[i].begin, chunks[i].bytes, sent);
+      queue.await_received(arriving[i]);
+      queue.send(ranks[place + 1], output + chunks[i].begin, chunks[i].bytes, sent);
     }
   }
-  flow.finish();
+  queue.finish();
 }
 
 void broadcast_shared(Group& group, int root, uint8_t* output, size_t bytes, size_t chunk_bytes) {
@@ -72,13 +72,13 @@ void broadcast_shared(Group& group, int root, uint8_t* output, size_t bytes, siz
   const Chunks chunks(bytes, std::min(chunk_bytes, arena.slot_bytes()));
   for (size_t i = 0; i < chunks.count(); ++i) {
     const Chunk chunk = chunks[i];
-    uint8_t* slot = arena.slot(root, group.next_parity());
+    uint8_t* slot = arena.slot(root, group.next_buffer_index());
     if (group.rank() == root) {
       group.observe(Phase::kPack, chunk.bytes,
                     [&] { std::memcpy(slot, output + chunk.begin, chunk.bytes); });
     }
     // The slot is filled again two chunks on: all have then met after they read it.
-    group.meet();
+    group.host_barrier();
     if (group.rank() != root) {
       group.observe(Phase::kUnpack, chunk.bytes,
                     [&] { std::memcpy(output + chunk.begin, slot, chunk.bytes); });
@@ -100,7 +100,7 @@ class HierarchicalBroadcast {
         arena_(*group.arena()),
         output_(output),
         chunks_(bytes, std::min(chunk_bytes, arena_.slot_bytes() / (kRing / 2) / 64 * 64)),
-        flow_(group) {
+        queue_(group) {
     const auto& hosts = group.topology().hosts;
     const auto here = static_cast<size_t>(group.topology().cross_rank);
     for (size_t host = 0; host < hosts.size(); ++host) {
@@ -116,19 +116,19 @@ class HierarchicalBroadcast {
   }
 
   void run() {
-    group_.next_parity();
-    group_.meet();  // the set's last operation may still be reading the slots
+    group_.next_buffer_index();
+    group_.host_barrier();  // the set's last operation may still be reading the slots
     for (size_t step = 0; step < chunks_.count() + kStageDepth; ++step) {
       if (step < chunks_.count() && leads()) start(chunks_[step]);
       if (step < kStageDepth) continue;
       const Chunk chunk = chunks_[step - kStageDepth];
       if (leads()) hand_on(chunk);
-      group_.meet();
+      group_.host_barrier();
       if (from_ < 0 && leads()) continue;  // the root
       group_.observe(Phase::kUnpack, chunk.bytes,
                      [&] { std::memcpy(output_ + chunk.begin, slot(chunk), chunk.bytes); });
     }
-    flow_.finish();
+    queue_.finish();
     group_.leave();
   }
 
@@ -140,10 +140,10 @@ class HierarchicalBroadcast {
   }
 
   void start(Chunk chunk) {
-    Flow::Batch& moving = moving_[chunk.index % kRing];
-    flow_.await_sent(moving);
+    TransferQueue::Pending& pending = pending_[chunk.index % kRing];
+    queue_.await_sent(pending);
     if (from_ >= 0) {
-      flow_.recv(from_, slot(chunk), chunk.bytes, moving);
+      queue_.recv(from_, slot(chunk), chunk.bytes, pending);
     } else {
       group_.observe(Phase::kPack, chunk.bytes,
                      [&] { std::memcpy(slot(chunk), output_ + chunk.begin, chunk.bytes); });
@@ -151,20 +151,20 @@ class HierarchicalBroadcast {
   }
 
   void hand_on(Chunk chunk) {
-    Flow::Batch& moving = moving_[chunk.index % kRing];
-    flow_.await_received(moving);
-    if (to_ >= 0) flow_.send(to_, slot(chunk), chunk.bytes, moving);
+    TransferQueue::Pending& pending = pending_[chunk.index % kRing];
+    queue_.await_received(pending);
+    if (to_ >= 0) queue_.send(to_, slot(chunk), chunk.bytes, pending);
   }
 
   Group& group_;
   GroupArena& arena_;
   uint8_t* output_;
   Chunks chunks_;
-  Flow flow_;
+  TransferQueue queue_;
   int leader_ = 0;  // local rank, the same on every host
   int from_ = -1;
   int to_ = -1;
-  Flow::Batch moving_[kRing];
+  TransferQueue::Pending pending_[kRing];
 };
 
 }  // namespace
@@ -196,7 +196,7 @@ void broadcast_by(Algorithm algorithm, Group& group, int root, const uint8_t* in
 
 void broadcast(Group& group, int root, const uint8_t* input, uint8_t* output, size_t bytes,
                const Setting& setting) {
-  broadcast_by(choose(Collective::kBroadcast, bytes, place_of(group), setting), group, root, input,
+  broadcast_by(choose(Collective::kBroadcast, bytes, shape_of(group), setting), group, root, input,
                output, bytes, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 

@@ -34,7 +34,7 @@ constexpr bool is_canonical(Algorithm algorithm) {
 }
 
 // Where a set's ranks live.
-struct Place {
+struct GroupShape {
   int ranks = 1;
   int hosts = 1;
   bool homogeneous = true;  // every host has the same number of ranks
@@ -43,6 +43,7 @@ struct Place {
 
 // The same on every rank for the same arguments. `bytes` is the size of the result: of a bucket, of
 // all blocks together.
-Algorithm choose(Collective collective, size_t bytes, const Place& place, const Setting& setting);
+Algorithm choose(Collective collective, size_t bytes, const GroupShape& shape,
+                 const Setting& setting);
 
 }  // namespace hvdtune

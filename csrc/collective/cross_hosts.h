@@ -21,8 +21,8 @@ namespace hvdtune {
 class CrossHosts {
  public:
   // `largest` is the size of the largest share, in elements.
-  CrossHosts(Group& group, Flow& flow, const Reduction& reduction, size_t largest, size_t places,
-             size_t area);
+  CrossHosts(Group& group, TransferQueue& queue, const Reduction& reduction, size_t largest,
+             size_t places, size_t area);
 
   // Where the partial result of a share goes; waits until the memory is free.
   uint8_t* partial(size_t chunk);
@@ -30,24 +30,24 @@ class CrossHosts {
   // Awaits the partials of a share of `count` elements; its result goes to `out`: this rank's part
   // at once, the others as they come.
   void combine(size_t chunk, size_t count, uint8_t* out);
-  void await_result(size_t chunk) { flow_.await_received(results_[chunk % results_.size()]); }
+  void await_result(size_t chunk) { queue_.await_received(results_[chunk % results_.size()]); }
 
  private:
-  Share part(size_t count, size_t host) const {
-    return share_of(count, static_cast<int>(ranks_.size()), static_cast<int>(host), element_);
+  ElementRange part(size_t count, size_t host) const {
+    return part_of(count, static_cast<int>(ranks_.size()), static_cast<int>(host), element_);
   }
 
   Group& group_;
-  Flow& flow_;
+  TransferQueue& queue_;
   const Reduction& reduction_;
   std::vector<int> ranks_;  // by host
   size_t here_;
   size_t element_;
   size_t wide_;
-  Ring partials_;
-  Ring received_;
+  ChunkBuffers partials_;
+  ChunkBuffers received_;
   size_t received_bytes_;  // from one host
-  std::vector<Flow::Batch> results_;
+  std::vector<TransferQueue::Pending> results_;
 };
 
 }  // namespace hvdtune

@@ -8,11 +8,11 @@
 
 namespace hvdtune {
 
-void Scratch::Free::operator()(uint8_t* memory) const { std::free(memory); }
+void ScratchBuffers::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
-uint8_t* Scratch::take(size_t index, size_t bytes) {
-  if (areas_.size() <= index) areas_.resize(index + 1);
-  Area& area = areas_[index];
+uint8_t* ScratchBuffers::take(size_t index, size_t bytes) {
+  if (buffers_.size() <= index) buffers_.resize(index + 1);
+  Buffer& area = buffers_[index];
   if (area.bytes < bytes) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     area.memory.reset(static_cast<uint8_t*>(std::aligned_alloc(4096, rounded)));
@@ -58,8 +58,8 @@ const std::vector<int>& host_of(int rank, const Topology& topology) {
 
 }  // namespace
 
-Group::Group(Mesh& mesh, std::span<const int> world_ranks, Scratch& scratch, const StopSignal& stop,
-             Observer& observer, int spins)
+Group::Group(Mesh& mesh, std::span<const int> world_ranks, ScratchBuffers& scratch,
+             const StopSignal& stop, Observer& observer, int spins)
     : mesh_(mesh),
       world_ranks_(world_ranks.begin(), world_ranks.end()),
       topology_(topology_of(world_ranks, mesh.topology)),
@@ -93,9 +93,9 @@ void Group::await_local() {
   });
 }
 
-int Group::next_parity() {
+int Group::next_buffer_index() {
   arena_->arena_.enter(arena_->party_, arena_->peers_, patience());
-  return arena_->parity_ ^= 1;
+  return arena_->buffer_index_ ^= 1;
 }
 
 void Group::leave() {

@@ -30,7 +30,7 @@ class Observer {
 };
 
 // Memory that is kept between operations: touching fresh pages is slower than any copy.
-class Scratch {
+class ScratchBuffers {
  public:
   // At least `bytes`, 64-byte aligned, valid until the next call for this index.
   uint8_t* take(size_t index, size_t bytes);
@@ -39,11 +39,11 @@ class Scratch {
   struct Free {
     void operator()(uint8_t* memory) const;
   };
-  struct Area {
+  struct Buffer {
     std::unique_ptr<uint8_t, Free> memory;
     size_t bytes = 0;
   };
-  std::vector<Area> areas_;
+  std::vector<Buffer> buffers_;
 };
 
 // A set's part of the arena of its host: local ranks count within the set.
@@ -55,14 +55,14 @@ class GroupArena {
   int local_rank() const { return local_rank_; }
   int local_size() const { return static_cast<int>(members_.size()); }
   size_t slot_bytes() const { return arena_.slot_bytes(); }
-  uint8_t* slot(int local_rank, int parity) const {
-    return arena_.slot(members_[static_cast<size_t>(local_rank)], parity);
+  uint8_t* slot(int local_rank, int buffer_index) const {
+    return arena_.slot(members_[static_cast<size_t>(local_rank)], buffer_index);
   }
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);
   }
   // Common to the set.
-  uint8_t* result(int parity) const { return arena_.result(members_.front(), parity); }
+  uint8_t* result(int buffer_index) const { return arena_.result(members_.front(), buffer_index); }
 
  private:
   friend class Group;
@@ -71,13 +71,14 @@ class GroupArena {
   std::vector<int> peers_;  // members without this rank
   int local_rank_;
   uint64_t party_;
-  int parity_ = 0;
+  int buffer_index_ = 0;
 };
 
 // The ranks of one process set, as one of them sees it. Every number here counts within the set.
 //
 // Groups of one rank share its mesh, and the memory of the arena with it. A collective that uses
-// the arena calls next_parity() before it first writes there and leave() after it last read there.
+// the arena calls next_buffer_index() before it first writes there and leave() after it last read
+// there.
 //
 // REQUIRES: ranks that have several sets in common run collectives on them in the same order.
 //
@@ -86,8 +87,8 @@ class Group {
  public:
   // `world_ranks` are the set's ranks in the set's order, the mesh's own among them. Sets are equal
   // on all their ranks.
-  Group(Mesh& mesh, std::span<const int> world_ranks, Scratch& scratch, const StopSignal& stop,
-        Observer& observer, int spins);
+  Group(Mesh& mesh, std::span<const int> world_ranks, ScratchBuffers& scratch,
+        const StopSignal& stop, Observer& observer, int spins);
 
   const Topology& topology() const { return topology_; }
   int rank() const { return topology_.rank; }
@@ -98,7 +99,7 @@ class Group {
   // Null if this rank is the set's only one on its host, or without shared memory.
   GroupArena* arena() { return arena_ ? &*arena_ : nullptr; }
   const Pool& pool() const { return *mesh_.pool; }
-  Scratch& scratch() { return scratch_; }
+  ScratchBuffers& scratch() { return scratch_; }
   const StopSignal& stop() const { return stop_; }
   int spins() const { return spins_; }
   // All ranks, host after host, and how many each host has.
@@ -110,13 +111,13 @@ class Group {
   // Meets the other ranks of this host: what each wrote to the arena before is seen after.
   void post();
   void await_local();
-  void meet() {
+  void host_barrier() {
     post();
     await_local();
   }
   // Alternates between the arena's two sets of areas; all local ranks turn together. Waits for
   // those who still read what this rank showed to another set.
-  int next_parity();
+  int next_buffer_index();
   // This rank reads nothing more of the arena in this operation.
   void leave();
 
@@ -147,7 +148,7 @@ class Group {
   Mesh& mesh_;
   std::vector<int> world_ranks_;
   Topology topology_;
-  Scratch& scratch_;
+  ScratchBuffers& scratch_;
   const StopSignal& stop_;
   Observer& observer_;
   int spins_;

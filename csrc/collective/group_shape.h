@@ -6,7 +6,7 @@
 
 namespace hvdtune {
 
-inline Place place_of(Group& group) {
+inline GroupShape shape_of(Group& group) {
   return {group.size(), static_cast<int>(group.host_sizes().size()), group.homogeneous(),
           group.arena() != nullptr};
 }

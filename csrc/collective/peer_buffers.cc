@@ -38,21 +38,21 @@ bool in_pool(const Payload& payload, std::span<const Pool::Range> ranges) {
 
 }  // namespace
 
-bool show(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
-          size_t slot_bytes) {
-  auto& header = *reinterpret_cast<ShownHeader*>(slot);
-  uint8_t* rest = slot + kShownHeaderBytes;
+bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
+                     size_t slot_bytes) {
+  auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
+  uint8_t* rest = slot + kPeerBufferHeaderBytes;
   const std::vector<Pool::Range> ranges = pool.ranges();
   const bool mapped = !ranges.empty() && in_pool(payload, ranges);
-  header = {payload.bytes(), mapped ? Where::kMapped : Where::kPrivate, 0,
+  header = {payload.bytes(), mapped ? BufferLocation::kMapped : BufferLocation::kPrivate, 0,
             static_cast<uint32_t>(mapped ? ranges.size() : 0),
             static_cast<uint32_t>(payload.pieces().size())};
   if (!mapped && payload.bytes() <= pack_bytes) {
-    header.where = Where::kPacked;
+    header.where = BufferLocation::kPacked;
     payload.pack(0, payload.bytes(), rest);
     return true;
   }
-  const size_t needed = kShownHeaderBytes + header.segments * sizeof(ShownSegment) +
+  const size_t needed = kPeerBufferHeaderBytes + header.segments * sizeof(ShownSegment) +
                         header.pieces * sizeof(ShownPiece);
   if (needed > slot_bytes) return false;
   if (mapped) {
@@ -70,20 +70,19 @@ bool show(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* 
   return true;
 }
 
-ShownPayload::ShownPayload(const Payload& own) : where_(Where::kMapped) {
+PeerBuffers::PeerBuffers(const Payload& own) : where_(BufferLocation::kMapped) {
   for (const Payload::Piece& piece : own.pieces()) {
     views_.push_back({number_of(piece.input), number_of(piece.output), piece.begin, piece.bytes});
   }
 }
 
-ShownPayload::ShownPayload(const uint8_t* slot, size_t bytes, PeerMemory& memory)
-    : memory_(&memory) {
-  ShownHeader header;
+PeerBuffers::PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory) : memory_(&memory) {
+  PeerBufferHeader header;
   std::memcpy(&header, slot, sizeof header);
   where_ = header.where;
-  const uint8_t* rest = slot + kShownHeaderBytes;
+  const uint8_t* rest = slot + kPeerBufferHeaderBytes;
   size_t begin = 0;
-  if (where_ == Where::kPacked) {
+  if (where_ == BufferLocation::kPacked) {
     begin = header.bytes;
     views_.push_back({number_of(rest), 0, 0, begin});
   } else {
@@ -101,10 +100,11 @@ ShownPayload::ShownPayload(const uint8_t* slot, size_t bytes, PeerMemory& memory
                     " bytes where this rank has " + std::to_string(bytes),
                 memory.rank());
   }
-  if (where_ == Where::kMapped && !map(views_, rest, header.segments)) where_ = Where::kPrivate;
+  if (where_ == BufferLocation::kMapped && !map(views_, rest, header.segments))
+    where_ = BufferLocation::kPrivate;
 }
 
-bool ShownPayload::map(std::span<View> views, const uint8_t* segments, size_t count) {
+bool PeerBuffers::map(std::span<View> views, const uint8_t* segments, size_t count) {
   std::vector<View> mapped(views.begin(), views.end());
   const auto translate = [&](uint64_t& address) {
     for (size_t i = 0; i < count; ++i) {
@@ -125,7 +125,7 @@ bool ShownPayload::map(std::span<View> views, const uint8_t* segments, size_t co
   return true;
 }
 
-size_t ShownPayload::find(size_t offset) const {
+size_t PeerBuffers::find(size_t offset) const {
   const auto view =
       std::upper_bound(views_.begin(), views_.end(), offset,
                        [](size_t at, const View& v) { return at < v.begin + v.bytes; });
@@ -133,7 +133,7 @@ size_t ShownPayload::find(size_t offset) const {
 }
 
 template <typename Visit>
-void ShownPayload::each(size_t offset, size_t bytes, Visit visit) const {
+void PeerBuffers::each(size_t offset, size_t bytes, Visit visit) const {
   size_t index = find(offset);
   for (size_t done = 0; done < bytes; ++index) {
     const View& view = views_[index];
@@ -144,8 +144,8 @@ void ShownPayload::each(size_t offset, size_t bytes, Visit visit) const {
   }
 }
 
-const uint8_t* ShownPayload::input(size_t offset, size_t bytes, uint8_t* scratch) const {
-  if (where_ == Where::kPrivate) {
+const uint8_t* PeerBuffers::input(size_t offset, size_t bytes, uint8_t* scratch) const {
+  if (where_ == BufferLocation::kPrivate) {
     std::vector<PeerMemory::Range> ranges;
     each(offset, bytes, [&](const View& view, size_t within, size_t, size_t part) {
       ranges.push_back({view.input + within, part});
@@ -163,15 +163,15 @@ const uint8_t* ShownPayload::input(size_t offset, size_t bytes, uint8_t* scratch
   return scratch;
 }
 
-uint8_t* ShownPayload::output(size_t offset, size_t bytes) const {
-  if (where_ != Where::kMapped) return nullptr;
+uint8_t* PeerBuffers::output(size_t offset, size_t bytes) const {
+  if (where_ != BufferLocation::kMapped) return nullptr;
   const View& first = views_[find(offset)];
   const bool whole = offset + bytes <= first.begin + first.bytes;
   return whole ? pointer_to(first.output + (offset - first.begin)) : nullptr;
 }
 
-void ShownPayload::deliver(size_t offset, size_t bytes, const uint8_t* from) const {
-  if (where_ == Where::kPrivate) {
+void PeerBuffers::deliver(size_t offset, size_t bytes, const uint8_t* from) const {
+  if (where_ == BufferLocation::kPrivate) {
     std::vector<PeerMemory::Range> ranges;
     each(offset, bytes, [&](const View& view, size_t within, size_t, size_t part) {
       ranges.push_back({view.output + within, part});

@@ -1,5 +1,5 @@
-// What the ranks of a host show each other of their payloads, so that each can read and write the
-// others' where they lie.
+// Where the ranks of a host publish the addresses of their payloads, so that each can read and
+// write the others' where they lie.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,36 @@
 
 namespace hvdtune {
 
-enum class Where : uint32_t {
+enum class BufferLocation : uint32_t {
   kPacked,   // in the slot, behind the header; the result is taken from the arena
   kMapped,   // in the rank's pool
   kPrivate,  // anywhere in its process
 };
 
 // Shown at the start of a slot: the header; then the packed payload, or the segments and pieces.
-struct ShownHeader {
+struct PeerBufferHeader {
   uint64_t bytes;
-  Where where;
-  uint32_t reaches_all;  // the rank may read and write the memory of all others
+  BufferLocation where;
+  uint32_t has_peer_access;  // the rank may read and write the memory of all others
   uint32_t segments;
   uint32_t pieces;
 };
-inline constexpr size_t kShownHeaderBytes = 64;
+inline constexpr size_t kPeerBufferHeaderBytes = 64;
 
-// Writes all but reaches_all. The payload is packed if it has at most `pack_bytes` and is not in
-// the pool. REQUIRES: pack_bytes + kShownHeaderBytes <= slot_bytes. False when the pieces are too
-// many for the slot.
-bool show(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
-          size_t slot_bytes);
+// Writes all but has_peer_access. The payload is packed if it has at most `pack_bytes` and is not
+// in the pool. REQUIRES: pack_bytes + kPeerBufferHeaderBytes <= slot_bytes. False when the pieces
+// are too many for the slot.
+bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
+                     size_t slot_bytes);
 
 // A payload as the ranks of the host reach it: this rank's own, or what a peer has shown.
-class ShownPayload {
+class PeerBuffers {
  public:
-  explicit ShownPayload(const Payload& own);
+  explicit PeerBuffers(const Payload& own);
   // Throws Error(kInternal) naming the rank when it shows a payload of another size.
-  ShownPayload(const uint8_t* slot, size_t bytes, PeerMemory& memory);
+  PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory);
 
-  Where where() const { return where_; }
+  BufferLocation where() const { return where_; }
   // Bytes [offset, offset + bytes) of the input: where they are, or a copy in `scratch`.
   const uint8_t* input(size_t offset, size_t bytes, uint8_t* scratch) const;
   // These bytes of the output, if they can be written as one run; null otherwise.
@@ -63,7 +63,7 @@ class ShownPayload {
   template <typename Visit>
   void each(size_t offset, size_t bytes, Visit visit) const;
 
-  Where where_;
+  BufferLocation where_;
   std::vector<View> views_;
   PeerMemory* memory_ = nullptr;
 };

@@ -38,23 +38,23 @@ class Chunks {
 
 inline size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Memory for the chunks under way in scratch memory, a place for every index modulo `places`, each
-// with what moves in and out of it.
-class Ring {
+// Scratch memory for the chunks that are under way: chunk i has place i modulo `places`, and with
+// it a count of its transfers that are not done.
+class ChunkBuffers {
  public:
-  // An empty ring has batches only.
-  Ring() = default;
-  Ring(Group& group, size_t area, size_t places, size_t bytes)
+  // Holds no memory and no chunk.
+  ChunkBuffers() = default;
+  ChunkBuffers(Group& group, size_t area, size_t places, size_t bytes)
       : bytes_(whole_lines(bytes)),
         memory_(group.scratch().take(area, bytes_ * places)),
-        moving_(places) {}
-  uint8_t* at(size_t chunk) const { return memory_ + chunk % moving_.size() * bytes_; }
-  Flow::Batch& moving(size_t chunk) { return moving_[chunk % moving_.size()]; }
+        pending_(places) {}
+  uint8_t* at(size_t chunk) const { return memory_ + chunk % pending_.size() * bytes_; }
+  TransferQueue::Pending& pending(size_t chunk) { return pending_[chunk % pending_.size()]; }
 
  private:
   size_t bytes_ = 0;
   uint8_t* memory_ = nullptr;
-  std::vector<Flow::Batch> moving_;
+  std::vector<TransferQueue::Pending> pending_;
 };
 
 // Runs stage i on chunk step - i * depth in each step, so that it follows the one before it by

@@ -15,9 +15,9 @@ inline void copy_bytes(void* to, const void* from, size_t bytes) {
 }
 
 template <typename Byte>
-class Blocks {
+class RankBlocks {
  public:
-  Blocks(Byte* memory, std::span<const size_t> bytes) : bytes_(bytes) {
+  RankBlocks(Byte* memory, std::span<const size_t> bytes) : bytes_(bytes) {
     for (const size_t block : bytes) {
       begins_.push_back(memory);
       memory += block;

@@ -7,51 +7,51 @@
 
 namespace hvdtune {
 
-size_t Flow::lane_of(int rank) {
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].rank == rank) return i;
+size_t TransferQueue::index_of(int rank) {
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    if (queues_[i].rank == rank) return i;
   }
-  lanes_.push_back({rank, {}, {}});
+  queues_.push_back({rank, {}, {}});
   Transfer transfer;
   transfer.link = &group_.link(rank);
   transfers_.push_back(transfer);
-  return lanes_.size() - 1;
+  return queues_.size() - 1;
 }
 
-void Flow::send(int rank, const uint8_t* data, size_t bytes, Batch& batch) {
+void TransferQueue::send(int rank, const uint8_t* data, size_t bytes, Pending& pending) {
   if (bytes == 0) return;
-  const size_t lane = lane_of(rank);
+  const size_t index = index_of(rank);
   // only ever read: the links take sends as const
-  lanes_[lane].out.pieces.push_back({const_cast<uint8_t*>(data), bytes, &batch.sends});
-  ++batch.sends;
+  queues_[index].out.pieces.push_back({const_cast<uint8_t*>(data), bytes, &pending.sends});
+  ++pending.sends;
   ++queued_;
-  advance(lane);
+  advance(index);
 }
 
-void Flow::recv(int rank, uint8_t* data, size_t bytes, Batch& batch) {
+void TransferQueue::recv(int rank, uint8_t* data, size_t bytes, Pending& pending) {
   if (bytes == 0) return;
-  const size_t lane = lane_of(rank);
-  lanes_[lane].in.pieces.push_back({data, bytes, &batch.receives});
-  ++batch.receives;
+  const size_t index = index_of(rank);
+  queues_[index].in.pieces.push_back({data, bytes, &pending.receives});
+  ++pending.receives;
   ++queued_;
-  advance(lane);
+  advance(index);
 }
 
-void Flow::await_sent(const Batch& batch) {
-  wait_until([&] { return batch.sends == 0; }, &Lane::out, &batch.sends);
+void TransferQueue::await_sent(const Pending& pending) {
+  wait_until([&] { return pending.sends == 0; }, &RankQueues::out, &pending.sends);
 }
 
-void Flow::await_received(const Batch& batch) {
-  wait_until([&] { return batch.receives == 0; }, &Lane::in, &batch.receives);
+void TransferQueue::await_received(const Pending& pending) {
+  wait_until([&] { return pending.receives == 0; }, &RankQueues::in, &pending.receives);
 }
 
-void Flow::finish() {
-  wait_until([&] { return queued_ == 0; }, &Lane::in, nullptr);
+void TransferQueue::finish() {
+  wait_until([&] { return queued_ == 0; }, &RankQueues::in, nullptr);
 }
 
-// Takes what is done out of the lane's queues and puts the next pieces into its transfer.
-void Flow::advance(size_t lane) {
-  Transfer& transfer = transfers_[lane];
+// Takes what is done out of the queues of one rank and puts the next into its transfer.
+void TransferQueue::advance(size_t index) {
+  Transfer& transfer = transfers_[index];
   const auto turn = [&](Queue& queue, size_t& total, size_t& done) {
     if (total > 0 && done == total) {
       --*queue.pieces[queue.next].counter;
@@ -68,33 +68,34 @@ void Flow::advance(size_t lane) {
     total = queue.pieces[queue.next].bytes;
     return queue.pieces[queue.next].data;
   };
-  transfer.send = turn(lanes_[lane].out, transfer.send_bytes, transfer.sent);
-  transfer.recv = turn(lanes_[lane].in, transfer.recv_bytes, transfer.received);
+  transfer.send = turn(queues_[index].out, transfer.send_bytes, transfer.sent);
+  transfer.recv = turn(queues_[index].in, transfer.recv_bytes, transfer.received);
 }
 
-Pass Flow::pass() {
+Pass TransferQueue::pass() {
   const Pass result = move_once(transfers_);
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) advance(lane);
+  for (size_t index = 0; index < queues_.size(); ++index) advance(index);
   return result;
 }
 
 // The only peer with pieces that `counter` counts (null: any) still to come, -1 if it is not one.
-int Flow::only_lacking(Queue Lane::* queue, const size_t* counter) const {
+int TransferQueue::only_lacking(Queue RankQueues::* queue, const size_t* counter) const {
   int only = -1;
-  for (const Lane& lane : lanes_) {
-    const auto& [pieces, next] = lane.*queue;
-    const bool lacks = std::any_of(
-        pieces.begin() + static_cast<ptrdiff_t>(next), pieces.end(),
-        [&](const Piece& piece) { return counter == nullptr || piece.counter == counter; });
+  for (const RankQueues& queues : queues_) {
+    const auto& [pieces, next] = queues.*queue;
+    const bool lacks = std::any_of(pieces.begin() + static_cast<ptrdiff_t>(next), pieces.end(),
+                                   [&](const QueuedTransfer& piece) {
+                                     return counter == nullptr || piece.counter == counter;
+                                   });
     if (!lacks) continue;
     if (only >= 0) return -1;
-    only = lane.rank;
+    only = queues.rank;
   }
   return only;
 }
 
 // Who alone keeps this rank waiting, and since when.
-class Flow::Lateness {
+class TransferQueue::Lateness {
  public:
   explicit Lateness(Group& group) : group_(group) {}
   ~Lateness() { note(-1); }
@@ -119,11 +120,11 @@ class Flow::Lateness {
 };
 
 template <typename Done>
-void Flow::wait_until(Done done, Queue Lane::* queue, const size_t* counter) {
+void TransferQueue::wait_until(Done done, Queue RankQueues::* queue, const size_t* counter) {
   if (queued_ == 0) return;
   const uint64_t begin = now_ns();
   // With one peer there is nobody it could be later than.
-  const bool compares = lanes_.size() > 1 && group_.observed();
+  const bool compares = queues_.size() > 1 && group_.observed();
   Lateness lateness(group_);
   int idle = 0;
   moved_bytes_ = 0;

@@ -17,56 +17,57 @@ namespace hvdtune {
 // the network stays busy with one chunk while another is reduced, as far as the kernel's buffers
 // reach.
 //
-// Memory that is queued belongs to the flow until its batch says so. Throws as exchange() does.
-class Flow {
+// Memory that is queued belongs to the queue until its Pending counts say so. Throws as exchange()
+// does.
+class TransferQueue {
  public:
-  // What is still under way of the sends and receives that were queued with it.
-  struct Batch {
+  // How many of the sends and receives that were queued with it are still under way.
+  struct Pending {
     size_t sends = 0;
     size_t receives = 0;
   };
 
-  explicit Flow(Group& group) : group_(group) {}
-  Flow(const Flow&) = delete;
-  Flow& operator=(const Flow&) = delete;
+  explicit TransferQueue(Group& group) : group_(group) {}
+  TransferQueue(const TransferQueue&) = delete;
+  TransferQueue& operator=(const TransferQueue&) = delete;
 
-  // Queue; no bytes are no send. The batch must outlive the transfer.
-  void send(int rank, const uint8_t* data, size_t bytes, Batch& batch);
-  void recv(int rank, uint8_t* data, size_t bytes, Batch& batch);
+  // Nothing is queued for zero bytes. `pending` must outlive the transfer.
+  void send(int rank, const uint8_t* data, size_t bytes, Pending& pending);
+  void recv(int rank, uint8_t* data, size_t bytes, Pending& pending);
 
-  void await_sent(const Batch& batch);
-  void await_received(const Batch& batch);
+  void await_sent(const Pending& pending);
+  void await_received(const Pending& pending);
   // Everything that is queued.
   void finish();
 
  private:
-  struct Piece {
+  struct QueuedTransfer {
     uint8_t* data;
     size_t bytes;
     size_t* counter;
   };
-  // Pieces from `next` on are still to come; the one at `next` is in the lane's transfer.
+  // Pieces from `next` on are still to come; the one at `next` is in this direction's transfer.
   struct Queue {
-    std::vector<Piece> pieces;
+    std::vector<QueuedTransfer> pieces;
     size_t next = 0;
   };
-  struct Lane {
+  struct RankQueues {
     int rank;
     Queue out;
     Queue in;
   };
   class Lateness;
 
-  size_t lane_of(int rank);
+  size_t index_of(int rank);
   Pass pass();
-  void advance(size_t lane);
-  int only_lacking(Queue Lane::* queue, const size_t* counter) const;
+  void advance(size_t index);
+  int only_lacking(Queue RankQueues::* queue, const size_t* counter) const;
   template <typename Done>
-  void wait_until(Done done, Queue Lane::* queue, const size_t* counter);
+  void wait_until(Done done, Queue RankQueues::* queue, const size_t* counter);
 
   Group& group_;
-  std::vector<Lane> lanes_;
-  std::vector<Transfer> transfers_;  // one per lane
+  std::vector<RankQueues> queues_;
+  std::vector<Transfer> transfers_;  // one per element of queues_
   std::vector<pollfd> polls_;
   size_t queued_ = 0;
   size_t moved_bytes_ = 0;

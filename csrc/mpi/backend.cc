@@ -90,7 +90,7 @@ size_t share(std::span<const size_t> blocks, size_t unit = 1) {
 }  // namespace
 
 MpiBackend::MpiBackend(std::unique_ptr<MpiCommunicator> comm, const StopSignal& stop)
-    : comm_(std::move(comm)), stop_(stop), scratch_(std::make_unique<Scratch>()) {}
+    : comm_(std::move(comm)), stop_(stop), scratch_(std::make_unique<ScratchBuffers>()) {}
 
 MpiBackend::~MpiBackend() = default;
 

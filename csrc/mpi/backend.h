@@ -40,7 +40,7 @@ class MpiBackend : public Backend {
 
   std::unique_ptr<MpiCommunicator> comm_;
   const StopSignal& stop_;
-  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<ScratchBuffers> scratch_;
 };
 
 // Thread rule: the cycle thread.

@@ -242,9 +242,9 @@ void Executor::run_allreduce(Group& group, std::span<const Member> members,
     for (const Member& member : members) {
       if (!member.operation) absent += bytes_of(member.response->request);
     }
-    uint8_t* neutral = spare(absent);
+    uint8_t* identity = spare(absent);
     Payload payload;
-    for (const Member& member : members) add_tensors(member, dtype, neutral, payload);
+    for (const Member& member : members) add_tensors(member, dtype, identity, payload);
     if (request.reduce_op == ReduceOp::kAdasum) {
       adasum(group, dtype, request.prescale, request.postscale, payload, setting);
       continue;
@@ -256,8 +256,9 @@ void Executor::run_allreduce(Group& group, std::span<const Member> members,
   }
 }
 
-// A rank that has joined adds neutral elements instead, from `neutral` on.
-void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& neutral, Payload& payload) {
+// A rank that has joined adds identity elements instead, from `identity` on.
+void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& identity,
+                           Payload& payload) {
   const Request& request = member.response->request;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     if (request.tensors[i].dtype != dtype) continue;
@@ -266,9 +267,9 @@ void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& neutral,
       payload.add(member.operation->memory[i].input, member.operation->memory[i].output, bytes);
       continue;
     }
-    fill_neutral(dtype, request.reduce_op, neutral, bytes / size_of(dtype));
-    payload.add(neutral, neutral, bytes);
-    neutral += bytes;
+    fill_identity(dtype, request.reduce_op, identity, bytes / size_of(dtype));
+    payload.add(identity, identity, bytes);
+    identity += bytes;
   }
 }
 

@@ -55,7 +55,7 @@ class Executor : private Observer {
   bool take(const Response& response, std::vector<Member>& members);
   void run(std::span<const Member> members, const Setting& setting);
   void run_allreduce(Group& group, std::span<const Member> members, const Setting& setting);
-  void add_tensors(const Member& member, DType dtype, uint8_t*& neutral, Payload& payload);
+  void add_tensors(const Member& member, DType dtype, uint8_t*& identity, Payload& payload);
   void run_broadcast(Group& group, const Member& member, const Setting& setting);
   void run_allgather(Group& group, const Member& member, const Setting& setting);
   void run_alltoall(Group& group, const Member& member);
@@ -85,8 +85,8 @@ class Executor : private Observer {
   Progress& progress_;
   Recorder& recorder_;
   Recorder::Lane& lane_;
-  Scratch scratch_;
-  Scratch spare_;                     // stands in for the tensors of a rank that has joined
+  ScratchBuffers scratch_;
+  ScratchBuffers spare_;              // stands in for the tensors of a rank that has joined
   std::map<uint32_t, Group> groups_;  // by process set
   std::map<uint32_t, std::unique_ptr<Backend>> offered_;
   std::map<uint32_t, uint32_t> next_seq_;

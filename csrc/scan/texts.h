@@ -38,7 +38,7 @@ class Texts {
   template <typename Word>
   static Key key_of(std::string_view text);
   static Key key_of(std::string_view text);
-  static std::size_t place_of(const Key& key);
+  static std::size_t shape_of(const Key& key);
   std::int32_t add(std::string_view text);
 
   std::deque<std::string> texts_;
@@ -63,7 +63,7 @@ inline Texts::Key Texts::key_of(std::string_view text) {
   return key_of<std::uint8_t>(text);
 }
 
-inline std::size_t Texts::place_of(const Key& key) {
+inline std::size_t Texts::shape_of(const Key& key) {
   constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;  // 2 to the 64 by the golden ratio
   const std::uint64_t mixed = (key.head * kOdd) ^ (std::rotl(key.tail, 32) + key.size);
   return static_cast<std::size_t>((mixed * kOdd) >> (64 - std::countr_zero(kRecent)));
@@ -72,7 +72,7 @@ inline std::size_t Texts::place_of(const Key& key) {
 inline std::int32_t Texts::code(std::string_view text) {
   if (text.empty()) return 0;
   const Key key = key_of(text);
-  Recent& recent = recent_[place_of(key)];
+  Recent& recent = recent_[shape_of(key)];
   const bool is_short = text.size() <= sizeof key.head + sizeof key.tail;
   if (recent.key == key && (is_short || texts_[static_cast<std::size_t>(recent.code)] == text)) {
     return recent.code;

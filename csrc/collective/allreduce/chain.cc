@@ -55,7 +55,7 @@ class ChainAllreduce {
         reduction_(reduction),
         payload_(payload),
         chunks_(payload.bytes(), chunk_bytes),
-        flow_(group),
+        queue_(group),
         element_(size_of(reduction.dtype)),
         wide_(accumulator_bytes(reduction)),
         near_(neighbours_of(group.topology(), group.canonical_ranks())),
@@ -68,7 +68,7 @@ class ChainAllreduce {
   void run() {
     run_stages(
         chunks_, ahead_, [&](Chunk chunk) { fold(chunk); }, [&](Chunk chunk) { pass_back(chunk); });
-    flow_.finish();
+    queue_.finish();
   }
 
  private:
@@ -87,24 +87,24 @@ class ChainAllreduce {
     group_.observe(Phase::kReduce, chunk.bytes,
                    [&] { fold_in(reduction_, packed_, partial, count, near_.before < 0); });
     if (near_.after >= 0) {
-      flow_.send(near_.after, partial, count * wide_, partial_.moving(chunk.index));
+      queue_.send(near_.after, partial, count * wide_, partial_.pending(chunk.index));
     } else {
       add_to_total(chunk, partial);
     }
     if (near_.result_from >= 0) {
-      Flow::Batch& moving = result_.moving(chunk.index);
-      flow_.await_sent(moving);
-      flow_.recv(near_.result_from, result_.at(chunk.index), chunk.bytes, moving);
+      TransferQueue::Pending& pending = result_.pending(chunk.index);
+      queue_.await_sent(pending);
+      queue_.recv(near_.result_from, result_.at(chunk.index), chunk.bytes, pending);
     }
   }
 
   // Memory for accumulators, with what `from` sends in it.
-  uint8_t* fresh(Ring& ring, Chunk chunk, int from) {
-    Flow::Batch& moving = ring.moving(chunk.index);
-    flow_.await_sent(moving);
+  uint8_t* fresh(ChunkBuffers& ring, Chunk chunk, int from) {
+    TransferQueue::Pending& pending = ring.pending(chunk.index);
+    queue_.await_sent(pending);
     if (from >= 0) {
-      flow_.recv(from, ring.at(chunk.index), chunk.bytes / element_ * wide_, moving);
-      flow_.await_received(moving);
+      queue_.recv(from, ring.at(chunk.index), chunk.bytes / element_ * wide_, pending);
+      queue_.await_received(pending);
     }
     return ring.at(chunk.index);
   }
@@ -112,27 +112,27 @@ class ChainAllreduce {
   void add_to_total(Chunk chunk, uint8_t* partial) {
     const size_t count = chunk.bytes / element_;
     uint8_t* total = partial;
-    Flow::Batch* moving = &partial_.moving(chunk.index);
+    TransferQueue::Pending* pending = &partial_.pending(chunk.index);
     if (near_.last_of_before >= 0) {
       total = fresh(total_, chunk, near_.last_of_before);
-      moving = &total_.moving(chunk.index);
+      pending = &total_.pending(chunk.index);
       group_.observe(Phase::kReduce, chunk.bytes,
                      [&] { combine(reduction_, partial, total, count); });
     }
     if (near_.last_of_after >= 0) {
-      flow_.send(near_.last_of_after, total, count * wide_, *moving);
+      queue_.send(near_.last_of_after, total, count * wide_, *pending);
     } else {
-      flow_.await_sent(result_.moving(chunk.index));
+      queue_.await_sent(result_.pending(chunk.index));
       group_.observe(Phase::kReduce, chunk.bytes,
                      [&] { store(reduction_, total, result_.at(chunk.index), count); });
     }
   }
 
   void pass_back(Chunk chunk) {
-    Flow::Batch& moving = result_.moving(chunk.index);
-    flow_.await_received(moving);
+    TransferQueue::Pending& pending = result_.pending(chunk.index);
+    queue_.await_received(pending);
     if (near_.result_to >= 0) {
-      flow_.send(near_.result_to, result_.at(chunk.index), chunk.bytes, moving);
+      queue_.send(near_.result_to, result_.at(chunk.index), chunk.bytes, pending);
     }
     group_.observe(Phase::kUnpack, chunk.bytes,
                    [&] { payload_.unpack(chunk.begin, chunk.bytes, result_.at(chunk.index)); });
@@ -142,15 +142,15 @@ class ChainAllreduce {
   const Reduction& reduction_;
   const Payload& payload_;
   Chunks chunks_;
-  Flow flow_;
+  TransferQueue queue_;
   size_t element_;
   size_t wide_;
   Neighbours near_;
   size_t ahead_;
   uint8_t* packed_;
-  Ring partial_;
-  Ring total_;
-  Ring result_;
+  ChunkBuffers partial_;
+  ChunkBuffers total_;
+  ChunkBuffers result_;
 };
 
 }  // namespace

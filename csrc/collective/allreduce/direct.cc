@@ -17,7 +17,7 @@ class DirectAllreduce {
         reduction_(reduction),
         payload_(payload),
         chunks_(payload.bytes(), chunk_bytes),
-        flow_(group),
+        queue_(group),
         element_(size_of(reduction.dtype)),
         depth_(chunks_.count() > 1 ? kStageDepth : 0),
         received_bytes_(whole_lines(share(chunks_[0], 0).count * element_)),
@@ -30,42 +30,42 @@ class DirectAllreduce {
     run_stages(
         chunks_, depth_, [&](Chunk chunk) { send_shares(chunk); },
         [&](Chunk chunk) { reduce(chunk); }, [&](Chunk chunk) { unpack(chunk); });
-    flow_.finish();
+    queue_.finish();
   }
 
  private:
-  Share share(Chunk chunk, int rank) const {
-    return share_of(chunk.bytes / element_, group_.size(), rank, element_);
+  ElementRange share(Chunk chunk, int rank) const {
+    return part_of(chunk.bytes / element_, group_.size(), rank, element_);
   }
   uint8_t* received(Chunk chunk, int rank) const {
     return received_.at(chunk.index) + received_bytes_ * static_cast<size_t>(rank);
   }
 
   void send_shares(Chunk chunk) {
-    Flow::Batch& moving = packed_.moving(chunk.index);
-    flow_.await_sent(moving);
+    TransferQueue::Pending& pending = packed_.pending(chunk.index);
+    queue_.await_sent(pending);
     uint8_t* packed = packed_.at(chunk.index);
     group_.observe(Phase::kPack, chunk.bytes,
                    [&] { payload_.pack(chunk.begin, chunk.bytes, packed); });
     const size_t mine_bytes = share(chunk, group_.rank()).count * element_;
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) continue;
-      const Share theirs = share(chunk, rank);
-      flow_.send(rank, packed + theirs.begin * element_, theirs.count * element_, moving);
-      flow_.recv(rank, received(chunk, rank), mine_bytes, moving);
+      const ElementRange theirs = share(chunk, rank);
+      queue_.send(rank, packed + theirs.begin * element_, theirs.count * element_, pending);
+      queue_.recv(rank, received(chunk, rank), mine_bytes, pending);
     }
   }
 
   void reduce(Chunk chunk) {
-    const Share mine = share(chunk, group_.rank());
+    const ElementRange mine = share(chunk, group_.rank());
     inputs_.clear();
     for (const int rank : group_.canonical_ranks()) {
       inputs_.push_back(rank == group_.rank() ? packed_.at(chunk.index) + mine.begin * element_
                                               : received(chunk, rank));
     }
-    flow_.await_received(packed_.moving(chunk.index));
-    Flow::Batch& moving = result_.moving(chunk.index);
-    flow_.await_sent(moving);
+    queue_.await_received(packed_.pending(chunk.index));
+    TransferQueue::Pending& pending = result_.pending(chunk.index);
+    queue_.await_sent(pending);
     uint8_t* result = result_.at(chunk.index);
     group_.observe(Phase::kReduce, mine.count * element_, [&] {
       reduce_all(reduction_, inputs_, group_.host_sizes(), result + mine.begin * element_,
@@ -73,14 +73,14 @@ class DirectAllreduce {
     });
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (rank == group_.rank()) continue;
-      const Share theirs = share(chunk, rank);
-      flow_.send(rank, result + mine.begin * element_, mine.count * element_, moving);
-      flow_.recv(rank, result + theirs.begin * element_, theirs.count * element_, moving);
+      const ElementRange theirs = share(chunk, rank);
+      queue_.send(rank, result + mine.begin * element_, mine.count * element_, pending);
+      queue_.recv(rank, result + theirs.begin * element_, theirs.count * element_, pending);
     }
   }
 
   void unpack(Chunk chunk) {
-    flow_.await_received(result_.moving(chunk.index));
+    queue_.await_received(result_.pending(chunk.index));
     group_.observe(Phase::kUnpack, chunk.bytes,
                    [&] { payload_.unpack(chunk.begin, chunk.bytes, result_.at(chunk.index)); });
   }
@@ -89,13 +89,13 @@ class DirectAllreduce {
   const Reduction& reduction_;
   const Payload& payload_;
   Chunks chunks_;
-  Flow flow_;
+  TransferQueue queue_;
   size_t element_;
   size_t depth_;
   size_t received_bytes_;
-  Ring packed_;
-  Ring received_;
-  Ring result_;
+  ChunkBuffers packed_;
+  ChunkBuffers received_;
+  ChunkBuffers result_;
   std::vector<const uint8_t*> inputs_;
 };
 

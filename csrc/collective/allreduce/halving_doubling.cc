@@ -50,19 +50,19 @@ class HalvingDoubling {
 
  private:
   // Parts [begin, end) of the chunk.
-  struct Range {
+  struct Span {
     int begin;
     int end;
   };
 
   // `place` is this rank's among the power of two.
   void halve_and_double(int place) {
-    Range mine{0, parts_};
-    std::vector<Range> wider;
+    Span mine{0, parts_};
+    std::vector<Span> wider;
     for (int distance = 1; distance < parts_; distance *= 2) {
       wider.push_back(mine);
       const int middle = (mine.begin + mine.end) / 2;
-      Range other{middle, mine.end};
+      Span other{middle, mine.end};
       if ((place & distance) == 0) {
         mine.end = middle;
       } else {
@@ -71,24 +71,24 @@ class HalvingDoubling {
       }
       fold_half(rank_at(place ^ distance), mine, other);
     }
-    const Share own = share(mine);
+    const ElementRange own = share(mine);
     store(reduction_, totals_ + own.begin * wide_, result_ + own.begin * element_, own.count);
     for (int distance = parts_ / 2; distance > 0; distance /= 2) {
-      const Range whole = wider.back();
+      const Span whole = wider.back();
       wider.pop_back();
-      const Range other =
-          mine.begin == whole.begin ? Range{mine.end, whole.end} : Range{whole.begin, mine.begin};
-      const Share out = share(mine);
-      const Share in = share(other);
+      const Span other =
+          mine.begin == whole.begin ? Span{mine.end, whole.end} : Span{whole.begin, mine.begin};
+      const ElementRange out = share(mine);
+      const ElementRange in = share(other);
       swap(rank_at(place ^ distance), result_ + out.begin * element_, out.count * element_,
            result_ + in.begin * element_, in.count * element_);
       mine = whole;
     }
   }
 
-  void fold_half(int partner, Range mine, Range other) {
-    const Share keep = share(mine);
-    const Share give = share(other);
+  void fold_half(int partner, Span mine, Span other) {
+    const ElementRange keep = share(mine);
+    const ElementRange give = share(other);
     swap(partner, totals_ + give.begin * wide_, give.count * wide_, received_, keep.count * wide_);
     group_.observe(Phase::kReduce, keep.count * wide_, [&] {
       combine(reduction_, received_, totals_ + keep.begin * wide_, keep.count);
@@ -97,9 +97,9 @@ class HalvingDoubling {
 
   int rank_at(int place) const { return place < extra_ ? 2 * place + 1 : place + extra_; }
 
-  Share share(Range range) const {
-    const Share first = share_of(count_, parts_, range.begin, element_);
-    const Share last = share_of(count_, parts_, range.end - 1, element_);
+  ElementRange share(Span range) const {
+    const ElementRange first = part_of(count_, parts_, range.begin, element_);
+    const ElementRange last = part_of(count_, parts_, range.end - 1, element_);
     return {first.begin, last.begin + last.count - first.begin};
   }
 

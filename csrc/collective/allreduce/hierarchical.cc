@@ -32,15 +32,16 @@ class Places {
     return std::min(chunk_bytes, room);
   }
   uint8_t* slot(int local_rank, size_t chunk) const {
-    return arena_ == nullptr ? packed_ : arena_->slot(local_rank, parity(chunk)) + offset(chunk);
+    return arena_ == nullptr ? packed_
+                             : arena_->slot(local_rank, buffer_index(chunk)) + offset(chunk);
   }
   uint8_t* result(size_t chunk) const {
     return arena_ == nullptr ? result_ + chunk % kRing * each_
-                             : arena_->result(parity(chunk)) + offset(chunk);
+                             : arena_->result(buffer_index(chunk)) + offset(chunk);
   }
 
  private:
-  static int parity(size_t chunk) { return static_cast<int>(chunk % 2); }
+  static int buffer_index(size_t chunk) { return static_cast<int>(chunk % 2); }
   size_t offset(size_t chunk) const { return chunk % kRing / 2 * each_; }
 
   GroupArena* arena_;
@@ -58,20 +59,20 @@ class HierarchicalAllreduce {
         payload_(payload),
         chunks_(payload.bytes(), chunk_bytes),
         places_(group, chunks_.largest()),
-        flow_(group),
+        queue_(group),
         element_(size_of(reduction.dtype)),
         local_size_(group.topology().local_size),
         local_rank_(group.topology().local_rank),
-        cross_(group, flow_, reduction,
-               share_of(chunks_.largest() / element_, local_size_, 0, element_).count, kRing,
+        cross_(group, queue_, reduction,
+               part_of(chunks_.largest() / element_, local_size_, 0, element_).count, kRing,
                kCross),
         inputs_(static_cast<size_t>(local_size_)) {}
 
   void run() {
     const bool crowded = group_.arena() != nullptr;
     if (crowded) {
-      group_.next_parity();
-      group_.meet();  // the set's last operation may still be reading the slots
+      group_.next_buffer_index();
+      group_.host_barrier();  // the set's last operation may still be reading the slots
     }
     for (size_t step = 0; step < chunks_.count() + 2 * kStageDepth; ++step) {
       const bool starts = step < chunks_.count();
@@ -88,13 +89,13 @@ class HierarchicalAllreduce {
       if (starts) reduce(chunks_[step]);
       if (ends) unpack(chunks_[step - 2 * kStageDepth]);
     }
-    flow_.finish();
+    queue_.finish();
     if (crowded) group_.leave();
   }
 
  private:
-  Share share(Chunk chunk) const {
-    return share_of(chunk.bytes / element_, local_size_, local_rank_, element_);
+  ElementRange share(Chunk chunk) const {
+    return part_of(chunk.bytes / element_, local_size_, local_rank_, element_);
   }
 
   void pack(Chunk chunk) {
@@ -104,7 +105,7 @@ class HierarchicalAllreduce {
   }
 
   void reduce(Chunk chunk) {
-    const Share mine = share(chunk);
+    const ElementRange mine = share(chunk);
     for (int rank = 0; rank < local_size_; ++rank) {
       inputs_[static_cast<size_t>(rank)] = places_.slot(rank, chunk.index) + mine.begin * element_;
     }
@@ -115,7 +116,7 @@ class HierarchicalAllreduce {
   }
 
   void combine(Chunk chunk) {
-    const Share mine = share(chunk);
+    const ElementRange mine = share(chunk);
     cross_.combine(chunk.index, mine.count, places_.result(chunk.index) + mine.begin * element_);
   }
 
@@ -129,7 +130,7 @@ class HierarchicalAllreduce {
   const Payload& payload_;
   Chunks chunks_;
   Places places_;
-  Flow flow_;
+  TransferQueue queue_;
   size_t element_;
   int local_size_;
   int local_rank_;

@@ -26,7 +26,7 @@ class RingAllreduce {
       fold_in(reduction_, packed, totals_, count_, true);
     });
     for (int step = 1; step < group_.size(); ++step) fold_share(step);
-    const Share done = share(1);
+    const ElementRange done = share(1);
     store(reduction_, totals_ + done.begin * wide_, packed + done.begin * element_, done.count);
     for (int step = 1; step < group_.size(); ++step) pass_result(packed, step);
     group_.observe(Phase::kUnpack, bytes, [&] { payload.unpack(begin, bytes, packed); });
@@ -37,13 +37,13 @@ class RingAllreduce {
     return (group_.rank() + distance + group_.size()) % group_.size();
   }
   // Counted from this rank's own.
-  Share share(int distance) const {
-    return share_of(count_, group_.size(), neighbour(distance), element_);
+  ElementRange share(int distance) const {
+    return part_of(count_, group_.size(), neighbour(distance), element_);
   }
 
   void fold_share(int step) {
-    const Share out = share(1 - step);
-    const Share in = share(-step);
+    const ElementRange out = share(1 - step);
+    const ElementRange in = share(-step);
     uint8_t* received = group_.scratch().take(kReceived, in.count * wide_);
     swap(totals_ + out.begin * wide_, out.count * wide_, received, in.count * wide_);
     group_.observe(Phase::kReduce, in.count * wide_,
@@ -51,8 +51,8 @@ class RingAllreduce {
   }
 
   void pass_result(uint8_t* result, int step) {
-    const Share out = share(2 - step);
-    const Share in = share(1 - step);
+    const ElementRange out = share(2 - step);
+    const ElementRange in = share(1 - step);
     swap(result + out.begin * element_, out.count * element_, result + in.begin * element_,
          in.count * element_);
   }

@@ -27,26 +27,27 @@ class SharedAllreduce {
 
   void whole() {
     const size_t bytes = payload_.bytes();
-    const int parity = group_.next_parity();
-    pack(0, bytes, parity);
-    group_.meet();
+    const int buffer_index = group_.next_buffer_index();
+    pack(0, bytes, buffer_index);
+    group_.host_barrier();
     uint8_t* out = group_.scratch().take(kResult, bytes);
-    reduce({0, bytes / element_}, parity, out);
+    reduce({0, bytes / element_}, buffer_index, out);
     unpack(0, bytes, out);
   }
 
   // False, with nothing done, when some rank's payload is out of reach.
   bool in_place(size_t pack_bytes) {
-    const int parity = group_.next_parity();
-    show_own(pack_bytes, parity);
-    group_.meet();
-    if (!all_in_reach(parity)) return false;
-    const Share mine =
-        share_of(payload_.bytes() / element_, arena_.local_size(), arena_.local_rank(), element_);
-    group_.observe(Phase::kReduce, mine.count * element_, [&] { reduce_share(mine, parity); });
-    group_.meet();
-    if (header(arena_.local_rank(), parity).where == Where::kPacked) {
-      unpack(0, payload_.bytes(), arena_.result(parity));
+    const int buffer_index = group_.next_buffer_index();
+    show_own(pack_bytes, buffer_index);
+    group_.host_barrier();
+    if (!all_in_reach(buffer_index)) return false;
+    const ElementRange mine =
+        part_of(payload_.bytes() / element_, arena_.local_size(), arena_.local_rank(), element_);
+    group_.observe(Phase::kReduce, mine.count * element_,
+                   [&] { reduce_share(mine, buffer_index); });
+    group_.host_barrier();
+    if (header(arena_.local_rank(), buffer_index).where == BufferLocation::kPacked) {
+      unpack(0, payload_.bytes(), arena_.result(buffer_index));
     }
     return true;
   }
@@ -54,46 +55,47 @@ class SharedAllreduce {
   void chunks(size_t chunk_bytes) {
     const size_t total = payload_.bytes();
     size_t bytes = std::min(chunk_bytes, total);
-    int parity = group_.next_parity();
-    pack(0, bytes, parity);
+    int buffer_index = group_.next_buffer_index();
+    pack(0, bytes, buffer_index);
     for (size_t at = 0; at < total;) {
       const size_t next = at + bytes;
       const size_t next_bytes = std::min(chunk_bytes, total - next);
-      const int next_parity = next_bytes > 0 ? group_.next_parity() : parity;
+      const int next_buffer_index = next_bytes > 0 ? group_.next_buffer_index() : buffer_index;
       group_.post();
       // Between chunks the other slots were read before the last meeting, so packing into them need
       // not wait. At the start they may still be read: whole() ends without a meeting.
       const bool ahead = at > 0;
-      if (ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
+      if (ahead && next_bytes > 0) pack(next, next_bytes, next_buffer_index);
       group_.await_local();
-      if (!ahead && next_bytes > 0) pack(next, next_bytes, next_parity);
-      const Share mine =
-          share_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
-      reduce(mine, parity, arena_.result(parity) + mine.begin * element_);
-      group_.meet();
-      unpack(at, bytes, arena_.result(parity));
+      if (!ahead && next_bytes > 0) pack(next, next_bytes, next_buffer_index);
+      const ElementRange mine =
+          part_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
+      reduce(mine, buffer_index, arena_.result(buffer_index) + mine.begin * element_);
+      group_.host_barrier();
+      unpack(at, bytes, arena_.result(buffer_index));
       at = next;
       bytes = next_bytes;
-      parity = next_parity;
+      buffer_index = next_buffer_index;
     }
   }
 
  private:
-  const ShownHeader& header(int local_rank, int parity) const {
-    return *reinterpret_cast<const ShownHeader*>(arena_.slot(local_rank, parity));
+  const PeerBufferHeader& header(int local_rank, int buffer_index) const {
+    return *reinterpret_cast<const PeerBufferHeader*>(arena_.slot(local_rank, buffer_index));
   }
 
-  void show_own(size_t pack_bytes, int parity) {
-    uint8_t* slot = arena_.slot(arena_.local_rank(), parity);
+  void show_own(size_t pack_bytes, int buffer_index) {
+    uint8_t* slot = arena_.slot(arena_.local_rank(), buffer_index);
     group_.observe(Phase::kPack, payload_.bytes(), [&] {
-      const bool shown = show(payload_, group_.pool(), pack_bytes, slot, arena_.slot_bytes());
-      auto& header = *reinterpret_cast<ShownHeader*>(slot);
+      const bool shown =
+          publish_buffers(payload_, group_.pool(), pack_bytes, slot, arena_.slot_bytes());
+      auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
       if (!shown) header.bytes = kTooMany;
-      if (payload_.bytes() > pack_bytes) header.reaches_all = reaches_all() ? 1 : 0;
+      if (payload_.bytes() > pack_bytes) header.has_peer_access = has_peer_access() ? 1 : 0;
     });
   }
 
-  bool reaches_all() {
+  bool has_peer_access() {
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
       if (rank != arena_.local_rank() && !arena_.memory(rank).reachable()) return false;
     }
@@ -101,24 +103,25 @@ class SharedAllreduce {
   }
 
   // All ranks see the same.
-  bool all_in_reach(int parity) const {
+  bool all_in_reach(int buffer_index) const {
     bool all_reach = true;
     bool any_private = false;
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
-      const ShownHeader& shown = header(rank, parity);
+      const PeerBufferHeader& shown = header(rank, buffer_index);
       if (shown.bytes == kTooMany) return false;
-      all_reach = all_reach && shown.reaches_all != 0;
-      any_private = any_private || shown.where == Where::kPrivate;
+      all_reach = all_reach && shown.has_peer_access != 0;
+      any_private = any_private || shown.where == BufferLocation::kPrivate;
     }
     return all_reach || !any_private;
   }
 
-  std::vector<ShownPayload> payloads(int parity) {
-    std::vector<ShownPayload> list;
+  std::vector<PeerBuffers> payloads(int buffer_index) {
+    std::vector<PeerBuffers> list;
     list.reserve(inputs_.size());
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
-      const uint8_t* slot = arena_.slot(rank, parity);
-      if (rank == arena_.local_rank() && header(rank, parity).where != Where::kPacked) {
+      const uint8_t* slot = arena_.slot(rank, buffer_index);
+      if (rank == arena_.local_rank() &&
+          header(rank, buffer_index).where != BufferLocation::kPacked) {
         list.emplace_back(payload_);
       } else {
         list.emplace_back(slot, payload_.bytes(), arena_.memory(rank));
@@ -127,20 +130,20 @@ class SharedAllreduce {
     return list;
   }
 
-  void reduce_share(Share share, int parity) {
-    const std::vector<ShownPayload> all = payloads(parity);
+  void reduce_share(ElementRange share, int buffer_index) {
+    const std::vector<PeerBuffers> all = payloads(buffer_index);
     const bool any_packed = std::ranges::any_of(
-        all, [](const ShownPayload& shown) { return shown.where() == Where::kPacked; });
+        all, [](const PeerBuffers& shown) { return shown.where() == BufferLocation::kPacked; });
     const size_t step = kPieceBytes / element_;
     for (size_t at = 0; at < share.count; at += step) {
       const size_t begin = (share.begin + at) * element_;
       const size_t count = std::min(step, share.count - at);
-      reduce_piece(all, begin, count, any_packed ? arena_.result(parity) + begin : nullptr);
+      reduce_piece(all, begin, count, any_packed ? arena_.result(buffer_index) + begin : nullptr);
     }
   }
 
   // `common` is where the piece of the packed ranks' result lies, null if none is packed.
-  void reduce_piece(const std::vector<ShownPayload>& all, size_t begin, size_t count,
+  void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t count,
                     uint8_t* common) {
     const size_t bytes = count * element_;
     uint8_t* fetched = group_.scratch().take(kFetched, kPieceBytes * all.size());
@@ -151,21 +154,23 @@ class SharedAllreduce {
     uint8_t* out = common != nullptr ? common : all[self].output(begin, bytes);
     if (out == nullptr) out = group_.scratch().take(kResult, kPieceBytes);
     reduce_all(reduction_, inputs_, group_.host_sizes(), out, count);
-    for (const ShownPayload& payload : all) {
-      if (payload.where() == Where::kPacked) continue;
+    for (const PeerBuffers& payload : all) {
+      if (payload.where() == BufferLocation::kPacked) continue;
       if (payload.output(begin, bytes) != out) payload.deliver(begin, bytes, out);
     }
   }
 
-  void pack(size_t at, size_t bytes, int parity) {
-    group_.observe(Phase::kPack, bytes,
-                   [&] { payload_.pack(at, bytes, arena_.slot(arena_.local_rank(), parity)); });
+  void pack(size_t at, size_t bytes, int buffer_index) {
+    group_.observe(Phase::kPack, bytes, [&] {
+      payload_.pack(at, bytes, arena_.slot(arena_.local_rank(), buffer_index));
+    });
   }
 
-  void reduce(Share share, int parity, uint8_t* out) {
+  void reduce(ElementRange share, int buffer_index, uint8_t* out) {
     group_.observe(Phase::kReduce, share.count * element_, [&] {
       for (int rank = 0; rank < arena_.local_size(); ++rank) {
-        inputs_[static_cast<size_t>(rank)] = arena_.slot(rank, parity) + share.begin * element_;
+        inputs_[static_cast<size_t>(rank)] =
+            arena_.slot(rank, buffer_index) + share.begin * element_;
       }
       reduce_all(reduction_, inputs_, group_.host_sizes(), out, share.count);
     });
@@ -199,7 +204,7 @@ void allreduce_shared(Group& group, const Reduction& reduction, const Payload& p
   const size_t slot_bytes = group.arena()->slot_bytes();
   if (payload.bytes() <= std::min(limits.whole_bytes, slot_bytes)) {
     run.whole();
-  } else if (!run.in_place(std::min(limits.pack_bytes, slot_bytes - kShownHeaderBytes))) {
+  } else if (!run.in_place(std::min(limits.pack_bytes, slot_bytes - kPeerBufferHeaderBytes))) {
     run.chunks(std::min(chunk_bytes, slot_bytes));
   }
   group.leave();

@@ -28,9 +28,9 @@ SharedLimits shared_limits(int local_size);
 // all payloads, in pieces that stay in the cache, and writes it to all; they meet again. A payload
 // in the pool is read and written in place, one elsewhere through process_vm_readv or a slot.
 //
-// Where the kernel allows no such copies, a payload in chunks of at most chunk_bytes goes through
-// the arena: packed into the slot, shared out, reduced into the common result and unpacked, the
-// next chunk being packed before the first meeting is awaited.
+// Where the kernel allows no such copies, a payload in chunks of at most chunk_bytes goes
+// through the arena: packed into the slot, shared out, reduced into the common result and unpacked,
+// the next chunk being packed before the first meeting is awaited.
 //
 // REQUIRES: limits are equal on all ranks.
 void allreduce_shared(Group& group, const Reduction& reduction, const Payload& payload,

@@ -14,7 +14,7 @@ void fill(T value, uint8_t* out, size_t count) {
 }
 
 template <typename T>
-T neutral(ReduceOp op) {
+T identity(ReduceOp op) {
   using Limits = std::numeric_limits<T>;
   switch (op) {
     case ReduceOp::kMin:
@@ -33,28 +33,28 @@ T neutral(ReduceOp op) {
 
 }  // namespace
 
-void fill_neutral(DType dtype, ReduceOp op, uint8_t* out, size_t count) {
+void fill_identity(DType dtype, ReduceOp op, uint8_t* out, size_t count) {
   switch (dtype) {
     case DType::kBool:
-      return fill(neutral<bool>(op), out, count);
+      return fill(identity<bool>(op), out, count);
     case DType::kUint8:
-      return fill(neutral<uint8_t>(op), out, count);
+      return fill(identity<uint8_t>(op), out, count);
     case DType::kInt8:
-      return fill(neutral<int8_t>(op), out, count);
+      return fill(identity<int8_t>(op), out, count);
     case DType::kInt16:
-      return fill(neutral<int16_t>(op), out, count);
+      return fill(identity<int16_t>(op), out, count);
     case DType::kInt32:
-      return fill(neutral<int32_t>(op), out, count);
+      return fill(identity<int32_t>(op), out, count);
     case DType::kInt64:
-      return fill(neutral<int64_t>(op), out, count);
+      return fill(identity<int64_t>(op), out, count);
     case DType::kFloat16:
-      return fill(to_half(neutral<float>(op)), out, count);
+      return fill(to_half(identity<float>(op)), out, count);
     case DType::kBfloat16:
-      return fill(to_bfloat16(neutral<float>(op)), out, count);
+      return fill(to_bfloat16(identity<float>(op)), out, count);
     case DType::kFloat32:
-      return fill(neutral<float>(op), out, count);
+      return fill(identity<float>(op), out, count);
     case DType::kFloat64:
-      return fill(neutral<double>(op), out, count);
+      return fill(identity<double>(op), out, count);
   }
 }
 

@@ -14,6 +14,6 @@ namespace hvdtune {
 //
 // They are neutral before scaling: a prescale other than 1 makes them something else for product,
 // and a negative one for min and max.
-void fill_neutral(DType dtype, ReduceOp op, uint8_t* out, size_t count);
+void fill_identity(DType dtype, ReduceOp op, uint8_t* out, size_t count);
 
 }  // namespace hvdtune

@@ -16,8 +16,8 @@
 
 namespace hvdtune {
 
-// Each local rank has two slots and two result areas (parity 0 and 1, so that one round can be
-// filled while the last is still read).
+// Each local rank has two slots and two result areas (indexes 0 and 1, so that one round can
+// be filled while the last is still read).
 //
 // Meetings are counted for each pair of local ranks, so that overlapping sets of ranks can share
 // the memory: what a rank wrote before post(b) is seen by b once its await() returned, if both
@@ -55,8 +55,10 @@ class Arena {
   size_t slot_bytes() const { return slot_bytes_; }
 
   // Page aligned.
-  uint8_t* slot(int local_rank, int parity) const { return area(local_rank, parity); }
-  uint8_t* result(int local_rank, int parity) const { return area(local_rank, 2 + parity); }
+  uint8_t* slot(int local_rank, int buffer_index) const { return area(local_rank, buffer_index); }
+  uint8_t* result(int local_rank, int buffer_index) const {
+    return area(local_rank, 2 + buffer_index);
+  }
 
   // A name for a party that no other has had in this arena, on this rank.
   uint64_t new_party() { return ++parties_; }

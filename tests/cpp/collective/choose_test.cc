@@ -6,14 +6,14 @@ using namespace hvdtune;
 
 namespace {
 
-constexpr Place kAloneRank{1, 1, true, false};
-constexpr Place kHost{4, 1, true, true};
-constexpr Place kHostWithoutMemory{4, 1, true, false};
-constexpr Place kTwoHosts{4, 2, true, true};
-constexpr Place kTwoHostsWithoutMemory{4, 2, true, false};
-constexpr Place kOneEach{4, 4, true, false};
-constexpr Place kCrowd{16, 2, true, true};
-constexpr Place kUneven{3, 2, false, true};
+constexpr GroupShape kAloneRank{1, 1, true, false};
+constexpr GroupShape kHost{4, 1, true, true};
+constexpr GroupShape kHostWithoutMemory{4, 1, true, false};
+constexpr GroupShape kTwoHosts{4, 2, true, true};
+constexpr GroupShape kTwoHostsWithoutMemory{4, 2, true, false};
+constexpr GroupShape kOneEach{4, 4, true, false};
+constexpr GroupShape kCrowd{16, 2, true, true};
+constexpr GroupShape kUneven{3, 2, false, true};
 
 Setting with(bool Setting::* knob) {
   Setting setting;
@@ -36,7 +36,7 @@ TEST(the_table_says) {
   struct Expectation {
     Collective collective;
     size_t bytes;
-    Place place;
+    GroupShape shape;
     Setting setting;
     Algorithm algorithm;
   };
@@ -69,7 +69,7 @@ TEST(the_table_says) {
       {kReducescatter, kBig, kTwoHosts, kHierarchical, Algorithm::kDirect},
   };
   for (const Expectation& row : expectations) {
-    CHECK_EQ(name_of(choose(row.collective, row.bytes, row.place, row.setting)),
+    CHECK_EQ(name_of(choose(row.collective, row.bytes, row.shape, row.setting)),
              name_of(row.algorithm));
   }
 }
@@ -77,8 +77,8 @@ TEST(the_table_says) {
 TEST(a_name_is_obeyed_wherever_there_is_someone_to_talk_to) {
   Setting setting;
   setting.allreduce_algorithm = AllreduceChoice::kRing;
-  for (const Place& place : {kHost, kTwoHosts, kUneven}) {
-    CHECK(choose(Collective::kAllreduce, kBig, place, setting) == Algorithm::kRing);
+  for (const GroupShape& shape : {kHost, kTwoHosts, kUneven}) {
+    CHECK(choose(Collective::kAllreduce, kBig, shape, setting) == Algorithm::kRing);
   }
   CHECK(choose(Collective::kAllreduce, kBig, kAloneRank, setting) == Algorithm::kAlone);
   CHECK(choose(Collective::kBroadcast, kBig, kHost, setting) == Algorithm::kShared);
@@ -88,10 +88,10 @@ TEST(a_name_is_obeyed_wherever_there_is_someone_to_talk_to) {
 
 TEST(without_a_name_every_allreduce_is_canonical) {
   for (const Setting& setting : {kFlat, kHierarchical, kGather, kTorus}) {
-    for (const Place& place : {kAloneRank, kHost, kHostWithoutMemory, kTwoHosts,
-                               kTwoHostsWithoutMemory, kOneEach, kUneven}) {
+    for (const GroupShape& shape : {kAloneRank, kHost, kHostWithoutMemory, kTwoHosts,
+                                    kTwoHostsWithoutMemory, kOneEach, kUneven}) {
       for (size_t bytes = 0; bytes < size_t{1} << 40; bytes = 2 * bytes + 1) {
-        CHECK(is_canonical(choose(Collective::kAllreduce, bytes, place, setting)));
+        CHECK(is_canonical(choose(Collective::kAllreduce, bytes, shape, setting)));
       }
     }
   }

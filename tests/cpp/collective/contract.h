@@ -28,7 +28,7 @@ class Set {
     for (const int rank : ranks_) groups_.push_back(world.make_group(rank, ranks_, observer_));
   }
   int size() const { return static_cast<int>(ranks_.size()); }
-  Place place() { return place_of(*groups_[0]); }
+  GroupShape place() { return shape_of(*groups_[0]); }
   void each(const std::function<void(Group&, size_t)>& body) {
     std::vector<std::jthread> threads;
     for (size_t rank = 0; rank < groups_.size(); ++rank) {
@@ -43,7 +43,7 @@ class Set {
 };
 
 // The algorithms that a set can run, wherever it lives.
-inline std::vector<Algorithm> algorithms(Collective collective, const Place& place) {
+inline std::vector<Algorithm> algorithms(Collective collective, const GroupShape& place) {
   using enum Algorithm;
   if (place.ranks == 1) return {kAlone};
   const bool several = place.hosts > 1;
@@ -206,7 +206,7 @@ inline std::vector<Buffer> contributions(const Case& c, int ranks) {
   return inputs;
 }
 
-[[noreturn]] inline void fail_case(const Case& c, const Place& place, std::string_view what) {
+[[noreturn]] inline void fail_case(const Case& c, const GroupShape& place, std::string_view what) {
   std::cerr << what << ": " << name_of(c.reduction.dtype) << " " << name_of(c.reduction.op) << ", "
             << c.count << " elements, chunk " << c.chunk_bytes << ", seed " << c.seed << ", "
             << place.ranks << " ranks on " << place.hosts << " hosts"
@@ -214,8 +214,9 @@ inline std::vector<Buffer> contributions(const Case& c, int ranks) {
   fail(__FILE__, __LINE__, "the contract");
 }
 
-inline void check_reduction(const Case& c, const Place& place, const std::vector<Buffer>& inputs,
-                            size_t begin, const Buffer& result, std::string_view what) {
+inline void check_reduction(const Case& c, const GroupShape& place,
+                            const std::vector<Buffer>& inputs, size_t begin, const Buffer& result,
+                            std::string_view what) {
   with_type(c.reduction.dtype, [&]<typename T>(T) {
     const Definition<T> definition(c.reduction);
     for (size_t i = 0; i < result.size() / sizeof(T); ++i) {
@@ -238,7 +239,7 @@ inline std::vector<size_t> cut(size_t count, int ranks, unsigned seed) {
 }
 
 inline void check_allreduce(Set& set, const Case& c) {
-  const Place place = set.place();
+  const GroupShape place = set.place();
   const std::vector<Buffer> inputs = contributions(c, set.size());
   Buffer canonical;
   for (const Algorithm algorithm : algorithms(Collective::kAllreduce, place)) {
@@ -264,7 +265,7 @@ inline void check_allreduce(Set& set, const Case& c) {
 }
 
 inline void check_reducescatter(Set& set, const Case& c) {
-  const Place place = set.place();
+  const GroupShape place = set.place();
   const size_t element = size_of(c.reduction.dtype);
   const std::vector<Buffer> inputs = contributions(c, set.size());
   const std::vector<size_t> counts = cut(c.count, set.size(), c.seed);
@@ -296,7 +297,7 @@ inline void check_reducescatter(Set& set, const Case& c) {
 
 // The bytes of the case's elements, in blocks of random sizes.
 inline void check_allgather(Set& set, const Case& c) {
-  const Place place = set.place();
+  const GroupShape place = set.place();
   const std::vector<size_t> sizes = cut(c.count, set.size(), c.seed);
   std::vector<Buffer> inputs;
   Buffer expected;
@@ -340,7 +341,7 @@ inline void check_alltoall(Set& set, const Case& c) {
 }
 
 inline void check_broadcast(Set& set, const Case& c) {
-  const Place place = set.place();
+  const GroupShape place = set.place();
   const int root = static_cast<int>(c.seed) % set.size();
   const Buffer input = random_values<uint8_t>(c.count, c.seed);
   for (const Algorithm algorithm : algorithms(Collective::kBroadcast, place)) {

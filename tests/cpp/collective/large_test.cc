@@ -59,7 +59,7 @@ TEST(shares_of_terabytes_cover_them_without_overlap) {
     for (const int parts : {1, 2, 3, 7, 128}) {
       size_t at = 0;
       for (int i = 0; i < parts; ++i) {
-        const Share share = share_of(count, parts, i, 4);
+        const ElementRange share = part_of(count, parts, i, 4);
         CHECK_EQ(share.begin, at);
         at += share.count;
       }
@@ -76,7 +76,7 @@ TEST(chunks_and_blocks_count_in_64_bits) {
   CHECK_EQ(last.bytes, 17UL);
   uint8_t start;
   const size_t sizes[] = {size_t{3} << 32, 1, size_t{1} << 33};
-  const Blocks<uint8_t> blocks(&start, sizes);
+  const RankBlocks<uint8_t> blocks(&start, sizes);
   CHECK_EQ(static_cast<size_t>(blocks.at(2) - &start), (size_t{3} << 32) + 1);
   CHECK_EQ(blocks.part(2, (size_t{1} << 33) - 5, 64), 5UL);
 }

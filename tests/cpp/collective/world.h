@@ -72,7 +72,7 @@ class World {
   Unobserved observer_;
   std::vector<Channel> channels_;
   std::vector<Mesh> meshes_;
-  std::vector<Scratch> scratch_;
+  std::vector<ScratchBuffers> scratch_;
   std::vector<std::unique_ptr<Group>> groups_;
 };
 

@@ -22,9 +22,9 @@ TEST(a_neutral_contribution_changes_no_result) {
         if (dtype == DType::kBool) {
           for (uint8_t& value : values) value &= 1;
         }
-        Buffer neutral(values.size());
-        fill_neutral(dtype, op, neutral.data(), 33);
-        const uint8_t* const inputs[] = {neutral.data(), values.data()};
+        Buffer identity(values.size());
+        fill_identity(dtype, op, identity.data(), 33);
+        const uint8_t* const inputs[] = {identity.data(), values.data()};
         const int hosts[] = {2};
         Buffer result(values.size());
         reduce_all({dtype, op, 1.0, 1.0, 2}, inputs, hosts, result.data(), 33);
@@ -36,8 +36,8 @@ TEST(a_neutral_contribution_changes_no_result) {
 
 TEST(sums_get_zero) {
   for (const ReduceOp op : {ReduceOp::kAverage, ReduceOp::kAdasum}) {
-    Buffer neutral(24, 7);
-    fill_neutral(DType::kFloat64, op, neutral.data(), 3);
-    CHECK(neutral == Buffer(24, 0));
+    Buffer identity(24, 7);
+    fill_identity(DType::kFloat64, op, identity.data(), 3);
+    CHECK(identity == Buffer(24, 0));
   }
 }

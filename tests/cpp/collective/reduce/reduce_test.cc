@@ -108,7 +108,7 @@ TEST(shares_cover_a_chunk_without_overlap) {
     for (int parts = 1; parts <= 9; ++parts) {
       size_t next = 0;
       for (int part = 0; part < parts; ++part) {
-        const Share share = share_of(count, parts, part, 4);
+        const ElementRange share = part_of(count, parts, part, 4);
         CHECK(share.begin == next || share.count == 0);
         CHECK(share.begin % 16 == 0 || share.count == 0);
         next += share.count;

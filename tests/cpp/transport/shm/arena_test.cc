@@ -42,12 +42,12 @@ void meet(std::vector<Arena>& arenas, uint64_t rounds, int spins) {
   for (Arena& arena : arenas) {
     threads.emplace_back([&] {
       for (uint64_t round = 1; round <= rounds; ++round) {
-        const int parity = static_cast<int>(round % 2);
-        *reinterpret_cast<uint64_t*>(arena.slot(arena.local_rank(), parity)) = round;
+        const int buffer_index = static_cast<int>(round % 2);
+        *reinterpret_cast<uint64_t*>(arena.slot(arena.local_rank(), buffer_index)) = round;
         for (const int peer : peers_of(arena)) arena.post(peer);
         for (const int peer : peers_of(arena)) arena.await(peer, {soon(), stop, spins});
         for (int i = 0; i < arena.local_size(); ++i) {
-          CHECK_EQ(*reinterpret_cast<uint64_t*>(arena.slot(i, parity)), round);
+          CHECK_EQ(*reinterpret_cast<uint64_t*>(arena.slot(i, buffer_index)), round);
         }
       }
     });
@@ -74,9 +74,9 @@ TEST(three_ranks_meet) {
 TEST(slots_and_results_do_not_overlap) {
   std::vector<Arena> arenas = make_arenas(3);
   std::vector<uint8_t*> areas;
-  for (const int parity : {0, 1}) {
-    for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].slot(i, parity));
-    for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].result(i, parity));
+  for (const int buffer_index : {0, 1}) {
+    for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].slot(i, buffer_index));
+    for (int i = 0; i < 3; ++i) areas.push_back(arenas[0].result(i, buffer_index));
   }
   uint8_t mark = 1;
   for (uint8_t* area : areas) std::fill_n(area, kSlotBytes, mark++);
