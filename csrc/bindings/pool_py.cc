@@ -9,11 +9,11 @@ namespace hvdtune::bindings {
 
 // Whoever holds a view of the buffer holds the buffer, and with it the memory.
 void register_pool(py::module_& module) {
-  py::class_<Pool::Block>(module, "SharedBuffer", py::buffer_protocol())
-      .def_buffer([](Pool::Block& block) {
+  py::class_<Pool::Allocation>(module, "SharedBuffer", py::buffer_protocol())
+      .def_buffer([](Pool::Allocation& block) {
         return py::buffer_info(block.data(), static_cast<py::ssize_t>(block.bytes()));
       })
-      .def("__len__", &Pool::Block::bytes);
+      .def("__len__", &Pool::Allocation::bytes);
 }
 
 }  // namespace hvdtune::bindings

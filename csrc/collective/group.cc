@@ -26,7 +26,7 @@ GroupArena::GroupArena(Arena& arena, std::vector<int> members, int local_rank)
     : arena_(arena),
       members_(std::move(members)),
       local_rank_(local_rank),
-      party_(arena.new_party()) {
+      subset_(arena.new_subset()) {
   for (const int member : members_) {
     if (member != arena.local_rank()) peers_.push_back(member);
   }
@@ -89,12 +89,12 @@ void Group::post() {
 
 void Group::await_local() {
   observe(Phase::kWait, 0, [&] {
-    for (const int peer : arena_->peers_) arena_->arena_.await(peer, patience());
+    for (const int peer : arena_->peers_) arena_->arena_.await(peer, policy());
   });
 }
 
 int Group::next_buffer_index() {
-  arena_->arena_.enter(arena_->party_, arena_->peers_, patience());
+  arena_->arena_.enter(arena_->subset_, arena_->peers_, policy());
   return arena_->buffer_index_ ^= 1;
 }
 

@@ -70,7 +70,7 @@ class GroupArena {
   std::vector<int> members_;
   std::vector<int> peers_;  // members without this rank
   int local_rank_;
-  uint64_t party_;
+  uint64_t subset_;
   int buffer_index_ = 0;
 };
 
@@ -143,7 +143,7 @@ class Group {
   }
 
  private:
-  Arena::Patience patience() const { return {Deadline::never(), stop_, spins_}; }
+  Arena::WaitPolicy policy() const { return {Deadline::never(), stop_, spins_}; }
 
   Mesh& mesh_;
   std::vector<int> world_ranks_;

@@ -27,7 +27,7 @@ uint8_t* pointer_to(uint64_t address) {
   return reinterpret_cast<uint8_t*>(address);
 }
 
-bool in_pool(const Payload& payload, std::span<const Pool::Range> ranges) {
+bool in_pool(const Payload& payload, std::span<const Pool::SegmentRange> ranges) {
   const auto held = [&](const uint8_t* address, size_t bytes) {
     return std::ranges::any_of(ranges, [&](const auto& r) { return r.holds(address, bytes); });
   };
@@ -42,7 +42,7 @@ bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes
                      size_t slot_bytes) {
   auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
   uint8_t* rest = slot + kPeerBufferHeaderBytes;
-  const std::vector<Pool::Range> ranges = pool.ranges();
+  const std::vector<Pool::SegmentRange> ranges = pool.ranges();
   const bool mapped = !ranges.empty() && in_pool(payload, ranges);
   header = {payload.bytes(), mapped ? BufferLocation::kMapped : BufferLocation::kPrivate, 0,
             static_cast<uint32_t>(mapped ? ranges.size() : 0),
@@ -56,7 +56,7 @@ bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes
                         header.pieces * sizeof(ShownPiece);
   if (needed > slot_bytes) return false;
   if (mapped) {
-    for (const Pool::Range& range : ranges) {
+    for (const Pool::SegmentRange& range : ranges) {
       const ShownSegment segment{number_of(range.base), range.offer};
       std::memcpy(rest, &segment, sizeof segment);
       rest += sizeof segment;
@@ -146,7 +146,7 @@ void PeerBuffers::each(size_t offset, size_t bytes, Visit visit) const {
 
 const uint8_t* PeerBuffers::input(size_t offset, size_t bytes, uint8_t* scratch) const {
   if (where_ == BufferLocation::kPrivate) {
-    std::vector<PeerMemory::Range> ranges;
+    std::vector<PeerMemory::RemoteRange> ranges;
     each(offset, bytes, [&](const View& view, size_t within, size_t, size_t part) {
       ranges.push_back({view.input + within, part});
     });
@@ -172,7 +172,7 @@ uint8_t* PeerBuffers::output(size_t offset, size_t bytes) const {
 
 void PeerBuffers::deliver(size_t offset, size_t bytes, const uint8_t* from) const {
   if (where_ == BufferLocation::kPrivate) {
-    std::vector<PeerMemory::Range> ranges;
+    std::vector<PeerMemory::RemoteRange> ranges;
     each(offset, bytes, [&](const View& view, size_t within, size_t, size_t part) {
       ranges.push_back({view.output + within, part});
     });

@@ -140,7 +140,7 @@ void TransferQueue::wait_until(Done done, Queue RankQueues::* queue, const size_
     }
     if (done()) break;
     if (idle < group_.spins()) {
-      spin_politely(idle++);
+      spin_backoff(idle++);
     } else {
       wait_for_any(transfers_, Deadline::never(), group_.stop(), polls_);
     }

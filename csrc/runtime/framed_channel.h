@@ -16,7 +16,7 @@ namespace hvdtune {
 // Thread rule: one thread.
 class FramedChannel {
  public:
-  FramedChannel(Channel channel, int self)
+  FramedChannel(SecureChannel channel, int self)
       : channel_(std::move(channel)),
         encoder_(channel_.session, self),
         decoder_(channel_.session, channel_.peer) {}
@@ -40,7 +40,7 @@ class FramedChannel {
   int peer() const { return channel_.peer; }
 
  private:
-  Channel channel_;
+  SecureChannel channel_;
   FrameEncoder encoder_;
   FrameDecoder decoder_;
   std::vector<uint8_t> unsent_;

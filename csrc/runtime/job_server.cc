@@ -92,7 +92,7 @@ void JobServer::run() {
 void JobServer::hold_job(uint32_t generation) {
   if (generation != options_.generation) listener_.resume();
   JobFormed formed;
-  std::vector<Channel> channels =
+  std::vector<SecureChannel> channels =
       form_job(listener_, options_.key, options_.size, generation, options_.start_timeout, stop_,
                &formed.members, &failed_start_);
   listener_.pause();
@@ -100,7 +100,7 @@ void JobServer::hold_job(uint32_t generation) {
   serve(std::move(channels[0]));
 }
 
-void JobServer::serve(Channel rank_0) {
+void JobServer::serve(SecureChannel rank_0) {
   FramedChannel channel(std::move(rank_0), kStoreRank);
   while (!stop_.raised()) {
     for (const Proposal& proposal : take_proposals()) {

@@ -23,7 +23,7 @@
 namespace hvdtune {
 
 struct JobFormed {
-  std::vector<Member> members;  // by rank
+  std::vector<RankInfo> members;  // by rank
 };
 struct JobAdopted {
   uint32_t version = 0;
@@ -69,7 +69,7 @@ class JobServer {
  private:
   void run();
   void hold_job(uint32_t generation);
-  void serve(Channel rank_0);
+  void serve(SecureChannel rank_0);
   void publish(JobEvent event);
   std::vector<Proposal> take_proposals();
   std::vector<TimelineOrder> take_orders();

@@ -20,7 +20,7 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kSpinNs = 100'000;
 // A caller that comes back within this time finds the way free.
 constexpr uint64_t kRestNs = 300'000;
-constexpr std::chrono::nanoseconds kLauncherPatience = std::chrono::seconds(2);
+constexpr std::chrono::nanoseconds kLauncherTimeout = std::chrono::seconds(2);
 
 // Whether this thread takes turns now, of any runtime.
 thread_local bool takes_turns = false;
@@ -105,7 +105,7 @@ void CycleThread::run() {
 void CycleThread::hang_up() {
   if (!job_) return;
   try {
-    await_delivery([this] { return job_->undelivered_bytes(); }, kLauncherPatience);
+    await_delivery([this] { return job_->undelivered_bytes(); }, kLauncherTimeout);
   } catch (const Error& error) {
     log(LogLevel::kDebug, options_.log_level, rank_, error.what());
   }

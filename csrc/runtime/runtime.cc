@@ -15,7 +15,7 @@
 namespace hvdtune {
 namespace {
 
-constexpr std::chrono::nanoseconds kPatienceAfterLoss = std::chrono::milliseconds(200);
+constexpr std::chrono::nanoseconds kTimeoutAfterLoss = std::chrono::milliseconds(200);
 
 // Names come from users.
 std::string quoted(const std::string& text) {
@@ -229,7 +229,7 @@ void Runtime::shutdown() {
   if (cycle_) cycle_->leave();
   if (health_) health_->leave();
   if (cycle_ && health_ && !std::exchange(parted_, true)) {
-    await_delivery([this] { return undelivered_bytes(); }, patience());
+    await_delivery([this] { return undelivered_bytes(); }, delivery_timeout());
   }
   stop_timeline();
 }
@@ -241,8 +241,8 @@ size_t Runtime::undelivered_bytes() const {
 }
 
 // After a loss some will never acknowledge, and whoever survived wants to begin anew.
-std::chrono::nanoseconds Runtime::patience() const {
-  return has_lost_a_rank() ? std::min(kPatienceAfterLoss, options_.heartbeat_timeout)
+std::chrono::nanoseconds Runtime::delivery_timeout() const {
+  return has_lost_a_rank() ? std::min(kTimeoutAfterLoss, options_.heartbeat_timeout)
                            : options_.heartbeat_timeout;
 }
 

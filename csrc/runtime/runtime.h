@@ -58,7 +58,9 @@ class Runtime {
   const Topology& topology() const { return mesh_.topology; }
 
   // Memory that other ranks of the host can reach: collectives on it need not copy.
-  std::unique_ptr<Pool::Block> allocate_shared(size_t bytes) { return mesh_.pool->allocate(bytes); }
+  std::unique_ptr<Pool::Allocation> allocate_shared(size_t bytes) {
+    return mesh_.pool->allocate(bytes);
+  }
 
   // All or none. Throws Error(kUsage) for what no rank could ever do, Error(kDuplicateName), or the
   // error the job ended with.
@@ -106,7 +108,7 @@ class Runtime {
   std::vector<Handle> add(std::vector<Submission> submissions, const OnEnd& on_end);
   void end_of_submitted();
   size_t undelivered_bytes() const;
-  std::chrono::nanoseconds patience() const;
+  std::chrono::nanoseconds delivery_timeout() const;
   std::string obey(const TimelineOrder& order);
   RecorderOptions recording(const TimelineOptions& options) const;
   std::string metadata(const TimelineOptions& options) const;

@@ -9,7 +9,7 @@ namespace hvdtune {
 TreeChannels::TreeChannels(Mesh& mesh) {
   const int self = mesh.topology.rank;
   if (mesh.parent) parent_.emplace(std::move(*mesh.parent), self);
-  for (Channel& channel : mesh.children) children_.emplace_back(std::move(channel), self);
+  for (SecureChannel& channel : mesh.children) children_.emplace_back(std::move(channel), self);
   mesh.parent.reset();
   mesh.children.clear();
 }

@@ -13,7 +13,7 @@ void Recorder::start(const RecorderOptions& options) {
   if (!std::has_single_bit(options.lane_records)) {
     throw Error(ErrorCode::kUsage, "lane_records must be a power of two");
   }
-  const Deadline deadline = Deadline::in(options.patience);
+  const Deadline deadline = Deadline::in(options.timeout);
   // What is still in the lanes is the last one's.
   if (const auto recording = newest(); recording != nullptr && !is_recording()) {
     recording->await_end(deadline);
@@ -35,7 +35,7 @@ void Recorder::start(const RecorderOptions& options) {
 
 std::string Recorder::stop() {
   const std::shared_ptr<Recording> recording = newest();
-  return recording == nullptr ? "" : end(Deadline::in(recording->options().patience));
+  return recording == nullptr ? "" : end(Deadline::in(recording->options().timeout));
 }
 
 std::string Recorder::end(Deadline deadline) {

@@ -43,7 +43,7 @@ class Recorder {
 
   // Throws Error(kUsage) naming the path when it cannot be written, or when already started.
   void start(const RecorderOptions& options);
-  // Writes what the lanes hold and the footer; gives up after the patience of the options. Returns
+  // Writes what the lanes hold and the footer; gives up after the timeout of the options. Returns
   // why the file is not whole, "" if it is or nothing was recorded.
   std::string stop();
 

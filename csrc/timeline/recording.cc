@@ -38,7 +38,7 @@ bool Recording::await_end(Deadline deadline) {
   if (ended) {
     thread.join();
   } else {
-    const auto given = std::chrono::duration_cast<std::chrono::milliseconds>(options_.patience);
+    const auto given = std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout);
     note_error("cannot write the timeline " + options_.path + ": the disk has not answered for " +
                std::to_string(given.count()) + " ms");
     thread.detach();

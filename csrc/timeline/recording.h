@@ -27,7 +27,7 @@ struct RecorderOptions {
   std::string metadata = {};    // JSON object, copied into the file as it is
   size_t lane_records = 65536;  // ring of each lane made from here on, a power of two; 2 MiB
   // What whoever starts or stops gives a disk that does not answer.
-  std::chrono::nanoseconds patience = std::chrono::seconds(5);
+  std::chrono::nanoseconds timeout = std::chrono::seconds(5);
 };
 
 // Thread rule: every member may be called from any thread. Nobody waits for the disk but in

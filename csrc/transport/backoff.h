@@ -15,7 +15,7 @@ inline void cpu_pause() {
 
 // The given round of a spinning wait: now and then the processor goes to whoever wants it, who may
 // be the one that is waited for.
-inline void spin_politely(int round) {
+inline void spin_backoff(int round) {
   if (round % 16 == 15) {
     sched_yield();
   } else {

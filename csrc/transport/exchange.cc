@@ -97,7 +97,7 @@ void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal
     } else if (deadline.passed()) {
       fail_timeout(transfers);
     } else if (idle < spins) {
-      spin_politely(idle++);
+      spin_backoff(idle++);
     } else {
       FAILPOINT("exchange/sleep");
       wait_for_any(transfers, deadline, stop, polls);

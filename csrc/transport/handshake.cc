@@ -22,20 +22,20 @@ constexpr uint64_t kHelloNs = 250'000'000;
 constexpr uint64_t kProofNs = 1'000'000'000;
 constexpr int kMostHangUps = 5;
 
-Hello make_hello(const Greeting& greeting) {
+Hello make_hello(const ConnectionId& connection_id) {
   Hello hello{};
   store_le(kMagic, hello.data());
   hello[4] = kVersion;
-  hello[5] = static_cast<uint8_t>(greeting.purpose);
-  store_le(static_cast<uint16_t>(greeting.stream), hello.data() + 6);
-  store_le<int32_t>(greeting.from, hello.data() + 8);
-  store_le<int32_t>(greeting.to, hello.data() + 12);
-  store_le(greeting.generation, hello.data() + 16);
+  hello[5] = static_cast<uint8_t>(connection_id.purpose);
+  store_le(static_cast<uint16_t>(connection_id.stream), hello.data() + 6);
+  store_le<int32_t>(connection_id.from, hello.data() + 8);
+  store_le<int32_t>(connection_id.to, hello.data() + 12);
+  store_le(connection_id.generation, hello.data() + 16);
   random_bytes(std::span(hello).subspan(kNonceAt));
   return hello;
 }
 
-Greeting greeting_of(const Hello& hello) {
+ConnectionId greeting_of(const Hello& hello) {
   return {static_cast<Purpose>(hello[5]), load_le<int32_t>(hello.data() + 8),
           load_le<int32_t>(hello.data() + 12), load_le<uint32_t>(hello.data() + 16),
           load_le<uint16_t>(hello.data() + 6)};
@@ -69,8 +69,9 @@ std::string name_of(int rank) {
 
 }  // namespace
 
-Dialer::Dialer(std::string address, uint16_t port, const Greeting& greeting, const Key& key)
-    : address_(std::move(address)), port_(port), greeting_(greeting), key_(key) {}
+Dialer::Dialer(std::string address, uint16_t port, const ConnectionId& connection_id,
+               const Key& key)
+    : address_(std::move(address)), port_(port), connection_id_(connection_id), key_(key) {}
 
 pollfd Dialer::poll_entry() const {
   const bool sends = step_ == Step::kConnect || step_ == Step::kHello || step_ == Step::kProof;
@@ -93,11 +94,11 @@ bool Dialer::advance() {
       return advance();
     }
     throw Error(ErrorCode::kRendezvous,
-                "no connection with " + name_of(greeting_.to) + ": " +
+                "no connection with " + name_of(connection_id_.to) + ": " +
                     (hung_up ? address_ + ":" + std::to_string(port_) +
                                    " ended the handshake; it ended, or belongs to another job"
                              : error.what()),
-                greeting_.to);
+                connection_id_.to);
   }
   return step_ == Step::kDone;
 }
@@ -105,7 +106,7 @@ bool Dialer::advance() {
 bool Dialer::step() {
   switch (step_) {
     case Step::kStart:
-      hello_ = make_hello(greeting_);
+      hello_ = make_hello(connection_id_);
       socket_ = start_connect(address_, port_);
       return true;
     case Step::kConnect: {
@@ -139,16 +140,16 @@ bool Dialer::step() {
   return false;
 }
 
-Channel Dialer::take() {
-  socket_.set_peer(greeting_.to);
-  return {std::move(socket_), prove(key_, kSession, hello_, nonce_), greeting_.to};
+SecureChannel Dialer::take() {
+  socket_.set_peer(connection_id_.to);
+  return {std::move(socket_), prove(key_, kSession, hello_, nonce_), connection_id_.to};
 }
 
-Channel dial(const std::string& address, uint16_t port, const Greeting& greeting, const Key& key,
-             Deadline deadline, const StopSignal& stop) {
-  Dialer dialer(address, port, greeting, key);
+SecureChannel dial(const std::string& address, uint16_t port, const ConnectionId& connection_id,
+                   const Key& key, Deadline deadline, const StopSignal& stop) {
+  Dialer dialer(address, port, connection_id, key);
   const std::string what =
-      "connect to " + name_of(greeting.to) + " at " + address + ":" + std::to_string(port);
+      "connect to " + name_of(connection_id.to) + " at " + address + ":" + std::to_string(port);
   while (!dialer.advance()) {
     const pollfd entry = dialer.poll_entry();
     wait_ready(entry.fd, entry.events, deadline, stop, what.c_str());
@@ -185,11 +186,12 @@ std::vector<Accepted> Acceptor::advance() {
   std::erase_if(half_open_, [&](HalfOpen& one) {
     const Outcome outcome = advance_one(one);
     if (outcome == Outcome::kStands) {
-      const int from = one.greeting.from;
+      const int from = one.connection_id.from;
       one.socket.set_peer(from);
       const Key session = prove(key_, kSession, one.hello, one.nonce);
-      standing.push_back(
-          {one.greeting.purpose, one.greeting.stream, {std::move(one.socket), session, from}});
+      standing.push_back({one.connection_id.purpose,
+                          one.connection_id.stream,
+                          {std::move(one.socket), session, from}});
     }
     return outcome != Outcome::kWaiting || now >= one.since_ns + kHandshakeNs;
   });
@@ -254,12 +256,12 @@ Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
 }
 
 bool Acceptor::hello_is_for_me(HalfOpen& one) const {
-  one.greeting = greeting_of(one.hello);
+  one.connection_id = greeting_of(one.hello);
   const uint8_t purpose = one.hello[5];
   return load_le<uint32_t>(one.hello.data()) == kMagic && one.hello[4] == kVersion &&
          purpose >= static_cast<uint8_t>(Purpose::kStore) &&
-         purpose <= static_cast<uint8_t>(Purpose::kHealth) && one.greeting.from >= 0 &&
-         one.greeting.to == self_ && one.greeting.generation == generation_;
+         purpose <= static_cast<uint8_t>(Purpose::kHealth) && one.connection_id.from >= 0 &&
+         one.connection_id.to == self_ && one.connection_id.generation == generation_;
 }
 
 }  // namespace hvdtune

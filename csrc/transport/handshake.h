@@ -31,7 +31,7 @@ enum class Purpose : uint8_t { kStore = 1, kData = 2, kControl = 3, kHealth = 4 
 inline constexpr int kStoreRank = -1;
 
 // What a connection is for; both ends must mean the same.
-struct Greeting {
+struct ConnectionId {
   Purpose purpose;
   int from;
   int to;
@@ -40,7 +40,7 @@ struct Greeting {
 };
 
 // An authenticated connection. The session key is fresh for each.
-struct Channel {
+struct SecureChannel {
   Socket socket;
   Key session;
   int peer = -1;
@@ -53,16 +53,16 @@ using Nonce = std::array<uint8_t, 32>;
 // Thread rule: one thread.
 class Dialer {
  public:
-  Dialer(std::string address, uint16_t port, const Greeting& greeting, const Key& key);
+  Dialer(std::string address, uint16_t port, const ConnectionId& connection_id, const Key& key);
 
-  const Greeting& greeting() const { return greeting_; }
+  const ConnectionId& connection_id() const { return connection_id_; }
   pollfd poll_entry() const;
   // Goes as far as it can without waiting; true once the channel stands. Throws
-  // Error(kRendezvous, ..., greeting().to) when nobody listens there, when the other end hangs up
-  // again and again (as one with another key does) or does not prove that it has the key.
+  // Error(kRendezvous, ..., connection_id().to) when nobody listens there, when the other end hangs
+  // up again and again (as one with another key does) or does not prove that it has the key.
   bool advance();
   // REQUIRES: advance() returned true.
-  Channel take();
+  SecureChannel take();
 
  private:
   enum class Step : uint8_t { kStart, kConnect, kHello, kNonce, kProof, kAnswer, kDone };
@@ -70,7 +70,7 @@ class Dialer {
 
   std::string address_;
   uint16_t port_;
-  Greeting greeting_;
+  ConnectionId connection_id_;
   Key key_;
   Step step_ = Step::kStart;
   int hung_up_ = 0;
@@ -82,15 +82,15 @@ class Dialer {
   Socket socket_;
 };
 
-// Dials and waits. `greeting.to` becomes the channel's peer. Error(kTimeout), Error(kShutdown), and
-// those of Dialer::advance().
-Channel dial(const std::string& address, uint16_t port, const Greeting& greeting, const Key& key,
-             Deadline deadline, const StopSignal& stop);
+// Dials and waits. `connection_id.to` becomes the channel's peer. Error(kTimeout),
+// Error(kShutdown), and those of Dialer::advance().
+SecureChannel dial(const std::string& address, uint16_t port, const ConnectionId& connection_id,
+                   const Key& key, Deadline deadline, const StopSignal& stop);
 
 struct Accepted {
   Purpose purpose;
   int stream;
-  Channel channel;
+  SecureChannel channel;
 };
 
 // The accepting side: many handshakes at once, none waits for another. A connection that fails its
@@ -121,7 +121,7 @@ class Acceptor {
     Nonce nonce{};
     Digest proof{};
     Digest answer{};
-    Greeting greeting{};
+    ConnectionId connection_id{};
   };
   enum class Outcome : uint8_t { kWaiting, kStands, kRefused };
 

@@ -59,13 +59,13 @@ std::string address_of(const MeshOptions& options) {
   return is_loopback ? options.host : "127.0.0.1";
 }
 
-class StartUp {
+class MeshBuilder {
  public:
-  StartUp(const MeshOptions& options, const StopSignal& stop);
+  MeshBuilder(const MeshOptions& options, const StopSignal& stop);
 
   Mesh run();
   // Throws what the user is to read, after telling the server or hearing from it.
-  [[noreturn]] void explain(const Error& error);
+  [[noreturn]] void fail(const Error& error);
 
  private:
   struct Connection {
@@ -75,20 +75,20 @@ class StartUp {
     bool operator==(const Connection&) const = default;
   };
 
-  bool knows_whom() const { return waiting_for_.find("rank ") != std::string::npos; }
+  bool names_a_rank() const { return waiting_for_.find("rank ") != std::string::npos; }
   void wait(std::vector<pollfd> polls, Deadline until);
-  std::optional<StoreMessage> hear_store();
-  StoreMessage await_store(StoreMessageType type);
-  void learn_table(const StoreMessage& message);
+  std::optional<StoreMessage> receive_from_store();
+  StoreMessage receive_from_store_until(StoreMessageType type);
+  void read_table(const StoreMessage& message);
   void connect_peers();
   std::vector<Connection> to_dial() const;
   std::vector<Connection> to_accept() const;
-  void keep(Purpose purpose, int stream, Channel channel);
+  void add_channel(Purpose purpose, int stream, SecureChannel channel);
   bool shares_memory(int rank) const;
   int streams_to(int rank) const;
   void share_memory();
   void offer_memory(int rank);
-  void take_offer(int rank);
+  void open_offered_memory(int rank);
   void make_links();
 
   const MeshOptions& options_;
@@ -96,20 +96,21 @@ class StartUp {
   Deadline deadline_;
   Listener listener_;
   StoreStream store_;
-  std::vector<Member> members_;
+  std::vector<RankInfo> members_;
   int parent_ = -1;
-  std::map<std::pair<int, int>, Channel> data_;  // by rank and stream
-  std::map<int, Channel> control_;
+  std::map<std::pair<int, int>, SecureChannel> data_;  // by rank and stream
+  std::map<int, SecureChannel> control_;
   std::map<int, Segment> segments_;
   std::string waiting_for_;
   Mesh mesh_;
 };
 
-Channel dial_store(const MeshOptions& options, Deadline deadline, const StopSignal& stop) {
-  const Greeting greeting{Purpose::kStore, options.rank, kStoreRank, options.generation};
+SecureChannel dial_store(const MeshOptions& options, Deadline deadline, const StopSignal& stop) {
+  const ConnectionId connection_id{Purpose::kStore, options.rank, kStoreRank, options.generation};
   for (;;) {
     try {
-      return dial(options.store_address, options.store_port, greeting, options.key, deadline, stop);
+      return dial(options.store_address, options.store_port, connection_id, options.key, deadline,
+                  stop);
     } catch (const Error& error) {
       // The server listens again when rank 0 has left the job before, perhaps later than this one.
       const bool may_come = options.generation > 0 && error.code() == ErrorCode::kRendezvous;
@@ -121,15 +122,15 @@ Channel dial_store(const MeshOptions& options, Deadline deadline, const StopSign
   }
 }
 
-StartUp::StartUp(const MeshOptions& options, const StopSignal& stop)
+MeshBuilder::MeshBuilder(const MeshOptions& options, const StopSignal& stop)
     : options_(options),
       stop_(stop),
       deadline_(Deadline::in(options.start_timeout)),
       listener_(address_of(options)),
       store_(dial_store(options, deadline_, stop), false) {}
 
-Mesh StartUp::run() {
-  Member self;
+Mesh MeshBuilder::run() {
+  RankInfo self;
   self.host = options_.host;
   self.address = address_of(options_);
   self.port = listener_.port();
@@ -139,7 +140,7 @@ Mesh StartUp::run() {
   FAILPOINT("mesh/register");
   store_.queue(StoreMessage::registration(options_.size, self));
   waiting_for_ = "the other ranks to start";
-  learn_table(await_store(StoreMessageType::kTable));
+  read_table(receive_from_store_until(StoreMessageType::kTable));
   FAILPOINT("mesh/table");
   connect_peers();
   FAILPOINT("mesh/connected");
@@ -147,7 +148,7 @@ Mesh StartUp::run() {
   FAILPOINT("mesh/shared");
   store_.queue(StoreMessage::connected());
   waiting_for_ = "the other ranks to connect";
-  await_store(StoreMessageType::kGo);
+  receive_from_store_until(StoreMessageType::kGo);
   FAILPOINT("mesh/go");
   make_links();
   if (parent_ >= 0) mesh_.parent = std::move(control_.at(parent_));
@@ -158,7 +159,7 @@ Mesh StartUp::run() {
   return std::move(mesh_);
 }
 
-void StartUp::explain(const Error& error) {
+void MeshBuilder::fail(const Error& error) {
   const bool told = error.code() == ErrorCode::kRendezvous && error.rank() < 0;
   if (told || error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kShutdown) {
     throw error;
@@ -168,10 +169,10 @@ void StartUp::explain(const Error& error) {
                            error.code() == ErrorCode::kRendezvous ||
                            (error.code() == ErrorCode::kInternal && error.rank() >= 0);
   // The server knows which rank is missing where this one does not.
-  if (peer_failed || (error.code() == ErrorCode::kTimeout && !knows_whom())) {
+  if (peer_failed || (error.code() == ErrorCode::kTimeout && !names_a_rank())) {
     deadline_ = Deadline::in(kReasonTime);
     try {
-      while (!hear_store()) wait({}, Deadline::never());
+      while (!receive_from_store()) wait({}, Deadline::never());
     } catch (const Error& reason) {
       if (reason.code() != ErrorCode::kTimeout) throw;
     }
@@ -186,7 +187,7 @@ void StartUp::explain(const Error& error) {
 }
 
 // Sleeps until one of polls or the server has something, or `until`.
-void StartUp::wait(std::vector<pollfd> polls, Deadline until) {
+void MeshBuilder::wait(std::vector<pollfd> polls, Deadline until) {
   polls.push_back({stop_.fd(), POLLIN, 0});
   polls.push_back({store_.fd(), store_.events(), 0});
   const Deadline first = Deadline::at(std::min(until.at_ns(), deadline_.at_ns()));
@@ -201,14 +202,14 @@ void StartUp::wait(std::vector<pollfd> polls, Deadline until) {
 }
 
 // Throws Error(kRendezvous) without a rank when the server says that the job cannot be formed.
-std::optional<StoreMessage> StartUp::hear_store() {
+std::optional<StoreMessage> MeshBuilder::receive_from_store() {
   try {
     std::optional<StoreMessage> message = store_.try_receive();
     if (message && message->type == StoreMessageType::kFailed) {
       // The server does not know who waits for whom.
       throw Error(
           ErrorCode::kRendezvous,
-          message->as_text() + (knows_whom() ? "; this rank waited for " + waiting_for_ : ""));
+          message->as_text() + (names_a_rank() ? "; this rank waited for " + waiting_for_ : ""));
     }
     if (!message) store_.flush();
     return message;
@@ -218,22 +219,22 @@ std::optional<StoreMessage> StartUp::hear_store() {
   }
 }
 
-StoreMessage StartUp::await_store(StoreMessageType type) {
+StoreMessage MeshBuilder::receive_from_store_until(StoreMessageType type) {
   for (;;) {
-    std::optional<StoreMessage> message = hear_store();
+    std::optional<StoreMessage> message = receive_from_store();
     if (message && message->type == type) return std::move(*message);
     if (message) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
     wait({}, Deadline::never());
   }
 }
 
-void StartUp::learn_table(const StoreMessage& message) {
+void MeshBuilder::read_table(const StoreMessage& message) {
   members_ = message.as_table();
   if (members_.size() != static_cast<size_t>(options_.size)) {
     throw Error(ErrorCode::kInternal, "the rendezvous server sent a table of another size");
   }
   std::vector<std::string> hosts;
-  for (const Member& member : members_) hosts.push_back(member.host);
+  for (const RankInfo& member : members_) hosts.push_back(member.host);
   mesh_.topology = make_topology(options_.rank, hosts);
   mesh_.links.resize(members_.size());
   const std::vector<int> parents =
@@ -244,7 +245,7 @@ void StartUp::learn_table(const StoreMessage& message) {
 }
 
 // The higher rank of a pair dials.
-std::vector<StartUp::Connection> StartUp::to_dial() const {
+std::vector<MeshBuilder::Connection> MeshBuilder::to_dial() const {
   std::vector<Connection> list;
   for (int rank = 0; rank < options_.rank; ++rank) {
     for (int stream = 0; stream < streams_to(rank); ++stream) {
@@ -258,7 +259,7 @@ std::vector<StartUp::Connection> StartUp::to_dial() const {
   return list;
 }
 
-std::vector<StartUp::Connection> StartUp::to_accept() const {
+std::vector<MeshBuilder::Connection> MeshBuilder::to_accept() const {
   std::vector<Connection> list;
   for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
     for (int stream = 0; stream < streams_to(rank); ++stream) {
@@ -273,7 +274,7 @@ std::vector<StartUp::Connection> StartUp::to_accept() const {
   return list;
 }
 
-void StartUp::keep(Purpose purpose, int stream, Channel channel) {
+void MeshBuilder::add_channel(Purpose purpose, int stream, SecureChannel channel) {
   channel.socket.expect_answers(purpose == Purpose::kData ? Traffic::kData : Traffic::kMessages,
                                 options_.silence_timeout);
   const auto peer = static_cast<size_t>(channel.peer);
@@ -282,33 +283,34 @@ void StartUp::keep(Purpose purpose, int stream, Channel channel) {
   if (purpose == Purpose::kHealth) mesh_.health[peer] = std::move(channel);
 }
 
-void StartUp::connect_peers() {
+void MeshBuilder::connect_peers() {
   Acceptor acceptor(listener_, options_.key, options_.rank, options_.generation);
   std::vector<Connection> awaited = to_accept();
   std::vector<Dialer> dialers;
   for (const auto& [purpose, rank, stream] : to_dial()) {
-    const Member& peer = members_[static_cast<size_t>(rank)];
+    const RankInfo& peer = members_[static_cast<size_t>(rank)];
     dialers.emplace_back(peer.address, peer.port,
-                         Greeting{purpose, options_.rank, rank, options_.generation, stream},
+                         ConnectionId{purpose, options_.rank, rank, options_.generation, stream},
                          options_.key);
   }
   for (;;) {
     std::erase_if(dialers, [this](Dialer& dialer) {
       if (!dialer.advance()) return false;
-      keep(dialer.greeting().purpose, dialer.greeting().stream, dialer.take());
+      add_channel(dialer.connection_id().purpose, dialer.connection_id().stream, dialer.take());
       return true;
     });
     for (Accepted& accepted : acceptor.advance()) {
       // One that is not awaited is a second of its kind, and is dropped.
       const Connection connection{accepted.purpose, accepted.channel.peer, accepted.stream};
       if (std::erase(awaited, connection) > 0) {
-        keep(accepted.purpose, accepted.stream, std::move(accepted.channel));
+        add_channel(accepted.purpose, accepted.stream, std::move(accepted.channel));
       }
     }
     if (dialers.empty() && awaited.empty()) return;
-    const int first = dialers.empty() ? awaited.front().rank : dialers.front().greeting().to;
+    const int first = dialers.empty() ? awaited.front().rank : dialers.front().connection_id().to;
     waiting_for_ = "rank " + std::to_string(first) + " to connect";
-    if (hear_store()) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    if (receive_from_store())
+      throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
     std::vector<pollfd> polls;
     acceptor.add_to(polls);
     for (const Dialer& dialer : dialers) polls.push_back(dialer.poll_entry());
@@ -316,24 +318,24 @@ void StartUp::connect_peers() {
   }
 }
 
-bool StartUp::shares_memory(int rank) const {
-  const Member& self = members_[static_cast<size_t>(options_.rank)];
-  const Member& other = members_[static_cast<size_t>(rank)];
+bool MeshBuilder::shares_memory(int rank) const {
+  const RankInfo& self = members_[static_cast<size_t>(options_.rank)];
+  const RankInfo& other = members_[static_cast<size_t>(rank)];
   return rank != options_.rank && self.host == other.host && self.shared_memory &&
          other.shared_memory;
 }
 
-int StartUp::streams_to(int rank) const {
-  const Member& self = members_[static_cast<size_t>(options_.rank)];
-  const Member& other = members_[static_cast<size_t>(rank)];
+int MeshBuilder::streams_to(int rank) const {
+  const RankInfo& self = members_[static_cast<size_t>(options_.rank)];
+  const RankInfo& other = members_[static_cast<size_t>(rank)];
   return self.host == other.host ? 1 : std::max(1, std::min(self.channels, other.channels));
 }
 
 // The lower rank of a pair makes the memory, so the offers of local rank 0 reach all local ranks.
-void StartUp::share_memory() {
+void MeshBuilder::share_memory() {
   const Topology& topology = mesh_.topology;
   // Over the whole job, so that the ranks of every host choose the same algorithms.
-  const bool all = std::ranges::all_of(members_, &Member::shared_memory);
+  const bool all = std::ranges::all_of(members_, &RankInfo::shared_memory);
   for (const std::vector<int>& ranks : topology.hosts) {
     if (ranks.size() < 2 || !std::ranges::count(ranks, options_.rank)) continue;
     if (all && topology.local_rank == 0) {
@@ -344,16 +346,16 @@ void StartUp::share_memory() {
     if (shares_memory(rank)) offer_memory(rank);
   }
   for (int rank = 0; rank < options_.rank; ++rank) {
-    if (shares_memory(rank)) take_offer(rank);
+    if (shares_memory(rank)) open_offered_memory(rank);
   }
 }
 
-void StartUp::offer_memory(int rank) {
+void MeshBuilder::offer_memory(int rank) {
   const Segment& segment = segments_.emplace(rank, Segment::create(shm_link_bytes())).first->second;
   OfferMessage message{};
   put(segment.offer(), message.data());
   put(mesh_.arena ? mesh_.arena->offer() : SegmentOffer{}, message.data() + kSegmentOfferBytes);
-  Channel& channel = data_.at({rank, 0});
+  SecureChannel& channel = data_.at({rank, 0});
   std::ranges::copy(offer_mac(channel.session, message), message.begin() + 2 * kSegmentOfferBytes);
   FAILPOINT_ON("mesh/offer", channel.socket.fd());
   // A fresh connection takes these few bytes at once.
@@ -362,18 +364,19 @@ void StartUp::offer_memory(int rank) {
   }
 }
 
-void StartUp::take_offer(int rank) {
-  Channel& channel = data_.at({rank, 0});
+void MeshBuilder::open_offered_memory(int rank) {
+  SecureChannel& channel = data_.at({rank, 0});
   OfferMessage message{};
   size_t received = 0;
-  FAILPOINT_ON("mesh/take_offer", channel.socket.fd());
+  FAILPOINT_ON("mesh/open_offered_memory", channel.socket.fd());
   waiting_for_ = "the shared memory of rank " + std::to_string(rank);
   while (received < message.size()) {
     const size_t got =
         channel.socket.try_recv(message.data() + received, message.size() - received);
     received += got;
     if (got > 0) continue;
-    if (hear_store()) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    if (receive_from_store())
+      throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
     wait({{channel.socket.fd(), POLLIN, 0}}, Deadline::never());
   }
   if (!digests_equal(Bytes(message).last(sizeof(Digest)), offer_mac(channel.session, message))) {
@@ -391,7 +394,7 @@ void StartUp::take_offer(int rank) {
 }
 
 // By now every rank has opened what it was offered.
-void StartUp::make_links() {
+void MeshBuilder::make_links() {
   if (mesh_.arena) mesh_.arena->close_offer();
   std::map<int, std::vector<Socket>> sockets;
   for (auto& [place, channel] : data_) sockets[place.first].push_back(std::move(channel.socket));
@@ -427,11 +430,11 @@ Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop) {
     mesh.health.resize(1);
     return mesh;
   }
-  std::optional<StartUp> start_up;
+  std::optional<MeshBuilder> builder;
   try {
-    return start_up.emplace(options, stop).run();
+    return builder.emplace(options, stop).run();
   } catch (const Error& error) {
-    if (start_up) start_up->explain(error);
+    if (builder) builder->fail(error);
     if (error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kShutdown) throw;
     throw Error(ErrorCode::kRendezvous, error.what());
   }

@@ -58,14 +58,14 @@ struct Mesh {
   Topology topology;
   std::vector<std::unique_ptr<Link>> links;  // by rank, null for self
   // The negotiation tree: empty on rank 0, and one per branch, in their order.
-  std::optional<Channel> parent;
-  std::vector<Channel> children;
+  std::optional<SecureChannel> parent;
+  std::vector<SecureChannel> children;
   std::vector<std::vector<int>> branches;  // the ranks below each child, the child first
   // On rank 0 by rank; on the others only [0] is set.
-  std::vector<std::optional<Channel>> health;
-  std::optional<Channel> job;    // to the rendezvous server; empty without one
-  std::unique_ptr<Arena> arena;  // null for a lone rank, or when any rank of the job has no
-                                 // shared memory
+  std::vector<std::optional<SecureChannel>> health;
+  std::optional<SecureChannel> job;  // to the rendezvous server; empty without one
+  std::unique_ptr<Arena> arena;      // null for a lone rank, or when any rank of the job has no
+                                     // shared memory
   std::shared_ptr<Pool> pool = Pool::create();  // of this rank; outlives the mesh while in use
 };
 

@@ -23,13 +23,13 @@ class Formation {
         size_(size),
         ranks_(static_cast<size_t>(size)) {}
 
-  std::vector<Channel> run(std::chrono::nanoseconds timeout, const StopSignal& stop);
-  std::vector<Member> members() const;
+  std::vector<SecureChannel> run(std::chrono::nanoseconds timeout, const StopSignal& stop);
+  std::vector<RankInfo> members() const;
 
  private:
   struct Rank {
     std::optional<StoreStream> stream;
-    Member member;
+    RankInfo member;
     bool connected = false;
     bool let_go = false;
   };
@@ -65,7 +65,8 @@ class Formation {
   std::vector<Rank> ranks_;
 };
 
-std::vector<Channel> Formation::run(std::chrono::nanoseconds timeout, const StopSignal& stop) {
+std::vector<SecureChannel> Formation::run(std::chrono::nanoseconds timeout,
+                                          const StopSignal& stop) {
   bool awaited = false;
   do {
     try {
@@ -81,7 +82,7 @@ std::vector<Channel> Formation::run(std::chrono::nanoseconds timeout, const Stop
       if (awaited) report_once();
     }
   } while (phase_ != Phase::kGo || !let_all_go());
-  std::vector<Channel> channels;
+  std::vector<SecureChannel> channels;
   for (Rank& rank : ranks_) channels.push_back(rank.stream->take());
   return channels;
 }
@@ -107,8 +108,8 @@ void Formation::report_once() {
   if (unreported_) failed_->report(*std::exchange(unreported_, std::nullopt));
 }
 
-std::vector<Member> Formation::members() const {
-  std::vector<Member> members;
+std::vector<RankInfo> Formation::members() const {
+  std::vector<RankInfo> members;
   for (const Rank& rank : ranks_) members.push_back(rank.member);
   return members;
 }
@@ -278,11 +279,12 @@ std::string Formation::missing() const {
 
 }  // namespace
 
-std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              std::chrono::nanoseconds timeout, const StopSignal& stop,
-                              std::vector<Member>* members, FailedStart* failed) {
+std::vector<SecureChannel> form_job(Listener& listener, const Key& key, int size,
+                                    uint32_t generation, std::chrono::nanoseconds timeout,
+                                    const StopSignal& stop, std::vector<RankInfo>* members,
+                                    FailedStart* failed) {
   Formation formation(listener, key, size, generation, failed);
-  std::vector<Channel> channels = formation.run(timeout, stop);
+  std::vector<SecureChannel> channels = formation.run(timeout, stop);
   if (members != nullptr) *members = formation.members();
   return channels;
 }

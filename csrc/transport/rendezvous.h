@@ -17,7 +17,7 @@
 namespace hvdtune {
 
 // What a rank says about itself.
-struct Member {
+struct RankInfo {
   std::string host;     // ranks with the same host name share memory
   std::string address;  // where its peers reach it
   uint16_t port = 0;
@@ -46,9 +46,10 @@ struct FailedStart {
 // none: programs may take long before they come, or never come at all. Error(kShutdown) once stop
 // is raised. Once `abort` is raised, ranks that are there and those that still come are told why,
 // until stop is raised.
-std::vector<Channel> form_job(Listener& listener, const Key& key, int size, uint32_t generation,
-                              std::chrono::nanoseconds timeout, const StopSignal& stop,
-                              std::vector<Member>* members = nullptr,
-                              FailedStart* failed = nullptr);
+std::vector<SecureChannel> form_job(Listener& listener, const Key& key, int size,
+                                    uint32_t generation, std::chrono::nanoseconds timeout,
+                                    const StopSignal& stop,
+                                    std::vector<RankInfo>* members = nullptr,
+                                    FailedStart* failed = nullptr);
 
 }  // namespace hvdtune

@@ -308,13 +308,13 @@ Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
 }
 
 void await_delivery(const std::function<size_t()>& undelivered_bytes,
-                    std::chrono::nanoseconds patience) {
+                    std::chrono::nanoseconds timeout) {
   constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(10);
   std::chrono::nanoseconds nap = std::chrono::microseconds(50);
   size_t least = std::numeric_limits<size_t>::max();
-  Deadline deadline = Deadline::in(patience);
+  Deadline deadline = Deadline::in(timeout);
   while (const size_t left = undelivered_bytes()) {
-    if (left < least) deadline = Deadline::in(patience);
+    if (left < least) deadline = Deadline::in(timeout);
     least = std::min(least, left);
     if (deadline.passed()) return;
     std::this_thread::sleep_for(nap);

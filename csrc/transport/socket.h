@@ -113,9 +113,9 @@ Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
 
 // A socket that closes while it holds unread bytes resets its connection, and what it had sent and
 // the network had dropped is never sent again: so whoever leaves waits for this first. Returns when
-// `undelivered_bytes` gives 0, or gives nothing less for `patience`.
+// `undelivered_bytes` gives 0, or gives nothing less for `timeout`.
 void await_delivery(const std::function<size_t()>& undelivered_bytes,
-                    std::chrono::nanoseconds patience);
+                    std::chrono::nanoseconds timeout);
 
 // Sleeps until fd is ready for events (poll(2) bits); wakes for the signal and the deadline too
 // and throws then as Socket::recv_all does. `what` goes into the text of Error(kTimeout).

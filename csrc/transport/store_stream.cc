@@ -17,23 +17,23 @@ constexpr size_t kLengthBytes = 4;
 constexpr size_t kMostBytes = size_t{4} << 20;
 constexpr size_t kMostText = 4096;
 
-class Writer {
+class FieldWriter {
  public:
   template <std::integral T>
-  Writer& number(T value) {
+  FieldWriter& number(T value) {
     bytes_.resize(bytes_.size() + sizeof(T));
     store_le(value, bytes_.data() + bytes_.size() - sizeof(T));
     return *this;
   }
 
-  Writer& text(std::string_view value) {
+  FieldWriter& text(std::string_view value) {
     value = value.substr(0, kMostText);
     number(static_cast<uint16_t>(value.size()));
     bytes_.insert(bytes_.end(), value.begin(), value.end());
     return *this;
   }
 
-  Writer& member(const Member& member) {
+  FieldWriter& member(const RankInfo& member) {
     return text(member.host)
         .text(member.address)
         .number(member.port)
@@ -48,9 +48,9 @@ class Writer {
   std::vector<uint8_t> bytes_;
 };
 
-class Reader {
+class FieldReader {
  public:
-  explicit Reader(Bytes bytes) : rest_(bytes) {}
+  explicit FieldReader(Bytes bytes) : rest_(bytes) {}
 
   template <std::integral T>
   T number() {
@@ -62,8 +62,8 @@ class Reader {
     return {bytes.begin(), bytes.end()};
   }
 
-  Member member() {
-    Member member;
+  RankInfo member() {
+    RankInfo member;
     member.host = text();
     member.address = text();
     member.port = number<uint16_t>();
@@ -105,24 +105,24 @@ Digest mac_of(const Hmac& signer, uint64_t number, Bytes frame) {
 
 }  // namespace
 
-StoreMessage StoreMessage::registration(int size, const Member& member) {
+StoreMessage StoreMessage::registration(int size, const RankInfo& member) {
   return {StoreMessageType::kRegister,
-          Writer().number(static_cast<uint32_t>(size)).member(member).take()};
+          FieldWriter().number(static_cast<uint32_t>(size)).member(member).take()};
 }
 
-StoreMessage StoreMessage::table(std::span<const Member> members) {
-  Writer writer;
+StoreMessage StoreMessage::table(std::span<const RankInfo> members) {
+  FieldWriter writer;
   writer.number(static_cast<uint32_t>(members.size()));
-  for (const Member& member : members) writer.member(member);
+  for (const RankInfo& member : members) writer.member(member);
   return {StoreMessageType::kTable, writer.take()};
 }
 
 StoreMessage StoreMessage::failed(std::string_view text) {
-  return {StoreMessageType::kFailed, Writer().text(text).take()};
+  return {StoreMessageType::kFailed, FieldWriter().text(text).take()};
 }
 
 StoreMessage::Registration StoreMessage::as_registration() const {
-  Reader reader(payload);
+  FieldReader reader(payload);
   Registration result;
   result.size = static_cast<int>(reader.number<uint32_t>());
   result.member = reader.member();
@@ -130,9 +130,9 @@ StoreMessage::Registration StoreMessage::as_registration() const {
   return result;
 }
 
-std::vector<Member> StoreMessage::as_table() const {
-  Reader reader(payload);
-  std::vector<Member> members;
+std::vector<RankInfo> StoreMessage::as_table() const {
+  FieldReader reader(payload);
+  std::vector<RankInfo> members;
   // Grows as members are read: the count alone is not believed.
   for (uint32_t left = reader.number<uint32_t>(); left > 0; --left) {
     members.push_back(reader.member());
@@ -142,13 +142,13 @@ std::vector<Member> StoreMessage::as_table() const {
 }
 
 std::string StoreMessage::as_text() const {
-  Reader reader(payload);
+  FieldReader reader(payload);
   std::string text = reader.text();
   reader.expect_end();
   return text;
 }
 
-StoreStream::StoreStream(Channel channel, bool server)
+StoreStream::StoreStream(SecureChannel channel, bool server)
     : channel_(std::move(channel)),
       sign_out_(signer(channel_.session, !server)),
       sign_in_(signer(channel_.session, server)),

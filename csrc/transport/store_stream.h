@@ -34,8 +34,8 @@ struct StoreMessage {
   StoreMessageType type;
   std::vector<uint8_t> payload;
 
-  static StoreMessage registration(int size, const Member& member);
-  static StoreMessage table(std::span<const Member> members);
+  static StoreMessage registration(int size, const RankInfo& member);
+  static StoreMessage table(std::span<const RankInfo> members);
   static StoreMessage connected() { return {StoreMessageType::kConnected, {}}; }
   static StoreMessage go() { return {StoreMessageType::kGo, {}}; }
   static StoreMessage failed(std::string_view text);
@@ -43,10 +43,10 @@ struct StoreMessage {
   // REQUIRES: the type. Throw Error(kInternal) for a payload that is not of the grammar.
   struct Registration {
     int size;
-    Member member;
+    RankInfo member;
   };
   Registration as_registration() const;
-  std::vector<Member> as_table() const;
+  std::vector<RankInfo> as_table() const;
   std::string as_text() const;
 };
 
@@ -54,7 +54,7 @@ struct StoreMessage {
 // channel can be used otherwise afterwards.
 class StoreStream {
  public:
-  StoreStream(Channel channel, bool server);
+  StoreStream(SecureChannel channel, bool server);
 
   void queue(const StoreMessage& message);
   // True once nothing is left to send. Throws as Socket does.
@@ -65,12 +65,12 @@ class StoreStream {
   int fd() const { return channel_.socket.fd(); }
   short events() const;
   int peer() const { return channel_.peer; }
-  Channel take() { return std::move(channel_); }
+  SecureChannel take() { return std::move(channel_); }
 
  private:
   [[noreturn]] void fail(const char* what) const;
 
-  Channel channel_;
+  SecureChannel channel_;
   Hmac sign_out_;
   Hmac sign_in_;
   uint64_t next_out_ = 0;

@@ -21,7 +21,7 @@ namespace hvdtune::fuzz {
 namespace {
 
 constexpr Key kKey = {1, 2, 3};
-constexpr Greeting kGreeting = {Purpose::kData, 2, 1, 7};
+constexpr ConnectionId kConnectionId = {Purpose::kData, 2, 1, 7};
 constexpr std::string_view kDialer = "hvdtune dialer  ";
 constexpr std::string_view kAcceptor = "hvdtune acceptor";
 
@@ -115,7 +115,7 @@ class Stranger {
 };
 
 void attack_acceptor(Listener& listener, Script& script) {
-  Acceptor acceptor(listener, kKey, kGreeting.to, kGreeting.generation);
+  Acceptor acceptor(listener, kKey, kConnectionId.to, kConnectionId.generation);
   const StopSignal stop;
   std::vector<Stranger> strangers;
   for (int i = 0; i < 2; ++i) {
@@ -134,7 +134,7 @@ void attack_acceptor(Listener& listener, Script& script) {
 }
 
 void attack_dialer(Listener& listener, Script& script) {
-  Dialer dialer("127.0.0.1", listener.port(), kGreeting, kKey);
+  Dialer dialer("127.0.0.1", listener.port(), kConnectionId, kKey);
   std::vector<Stranger> strangers;
   try {
     bool stands = false;
@@ -147,7 +147,7 @@ void attack_dialer(Listener& listener, Script& script) {
       require(!strangers.empty() && strangers.back().has_proved(), "only a proof is believed");
     }
   } catch (const Error& error) {
-    require(error.code() == ErrorCode::kRendezvous && error.rank() == kGreeting.to,
+    require(error.code() == ErrorCode::kRendezvous && error.rank() == kConnectionId.to,
             "the rank is named");
   }
 }

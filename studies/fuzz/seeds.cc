@@ -18,7 +18,7 @@ namespace {
 using Inputs = std::vector<std::vector<uint8_t>>;
 
 Inputs messages() {
-  const Member member{"alpha", "127.0.0.1", 4711, 42, true};
+  const RankInfo member{"alpha", "127.0.0.1", 4711, 42, true};
   return {encode(testing::sample_announce()),
           encode(testing::sample_cycle()),
           encode(Announce{}),

@@ -34,7 +34,7 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
         ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
         ("transport/exchange.cc", "kCheckMs = 100", "looked at every 100 ms"),
         ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
-        ("runtime/health/health.h", "kPatience = 15", "| 15 heartbeat timeouts |"),
+        ("runtime/health/health.h", "kStarvedTimeouts = 15", "| 15 heartbeat timeouts |"),
         (
             "runtime/health/health.cc",
             "kWitnessNs = 200 * kMillisecond",
@@ -43,9 +43,9 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
         ("runtime/health/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
         ("runtime/health/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
         ("runtime/runtime.cc", "Loss = std::chrono::milliseconds(200)", "0.2 s after a loss"),
-        ("runtime/progress.cc", "kLauncherPatience = std::chrono::seconds(2)", "| 2 s in which"),
+        ("runtime/progress.cc", "kLauncherTimeout = std::chrono::seconds(2)", "| 2 s in which"),
         ("runtime/health/hang_detector.cc", "kLeastShare = 30", "a thirtieth of a processor"),
-        ("timeline/recording.h", "patience = std::chrono::seconds(5)", "| 5 s; then the writer"),
+        ("timeline/recording.h", "timeout = std::chrono::seconds(5)", "| 5 s; then the writer"),
     ],
 )
 def test_the_fixed_times_are_those_of_the_core(source, constant, said):

@@ -64,7 +64,7 @@ def test_every_reason_of_the_core_is_explained():
     ("source", "constant", "said"),
     [
         ("timeline/recording.cc", "kDrainEveryMs = 25", "every 25 ms"),
-        ("timeline/recording.h", "patience = std::chrono::seconds(5)", "by 5 s at most"),
+        ("timeline/recording.h", "timeout = std::chrono::seconds(5)", "by 5 s at most"),
     ],
 )
 def test_the_times_are_those_of_the_core(source, constant, said):

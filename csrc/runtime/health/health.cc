@@ -45,7 +45,7 @@ Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Rec
       lane_(lane),
       explainer_(explainer) {
   const uint64_t now = now_ns();
-  for (std::optional<Channel>& channel : mesh.health) {
+  for (std::optional<SecureChannel>& channel : mesh.health) {
     if (!channel) continue;
     Peer& peer = peers_.emplace_back();
     peer.rank = channel->peer;
@@ -72,9 +72,9 @@ Error Health::settle_loss(const Error& suspect) {
     std::unique_lock lock(mutex_);
     // A connection that broke may be the echo of a death that rank 0 hears of. Of one that was
     // silent for so long rank 0 knows by now, or never will.
-    const auto patience =
+    const auto timeout =
         std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000);
-    lost_.wait_until(lock, std::chrono::system_clock::now() + patience,
+    lost_.wait_until(lock, std::chrono::system_clock::now() + timeout,
                      [&] { return loss_.has_value(); });
     if (!loss_) {
       loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
@@ -329,7 +329,7 @@ bool Health::is_lost(const Peer& peer, uint64_t now) const {
     case Sight::kGone:
       return true;
     case Sight::kRuns:
-      return silent_ns(peer, now) >= kPatience * timeout_ns_ ||
+      return silent_ns(peer, now) >= kStarvedTimeouts * timeout_ns_ ||
              is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2);
     case Sight::kUnknown:
       return !peer.witnessed || now >= peer.looked_ns + kWitnessNs;

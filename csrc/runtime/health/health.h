@@ -4,7 +4,7 @@
 // Every rank pings rank 0; rank 0 answers. A connection that closes without a farewell is a dead
 // rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its host
 // sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to run,
-// it is only starved, and has kPatience times as long. Rank 0 tells all others.
+// it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
 //
 // The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
 // and carry what the hang explainer needs; it speaks over these connections, too.
@@ -38,7 +38,7 @@ struct HealthOptions {
 // health thread.
 class Health {
  public:
-  static constexpr int kPatience = 15;
+  static constexpr int kStarvedTimeouts = 15;
 
   // `failed` is raised when a rank is lost. `explainer` must outlive this.
   Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,

@@ -149,24 +149,24 @@ int Arena::spins_worth(const Line& theirs, int spins) {
   return ++together_ % kTogether == 0 ? kSpinsTogether : spins;
 }
 
-void Arena::await(int peer, const Patience& patience) {
+void Arena::await(int peer, const WaitPolicy& policy) {
   FAILPOINT("arena/await");
   Line& theirs = line(peer, local_rank_);
   const uint64_t value = 2 * met_[static_cast<size_t>(peer)];
   const auto reached = [&] { return theirs.value.load(std::memory_order_acquire) >= value; };
-  const int spins = spins_worth(theirs, patience.spins);
+  const int spins = spins_worth(theirs, policy.spins);
   for (int i = 0; i < spins; ++i) {
     if (reached()) return;
-    spin_politely(i);
+    spin_backoff(i);
   }
-  for (int i = 0; i < (spins < patience.spins ? 0 : kYields); ++i) {
+  for (int i = 0; i < (spins < policy.spins ? 0 : kYields); ++i) {
     if (reached()) return;
     sched_yield();
   }
   for (;;) {
     if (reached()) return;
-    check(peer, patience);
-    const uint64_t left_ns = patience.deadline.at_ns() - now_ns();
+    check(peer, policy);
+    const uint64_t left_ns = policy.deadline.at_ns() - now_ns();
     const timespec slice = {0, static_cast<long>(std::min(left_ns, kSliceNs))};
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint64_t seen = theirs.value.load(std::memory_order_seq_cst);
@@ -186,37 +186,37 @@ void Arena::leave(int peer) {
       .value.store(2 * met_[static_cast<size_t>(peer)] + 1, std::memory_order_release);
 }
 
-void Arena::await_left(int peer, const Patience& patience) {
+void Arena::await_left(int peer, const WaitPolicy& policy) {
   const Line& theirs = line(peer, local_rank_);
   const uint64_t value = 2 * met_[static_cast<size_t>(peer)] + 1;
   for (int i = 0; theirs.value.load(std::memory_order_acquire) < value; ++i) {
-    if (i < patience.spins) {
-      spin_politely(i);
-    } else if (i < patience.spins + kYields) {
+    if (i < policy.spins) {
+      spin_backoff(i);
+    } else if (i < policy.spins + kYields) {
       sched_yield();
     } else {
       FAILPOINT("arena/await_left");
-      check(peer, patience);
+      check(peer, policy);
       const timespec slice = {0, kLeaveSliceNs};
       nanosleep(&slice, nullptr);
     }
   }
 }
 
-void Arena::check(int peer, const Patience& patience) const {
-  if (patience.stop.raised()) {
+void Arena::check(int peer, const WaitPolicy& policy) const {
+  if (policy.stop.raised()) {
     throw Error(ErrorCode::kShutdown, "stopped while waiting for a local rank");
   }
-  if (patience.deadline.passed()) {
+  if (policy.deadline.passed()) {
     const int rank = ranks_[static_cast<size_t>(peer)];
     throw Error(ErrorCode::kTimeout, "timed out waiting for rank " + std::to_string(rank), rank);
   }
 }
 
-void Arena::enter(uint64_t party, std::span<const int> peers, const Patience& patience) {
-  if (party == present_) return;
-  for (const int peer : present_peers_) await_left(peer, patience);
-  present_ = party;
+void Arena::enter(uint64_t subset, std::span<const int> peers, const WaitPolicy& policy) {
+  if (subset == present_) return;
+  for (const int peer : present_peers_) await_left(peer, policy);
+  present_ = subset;
   present_peers_.assign(peers.begin(), peers.end());
 }
 

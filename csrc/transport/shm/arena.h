@@ -24,9 +24,9 @@ namespace hvdtune {
 // have posted to each other equally often. REQUIRES: any two ranks come to their common meetings
 // in the same order.
 //
-// A party is a set of local ranks that meets here. A rank that has read what it wanted says so
-// with leave(); enter() for another party waits until all of the last one have left, so that
-// nobody's memory is overwritten while it is read. Within a party the meetings see to that.
+// A subset is a set of local ranks that meets here. A rank that has read what it wanted says so
+// with leave(); enter() for another subset waits until all of the last one have left, so that
+// nobody's memory is overwritten while it is read. Within a subset the meetings see to that.
 //
 // The memory lives as long as the arena: its first touch is slow.
 //
@@ -36,7 +36,7 @@ class Arena {
   // How a wait ends early: throws Error(kTimeout) naming the rank when the deadline has passed,
   // Error(kShutdown) once stop is raised (seen within 20 ms). It does not see a dead rank: whoever
   // watches the ranks raises stop. `spins` rounds are spun before it yields, then sleeps.
-  struct Patience {
+  struct WaitPolicy {
     Deadline deadline;
     const StopSignal& stop;
     int spins;
@@ -60,14 +60,14 @@ class Arena {
     return area(local_rank, 2 + buffer_index);
   }
 
-  // A name for a party that no other has had in this arena, on this rank.
-  uint64_t new_party() { return ++parties_; }
-  // Before the first write of an operation. `peers` are the party's local ranks without this one.
-  void enter(uint64_t party, std::span<const int> peers, const Patience& patience);
+  // A name for a subset that no other has had in this arena, on this rank.
+  uint64_t new_subset() { return ++subsets_; }
+  // Before the first write of an operation. `peers` are the subset's local ranks without this one.
+  void enter(uint64_t subset, std::span<const int> peers, const WaitPolicy& policy);
   // This rank comes to its next meeting with `peer`; wakes it if it sleeps.
   void post(int peer);
   // Returns once `peer` has come to as many meetings with this rank as this rank with it.
-  void await(int peer, const Patience& patience);
+  void await(int peer, const WaitPolicy& policy);
   // This rank will read nothing more that `peer` has shown it so far.
   void leave(int peer);
 
@@ -81,8 +81,8 @@ class Arena {
   ProcessCard& card(int local_rank) const;
   uint8_t* area(int local_rank, int index) const;
   int spins_worth(const Line& theirs, int spins);
-  void await_left(int peer, const Patience& patience);
-  void check(int peer, const Patience& patience) const;
+  void await_left(int peer, const WaitPolicy& policy);
+  void check(int peer, const WaitPolicy& policy) const;
 
   Segment segment_;
   size_t slot_bytes_;
@@ -92,8 +92,8 @@ class Arena {
   std::unique_ptr<ProcessCard> own_card_;  // others look for it where it is
   std::vector<std::optional<PeerMemory>> memories_;
   uint32_t together_ = 0;  // waits for a rank on this rank's processor
-  uint64_t parties_ = 0;
-  uint64_t present_ = 0;  // the party that entered last
+  uint64_t subsets_ = 0;
+  uint64_t present_ = 0;  // the subset that entered last
   std::vector<int> present_peers_;
 };
 

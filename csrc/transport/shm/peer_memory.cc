@@ -16,7 +16,7 @@ using Call = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsig
                          unsigned long);
 
 // 0, or an errno value.
-int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::Range> remote) {
+int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::RemoteRange> remote) {
   std::array<iovec, kRangesPerCall> vectors;
   while (!remote.empty()) {
     const size_t count = std::min(remote.size(), kRangesPerCall);
@@ -48,7 +48,7 @@ int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::Ran
 bool PeerMemory::reachable() {
   if (reachable_) return *reachable_;
   std::array<uint8_t, sizeof card_.cookie> found{};
-  const Range range{card_.address, found.size()};
+  const RemoteRange range{card_.address, found.size()};
   const bool read = copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == 0;
   // What is written is what is there.
   reachable_ = read && found == card_.cookie &&
@@ -56,12 +56,12 @@ bool PeerMemory::reachable() {
   return *reachable_;
 }
 
-void PeerMemory::read(std::span<const Range> from, uint8_t* to) const {
+void PeerMemory::read(std::span<const RemoteRange> from, uint8_t* to) const {
   const int error = copy(&process_vm_readv, card_.pid, to, from);
   if (error != 0) lost(rank_, "process_vm_readv", error);
 }
 
-void PeerMemory::write(const uint8_t* from, std::span<const Range> to) const {
+void PeerMemory::write(const uint8_t* from, std::span<const RemoteRange> to) const {
   const int error = copy(&process_vm_writev, card_.pid, const_cast<uint8_t*>(from), to);
   if (error != 0) lost(rank_, "process_vm_writev", error);
 }

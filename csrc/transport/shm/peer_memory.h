@@ -24,7 +24,7 @@ struct ProcessCard {
 // Addresses are the peer's. Thread rule: the cycle thread.
 class PeerMemory {
  public:
-  struct Range {
+  struct RemoteRange {
     uint64_t address;
     size_t bytes;
   };
@@ -37,8 +37,8 @@ class PeerMemory {
   bool reachable();
   // `from` or `to` have `bytes` bytes together. Throw Error(kRankLost) naming the rank when the
   // peer, or this part of its memory, is gone.
-  void read(std::span<const Range> from, uint8_t* to) const;
-  void write(const uint8_t* from, std::span<const Range> to) const;
+  void read(std::span<const RemoteRange> from, uint8_t* to) const;
+  void write(const uint8_t* from, std::span<const RemoteRange> to) const;
 
   // Where the segment of the peer's pool begins here; null if it cannot be mapped. It stays mapped
   // as long as this lives.

@@ -49,7 +49,7 @@ class Pool::Forks {
   }
   static void after_in_child() {
     for (Pool* pool : instance().pools_) {
-      for (Area& area : pool->areas_) area.segment.make_private();
+      for (PoolSegment& area : pool->segments_) area.segment.make_private();
     }
     after_in_parent();
   }
@@ -62,17 +62,17 @@ Pool::Pool() { Forks::instance().add(this); }
 
 Pool::~Pool() { Forks::instance().remove(this); }
 
-std::unique_ptr<Pool::Block> Pool::allocate(size_t bytes) {
+std::unique_ptr<Pool::Allocation> Pool::allocate(size_t bytes) {
   const size_t needed = whole_pages(bytes);
   uint8_t* data = nullptr;
   size_t index = 0;
   {
     const std::lock_guard lock(mutex_);
     const auto fits = [&](const auto& hole) { return hole.second >= needed; };
-    for (index = 0; index < areas_.size(); ++index) {
-      if (std::ranges::any_of(areas_[index].free, fits)) break;
+    for (index = 0; index < segments_.size(); ++index) {
+      if (std::ranges::any_of(segments_[index].free, fits)) break;
     }
-    Area& area = index < areas_.size() ? areas_[index] : add_area(needed);
+    PoolSegment& area = index < segments_.size() ? segments_[index] : add_segment(needed);
     const auto hole = std::ranges::find_if(area.free, fits);
     data = area.segment.data() + hole->first;
     if (hole->second > needed) area.free.emplace(hole->first + needed, hole->second - needed);
@@ -83,20 +83,20 @@ std::unique_ptr<Pool::Block> Pool::allocate(size_t bytes) {
     auto* byte = static_cast<volatile uint8_t*>(data + at);
     *byte = *byte;
   }
-  return std::unique_ptr<Block>(new Block(shared_from_this(), index, data, bytes));
+  return std::unique_ptr<Allocation>(new Allocation(shared_from_this(), index, data, bytes));
 }
 
-Pool::Area& Pool::add_area(size_t bytes) {
+Pool::PoolSegment& Pool::add_segment(size_t bytes) {
   Segment segment = Segment::create(std::max(kSegmentBytes, kPage + bytes));
   madvise(segment.data(), segment.bytes(), MADV_HUGEPAGE);
   const size_t usable = (segment.bytes() - kPage) / kPage * kPage;
-  areas_.push_back({std::move(segment), {{kPage, usable}}});
-  return areas_.back();
+  segments_.push_back({std::move(segment), {{kPage, usable}}});
+  return segments_.back();
 }
 
-void Pool::release(const Block& block) {
+void Pool::release(const Allocation& block) {
   const std::lock_guard lock(mutex_);
-  Area& area = areas_[block.segment_];
+  PoolSegment& area = segments_[block.segment_];
   const auto offset = static_cast<size_t>(block.data() - area.segment.data());
   auto hole = area.free.emplace(offset, whole_pages(block.bytes())).first;
   const auto next = std::next(hole);
@@ -111,10 +111,11 @@ void Pool::release(const Block& block) {
   area.free.erase(hole);
 }
 
-std::vector<Pool::Range> Pool::ranges() const {
+std::vector<Pool::SegmentRange> Pool::ranges() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Range> ranges;
-  for (const Area& area : areas_) ranges.push_back({area.segment.data(), area.segment.offer()});
+  std::vector<SegmentRange> ranges;
+  for (const PoolSegment& area : segments_)
+    ranges.push_back({area.segment.data(), area.segment.offer()});
   return ranges;
 }
 

@@ -17,17 +17,17 @@ namespace hvdtune {
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
   // Returns its memory when it goes, whether or not the rank still takes part in a job.
-  class Block {
+  class Allocation {
    public:
-    ~Block() { pool_->release(*this); }
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
+    ~Allocation() { pool_->release(*this); }
+    Allocation(const Allocation&) = delete;
+    Allocation& operator=(const Allocation&) = delete;
     uint8_t* data() const { return data_; }
     size_t bytes() const { return bytes_; }
 
    private:
     friend class Pool;
-    Block(std::shared_ptr<Pool> pool, size_t segment, uint8_t* data, size_t bytes)
+    Allocation(std::shared_ptr<Pool> pool, size_t segment, uint8_t* data, size_t bytes)
         : pool_(std::move(pool)), segment_(segment), data_(data), bytes_(bytes) {}
     std::shared_ptr<Pool> pool_;
     size_t segment_;
@@ -36,7 +36,7 @@ class Pool : public std::enable_shared_from_this<Pool> {
   };
 
   // What a peer needs to find an address of the pool in its own mapping.
-  struct Range {
+  struct SegmentRange {
     const uint8_t* base;
     SegmentOffer offer;
     bool holds(const uint8_t* address, size_t bytes) const {
@@ -52,23 +52,23 @@ class Pool : public std::enable_shared_from_this<Pool> {
 
   // Page aligned; every page of it has been touched. The content of memory that was used before is
   // what it was. Throws Error(kInternal) when there is no memory.
-  std::unique_ptr<Block> allocate(size_t bytes);
+  std::unique_ptr<Allocation> allocate(size_t bytes);
 
   // All segments so far; there are never fewer.
-  std::vector<Range> ranges() const;
+  std::vector<SegmentRange> ranges() const;
 
  private:
-  struct Area {
+  struct PoolSegment {
     Segment segment;
     std::map<size_t, size_t> free;  // bytes by offset
   };
   class Forks;
   Pool();
-  Area& add_area(size_t bytes);
-  void release(const Block& block);
+  PoolSegment& add_segment(size_t bytes);
+  void release(const Allocation& block);
 
   mutable std::mutex mutex_;
-  std::vector<Area> areas_;
+  std::vector<PoolSegment> segments_;
 };
 
 }  // namespace hvdtune

@@ -70,7 +70,7 @@ class World {
   Listener listener_;
   StopSignal stop_;
   Unobserved observer_;
-  std::vector<Channel> channels_;
+  std::vector<SecureChannel> channels_;
   std::vector<Mesh> meshes_;
   std::vector<ScratchBuffers> scratch_;
   std::vector<std::unique_ptr<Group>> groups_;

@@ -321,8 +321,8 @@ TEST(a_disk_that_does_not_answer_delays_stop_by_the_patience_only) {
   const ScratchFile next("after-stall");
   Recorder recorder;
   Recorder::Lane& lane = recorder.add_lane();
-  // Long enough for start, which has the same patience, on a machine that is busy otherwise.
-  recorder.start({.path = file.path(), .max_bytes = 200'000, .patience = std::chrono::seconds(2)});
+  // Long enough for start, which has the same timeout, on a machine that is busy otherwise.
+  recorder.start({.path = file.path(), .max_bytes = 200'000, .timeout = std::chrono::seconds(2)});
   const std::string second = file.path() + ".1";
   auto stall = std::make_unique<const Stall>(second);
   if (!stall->works()) return;  // this file system has no leases

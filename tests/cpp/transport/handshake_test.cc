@@ -17,7 +17,7 @@ namespace {
 
 constexpr Key kKey = {1, 2, 3};
 constexpr Key kOtherKey = {3, 2, 1};
-constexpr Greeting kGreeting = {Purpose::kData, 2, 1, 7};
+constexpr ConnectionId kConnectionId = {Purpose::kData, 2, 1, 7};
 
 Deadline soon() { return Deadline::in(std::chrono::seconds(30)); }
 
@@ -48,9 +48,10 @@ class Door {
   std::jthread thread_;
 };
 
-Channel dial_door(const Door& door, const Greeting& greeting = kGreeting, const Key& key = kKey) {
+SecureChannel dial_door(const Door& door, const ConnectionId& connection_id = kConnectionId,
+                        const Key& key = kKey) {
   const StopSignal stop;
-  return dial("127.0.0.1", door.port(), greeting, key, soon(), stop);
+  return dial("127.0.0.1", door.port(), connection_id, key, soon(), stop);
 }
 
 Socket connect_door(const Door& door) {
@@ -75,7 +76,7 @@ std::vector<uint8_t> read_to_end(Socket& socket) {
 }
 
 void check_works(Door& door) {
-  const Channel mine = dial_door(door);
+  const SecureChannel mine = dial_door(door);
   const Accepted theirs = door.next();
   CHECK(mine.session == theirs.channel.session);
 }
@@ -121,7 +122,7 @@ class Tap {
 
 TEST(both_ends_agree_on_peer_purpose_and_session) {
   Door door;
-  const Channel mine = dial_door(door);
+  const SecureChannel mine = dial_door(door);
   const Accepted theirs = door.next();
   CHECK(mine.session == theirs.channel.session);
   CHECK(theirs.purpose == Purpose::kData);
@@ -139,7 +140,7 @@ TEST(each_connection_has_its_own_session_key) {
 
 TEST(a_wrong_key_sees_a_random_number_and_a_closed_socket) {
   Door door;
-  CHECK_THROWS(ErrorCode::kRendezvous, dial_door(door, kGreeting, kOtherKey));
+  CHECK_THROWS(ErrorCode::kRendezvous, dial_door(door, kConnectionId, kOtherKey));
   check_works(door);
 }
 
@@ -208,14 +209,14 @@ TEST(a_dialer_that_had_to_make_room_comes_again) {
       poll(polls.data(), polls.size(), -1);
     }
   });
-  CHECK_EQ(dial("127.0.0.1", listener.port(), kGreeting, kKey, soon(), stop).peer, 1);
+  CHECK_EQ(dial("127.0.0.1", listener.port(), kConnectionId, kKey, soon(), stop).peer, 1);
 }
 
 TEST(a_handshake_may_arrive_byte_by_byte) {
   Door door;
   Tap tap(door);
   const StopSignal stop;
-  const Channel mine = dial("127.0.0.1", tap.port(), kGreeting, kKey, soon(), stop);
+  const SecureChannel mine = dial("127.0.0.1", tap.port(), kConnectionId, kKey, soon(), stop);
   CHECK(mine.session == door.next().channel.session);
 }
 
@@ -223,7 +224,7 @@ TEST(replayed_bytes_get_a_closed_socket) {
   Door door;
   Tap tap(door);
   const StopSignal stop;
-  dial("127.0.0.1", tap.port(), kGreeting, kKey, soon(), stop);
+  dial("127.0.0.1", tap.port(), kConnectionId, kKey, soon(), stop);
   const std::vector<uint8_t> said = tap.finish();
   Socket replay = connect_door(door);
   replay.send_all(said.data(), said.size(), soon(), stop);
@@ -245,7 +246,7 @@ TEST(a_dialer_does_not_believe_one_without_the_key) {
     socket.send_all(answer.data(), answer.size(), soon(), stop);
   });
   try {
-    dial("127.0.0.1", listener.port(), kGreeting, kKey, soon(), stop);
+    dial("127.0.0.1", listener.port(), kConnectionId, kKey, soon(), stop);
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kRendezvous);
@@ -259,7 +260,7 @@ TEST(a_port_where_nobody_listens_is_named_with_the_rank) {
   listener.reset();
   const StopSignal stop;
   try {
-    dial("127.0.0.1", port, kGreeting, kKey, soon(), stop);
+    dial("127.0.0.1", port, kConnectionId, kKey, soon(), stop);
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kRendezvous);
@@ -272,7 +273,7 @@ TEST(a_port_where_nobody_listens_is_named_with_the_rank) {
 TEST(one_who_never_answers_is_given_up_at_the_deadline) {
   Listener listener("127.0.0.1");
   const StopSignal stop;
-  CHECK_THROWS(ErrorCode::kTimeout, dial("127.0.0.1", listener.port(), kGreeting, kKey,
+  CHECK_THROWS(ErrorCode::kTimeout, dial("127.0.0.1", listener.port(), kConnectionId, kKey,
                                          Deadline::in(std::chrono::milliseconds(50)), stop));
 }
 

@@ -44,14 +44,14 @@ class Server {
   }
 
   void stop() { stop_.raise(); }
-  std::vector<Channel> channels() { return channels_.get(); }
-  const std::vector<Member>& members() const { return members_; }
+  std::vector<SecureChannel> channels() { return channels_.get(); }
+  const std::vector<RankInfo>& members() const { return members_; }
 
  private:
   Listener listener_;
   StopSignal stop_;
-  std::vector<Member> members_;
-  std::future<std::vector<Channel>> channels_;
+  std::vector<RankInfo> members_;
+  std::future<std::vector<SecureChannel>> channels_;
 };
 
 std::future<Mesh> start(const MeshOptions& options, const StopSignal& stop) {
@@ -94,7 +94,7 @@ void greet_all(Mesh& mesh, const StopSignal& stop) {
   }
 }
 
-void pass_byte(Channel& from, Channel& to, const StopSignal& stop) {
+void pass_byte(SecureChannel& from, SecureChannel& to, const StopSignal& stop) {
   CHECK(from.session == to.session);
   const char sent = 'x';
   char received = 0;
@@ -104,7 +104,7 @@ void pass_byte(Channel& from, Channel& to, const StopSignal& stop) {
 }
 
 std::vector<Mesh> form(int size, const std::function<void(MeshOptions&)>& change,
-                       std::vector<Channel>* jobs = nullptr) {
+                       std::vector<SecureChannel>* jobs = nullptr) {
   Server server(size);
   const StopSignal stop;
   std::vector<std::future<Mesh>> starting;
@@ -115,7 +115,7 @@ std::vector<Mesh> form(int size, const std::function<void(MeshOptions&)>& change
   }
   std::vector<Mesh> meshes;
   for (std::future<Mesh>& one : starting) meshes.push_back(one.get());
-  std::vector<Channel> channels = server.channels();
+  std::vector<SecureChannel> channels = server.channels();
   CHECK_EQ(server.members().size(), static_cast<size_t>(size));
   if (jobs != nullptr) *jobs = std::move(channels);
   return meshes;
@@ -138,14 +138,14 @@ void check_traffic(std::vector<Mesh>& meshes) {
   }
 }
 
-void check_channels(std::vector<Mesh>& meshes, std::vector<Channel>& jobs) {
+void check_channels(std::vector<Mesh>& meshes, std::vector<SecureChannel>& jobs) {
   const StopSignal stop;
   for (size_t i = 0; i < meshes.size(); ++i) {
     CHECK_EQ(jobs[i].peer, static_cast<int>(i));
     pass_byte(jobs[i], *meshes[i].job, stop);
     pass_byte(*meshes[i].job, jobs[i], stop);
-    for (Channel& child : meshes[i].children) {
-      Channel& parent = *meshes[static_cast<size_t>(child.peer)].parent;
+    for (SecureChannel& child : meshes[i].children) {
+      SecureChannel& parent = *meshes[static_cast<size_t>(child.peer)].parent;
       CHECK_EQ(parent.peer, static_cast<int>(i));
       pass_byte(child, parent, stop);
     }
@@ -159,7 +159,7 @@ void check_channels(std::vector<Mesh>& meshes, std::vector<Channel>& jobs) {
 
 TEST(one_to_eight_ranks_on_two_hosts_reach_each_other) {
   for (const int size : {1, 2, 3, 4, 8}) {
-    std::vector<Channel> jobs;
+    std::vector<SecureChannel> jobs;
     std::vector<Mesh> meshes = form(size, [](MeshOptions&) {}, &jobs);
     check_traffic(meshes);
     check_channels(meshes, jobs);

@@ -63,7 +63,7 @@ class Bucket {
     return buffers_.emplace_back(std::make_unique<Buffer>(bytes))->data();
   }
 
-  std::vector<std::unique_ptr<Pool::Block>> blocks_;
+  std::vector<std::unique_ptr<Pool::Allocation>> blocks_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::span<const uint8_t>> outputs_;
 };

@@ -98,13 +98,13 @@ TEST(memory_is_not_reused_before_its_last_readers_have_left) {
   const StopSignal stop;
   const int one = 1;
   const int two = 2;
-  const uint64_t first = arenas[0].new_party();
-  const uint64_t second = arenas[0].new_party();
+  const uint64_t first = arenas[0].new_subset();
+  const uint64_t second = arenas[0].new_subset();
   arenas[0].enter(first, {&one, 1}, {soon(), stop, 0});
   arenas[0].post(1);
   arenas[1].post(0);
   arenas[0].await(1, {soon(), stop, 0});
-  arenas[0].enter(first, {&one, 1}, {soon(), stop, 0});  // no reason to wait within a party
+  arenas[0].enter(first, {&one, 1}, {soon(), stop, 0});  // no reason to wait within a subset
   const Deadline moment = Deadline::in(std::chrono::milliseconds(30));
   CHECK_THROWS(ErrorCode::kTimeout, arenas[0].enter(second, {&two, 1}, {moment, stop, 0}));
   arenas[1].leave(0);

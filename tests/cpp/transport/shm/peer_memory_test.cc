@@ -45,7 +45,7 @@ TEST(scattered_memory_is_read_and_written) {
   std::iota(numbers.begin(), numbers.end(), 0U);
   Child child;
   PeerMemory memory({child.pid(), 0, {}}, 3);
-  std::vector<PeerMemory::Range> every_other;
+  std::vector<PeerMemory::RemoteRange> every_other;
   for (size_t i = 0; i < numbers.size(); i += 2) every_other.push_back({number_of(&numbers[i]), 4});
   std::vector<uint32_t> found(every_other.size());
   auto* bytes = reinterpret_cast<uint8_t*>(found.data());
@@ -53,7 +53,7 @@ TEST(scattered_memory_is_read_and_written) {
   for (size_t i = 0; i < found.size(); ++i) CHECK_EQ(found[i], 2 * i);
   for (uint32_t& number : found) number += 1;
   memory.write(bytes, every_other);
-  const PeerMemory::Range all{number_of(numbers.data()), numbers.size() * 4};
+  const PeerMemory::RemoteRange all{number_of(numbers.data()), numbers.size() * 4};
   std::vector<uint32_t> after(numbers.size());
   memory.read({&all, 1}, reinterpret_cast<uint8_t*>(after.data()));
   for (size_t i = 0; i < after.size(); ++i) CHECK_EQ(after[i], i % 2 == 0 ? i + 1 : i);
@@ -78,7 +78,7 @@ TEST(a_peer_that_is_gone_is_named) {
   uint64_t value = 4;
   Child child;
   const PeerMemory memory({child.pid(), 0, {}}, 7);
-  const PeerMemory::Range range{number_of(&value), sizeof value};
+  const PeerMemory::RemoteRange range{number_of(&value), sizeof value};
   auto* bytes = reinterpret_cast<uint8_t*>(&value);
   memory.read({&range, 1}, bytes);
   child.end();
@@ -99,7 +99,7 @@ TEST(memory_that_is_gone_is_an_error_even_in_part) {
   CHECK(pages != MAP_FAILED);
   CHECK_EQ(munmap(pages + kPage, kPage), 0);
   const PeerMemory memory({getpid(), 0, {}}, 2);
-  const PeerMemory::Range range{number_of(pages), 2 * kPage};
+  const PeerMemory::RemoteRange range{number_of(pages), 2 * kPage};
   std::vector<uint8_t> into(2 * kPage);
   CHECK_THROWS(ErrorCode::kRankLost, memory.read({&range, 1}, into.data()));
   munmap(pages, kPage);

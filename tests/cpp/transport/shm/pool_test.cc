@@ -15,7 +15,7 @@ constexpr size_t kPage = 4096;
 
 TEST(blocks_are_apart_and_page_aligned) {
   const std::shared_ptr<Pool> pool = Pool::create();
-  std::vector<std::unique_ptr<Pool::Block>> blocks;
+  std::vector<std::unique_ptr<Pool::Allocation>> blocks;
   for (const size_t bytes : {0UL, 1UL, 4096UL, 4097UL, 1'000'000UL}) {
     blocks.push_back(pool->allocate(bytes));
     CHECK_EQ(blocks.back()->bytes(), bytes);
@@ -32,9 +32,9 @@ TEST(blocks_are_apart_and_page_aligned) {
 
 TEST(a_peer_finds_a_block_through_the_range_that_holds_it) {
   const std::shared_ptr<Pool> pool = Pool::create();
-  const std::unique_ptr<Pool::Block> block = pool->allocate(100);
+  const std::unique_ptr<Pool::Allocation> block = pool->allocate(100);
   block->data()[99] = 77;
-  const std::vector<Pool::Range> ranges = pool->ranges();
+  const std::vector<Pool::SegmentRange> ranges = pool->ranges();
   CHECK_EQ(ranges.size(), 1U);
   CHECK(ranges[0].holds(block->data(), 100));
   CHECK(!ranges[0].holds(block->data(), ranges[0].offer.bytes));
@@ -44,7 +44,7 @@ TEST(a_peer_finds_a_block_through_the_range_that_holds_it) {
 
 TEST(freed_memory_is_used_again_in_larger_pieces) {
   const std::shared_ptr<Pool> pool = Pool::create();
-  std::vector<std::unique_ptr<Pool::Block>> blocks;
+  std::vector<std::unique_ptr<Pool::Allocation>> blocks;
   for (int i = 0; i < 6; ++i) blocks.push_back(pool->allocate(40 * kPage));
   const uint8_t* first = blocks[0]->data();
   for (const size_t i : {1UL, 3UL, 0UL, 2UL}) blocks[i].reset();
@@ -65,7 +65,7 @@ TEST(a_block_larger_than_a_segment_has_one_of_its_own) {
 }
 
 TEST(memory_outlives_whoever_made_the_pool) {
-  std::unique_ptr<Pool::Block> block;
+  std::unique_ptr<Pool::Allocation> block;
   {
     const std::shared_ptr<Pool> pool = Pool::create();
     block = pool->allocate(kPage);
