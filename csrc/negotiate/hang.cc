@@ -59,7 +59,7 @@ class Analysis {
   bool has_called(int rank, const CallKey& key, const Call& call) const;
   const RankView& view(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   Wait wait(const CallKey& key, const Call& call) const;
-  Missing why(int rank, const CallKey& key) const;
+  MissingRank why(int rank, const CallKey& key) const;
   const Called* same_name(int rank, const CallKey& key) const;
   const Called* blocked_in(int rank) const;
   std::set<int> waited_for_by(int rank) const;
@@ -141,19 +141,20 @@ std::set<int> Analysis::waited_for_by(int rank) const {
   return seen;
 }
 
-Missing Analysis::why(int rank, const CallKey& key) const {
+MissingRank Analysis::why(int rank, const CallKey& key) const {
   const RankView& view = this->view(rank);
   const std::string silent = "nothing was heard from it for " + seconds(view.silent_ns);
-  if (view.vital == Vital::kDead) return {rank, Absence::kDead, "its process has ended"};
-  if (view.vital == Vital::kUnreachable) {
-    return {rank, Absence::kNetwork, silent + " and its host does not acknowledge"};
+  if (view.liveness == Liveness::kDead)
+    return {rank, MissingReason::kDead, "its process has ended"};
+  if (view.liveness == Liveness::kUnreachable) {
+    return {rank, MissingReason::kNetwork, silent + " and its host does not acknowledge"};
   }
-  if (view.vital == Vital::kFrozen) return {rank, Absence::kFrozen, silent};
+  if (view.liveness == Liveness::kFrozen) return {rank, MissingReason::kFrozen, silent};
   if (!view.report || (view.report->left_out > 0 && !same_name(rank, key))) {
-    return {rank, Absence::kUnknown, "it answers heartbeats but did not report"};
+    return {rank, MissingReason::kUnknown, "it answers heartbeats but did not report"};
   }
   if (const Called* other = same_name(rank, key)) {
-    return {rank, Absence::kMismatch,
+    return {rank, MissingReason::kMismatch,
             "it has called " + other->description + " under this name (\"" + other->name + "\")"};
   }
   if (const Called* other = blocked_in(rank)) {
@@ -161,20 +162,20 @@ Missing Analysis::why(int rank, const CallKey& key) const {
     const std::string where =
         "it waits for \"" + other->name + "\", which " + ranks_text(missing) + " ";
     if (waited_for_by(rank).contains(rank)) {
-      return {rank, Absence::kDifferentOrder,
+      return {rank, MissingReason::kDifferentOrder,
               where + (missing.size() == 1 ? "has" : "have") + " not called"};
     }
-    return {rank, Absence::kBlocked,
+    return {rank, MissingReason::kBlocked,
             where + (missing.size() == 1 ? "has" : "have") + " yet to call"};
   }
   if (view.idle_ns < fresh_ns_) {
-    return {rank, Absence::kBusy,
+    return {rank, MissingReason::kBusy,
             "its process used the processor " +
                 (view.idle_ns < 1'000'000'000 ? std::string("a moment") : seconds(view.idle_ns)) +
                 " ago"};
   }
-  if (view.stack_moved) return {rank, Absence::kBusy, "its Python stack moves"};
-  return {rank, Absence::kNeverCalled,
+  if (view.stack_moved) return {rank, MissingReason::kBusy, "its Python stack moves"};
+  return {rank, MissingReason::kNeverCalled,
           "it waits outside of hvdtune and has not computed for " + seconds(view.idle_ns)};
 }
 
@@ -194,7 +195,7 @@ Wait Analysis::wait(const CallKey& key, const Call& call) const {
     }
   }
   for (const int rank : call.missing) wait.missing.push_back(why(rank, key));
-  std::ranges::stable_sort(wait.missing, {}, &Missing::absence);
+  std::ranges::stable_sort(wait.missing, {}, &MissingRank::reason);
   return wait;
 }
 
@@ -207,8 +208,9 @@ std::vector<Wait> Analysis::waits() const {
   std::vector<Wait> merged;
   for (Wait& wait : all) {
     const auto ranks_of = [](const Wait& of) {
-      std::vector<std::pair<int, Absence>> ranks;
-      for (const Missing& missing : of.missing) ranks.emplace_back(missing.rank, missing.absence);
+      std::vector<std::pair<int, MissingReason>> ranks;
+      for (const MissingRank& missing : of.missing)
+        ranks.emplace_back(missing.rank, missing.reason);
       return ranks;
     };
     const auto same = std::ranges::find_if(merged, [&](const Wait& other) {
@@ -247,9 +249,9 @@ std::string paragraph(const Wait& wait) {
   text += ", waits for\n";
   if (!wait.disagreement.empty()) text += "    " + wait.disagreement + "\n";
   for (size_t i = 0; i < std::min(wait.missing.size(), kMostRanks); ++i) {
-    const Missing& missing = wait.missing[i];
+    const MissingRank& missing = wait.missing[i];
     text += "    rank " + std::to_string(missing.rank) + ": ";
-    text.append(name_of(missing.absence)).append("; ").append(missing.detail).append("\n");
+    text.append(name_of(missing.reason)).append("; ").append(missing.detail).append("\n");
   }
   if (wait.missing.size() > kMostRanks) {
     text += "    and " + std::to_string(wait.missing.size() - kMostRanks) + " ranks more\n";
@@ -259,11 +261,11 @@ std::string paragraph(const Wait& wait) {
 
 // Who is missing, the plainest cause first, each once.
 std::vector<int> missing_ranks(std::span<const Wait> waits) {
-  std::vector<Missing> all;
+  std::vector<MissingRank> all;
   for (const Wait& wait : waits) all.insert(all.end(), wait.missing.begin(), wait.missing.end());
-  std::ranges::stable_sort(all, {}, &Missing::absence);
+  std::ranges::stable_sort(all, {}, &MissingRank::reason);
   std::vector<int> ranks;
-  for (const Missing& missing : all) {
+  for (const MissingRank& missing : all) {
     if (!std::ranges::count(ranks, missing.rank)) ranks.push_back(missing.rank);
   }
   return ranks;
@@ -284,25 +286,25 @@ std::string stacks(std::span<const Wait> waits, std::span<const RankView> ranks)
 
 }  // namespace
 
-std::string_view name_of(Absence absence) {
-  switch (absence) {
-    case Absence::kDead:
+std::string_view name_of(MissingReason reason) {
+  switch (reason) {
+    case MissingReason::kDead:
       return "dead";
-    case Absence::kNetwork:
+    case MissingReason::kNetwork:
       return "network";
-    case Absence::kFrozen:
+    case MissingReason::kFrozen:
       return "frozen";
-    case Absence::kMismatch:
+    case MissingReason::kMismatch:
       return "mismatch";
-    case Absence::kDifferentOrder:
+    case MissingReason::kDifferentOrder:
       return "called in a different order, or other tensors";
-    case Absence::kNeverCalled:
+    case MissingReason::kNeverCalled:
       return "never called";
-    case Absence::kUnknown:
+    case MissingReason::kUnknown:
       return "unknown";
-    case Absence::kBlocked:
+    case MissingReason::kBlocked:
       return "waits for others";
-    case Absence::kBusy:
+    case MissingReason::kBusy:
       return "still computing";
   }
   return "unknown";
@@ -313,15 +315,16 @@ std::vector<Wait> explain(std::span<const RankView> ranks, const SetRanks& sets,
   return Analysis(ranks, sets, fresh_ns).waits();
 }
 
-const Wait* hopeless(std::span<const Wait> waits, std::span<const RankView> ranks,
-                     uint64_t limit_ns) {
+const Wait* unrecoverable(std::span<const Wait> waits, std::span<const RankView> ranks,
+                          uint64_t limit_ns) {
   if (limit_ns == 0) return nullptr;
-  const auto is_given_up = [&](const Missing& missing) {
-    if (missing.absence == Absence::kBusy || missing.absence == Absence::kBlocked) return false;
+  const auto is_given_up = [&](const MissingRank& missing) {
+    if (missing.reason == MissingReason::kBusy || missing.reason == MissingReason::kBlocked)
+      return false;
     // One that computed until a moment ago may be about to call, also where the machine is too
     // crowded for it to report in time.
     const bool may_call =
-        missing.absence == Absence::kNeverCalled || missing.absence == Absence::kUnknown;
+        missing.reason == MissingReason::kNeverCalled || missing.reason == MissingReason::kUnknown;
     return !may_call || ranks[static_cast<size_t>(missing.rank)].idle_ns >= limit_ns;
   };
   for (const Wait& wait : waits) {
@@ -331,14 +334,14 @@ const Wait* hopeless(std::span<const Wait> waits, std::span<const RankView> rank
   return nullptr;
 }
 
-int culprit(const Wait& wait) { return wait.missing.empty() ? -1 : wait.missing[0].rank; }
+int rank_at_fault(const Wait& wait) { return wait.missing.empty() ? -1 : wait.missing[0].rank; }
 
 std::string sentence(const Wait& wait) {
   std::string text = "tensor \"" + wait.names[0] + "\" waited " + seconds(wait.age_ns);
   if (wait.missing.empty()) return text + " although every rank has called it: no data moves";
-  const Missing& first = wait.missing[0];
+  const MissingRank& first = wait.missing[0];
   text += " for rank " + std::to_string(first.rank) + ": ";
-  text.append(name_of(first.absence)).append("; ").append(first.detail);
+  text.append(name_of(first.reason)).append("; ").append(first.detail);
   if (wait.missing.size() > 1) {
     text += " (and for " + std::to_string(wait.missing.size() - 1) + " more)";
   }

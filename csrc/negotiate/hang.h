@@ -17,17 +17,17 @@
 namespace hvdtune {
 
 // How a rank looks from outside.
-enum class Vital : uint8_t { kWell, kFrozen, kUnreachable, kDead };
+enum class Liveness : uint8_t { kWell, kFrozen, kUnreachable, kDead };
 
 struct RankView {
   std::optional<Report> report;  // empty: it did not answer
-  Vital vital = Vital::kWell;
+  Liveness liveness = Liveness::kWell;
   uint64_t silent_ns = 0;    // since it was last heard
   uint64_t idle_ns = 0;      // since its process last computed
   bool stack_moved = false;  // its Python stack is not that of the report before
 };
 
-enum class Absence : uint8_t {
+enum class MissingReason : uint8_t {
   kDead,
   kNetwork,
   kFrozen,
@@ -38,11 +38,11 @@ enum class Absence : uint8_t {
   kBlocked,  // it waits for something that waits for others
   kBusy,
 };
-std::string_view name_of(Absence absence);
+std::string_view name_of(MissingReason reason);
 
-struct Missing {
+struct MissingRank {
   int rank = 0;
-  Absence absence = Absence::kUnknown;
+  MissingReason reason = MissingReason::kUnknown;
   std::string detail;
 };
 
@@ -53,8 +53,8 @@ struct Wait {
   std::string description;         // of the first
   uint64_t age_ns = 0;             // of the oldest
   std::vector<int> callers;
-  std::vector<Missing> missing;  // the plainest cause first
-  std::string disagreement;      // how those who have called it differ
+  std::vector<MissingRank> missing;  // the plainest cause first
+  std::string disagreement;          // how those who have called it differ
 };
 
 // The ranks of each process set.
@@ -66,12 +66,12 @@ std::vector<Wait> explain(std::span<const RankView> ranks, const SetRanks& sets,
 
 // Whether the job should be given up: the first wait older than limit_ns that nobody who computes
 // can end. 0: never.
-const Wait* hopeless(std::span<const Wait> waits, std::span<const RankView> ranks,
-                     uint64_t limit_ns);
+const Wait* unrecoverable(std::span<const Wait> waits, std::span<const RankView> ranks,
+                          uint64_t limit_ns);
 // "tensor \"x\" waited 600 s for rank 1, which never called it: ..."
 std::string sentence(const Wait& wait);
 // The rank at fault, -1 if none.
-int culprit(const Wait& wait);
+int rank_at_fault(const Wait& wait);
 
 // One page for a person, of some 60 lines at most. `next_ns`: until the next one, 0 if this is the
 // last; `abort_ns`: until the job is given up, 0 for never.

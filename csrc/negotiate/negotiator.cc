@@ -20,7 +20,7 @@ Negotiator::Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> br
                        size_t cache_capacity)
     : sets_(sets),
       capacity_(cache_capacity),
-      tally_(sets, std::move(branches), [this](uint32_t id) {
+      pending_requests_(sets, std::move(branches), [this](uint32_t id) {
         const Response* response = response_of(id);
         return response != nullptr ? &response->request : nullptr;
       }) {}
@@ -33,9 +33,9 @@ const Response* Negotiator::response_of(uint32_t id) const {
 }
 
 void Negotiator::announce(size_t branch, const Announce& announce, uint64_t now_ns) {
-  tally_.add(branch, announce, now_ns);
-  std::vector<Tallied> joins;
-  for (Tallied& entry : tally_.take_ready()) {
+  pending_requests_.add(branch, announce, now_ns);
+  std::vector<PendingRequest> joins;
+  for (PendingRequest& entry : pending_requests_.take_ready()) {
     if (!entry.in_full.empty() && entry.in_full[0].first.op == OpType::kJoin) {
       joins.push_back(std::move(entry));
       continue;
@@ -44,32 +44,33 @@ void Negotiator::announce(size_t branch, const Announce& announce, uint64_t now_
     ready_.push_back(std::move(entry));
   }
   // Answered after all that waited for it: a caller that comes back may use the names again.
-  for (const Tallied& entry : joins) note_join(entry);
+  for (const PendingRequest& entry : joins) note_join(entry);
   if (ready_.empty() && everybody_waits()) settle_conflicts();
   if (!retired_.empty()) {
-    uint64_t seen = tally_.cycles_seen();
-    for (const Tallied& entry : ready_) seen = std::min(seen, entry.cycles_seen);
+    uint64_t seen = pending_requests_.cycles_seen();
+    for (const PendingRequest& entry : ready_) seen = std::min(seen, entry.cycles_seen);
     std::erase_if(retired_, [&](const auto& item) { return item.second.evicting_cycle <= seen; });
   }
 }
 
 // The join is answered when the last rank of the set has joined.
-void Negotiator::note_join(const Tallied& entry) {
+void Negotiator::note_join(const PendingRequest& entry) {
   const uint32_t set = entry.key.process_set;
   last_joined_[set] = entry.who.ranks().back();
-  if (!tally_.joined(set).covers(tally_.members(set))) return;
+  if (!pending_requests_.joined(set).covers(pending_requests_.members(set))) return;
   // Two ranks' joins may arrive at once; one answer is for all.
-  if (std::ranges::any_of(ready_, [&](const Tallied& one) { return one.key == entry.key; })) return;
-  Tallied all = entry;
-  all.who = tally_.members(set);
+  if (std::ranges::any_of(ready_, [&](const PendingRequest& one) { return one.key == entry.key; }))
+    return;
+  PendingRequest all = entry;
+  all.who = pending_requests_.members(set);
   ready_.push_back(std::move(all));
 }
 
 // Names are "operation.name". Ranks that wait for different operations under one name would wait
 // for ever: allreduce.x on some and allgather.x on all others.
 void Negotiator::settle_conflicts() {
-  std::map<std::pair<uint32_t, std::string>, std::vector<const Tallied*>> by_stem;
-  for (const auto& [key, entry] : tally_.pending()) {
+  std::map<std::pair<uint32_t, std::string>, std::vector<const PendingRequest*>> by_stem;
+  for (const auto& [key, entry] : pending_requests_.pending()) {
     by_stem[{key.process_set, key.name.substr(key.name.find('.') + 1)}].push_back(&entry);
   }
   std::vector<OperationKey> settled;
@@ -77,32 +78,34 @@ void Negotiator::settle_conflicts() {
     if (!conflict(stem.first, entries)) continue;
     std::list<Request> made;
     std::string said;
-    for (const Tallied* entry : entries) {
+    for (const PendingRequest* entry : entries) {
       for (const auto& [request, ranks] : versions_of(*entry, made)) {
         said += (said.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
       }
     }
     const std::string why = "tensor \"" + stem.second + "\" differs between ranks: " + said +
                             "; every rank must call the same operation";
-    for (const Tallied* entry : entries) {
+    for (const PendingRequest* entry : entries) {
       conflicts_.push_back(conflict_response(*entry, why));
       settled.push_back(entry->key);
     }
   }
-  for (const OperationKey& key : settled) tally_.drop(key);
+  for (const OperationKey& key : settled) pending_requests_.drop(key);
 }
 
 // Whether each rank of the set has announced exactly one of these.
-bool Negotiator::conflict(uint32_t process_set, const std::vector<const Tallied*>& entries) const {
+bool Negotiator::conflict(uint32_t process_set,
+                          const std::vector<const PendingRequest*>& entries) const {
   const std::vector<int>* ranks = sets_.find(process_set);
   if (entries.size() < 2 || ranks == nullptr) return false;
   return std::all_of(ranks->begin(), ranks->end(), [&](int rank) {
-    return std::count_if(entries.begin(), entries.end(),
-                         [&](const Tallied* entry) { return entry->who.contains(rank); }) == 1;
+    return std::count_if(entries.begin(), entries.end(), [&](const PendingRequest* entry) {
+             return entry->who.contains(rank);
+           }) == 1;
   });
 }
 
-Response Negotiator::conflict_response(const Tallied& entry, const std::string& why) const {
+Response Negotiator::conflict_response(const PendingRequest& entry, const std::string& why) const {
   std::list<Request> made;
   Response response;
   response.request = *versions_of(entry, made)[0].first;
@@ -130,7 +133,8 @@ Request Negotiator::request_of(uint32_t id, int rank) const {
 }
 
 // Requests that exist only as numbers are kept in `made`.
-std::vector<Version> Negotiator::versions_of(const Tallied& entry, std::list<Request>& made) const {
+std::vector<Version> Negotiator::versions_of(const PendingRequest& entry,
+                                             std::list<Request>& made) const {
   std::vector<Version> versions;
   for (const auto& [request, ranks] : entry.in_full) versions.emplace_back(&request, ranks);
   for (const auto& [id, ranks] : entry.by_id) {
@@ -149,7 +153,7 @@ std::vector<Version> Negotiator::versions_of(const Tallied& entry, std::list<Req
 Ready Negotiator::take_ready(bool cache_enabled, uint64_t cycle) {
   Ready batch;
   evicting_cycle_ = cycle;
-  for (const Tallied& entry : std::exchange(ready_, {})) {
+  for (const PendingRequest& entry : std::exchange(ready_, {})) {
     batch.responses.push_back(respond(entry, cache_enabled, batch));
   }
   ready_bytes_ = 0;
@@ -158,9 +162,9 @@ Ready Negotiator::take_ready(bool cache_enabled, uint64_t cycle) {
   return batch;
 }
 
-Response Negotiator::respond(const Tallied& entry, bool cache_enabled, Ready& batch) {
+Response Negotiator::respond(const PendingRequest& entry, bool cache_enabled, Ready& batch) {
   Response response;
-  const RankMask& members = tally_.members(entry.key.process_set);
+  const RankMask& members = pending_requests_.members(entry.key.process_set);
   const bool everybody = entry.who.covers(members);
   if (entry.in_full.empty() && entry.by_id.size() == 1 && everybody) {
     const auto known = known_.find(entry.by_id[0].first);
@@ -188,7 +192,7 @@ Response Negotiator::respond(const Tallied& entry, bool cache_enabled, Ready& ba
   return response;
 }
 
-void Negotiator::fill_dims(Response& response, const Tallied& entry,
+void Negotiator::fill_dims(Response& response, const PendingRequest& entry,
                            std::span<const Version> versions) const {
   const Request& request = response.request;
   if (request.op == OpType::kJoin) response.first_dims = {last_joined_.at(request.process_set)};
@@ -213,9 +217,10 @@ void Negotiator::fill_dims(Response& response, const Tallied& entry,
 
 // Ranks that have joined give neutral elements to a reduction and no rows to an allgather; there is
 // nothing they could give to the rest.
-std::string Negotiator::flaw_of_joined(const Response& response, const Tallied& entry) const {
+std::string Negotiator::flaw_of_joined(const Response& response,
+                                       const PendingRequest& entry) const {
   const Request& request = response.request;
-  const RankMask& joined = tally_.joined(request.process_set);
+  const RankMask& joined = pending_requests_.joined(request.process_set);
   if (entry.who.covers(joined)) return {};
   // A neutral element that is scaled first need not be neutral.
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;

@@ -1,5 +1,5 @@
-// The coordinator's book: what all ranks have announced, answered once each, and the numbers under
-// which it is remembered.
+// The coordinator: answers each request once that all ranks have announced, and assigns the cache
+// numbers under which it is remembered.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,22 @@ struct Ready {
 // Pure bookkeeping: no I/O, no clock. One thread.
 class Negotiator {
  public:
-  // `branches`: the ranks below each child of the root, as Tally takes them. `sets` must outlive
-  // the negotiator; the caller applies to it what each response says.
+  // `branches`: the ranks below each child of the root, as PendingRequests takes them. `sets` must
+  // outlive the negotiator; the caller applies to it what each response says.
   Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
              size_t cache_capacity);
 
-  // Throws what Tally::add throws.
+  // Throws what PendingRequests::add throws.
   void announce(size_t branch, const Announce& announce, uint64_t now_ns);
 
-  bool has_pending() const { return tally_.has_pending(); }
+  bool has_pending() const { return pending_requests_.has_pending(); }
   bool has_ready() const { return !ready_.empty() || !conflicts_.empty(); }
   size_t ready_bytes() const { return ready_bytes_; }
   // Every rank has a thread blocked on a pending operation.
-  bool everybody_waits() const { return tally_.everybody_waits(); }
-  uint32_t adopted_version() const { return tally_.adopted_version(); }
+  bool everybody_waits() const { return pending_requests_.everybody_waits(); }
+  uint32_t adopted_version() const { return pending_requests_.adopted_version(); }
   // To be told of what a response changed in the process sets.
-  Tally& tally() { return tally_; }
+  PendingRequests& pending_requests() { return pending_requests_; }
 
   // Hands over all that is ready and updates the cache accordingly. `cycle` is the number of the
   // Cycle in which it will travel.
@@ -56,23 +56,24 @@ class Negotiator {
   };
 
   const Response* response_of(uint32_t id) const;
-  void note_join(const Tallied& entry);
+  void note_join(const PendingRequest& entry);
   void settle_conflicts();
-  bool conflict(uint32_t process_set, const std::vector<const Tallied*>& entries) const;
-  Response conflict_response(const Tallied& entry, const std::string& why) const;
-  std::vector<Version> versions_of(const Tallied& entry, std::list<Request>& made) const;
+  bool conflict(uint32_t process_set, const std::vector<const PendingRequest*>& entries) const;
+  Response conflict_response(const PendingRequest& entry, const std::string& why) const;
+  std::vector<Version> versions_of(const PendingRequest& entry, std::list<Request>& made) const;
   Request request_of(uint32_t id, int rank) const;
-  Response respond(const Tallied& entry, bool cache_enabled, Ready& batch);
-  void fill_dims(Response& response, const Tallied& entry, std::span<const Version> versions) const;
-  std::string flaw_of_joined(const Response& response, const Tallied& entry) const;
+  Response respond(const PendingRequest& entry, bool cache_enabled, Ready& batch);
+  void fill_dims(Response& response, const PendingRequest& entry,
+                 std::span<const Version> versions) const;
+  std::string flaw_of_joined(const Response& response, const PendingRequest& entry) const;
   std::string settle_set(Response& response);
   void admit(Response& response, Ready& batch);
   void evict(uint32_t id, Ready& batch);
 
   const ProcessSets& sets_;
   size_t capacity_;
-  Tally tally_;
-  std::vector<Tallied> ready_;
+  PendingRequests pending_requests_;
+  std::vector<PendingRequest> ready_;
   std::vector<Response> conflicts_;  // carry an error each
   size_t ready_bytes_ = 0;
   std::map<uint32_t, int> last_joined_;  // by set

@@ -27,7 +27,8 @@ void say(std::vector<std::pair<Said, RankMask>>& list, const Said& said, const R
 
 }  // namespace
 
-Tally::Tally(const ProcessSets& sets, std::vector<std::vector<int>> branches, Resolve resolve)
+PendingRequests::PendingRequests(const ProcessSets& sets, std::vector<std::vector<int>> branches,
+                                 Resolve resolve)
     : sets_(sets), resolve_(std::move(resolve)) {
   for (const std::vector<int>& ranks : branches) {
     branches_.push_back({RankMask(ranks), {}});
@@ -35,7 +36,7 @@ Tally::Tally(const ProcessSets& sets, std::vector<std::vector<int>> branches, Re
   }
 }
 
-const RankMask& Tally::members_of(Branch& branch, uint32_t process_set) {
+const RankMask& PendingRequests::members_of(Branch& branch, uint32_t process_set) {
   const auto known = branch.members.find(process_set);
   if (known != branch.members.end()) return known->second;
   RankMask mask;
@@ -47,15 +48,17 @@ const RankMask& Tally::members_of(Branch& branch, uint32_t process_set) {
   return branch.members.emplace(process_set, std::move(mask)).first->second;
 }
 
-const RankMask& Tally::members(uint32_t process_set) { return members_of(all_, process_set); }
+const RankMask& PendingRequests::members(uint32_t process_set) {
+  return members_of(all_, process_set);
+}
 
-const RankMask& Tally::joined(uint32_t process_set) const {
+const RankMask& PendingRequests::joined(uint32_t process_set) const {
   static const RankMask nobody;
   const auto found = joined_.find(process_set);
   return found == joined_.end() ? nobody : found->second;
 }
 
-void Tally::add(size_t index, const Announce& announce, uint64_t now_ns) {
+void PendingRequests::add(size_t index, const Announce& announce, uint64_t now_ns) {
   Branch& branch = branches_[index];
   branch.waiting = announce.waiting;
   branch.cycles_seen = announce.cycles_seen;
@@ -67,13 +70,13 @@ void Tally::add(size_t index, const Announce& announce, uint64_t now_ns) {
     claim_id(branch, claim.id, &ranks, now_ns);
   }
   for (const Claim& claim : announce.requests) claim_request(branch, claim, now_ns);
-  settle_touched();
+  move_touched();
 }
 
 // After a whole message: of two ranks it tells about, one may have joined since, and the operation
 // it announced before must not be complete with what the other announced alone.
-void Tally::settle_touched() {
-  for (const Tallied& entry : joins_) {
+void PendingRequests::move_touched() {
+  for (const PendingRequest& entry : joins_) {
     for (const auto& [key, pending] : pending_) {
       if (key.process_set == entry.key.process_set) touched_.push_back(key);
     }
@@ -81,12 +84,12 @@ void Tally::settle_touched() {
   if (!joins_.empty()) std::sort(touched_.begin(), touched_.end());
   for (const OperationKey& key : std::exchange(touched_, {})) {
     const auto found = pending_.find(key);
-    if (found != pending_.end()) settle(key, found->second);
+    if (found != pending_.end()) move_if_complete(key, found->second);
   }
-  for (Tallied& entry : std::exchange(joins_, {})) ready_.push_back(std::move(entry));
+  for (PendingRequest& entry : std::exchange(joins_, {})) ready_.push_back(std::move(entry));
 }
 
-void Tally::note_self(bool waiting, uint64_t cycles_applied, uint32_t adopted_version) {
+void PendingRequests::note_self(bool waiting, uint64_t cycles_applied, uint32_t adopted_version) {
   Branch& self = branches_[0];
   self.waiting = waiting;
   self.cycles_seen = cycles_applied;
@@ -94,7 +97,7 @@ void Tally::note_self(bool waiting, uint64_t cycles_applied, uint32_t adopted_ve
   self.adopted_version = adopted_version;
 }
 
-RankMask Tally::own(const Branch& branch, const std::vector<int32_t>& ranks) const {
+RankMask PendingRequests::own(const Branch& branch, const std::vector<int32_t>& ranks) const {
   RankMask mask;
   for (const int32_t rank : ranks) {
     if (rank < 0 || !branch.ranks.contains(rank))
@@ -105,7 +108,8 @@ RankMask Tally::own(const Branch& branch, const std::vector<int32_t>& ranks) con
   return mask;
 }
 
-void Tally::claim_id(Branch& branch, uint32_t id, const RankMask* ranks, uint64_t now_ns) {
+void PendingRequests::claim_id(Branch& branch, uint32_t id, const RankMask* ranks,
+                               uint64_t now_ns) {
   const Request* request = resolve_(id);
   if (request == nullptr) {
     refuse(branch.ranks.ranks().front(), "unknown cache entry " + std::to_string(id));
@@ -114,13 +118,13 @@ void Tally::claim_id(Branch& branch, uint32_t id, const RankMask* ranks, uint64_
   // The set was removed while this was on its way.
   if (sets_.find(set) == nullptr) return;
   const RankMask& said = ranks != nullptr ? *ranks : members_of(branch, set);
-  Tallied& entry = arrive(key_of(*request), said, bytes_of(*request), now_ns);
+  PendingRequest& entry = arrive(key_of(*request), said, bytes_of(*request), now_ns);
   say(entry.by_id, id, said);
   entry.cycles_seen = std::min(entry.cycles_seen, branch.cycles_seen);
   touched_.push_back(entry.key);
 }
 
-void Tally::claim_request(const Branch& branch, const Claim& claim, uint64_t now_ns) {
+void PendingRequests::claim_request(const Branch& branch, const Claim& claim, uint64_t now_ns) {
   const Request& request = claim.request;
   const RankMask ranks = own(branch, claim.ranks);
   if (sets_.find(request.process_set) == nullptr) return;
@@ -130,17 +134,17 @@ void Tally::claim_request(const Branch& branch, const Claim& claim, uint64_t now
     }
   }
   if (request.op == OpType::kJoin) return join(claim, ranks, now_ns);
-  Tallied& entry = arrive(key_of(request), ranks, bytes_of(request), now_ns);
+  PendingRequest& entry = arrive(key_of(request), ranks, bytes_of(request), now_ns);
   say(entry.in_full, request, ranks);
   touched_.push_back(entry.key);
 }
 
-void Tally::join(const Claim& claim, const RankMask& ranks, uint64_t now_ns) {
+void PendingRequests::join(const Claim& claim, const RankMask& ranks, uint64_t now_ns) {
   const uint32_t set = claim.request.process_set;
   RankMask& joined = joined_[set];
   if (joined.meets(ranks)) refuse(claim.ranks.front(), "twice that it joins", claim.request.name);
   joined |= ranks;
-  Tallied entry;
+  PendingRequest entry;
   entry.key = key_of(claim.request);
   entry.first_ns = now_ns;
   entry.cycles_seen = std::numeric_limits<uint64_t>::max();
@@ -149,8 +153,9 @@ void Tally::join(const Claim& claim, const RankMask& ranks, uint64_t now_ns) {
   joins_.push_back(std::move(entry));
 }
 
-Tallied& Tally::arrive(OperationKey key, const RankMask& ranks, size_t bytes, uint64_t now_ns) {
-  Tallied& entry = pending_[key];
+PendingRequest& PendingRequests::arrive(OperationKey key, const RankMask& ranks, size_t bytes,
+                                        uint64_t now_ns) {
+  PendingRequest& entry = pending_[key];
   if (entry.who.empty()) {
     entry.first_ns = now_ns;
     entry.cycles_seen = std::numeric_limits<uint64_t>::max();
@@ -164,95 +169,98 @@ Tallied& Tally::arrive(OperationKey key, const RankMask& ranks, size_t bytes, ui
   return entry;
 }
 
-bool Tally::is_complete(const Tallied& entry) {
-  RankMask settled = entry.who;
-  settled |= joined(entry.key.process_set);
-  return settled.covers(members(entry.key.process_set));
+bool PendingRequests::is_complete(const PendingRequest& entry) {
+  RankMask accounted = entry.who;
+  accounted |= joined(entry.key.process_set);
+  return accounted.covers(members(entry.key.process_set));
 }
 
 // `key` and `entry` may be the pending entry's own.
-void Tally::settle(const OperationKey& key, const Tallied& entry) {
+void PendingRequests::move_if_complete(const OperationKey& key, const PendingRequest& entry) {
   if (!is_complete(entry)) return;
   auto node = pending_.extract(key);
   ready_bytes_ += node.mapped().bytes;
   ready_.push_back(std::move(node.mapped()));
 }
 
-std::vector<Tallied> Tally::take_ready() {
+std::vector<PendingRequest> PendingRequests::take_ready() {
   ready_bytes_ = 0;
   return std::exchange(ready_, {});
 }
 
-std::vector<Tallied> Tally::take_partial() {
-  std::vector<Tallied> list;
+std::vector<PendingRequest> PendingRequests::take_partial() {
+  std::vector<PendingRequest> list;
   for (auto& [key, entry] : pending_) {
-    if (entry.told.covers(entry.who)) continue;
+    if (entry.forwarded.covers(entry.who)) continue;
     list.push_back(entry);
-    entry.told = entry.who;
+    entry.forwarded = entry.who;
   }
   return list;
 }
 
-bool Tally::has_untold() const {
-  return std::any_of(pending_.begin(), pending_.end(),
-                     [](const auto& item) { return !item.second.told.covers(item.second.who); });
+bool PendingRequests::has_unforwarded() const {
+  return std::any_of(pending_.begin(), pending_.end(), [](const auto& item) {
+    return !item.second.forwarded.covers(item.second.who);
+  });
 }
 
-void Tally::drop_set(uint32_t process_set) {
+void PendingRequests::drop_set(uint32_t process_set) {
   std::erase_if(pending_, [&](const auto& item) { return item.first.process_set == process_set; });
   joined_.erase(process_set);
   all_.members.erase(process_set);
   for (Branch& branch : branches_) branch.members.erase(process_set);
 }
 
-bool Tally::everybody_waits() const {
+bool PendingRequests::everybody_waits() const {
   return std::all_of(branches_.begin(), branches_.end(), [this](const Branch& branch) {
     return branch.waiting && branch.cycles_applied == branches_[0].cycles_applied;
   });
 }
 
-uint32_t Tally::adopted_version() const {
+uint32_t PendingRequests::adopted_version() const {
   uint32_t least = std::numeric_limits<uint32_t>::max();
   for (const Branch& branch : branches_) least = std::min(least, branch.adopted_version);
   return least;
 }
 
-uint64_t Tally::cycles_applied() const {
+uint64_t PendingRequests::cycles_applied() const {
   uint64_t least = std::numeric_limits<uint64_t>::max();
   for (const Branch& branch : branches_) least = std::min(least, branch.cycles_applied);
   return least;
 }
 
-uint64_t Tally::cycles_seen() const {
+uint64_t PendingRequests::cycles_seen() const {
   uint64_t least = std::numeric_limits<uint64_t>::max();
   for (const Branch& branch : branches_) least = std::min(least, branch.cycles_seen);
   for (const auto& [key, entry] : pending_) least = std::min(least, entry.cycles_seen);
-  for (const Tallied& entry : ready_) least = std::min(least, entry.cycles_seen);
+  for (const PendingRequest& entry : ready_) least = std::min(least, entry.cycles_seen);
   return least;
 }
 
-void put_claims(Tally& tally, const std::vector<Tallied>& entries, Announce& announce) {
-  announce.adopted_version = tally.adopted_version();
-  announce.cycles_seen = tally.cycles_seen();
-  announce.cycles_applied = tally.cycles_applied();
-  announce.waiting = tally.everybody_waits();
-  for (const Tallied& entry : entries) {
+void put_claims(PendingRequests& pending_requests, const std::vector<PendingRequest>& entries,
+                Announce& announce) {
+  announce.adopted_version = pending_requests.adopted_version();
+  announce.cycles_seen = pending_requests.cycles_seen();
+  announce.cycles_applied = pending_requests.cycles_applied();
+  announce.waiting = pending_requests.everybody_waits();
+  for (const PendingRequest& entry : entries) {
     // Its numbers are to be understood as of when they were announced.
     announce.cycles_seen = std::min(announce.cycles_seen, entry.cycles_seen);
-    const bool whole = entry.told.empty() && entry.in_full.empty() && entry.by_id.size() == 1 &&
-                       entry.by_id[0].second == tally.members(entry.key.process_set);
+    const bool whole = entry.forwarded.empty() && entry.in_full.empty() &&
+                       entry.by_id.size() == 1 &&
+                       entry.by_id[0].second == pending_requests.members(entry.key.process_set);
     if (whole) {
       announce.cached.push_back(entry.by_id[0].first);
       continue;
     }
     for (const auto& [id, ranks] : entry.by_id) {
       RankMask fresh = ranks;
-      fresh -= entry.told;
+      fresh -= entry.forwarded;
       if (!fresh.empty()) announce.partly.push_back({id, fresh.ranks()});
     }
     for (const auto& [request, ranks] : entry.in_full) {
       RankMask fresh = ranks;
-      fresh -= entry.told;
+      fresh -= entry.forwarded;
       if (!fresh.empty()) announce.requests.push_back({request, fresh.ranks()});
     }
   }

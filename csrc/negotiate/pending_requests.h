@@ -1,4 +1,5 @@
-// Who below one rank of the negotiation tree has announced what.
+// The requests that some ranks below one rank of the negotiation tree have announced, and others
+// not.
 //
 // Every rank has one. It counts what its own caller and its children announce; an operation that
 // all ranks from here down (those in its process set) have announced is ready to be passed on to
@@ -36,27 +37,27 @@ struct OperationKeyHash {
 inline OperationKey key_of(const Request& request) { return {request.process_set, request.name}; }
 
 // One operation and who has announced it how.
-struct Tallied {
+struct PendingRequest {
   OperationKey key;
   size_t bytes = 0;
   uint64_t first_ns = 0;
   uint64_t cycles_seen = 0;  // by the ranks that announced it by number
   RankMask who;
-  RankMask told;  // passed on before
+  RankMask forwarded;  // passed on before
   std::vector<std::pair<uint32_t, RankMask>> by_id;
   std::vector<std::pair<Request, RankMask>> in_full;
 };
 
 // Pure bookkeeping: no I/O, no clock. One thread.
-class Tally {
+class PendingRequests {
  public:
   // The request that a cache number stands for, null when it is unknown. The pointer need not
   // outlive the next call.
   using Resolve = std::function<const Request*(uint32_t id)>;
 
   // `branches`: this rank itself, then the ranks below each child. `sets` and
-  // what `resolve` uses must outlive the tally.
-  Tally(const ProcessSets& sets, std::vector<std::vector<int>> branches, Resolve resolve);
+  // what `resolve` uses must outlive this object.
+  PendingRequests(const ProcessSets& sets, std::vector<std::vector<int>> branches, Resolve resolve);
 
   // Throws Error(kInternal) when the branch announces what it cannot: a rank that is not its own,
   // an operation twice, an unknown number.
@@ -67,14 +68,14 @@ class Tally {
   bool has_ready() const { return !ready_.empty(); }
   size_t ready_bytes() const { return ready_bytes_; }
   bool has_pending() const { return !pending_.empty(); }
-  const std::unordered_map<OperationKey, Tallied, OperationKeyHash>& pending() const {
+  const std::unordered_map<OperationKey, PendingRequest, OperationKeyHash>& pending() const {
     return pending_;
   }
   // In the order in which they became ready. Joins come at once, not when all have joined.
-  std::vector<Tallied> take_ready();
+  std::vector<PendingRequest> take_ready();
   // The parts not passed on yet of what is not ready: worth telling when nobody here can go on.
-  std::vector<Tallied> take_partial();
-  bool has_untold() const;
+  std::vector<PendingRequest> take_partial();
+  bool has_unforwarded() const;
   // Answered, by an error, before it was complete.
   void drop(const OperationKey& key) { pending_.erase(key); }
   void drop_set(uint32_t process_set);
@@ -106,25 +107,26 @@ class Tally {
   void claim_request(const Branch& branch, const Claim& claim, uint64_t now_ns);
   void join(const Claim& claim, const RankMask& ranks, uint64_t now_ns);
   RankMask own(const Branch& branch, const std::vector<int32_t>& ranks) const;
-  Tallied& arrive(OperationKey key, const RankMask& ranks, size_t bytes, uint64_t now_ns);
-  bool is_complete(const Tallied& entry);
-  void settle(const OperationKey& key, const Tallied& entry);
-  void settle_touched();
+  PendingRequest& arrive(OperationKey key, const RankMask& ranks, size_t bytes, uint64_t now_ns);
+  bool is_complete(const PendingRequest& entry);
+  void move_if_complete(const OperationKey& key, const PendingRequest& entry);
+  void move_touched();
 
   const ProcessSets& sets_;
   Resolve resolve_;
   std::vector<Branch> branches_;
   Branch all_;
-  std::unordered_map<OperationKey, Tallied, OperationKeyHash> pending_;
-  std::vector<Tallied> ready_;
+  std::unordered_map<OperationKey, PendingRequest, OperationKeyHash> pending_;
+  std::vector<PendingRequest> ready_;
   size_t ready_bytes_ = 0;
   std::unordered_map<uint32_t, RankMask> joined_;
   // Of the message being added.
   std::vector<OperationKey> touched_;
-  std::vector<Tallied> joins_;
+  std::vector<PendingRequest> joins_;
 };
 
-// Says in `announce` what the entries hold and how the tally's ranks are.
-void put_claims(Tally& tally, const std::vector<Tallied>& entries, Announce& announce);
+// Says in `announce` what the entries hold and what its ranks have come to.
+void put_claims(PendingRequests& pending_requests, const std::vector<PendingRequest>& entries,
+                Announce& announce);
 
 }  // namespace hvdtune

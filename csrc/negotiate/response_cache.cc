@@ -9,13 +9,13 @@ namespace hvdtune {
 std::optional<uint32_t> ResponseCache::find(const Request& own) const {
   const auto id = by_key_.find(key_of(own));
   if (id == by_key_.end()) return std::nullopt;
-  const Entry& entry = by_id_.at(id->second);
+  const CachedResponse& entry = by_id_.at(id->second);
   if (!entry.announced || !(entry.mine() == own)) return std::nullopt;
   return id->second;
 }
 
 void ResponseCache::remember(const Request* own, const Response& response) {
-  Entry entry;
+  CachedResponse entry;
   entry.announced = own != nullptr;
   entry.response = response;
   if (own != nullptr && !(*own == response.request)) entry.own = *own;

@@ -30,7 +30,7 @@ class ResponseCache {
   size_t size() const { return by_id_.size(); }
 
  private:
-  struct Entry {
+  struct CachedResponse {
     std::optional<Request> own;  // if it differs from the response's
     bool announced = false;
     Response response;
@@ -38,8 +38,8 @@ class ResponseCache {
 
     const Request& mine() const { return own ? *own : response.request; }
   };
-  std::unordered_map<uint32_t, Entry> by_id_;
-  std::unordered_map<uint32_t, Entry> forgotten_;
+  std::unordered_map<uint32_t, CachedResponse> by_id_;
+  std::unordered_map<uint32_t, CachedResponse> forgotten_;
   std::unordered_map<OperationKey, uint32_t, OperationKeyHash> by_key_;
 };
 

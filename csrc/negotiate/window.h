@@ -6,7 +6,7 @@
 
 namespace hvdtune {
 
-struct Batch {
+struct OutgoingBatch {
   uint64_t last_sent_ns = 0;     // when the batch before it went
   size_t bytes = 0;              // of tensor data it stands for
   bool everybody_waits = false;  // nothing can be added to it: sending late gains nothing
@@ -15,7 +15,7 @@ struct Batch {
 // The instant at which `batch` is due; not after now_ns means at once. The cycle time is a window
 // that collects: a batch after a pause of at least one window goes immediately, and so does one
 // that fills a bucket.
-inline uint64_t due_ns(const Batch& batch, uint64_t now_ns, double cycle_time_ms,
+inline uint64_t due_ns(const OutgoingBatch& batch, uint64_t now_ns, double cycle_time_ms,
                        int64_t fusion_threshold_bytes) {
   const bool full =
       fusion_threshold_bytes > 0 && batch.bytes >= static_cast<size_t>(fusion_threshold_bytes);

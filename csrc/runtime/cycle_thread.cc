@@ -47,7 +47,8 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
   if (is_root()) {
     negotiator_.emplace(sets_, branches, static_cast<size_t>(options.setting.cache_capacity));
   } else {
-    tally_.emplace(sets_, branches, [this](uint32_t id) { return cache_.request_of(id); });
+    pending_requests_.emplace(sets_, branches,
+                              [this](uint32_t id) { return cache_.request_of(id); });
   }
   if (mesh.job && is_root()) {
     job_ = std::make_unique<FramedChannel>(std::move(*mesh.job), rank_);
@@ -141,8 +142,8 @@ void CycleThread::announce() {
     unannounced_bytes_ += bytes_of(*operation->request);
     unannounced_.push_back(std::move(operation));
   }
-  tally().note_self(waits, cycles_applied_, board_.version());
-  const bool everybody = is_root() ? waits : tally().everybody_waits();
+  pending_requests().note_self(waits, cycles_applied_, board_.version());
+  const bool everybody = is_root() ? waits : pending_requests().everybody_waits();
   // Ranks that have just begun to wait say so, once: the root need not collect any longer.
   const bool hint = everybody && !announced_waiting_;
   const uint64_t now = now_ns();
@@ -150,16 +151,17 @@ void CycleThread::announce() {
   submit_own(waits, now);
   announced_waiting_ = everybody;
   if (is_root()) return;
-  std::vector<Tallied> entries = tally_->take_ready();
+  std::vector<PendingRequest> entries = pending_requests_->take_ready();
   // What is not complete here will not be soon when everybody waits: the root may see more in it.
-  if (entries.empty() && everybody) entries = tally_->take_partial();
+  if (entries.empty() && everybody) entries = pending_requests_->take_partial();
   if (hint || !entries.empty()) send_up(std::move(entries), {});
 }
 
 bool CycleThread::is_due(bool everybody, uint64_t now) const {
-  const bool passes_on = !is_root() && (tally_->has_ready() || (everybody && tally_->has_untold()));
+  const bool passes_on = !is_root() && (pending_requests_->has_ready() ||
+                                        (everybody && pending_requests_->has_unforwarded()));
   if (unannounced_.empty() && !passes_on) return false;
-  const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : tally_->ready_bytes());
+  const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : pending_requests_->ready_bytes());
   const Setting& setting = board_.setting();
   return due_ns({last_announce_ns_, bytes, everybody}, now, setting.cycle_time_ms,
                 setting.fusion_threshold_bytes) <= now;
@@ -194,9 +196,9 @@ void CycleThread::submit_own(bool waits, uint64_t now) {
   counts_.traffic = tree_.traffic();
 }
 
-void CycleThread::send_up(std::vector<Tallied> entries, std::vector<int32_t> leaving) {
+void CycleThread::send_up(std::vector<PendingRequest> entries, std::vector<int32_t> leaving) {
   Announce announce;
-  put_claims(*tally_, entries, announce);
+  put_claims(*pending_requests_, entries, announce);
   announce.leaving = std::move(leaving);
   announce.steps = std::exchange(steps_, {});
   FAILPOINT("cycle/announce");
@@ -257,9 +259,9 @@ void CycleThread::take_announce(size_t branch, const Announce& announce) {
     negotiator_->announce(branch, announce, now_ns());
     return depart_all(announce.leaving);
   }
-  tally_->add(branch, announce, now_ns());
-  cache_.drop_forgotten(tally_->cycles_seen());
-  if (!announce.leaving.empty()) send_up(tally_->take_ready(), announce.leaving);
+  pending_requests_->add(branch, announce, now_ns());
+  cache_.drop_forgotten(pending_requests_->cycles_seen());
+  if (!announce.leaving.empty()) send_up(pending_requests_->take_ready(), announce.leaving);
 }
 
 void CycleThread::tell_job(FrameKind kind, Bytes payload) {
@@ -289,7 +291,7 @@ void CycleThread::take_orders() {
   proposals_.clear();
 }
 
-Batch CycleThread::cycle_batch() const {
+OutgoingBatch CycleThread::cycle_batch() const {
   return {last_emit_ns_, negotiator_->ready_bytes(), negotiator_->everybody_waits()};
 }
 
@@ -380,15 +382,15 @@ void CycleThread::obey(const TimelineOrder& order) {
 // What a response changes besides tensors.
 void CycleThread::change(const Response& response) {
   const Request& request = response.request;
-  if (!response.error.empty()) return tally().drop(key_of(request));
-  if (request.op == OpType::kJoin) return tally().end_join(request.process_set);
+  if (!response.error.empty()) return pending_requests().drop(key_of(request));
+  if (request.op == OpType::kJoin) return pending_requests().end_join(request.process_set);
   if (request.op == OpType::kAddSet) {
     std::vector<int> ranks(request.splits.begin(), request.splits.end());
     sets_.add(static_cast<uint32_t>(response.first_dims[0]), std::move(ranks));
   } else {
     const auto set = static_cast<uint32_t>(request.splits[0]);
     sets_.remove(set);
-    tally().drop_set(set);
+    pending_requests().drop_set(set);
     executor_.drop_group(set);
     table_.fail_set(
         set, Error(ErrorCode::kUsage, "process set " + std::to_string(set) + " was removed"));

@@ -109,7 +109,7 @@ class CycleThread {
   void announce();
   bool is_due(bool everybody, uint64_t now) const;
   void submit_own(bool waits, uint64_t now);
-  void send_up(std::vector<Tallied> entries, std::vector<int32_t> leaving);
+  void send_up(std::vector<PendingRequest> entries, std::vector<int32_t> leaving);
   void take_marks(Announce& own);
   void receive();
   void take_announce(size_t branch, const Announce& announce);
@@ -128,7 +128,7 @@ class CycleThread {
   bool can_emit() const {
     return is_root() && departed_.empty() && (negotiator_->has_ready() || !timeline_.empty());
   }
-  Batch cycle_batch() const;
+  OutgoingBatch cycle_batch() const;
   void tell_job(FrameKind kind, Bytes payload);
   void hang_up();
   bool wait_is_news();
@@ -142,7 +142,9 @@ class CycleThread {
   Wake next_wake() const;
   bool is_root() const { return rank_ == 0; }
   bool rank_waits() const { return table_.waiting_threads() > 0; }
-  Tally& tally() { return is_root() ? negotiator_->tally() : *tally_; }
+  PendingRequests& pending_requests() {
+    return is_root() ? negotiator_->pending_requests() : *pending_requests_;
+  }
 
   const int rank_;
   const int size_;
@@ -161,8 +163,8 @@ class CycleThread {
   std::unique_ptr<FramedChannel> job_;  // rank 0's, to the launcher
   ProcessSets sets_;
   ResponseCache cache_;
-  std::optional<Negotiator> negotiator_;  // the root's
-  std::optional<Tally> tally_;            // everybody else's
+  std::optional<Negotiator> negotiator_;             // the root's
+  std::optional<PendingRequests> pending_requests_;  // everybody else's
   Executor executor_;
   KnobBoard board_;
   StepLedger ledger_;

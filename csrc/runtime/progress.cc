@@ -155,10 +155,10 @@ CycleThread::Wake CycleThread::next_wake() const {
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
   wake.interest = Interest::kNewWork;
-  if (!unannounced_.empty() || (!is_root() && tally_->has_ready())) {
+  if (!unannounced_.empty() || (!is_root() && pending_requests_->has_ready())) {
     // The window collects: only its end, or a caller that waits, is worth waking for.
     wake.interest = Interest::kWaiting;
-    const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : tally_->ready_bytes());
+    const size_t bytes = unannounced_bytes_ + (is_root() ? 0 : pending_requests_->ready_bytes());
     wake.at_ns = due_ns({last_announce_ns_, bytes, false}, now, setting.cycle_time_ms,
                         setting.fusion_threshold_bytes);
   }
@@ -174,9 +174,9 @@ CycleThread::Wake CycleThread::next_wake() const {
 bool CycleThread::wait_is_news() {
   if (!rank_waits()) return false;
   if (is_root()) return !announced_waiting_ || !unannounced_.empty();
-  tally_->note_self(true, cycles_applied_, board_.version());
-  return tally_->everybody_waits() &&
-         (!announced_waiting_ || !unannounced_.empty() || tally_->has_ready());
+  pending_requests_->note_self(true, cycles_applied_, board_.version());
+  return pending_requests_->everybody_waits() &&
+         (!announced_waiting_ || !unannounced_.empty() || pending_requests_->has_ready());
 }
 
 std::vector<pollfd> CycleThread::poll_set() const {

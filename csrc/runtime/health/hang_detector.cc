@@ -129,7 +129,7 @@ HangStep Explainer::step(uint64_t now, std::vector<RankView> looks) {
   if (asking_) {
     const auto silent = [&](const Peer& peer) {
       return !peer.report &&
-             looks[static_cast<size_t>(&peer - peers_.data())].vital == Vital::kWell;
+             looks[static_cast<size_t>(&peer - peers_.data())].liveness == Liveness::kWell;
     };
     if (std::ranges::any_of(peers_, silent) && now < asked_ns_ + kReportNs) return {};
     return judge(now, std::move(looks));
@@ -150,8 +150,9 @@ HangStep Explainer::judge(uint64_t now, std::vector<RankView> views) {
     if (peer.report) peer.last_stack = peer.report->stack;
   }
   if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;
-  if (const Wait* wait = hopeless(waits, views, abort_ns_)) {
-    return GiveUp{culprit(*wait), "given up: " + sentence(*wait), hang_page(waits, views, 0, 0)};
+  if (const Wait* wait = unrecoverable(waits, views, abort_ns_)) {
+    return GiveUp{rank_at_fault(*wait), "given up: " + sentence(*wait),
+                  hang_page(waits, views, 0, 0)};
   }
   if (hang_ns_ < next_page_ns_ || waits.empty()) return {};
   while (next_page_ns_ <= hang_ns_) next_page_ns_ *= 2;

@@ -56,7 +56,7 @@ class Explainer {
   bool is_reporting() const { return reporting_; }
   std::optional<Report> finish_report(uint64_t now);
 
-  // Rank 0: what the others said, and how they look: by rank, the vital signs and the silence of
+  // Rank 0: what the others said, and how they look: by rank, the liveness and the silence of
   // `looks` count.
   void note(int rank, const Pulse& pulse, uint64_t now);
   void note(int rank, Report report);

@@ -364,10 +364,10 @@ std::vector<RankView> Health::looks(uint64_t now) const {
     RankView& view = views[static_cast<size_t>(peer.rank)];
     view.silent_ns = silent_ns(peer, now);
     if (!peer.channel) {
-      view.vital = Vital::kDead;
+      view.liveness = Liveness::kDead;
     } else if (view.silent_ns >= 3 * interval_ns_) {
       const bool heard = !is_unacknowledged(peer.channel->fd(), interval_ns_);
-      view.vital = heard ? Vital::kFrozen : Vital::kUnreachable;
+      view.liveness = heard ? Liveness::kFrozen : Liveness::kUnreachable;
     }
   }
   return views;

@@ -31,9 +31,9 @@ RankView elsewhere(uint64_t idle_seconds) {
   return view;
 }
 
-RankView silent(Vital vital) {
+RankView silent(Liveness liveness) {
   RankView view;
-  view.vital = vital;
+  view.liveness = liveness;
   view.silent_ns = 3 * kSecond;
   return view;
 }
@@ -49,7 +49,7 @@ std::vector<Wait> explain_all(const std::vector<RankView>& ranks) {
 }
 
 // How the last rank is missing where the others wait for "allreduce.x".
-Missing absence_of_last(RankView last) {
+MissingRank why_last_is_missing(RankView last) {
   for (const Wait& wait :
        explain_all({waits_in({called("allreduce.x")}), waits_in({called("allreduce.x")}), last})) {
     if (wait.names[0] != "allreduce.x") continue;
@@ -76,26 +76,26 @@ TEST(every_kind_of_absence_is_told_from_the_others) {
   overlong.report->left_out = 3;
   struct Row {
     RankView last;
-    Absence absence;
+    MissingReason reason;
     const char* detail;
   };
   const std::vector<Row> table = {
-      {silent(Vital::kDead), Absence::kDead, "its process has ended"},
-      {silent(Vital::kUnreachable), Absence::kNetwork, "does not acknowledge"},
-      {silent(Vital::kFrozen), Absence::kFrozen, "nothing was heard from it for 3.0 s"},
-      {silent(Vital::kWell), Absence::kUnknown, "did not report"},
-      {overlong, Absence::kUnknown, "did not report"},
-      {elsewhere(0), Absence::kBusy, "used the processor"},
-      {moving, Absence::kBusy, "its Python stack moves"},
-      {elsewhere(8), Absence::kNeverCalled, "has not computed for 8.0 s"},
-      {waits_in({called("allreduce.y")}), Absence::kDifferentOrder,
+      {silent(Liveness::kDead), MissingReason::kDead, "its process has ended"},
+      {silent(Liveness::kUnreachable), MissingReason::kNetwork, "does not acknowledge"},
+      {silent(Liveness::kFrozen), MissingReason::kFrozen, "nothing was heard from it for 3.0 s"},
+      {silent(Liveness::kWell), MissingReason::kUnknown, "did not report"},
+      {overlong, MissingReason::kUnknown, "did not report"},
+      {elsewhere(0), MissingReason::kBusy, "used the processor"},
+      {moving, MissingReason::kBusy, "its Python stack moves"},
+      {elsewhere(8), MissingReason::kNeverCalled, "has not computed for 8.0 s"},
+      {waits_in({called("allreduce.y")}), MissingReason::kDifferentOrder,
        "\"allreduce.y\", which ranks 0, 1 have not called"},
-      {waits_in({called("allgather.x", 6, "allgather float32 [4]")}), Absence::kMismatch,
+      {waits_in({called("allgather.x", 6, "allgather float32 [4]")}), MissingReason::kMismatch,
        "allgather float32 [4] under this name (\"allgather.x\")"},
   };
   for (const Row& row : table) {
-    const Missing missing = absence_of_last(row.last);
-    CHECK_EQ(name_of(missing.absence), name_of(row.absence));
+    const MissingRank missing = why_last_is_missing(row.last);
+    CHECK_EQ(name_of(missing.reason), name_of(row.reason));
     CHECK(contains(missing.detail, row.detail));
   }
 }
@@ -117,10 +117,10 @@ TEST(who_waits_for_a_busy_rank_in_another_set_is_not_out_of_order) {
   const std::vector<Wait> waits = explain(ranks, sets, 5 * kSecond);
   CHECK_EQ(waits.size(), 2U);
   CHECK_EQ(waits[0].missing.size(), 2U);
-  CHECK_EQ(name_of(waits[0].missing[0].absence), "waits for others");
+  CHECK_EQ(name_of(waits[0].missing[0].reason), "waits for others");
   CHECK_EQ(waits[0].missing[0].rank, 1);
-  CHECK_EQ(name_of(waits[0].missing[1].absence), "still computing");
-  CHECK(hopeless(waits, ranks, kSecond) == nullptr);
+  CHECK_EQ(name_of(waits[0].missing[1].reason), "still computing");
+  CHECK(unrecoverable(waits, ranks, kSecond) == nullptr);
 }
 
 TEST(a_cycle_over_three_ranks_is_a_different_order) {
@@ -128,8 +128,8 @@ TEST(a_cycle_over_three_ranks_is_a_different_order) {
   for (const char* name : {"a", "b", "c"}) ranks.push_back(waits_in({called(name)}));
   for (const Wait& wait : explain_all(ranks)) {
     CHECK_EQ(wait.missing.size(), 2U);
-    CHECK_EQ(name_of(wait.missing[0].absence), "called in a different order, or other tensors");
-    CHECK_EQ(name_of(wait.missing[1].absence), "called in a different order, or other tensors");
+    CHECK_EQ(name_of(wait.missing[0].reason), "called in a different order, or other tensors");
+    CHECK_EQ(name_of(wait.missing[1].reason), "called in a different order, or other tensors");
   }
 }
 
@@ -170,9 +170,9 @@ TEST(an_operation_that_all_have_called_is_stuck_in_the_network) {
   const std::vector<RankView> ranks = {waits_in({called("x")}), waits_in({called("x")})};
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK(waits[0].missing.empty());
-  CHECK_EQ(culprit(waits[0]), -1);
+  CHECK_EQ(rank_at_fault(waits[0]), -1);
   CHECK(contains(hang_page(waits, ranks, 1, 0), "the data does not move"));
-  CHECK(hopeless(waits, ranks, 6 * kSecond) == waits.data());
+  CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
 }
 
 TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {
@@ -182,9 +182,9 @@ TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {
   };
   RankView moving = elsewhere(700);
   moving.stack_moved = true;
-  RankView mute = silent(Vital::kWell);
+  RankView mute = silent(Liveness::kWell);
   mute.idle_ns = 599 * kSecond;
-  RankView idle_and_mute = silent(Vital::kWell);
+  RankView idle_and_mute = silent(Liveness::kWell);
   idle_and_mute.idle_ns = 600 * kSecond;
   const std::vector<Row> table = {
       {elsewhere(0), false},    // validates
@@ -198,17 +198,17 @@ TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {
   for (const Row& row : table) {
     const std::vector<RankView> ranks = {waits_in({called("x", 601)}), row.last};
     const std::vector<Wait> waits = explain_all(ranks);
-    const Wait* given_up = hopeless(waits, ranks, 600 * kSecond);
+    const Wait* given_up = unrecoverable(waits, ranks, 600 * kSecond);
     CHECK_EQ(given_up != nullptr, row.given_up);
-    CHECK(hopeless(waits, ranks, 0) == nullptr);
-    CHECK(hopeless(waits, ranks, 1000 * kSecond) == nullptr);
+    CHECK(unrecoverable(waits, ranks, 0) == nullptr);
+    CHECK(unrecoverable(waits, ranks, 1000 * kSecond) == nullptr);
   }
 }
 
 TEST(the_sentence_names_the_plainest_cause_first) {
   const std::vector<RankView> ranks = {waits_in({called("x")}), elsewhere(0), elsewhere(9)};
   const std::vector<Wait> waits = explain_all(ranks);
-  CHECK_EQ(culprit(waits[0]), 2);
+  CHECK_EQ(rank_at_fault(waits[0]), 2);
   CHECK_EQ(sentence(waits[0]),
            "tensor \"x\" waited 6.0 s for rank 2: never called; it waits outside of hvdtune and "
            "has not computed for 9.0 s (and for 1 more)");

@@ -20,8 +20,8 @@ struct Rank {
   std::vector<int> children;
   ProcessSets sets{1};
   ResponseCache cache;
-  std::unique_ptr<Tally> tally;            // all but the root's
-  std::unique_ptr<Negotiator> negotiator;  // the root's
+  std::unique_ptr<PendingRequests> pending_requests;  // all but the root's
+  std::unique_ptr<Negotiator> negotiator;             // the root's
   std::map<OperationKey, Request> in_flight;
   std::vector<OperationKey> to_announce;
   std::deque<Announce> outbox;
@@ -69,7 +69,7 @@ class Model {
         rank.negotiator =
             std::make_unique<Negotiator>(rank.sets, branches, capacities[random_() % 5]);
       } else {
-        rank.tally = std::make_unique<Tally>(
+        rank.pending_requests = std::make_unique<PendingRequests>(
             rank.sets, branches, [&rank](uint32_t id) { return rank.cache.request_of(id); });
       }
     }
@@ -81,7 +81,7 @@ class Model {
     for (const Rank& rank : ranks_) {
       CHECK(rank.in_flight.empty());
       CHECK_EQ(rank.cache.size(), ranks_[0].cache.size());
-      if (rank.tally) CHECK(!rank.tally->has_pending());
+      if (rank.pending_requests) CHECK(!rank.pending_requests->has_pending());
       for (const auto& [set, lines] : rank.log) {
         const int first = rank.sets.find(set)->front();
         CHECK(lines == ranks_[static_cast<size_t>(first)].log.at(set));
@@ -160,21 +160,22 @@ class Model {
     }
     rank.to_announce.clear();
     take_announce(rank, 0, own);
-    if (rank.tally) pass_on(rank);
+    if (rank.pending_requests) pass_on(rank);
   }
 
   void pass_on(Rank& rank) {
-    std::vector<Tallied> entries = rank.tally->take_ready();
-    if (entries.empty() && rank.tally->everybody_waits()) entries = rank.tally->take_partial();
+    std::vector<PendingRequest> entries = rank.pending_requests->take_ready();
+    if (entries.empty() && rank.pending_requests->everybody_waits())
+      entries = rank.pending_requests->take_partial();
     Announce announce;
-    put_claims(*rank.tally, entries, announce);
+    put_claims(*rank.pending_requests, entries, announce);
     rank.outbox.push_back(decode_announce(encode(announce)));
   }
 
   void take_announce(Rank& rank, size_t branch, const Announce& announce) {
     if (rank.negotiator) return rank.negotiator->announce(branch, announce, ++now_);
-    rank.tally->add(branch, announce, ++now_);
-    rank.cache.drop_forgotten(rank.tally->cycles_seen());
+    rank.pending_requests->add(branch, announce, ++now_);
+    rank.cache.drop_forgotten(rank.pending_requests->cycles_seen());
   }
 
   void deliver_announce(Rank& rank) {
@@ -224,7 +225,8 @@ class Model {
   void take(Rank& rank, const Response& response) {
     const Request& told = response.request;
     if (!response.error.empty()) {
-      (rank.tally ? *rank.tally : rank.negotiator->tally()).drop(key_of(told));
+      (rank.pending_requests ? *rank.pending_requests : rank.negotiator->pending_requests())
+          .drop(key_of(told));
     }
     const auto mine = rank.in_flight.find(key_of(told));
     const bool member = rank.sets.includes(told.process_set, rank.number);
