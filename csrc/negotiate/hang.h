@@ -20,7 +20,7 @@ namespace hvdtune {
 enum class Liveness : uint8_t { kWell, kFrozen, kUnreachable, kDead };
 
 struct RankView {
-  std::optional<Report> report;  // empty: it did not answer
+  std::optional<RankReport> report;  // empty: it did not answer
   Liveness liveness = Liveness::kWell;
   uint64_t silent_ns = 0;    // since it was last heard
   uint64_t idle_ns = 0;      // since its process last computed

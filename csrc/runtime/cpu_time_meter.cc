@@ -37,14 +37,14 @@ uint64_t waited_ns() {
 
 }  // namespace
 
-std::optional<ProcessorUse> ProcessorMeter::since_last() {
-  const ProcessorUse now{ran_ns(), waited_ns()};
-  const ProcessorUse before = last_;
+std::optional<CpuTime> CpuTimeMeter::since_last() {
+  const CpuTime now{ran_ns(), waited_ns()};
+  const CpuTime before = last_;
   const bool same = thread_ == gettid();
   last_ = now;
   thread_ = gettid();
   if (!same) return std::nullopt;
-  return ProcessorUse{now.ran_ns - before.ran_ns, now.waited_ns - before.waited_ns};
+  return CpuTime{now.ran_ns - before.ran_ns, now.waited_ns - before.waited_ns};
 }
 
 }  // namespace hvdtune

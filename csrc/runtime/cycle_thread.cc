@@ -21,8 +21,8 @@ std::vector<std::vector<int>> with_self(int rank, const std::vector<std::vector<
 }  // namespace
 
 CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table,
-                         Health& health, StopSignal& stop, Progress& progress, Recorder& recorder,
-                         Recorder::Lane& lane)
+                         Health& health, StopSignal& stop, WorkCounter& work_counter,
+                         Recorder& recorder, Recorder::Lane& lane)
     : rank_(mesh.topology.rank),
       size_(mesh.topology.size),
       options_(options),
@@ -38,9 +38,9 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
       sets_(size_),
       executor_(
           mesh, options.backends, stop, table, cache_, sets_,
-          [this](const Response& response) { change(response); }, progress, recorder, lane),
+          [this](const Response& response) { change(response); }, work_counter, recorder, lane),
       board_(options.setting, static_cast<int>(tree_.branches())),
-      ledger_(size_),
+      step_collector_(size_),
       shown_setting_(options.setting),
       shown_sets_(std::make_shared<const ProcessSets>(sets_)) {
   const std::vector<std::vector<int>> branches = with_self(rank_, mesh.branches);
@@ -59,7 +59,7 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
 
 CycleThread::~CycleThread() { leave(); }
 
-void CycleThread::mark_step(ProcessorUse use) {
+void CycleThread::mark_step(CpuTime use) {
   const uint64_t now = now_ns();
   const std::lock_guard lock(mutex_);
   if (last_mark_ns_ != 0) {
@@ -221,7 +221,8 @@ void CycleThread::take_marks(Announce& own) {
                   saturated(mark.use.ran_ns / 1000)});
     }
     if (is_root()) {
-      ledger_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns), mark.end_ns);
+      step_collector_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns),
+                               mark.end_ns);
     }
     own.steps.push_back({rank_, mark.step, mark.end_ns - mark.begin_ns});
   }
@@ -232,7 +233,7 @@ void CycleThread::take_step(const StepMark& mark) {
   if (mark.rank < 0 || mark.rank >= size_) {
     throw Error(ErrorCode::kInternal, "a step was reported for rank " + std::to_string(mark.rank));
   }
-  if (const auto report = ledger_.add(mark)) {
+  if (const auto report = step_collector_.add(mark)) {
     tell_job(FrameKind::kStep, encode(*report));
   }
 }

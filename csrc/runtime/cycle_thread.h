@@ -63,7 +63,8 @@ struct CycleCounts {
 class CycleThread {
  public:
   CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table, Health& health,
-              StopSignal& stop, Progress& progress, Recorder& recorder, Recorder::Lane& lane);
+              StopSignal& stop, WorkCounter& work_counter, Recorder& recorder,
+              Recorder::Lane& lane);
   ~CycleThread();
 
   // New operations are in the table.
@@ -74,7 +75,7 @@ class CycleThread {
   // As that, without taking part and without waiting.
   void callers_wait();
   // `use` is what the calling thread had of processors in the step, outside of its waits.
-  void mark_step(ProcessorUse use);
+  void mark_step(CpuTime use);
   // Rank 0 only. Returns the version under which it will be adopted.
   uint32_t propose(const Setting& setting);
   Setting setting() const;
@@ -94,7 +95,7 @@ class CycleThread {
     uint64_t begin_ns;
     uint64_t end_ns;
     bool sampled;
-    ProcessorUse use;
+    CpuTime use;
   };
   enum class Interest : int { kNone, kNewWork, kWaiting };
   struct Wake {
@@ -167,7 +168,7 @@ class CycleThread {
   std::optional<PendingRequests> pending_requests_;  // everybody else's
   Executor executor_;
   KnobBoard board_;
-  StepLedger ledger_;
+  StepCollector step_collector_;
   std::vector<std::shared_ptr<Operation>> unannounced_;
   size_t unannounced_bytes_ = 0;
   std::vector<StepMark> steps_;  // to be passed on

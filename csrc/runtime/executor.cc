@@ -93,7 +93,8 @@ Result make_result(const TensorSpec& tensor, int64_t rows) {
 
 Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
                    OperationTable& table, ResponseCache& cache, const ProcessSets& sets,
-                   Change change, Progress& progress, Recorder& recorder, Recorder::Lane& lane)
+                   Change change, WorkCounter& work_counter, Recorder& recorder,
+                   Recorder::Lane& lane)
     : mesh_(mesh),
       backends_(backends),
       stop_(stop),
@@ -101,7 +102,7 @@ Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
       cache_(cache),
       sets_(sets),
       change_(std::move(change)),
-      progress_(progress),
+      work_counter_(work_counter),
       recorder_(recorder),
       lane_(lane) {}
 
@@ -134,10 +135,10 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   if (recorded) {
     for (const Member& member : members) record_negotiation(member, received_ns);
   }
-  progress_.begin(members[0].response->request.process_set);
+  work_counter_.begin(members[0].response->request.process_set);
   FAILPOINT("executor/begin");
   run(members, setting);
-  progress_.moved();
+  work_counter_.moved();
   FAILPOINT("executor/done");
   // Recorded before completion: a script that ends with its last tensor still has its record.
   if (recorded) record_execution(members, reason, received_ns, begin);

@@ -31,7 +31,7 @@ class Executor : private Observer {
 
   // `backends`, null for none, offers collectives in place of ours.
   Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop, OperationTable& table,
-           ResponseCache& cache, const ProcessSets& sets, Change change, Progress& progress,
+           ResponseCache& cache, const ProcessSets& sets, Change change, WorkCounter& work_counter,
            Recorder& recorder, Recorder::Lane& lane);
 
   // Runs the buckets of a cycle in order. Operations complete, or fail by themselves when the ranks
@@ -70,7 +70,7 @@ class Executor : private Observer {
   uint32_t reason_id(CutReason reason);
   // Asked at every piece of work, recorded or not.
   bool enabled() const override {
-    progress_.moved();
+    work_counter_.moved();
     return recorder_.enabled();
   }
   void phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes, int peer) override;
@@ -82,7 +82,7 @@ class Executor : private Observer {
   ResponseCache& cache_;
   const ProcessSets& sets_;
   Change change_;
-  Progress& progress_;
+  WorkCounter& work_counter_;
   Recorder& recorder_;
   Recorder::Lane& lane_;
   ScratchBuffers scratch_;

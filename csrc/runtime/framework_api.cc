@@ -12,7 +12,7 @@
 
 // Named by the C interface, and so outside of the namespace.
 struct hvdtune_job {
-  std::shared_ptr<const hvdtune::Gate> gate;
+  std::shared_ptr<const hvdtune::RuntimeGuard> guard;
 };
 
 namespace hvdtune {
@@ -93,7 +93,7 @@ void submit(hvdtune_job* job, const hvdtune_request* request, int awaited, hvdtu
   hvdtune_outcome outcome = failed(HVDTUNE_SHUTDOWN, "hvdtune was shut down", -1);
   std::string message;
   bool begun = false;
-  job->gate->enter([&](Runtime& runtime) {
+  job->guard->with_runtime([&](Runtime& runtime) {
     try {
       runtime.submit(to_submission(*request),
                      [done, context](const Operation& operation, const Error* error) {
@@ -113,7 +113,7 @@ void submit(hvdtune_job* job, const hvdtune_request* request, int awaited, hvdtu
 }
 
 int place(hvdtune_job* job, hvdtune_place* place) {
-  return job->gate->enter([&](Runtime& runtime) {
+  return job->guard->with_runtime([&](Runtime& runtime) {
     const Topology& here = runtime.topology();
     *place = {here.rank,       here.size,       here.local_rank,
               here.local_size, here.cross_rank, here.cross_size};
@@ -122,7 +122,7 @@ int place(hvdtune_job* job, hvdtune_place* place) {
 
 int process_set(hvdtune_job* job, uint32_t number, int* size, int* position) {
   bool found = false;
-  job->gate->enter([&](Runtime& runtime) {
+  job->guard->with_runtime([&](Runtime& runtime) {
     const std::shared_ptr<const ProcessSets> sets = runtime.process_sets();
     const std::vector<int>* ranks = sets->find(number);
     if (ranks == nullptr) return;
@@ -135,7 +135,7 @@ int process_set(hvdtune_job* job, uint32_t number, int* size, int* position) {
 }
 
 void mark_step(hvdtune_job* job) {
-  job->gate->enter([](Runtime& runtime) { runtime.mark_step(); });
+  job->guard->with_runtime([](Runtime& runtime) { runtime.mark_step(); });
 }
 
 void release(hvdtune_job* job) { delete job; }
@@ -148,7 +148,7 @@ const hvdtune_framework_api kApi = {
 uintptr_t framework_api() { return reinterpret_cast<uintptr_t>(&kApi); }
 
 uintptr_t new_job(const Runtime& runtime) {
-  return reinterpret_cast<uintptr_t>(new hvdtune_job{runtime.gate()});
+  return reinterpret_cast<uintptr_t>(new hvdtune_job{runtime.guard()});
 }
 
 }  // namespace hvdtune

@@ -10,7 +10,7 @@
 namespace hvdtune {
 
 // Thread rule: every member may be called from any thread; mutex_ guards all state.
-class Awaited {
+class InflightCounter {
  public:
   void started() {
     const std::lock_guard lock(mutex_);

@@ -80,7 +80,7 @@ void OperationTable::finish_locked(const OperationKey& key, std::optional<Error>
 
 // Whoever waits and whoever is to be called.
 void OperationTable::tell(std::unique_lock<std::mutex> lock) {
-  const std::vector<Ending> endings = std::exchange(endings_, {});
+  const std::vector<EndedOperation> endings = std::exchange(endings_, {});
   lock.unlock();
   done_.notify_all();
   for (const auto& [operation, error] : endings) {

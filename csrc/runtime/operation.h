@@ -106,7 +106,7 @@ class OperationTable {
     std::optional<Error> error;
     int waiting = 0;
   };
-  struct Ending {
+  struct EndedOperation {
     std::shared_ptr<Operation> operation;
     std::optional<Error> error;
   };
@@ -122,7 +122,7 @@ class OperationTable {
   std::unordered_map<Handle, Entry> entries_;
   std::unordered_map<OperationKey, Handle, OperationKeyHash> in_flight_;
   std::vector<std::shared_ptr<Operation>> new_;
-  std::vector<Ending> endings_;  // to be told, by whoever holds the lock, without it
+  std::vector<EndedOperation> endings_;  // to be told, by whoever holds the lock, without it
   std::optional<Error> closed_;
   Handle next_ = 1;
   int waiting_ = 0;  // sum over entries_

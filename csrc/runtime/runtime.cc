@@ -69,24 +69,25 @@ Runtime::Runtime(const RuntimeOptions& options)
       mesh_(connect_mesh(mesh_options(options), stop_)),
       cycle_lane_(recorder_.add_lane()),
       health_lane_(recorder_.add_lane()),
-      script_(recorder_) {
+      user_threads_(recorder_) {
   if (!options.timeline.path.empty()) start_timeline(options.timeline);
   if (!options.launched) mesh_.job.reset();
   if (options.mpi) backends_ = std::make_unique<MpiBackendSource>(options.mpi, stop_);
   const Topology& place = mesh_.topology;
-  explainer_ = std::make_unique<Explainer>(place.rank, place.size, options.hang, table_, progress_,
-                                           [this] { return cycle_->process_sets()->all(); });
+  hang_detector_ =
+      std::make_unique<HangDetector>(place.rank, place.size, options.hang, table_, work_counter_,
+                                     [this] { return cycle_->process_sets()->all(); });
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
-  health_ = std::make_unique<Health>(mesh_, health, stop_, health_lane_, *explainer_);
+  health_ = std::make_unique<Health>(mesh_, health, stop_, health_lane_, *hang_detector_);
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return obey(order); }};
-  cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, progress_,
+  cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, work_counter_,
                                          recorder_, cycle_lane_);
   health_->start();
 }
 
 Runtime::~Runtime() {
-  gate_->close();
+  guard_->close();
   shutdown();
 }
 
@@ -114,7 +115,7 @@ std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
 }
 
 void Runtime::submit(Submission submission, OnEnd on_end) {
-  awaited_.started();
+  inflight_.started();
   try {
     std::vector<Submission> one;
     one.push_back(std::move(submission));
@@ -130,13 +131,13 @@ void Runtime::submit(Submission submission, OnEnd on_end) {
 }
 
 void Runtime::end_of_submitted() {
-  const uint64_t begin = awaited_.ended();
-  if (begin != 0 && script_.enabled()) script_.end_wait(begin, now_ns());
+  const uint64_t begin = inflight_.ended();
+  if (begin != 0 && user_threads_.enabled()) user_threads_.end_wait(begin, now_ns());
 }
 
 void Runtime::await_submitted() {
   const uint64_t now = now_ns();
-  if (awaited_.begin(now) && script_.enabled()) script_.begin_wait(now);
+  if (inflight_.begin(now) && user_threads_.enabled()) user_threads_.begin_wait(now);
   table_.await_all();
   cycle_->callers_wait();
 }
@@ -162,12 +163,12 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
 
 bool Runtime::wait(Handle handle, std::chrono::nanoseconds time) {
   const Deadline deadline = Deadline::in(time);
-  const uint64_t begin = script_.enabled() ? now_ns() : 0;
-  if (begin != 0) script_.begin_wait(begin);
+  const uint64_t begin = user_threads_.enabled() ? now_ns() : 0;
+  if (begin != 0) user_threads_.begin_wait(begin);
   const bool done = table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
     cycle_->caller_waits(has_ended, deadline);
   });
-  if (begin != 0) script_.end_wait(begin, now_ns());
+  if (begin != 0) user_threads_.end_wait(begin, now_ns());
   return done;
 }
 

@@ -76,12 +76,12 @@ class Runtime {
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
 
   void mark_step() {
-    cycle_->mark_step(script_.end_step());
-    script_.begin_step();
+    cycle_->mark_step(user_threads_.end_step());
+    user_threads_.begin_step();
   }
   // For the timeline: the script did `name` from begin_ns to end_ns, by CLOCK_MONOTONIC.
   void mark_span(const std::string& name, uint64_t begin_ns, uint64_t end_ns) {
-    script_.span(name, begin_ns, end_ns);
+    user_threads_.span(name, begin_ns, end_ns);
   }
   uint32_t propose(const Setting& setting) { return cycle_->propose(setting); }
   Setting setting() const { return cycle_->setting(); }
@@ -90,7 +90,7 @@ class Runtime {
   std::shared_ptr<const ProcessSets> process_sets() const { return cycle_->process_sets(); }
 
   // For threads that may outlive this object.
-  std::shared_ptr<const Gate> gate() const { return gate_; }
+  std::shared_ptr<const RuntimeGuard> guard() const { return guard_; }
 
   // Throw what Recorder::start throws. stop_timeline() logs what the file has not taken.
   void start_timeline(const TimelineOptions& options);
@@ -120,15 +120,15 @@ class Runtime {
   Recorder recorder_;
   Recorder::Lane& cycle_lane_;
   Recorder::Lane& health_lane_;
-  ScriptLog script_;
-  Awaited awaited_;
+  UserThreadRecorder user_threads_;
+  InflightCounter inflight_;
   OperationTable table_;
-  Progress progress_;
-  std::unique_ptr<Explainer> explainer_;
+  WorkCounter work_counter_;
+  std::unique_ptr<HangDetector> hang_detector_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<CycleThread> cycle_;
   bool parted_ = false;  // shutdown()'s
-  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(*this);
+  const std::shared_ptr<RuntimeGuard> guard_ = std::make_shared<RuntimeGuard>(*this);
 };
 
 }  // namespace hvdtune

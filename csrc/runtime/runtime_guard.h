@@ -10,14 +10,14 @@ class Runtime;
 
 // Thread rule: every member may be called from any thread, close() by the runtime's owner; mutex_
 // guards all state.
-class Gate {
+class RuntimeGuard {
  public:
-  explicit Gate(Runtime& runtime) : runtime_(&runtime) {}
+  explicit RuntimeGuard(Runtime& runtime) : runtime_(&runtime) {}
 
-  // Calls visit(runtime), which meanwhile does not end and may enter again. False if it has ended
-  // before.
+  // Calls visit(runtime), which meanwhile does not end; it may call with_runtime() again. False if
+  // it has ended before.
   template <typename Visit>
-  bool enter(const Visit& visit) const {
+  bool with_runtime(const Visit& visit) const {
     Runtime* runtime = nullptr;
     {
       const std::lock_guard lock(mutex_);
@@ -40,16 +40,16 @@ class Gate {
  private:
   class Leaving {
    public:
-    explicit Leaving(const Gate& gate) : gate_(gate) {}
+    explicit Leaving(const RuntimeGuard& guard) : guard_(guard) {}
     ~Leaving() {
-      const std::lock_guard lock(gate_.mutex_);
-      if (--gate_.inside_ == 0) gate_.left_.notify_all();
+      const std::lock_guard lock(guard_.mutex_);
+      if (--guard_.inside_ == 0) guard_.left_.notify_all();
     }
     Leaving(const Leaving&) = delete;
     Leaving& operator=(const Leaving&) = delete;
 
    private:
-    const Gate& gate_;
+    const RuntimeGuard& guard_;
   };
 
   mutable std::mutex mutex_;

@@ -12,12 +12,12 @@ constexpr uint64_t kLongNs = 200'000;
 
 }  // namespace
 
-void ScriptLog::begin_wait(uint64_t now_ns) {
+void UserThreadRecorder::begin_wait(uint64_t now_ns) {
   const std::lock_guard lock(mutex_);
   if (now_ns - last_wait_ns_ >= kLongNs) take_own();
 }
 
-void ScriptLog::end_wait(uint64_t begin_ns, uint64_t now_ns) {
+void UserThreadRecorder::end_wait(uint64_t begin_ns, uint64_t now_ns) {
   if (now_ns - begin_ns < kShortestNs) return;
   const std::lock_guard lock(mutex_);
   lane_.record(EventKind::kBlocked, begin_ns, now_ns, 0, 0, 0, 0);
@@ -25,14 +25,14 @@ void ScriptLog::end_wait(uint64_t begin_ns, uint64_t now_ns) {
   if (now_ns - begin_ns >= kLongNs && marker_ == gettid()) meter_.since_last();
 }
 
-void ScriptLog::span(std::string_view name, uint64_t begin_ns, uint64_t end_ns) {
+void UserThreadRecorder::span(std::string_view name, uint64_t begin_ns, uint64_t end_ns) {
   if (!enabled()) return;
   const uint32_t id = recorder_.intern(name);
   const std::lock_guard lock(mutex_);
   lane_.record(EventKind::kSpan, begin_ns, end_ns, id, 0, 0, 0);
 }
 
-void ScriptLog::begin_step() {
+void UserThreadRecorder::begin_step() {
   if (!enabled()) return;
   const std::lock_guard lock(mutex_);
   if (marker_ == gettid()) return;  // the step before has just been read
@@ -41,7 +41,7 @@ void ScriptLog::begin_step() {
   own_ = {};
 }
 
-ProcessorUse ScriptLog::end_step() {
+CpuTime UserThreadRecorder::end_step() {
   const std::lock_guard lock(mutex_);
   if (!enabled()) {
     marker_ = 0;
@@ -51,7 +51,7 @@ ProcessorUse ScriptLog::end_step() {
   return std::exchange(own_, {});
 }
 
-void ScriptLog::take_own() {
+void UserThreadRecorder::take_own() {
   if (marker_ != gettid()) return;
   const auto use = meter_.since_last();
   if (!use) return;

@@ -12,9 +12,10 @@
 namespace hvdtune {
 
 // Thread rule: every member may be called from any thread; the mutex makes them one producer.
-class ScriptLog {
+class UserThreadRecorder {
  public:
-  explicit ScriptLog(Recorder& recorder) : recorder_(recorder), lane_(recorder.add_lane()) {}
+  explicit UserThreadRecorder(Recorder& recorder)
+      : recorder_(recorder), lane_(recorder.add_lane()) {}
 
   bool enabled() const { return recorder_.enabled(); }
 
@@ -29,7 +30,7 @@ class ScriptLog {
   // microseconds, so stretches and waits below 0.2 ms are not told apart. Nothing if the step was
   // not recorded from its begin on.
   void begin_step();
-  ProcessorUse end_step();
+  CpuTime end_step();
 
  private:
   void take_own();
@@ -38,8 +39,8 @@ class ScriptLog {
   std::mutex mutex_;
   Recorder::Lane& lane_;
   int marker_ = 0;  // the thread that marks steps
-  ProcessorMeter meter_;
-  ProcessorUse own_;
+  CpuTimeMeter meter_;
+  CpuTime own_;
   uint64_t last_wait_ns_ = 0;
 };
 

@@ -8,23 +8,23 @@ namespace {
 // Of an empty Called: what the smallest one takes.
 constexpr size_t kCalledBytes = 4 + 1 + 8 + 4 + 4;
 
-void put(Writer& out, const Introduction& introduction) {
-  out.put(introduction.pid);
-  out.put(introduction.pid_namespace);
+void put(Writer& out, const ProcessIdentity& identity) {
+  out.put(identity.pid);
+  out.put(identity.pid_namespace);
 }
 
-Introduction get_introduction(Reader& in) {
-  Introduction introduction;
-  introduction.pid = in.get<int32_t>();
-  introduction.pid_namespace = in.get<uint64_t>();
-  return introduction;
+ProcessIdentity get_identity(Reader& in) {
+  ProcessIdentity identity;
+  identity.pid = in.get<int32_t>();
+  identity.pid_namespace = in.get<uint64_t>();
+  return identity;
 }
 
 }  // namespace
 
-std::vector<uint8_t> encode(const Introduction& introduction) {
+std::vector<uint8_t> encode(const ProcessIdentity& identity) {
   Writer out;
-  put(out, introduction);
+  put(out, identity);
   return out.take();
 }
 
@@ -36,7 +36,7 @@ std::vector<uint8_t> encode(const Pulse& pulse) {
   return out.take();
 }
 
-std::vector<uint8_t> encode(const Report& report) {
+std::vector<uint8_t> encode(const RankReport& report) {
   Writer out;
   out.put(report.round);
   out.put(report.waiting_threads);
@@ -53,25 +53,25 @@ std::vector<uint8_t> encode(const Report& report) {
   return out.take();
 }
 
-std::vector<uint8_t> encode(const Look& look) {
+std::vector<uint8_t> encode(const ProbeRequest& request) {
   Writer out;
-  out.put(look.rank);
-  put(out, look.who);
+  out.put(request.rank);
+  put(out, request.who);
   return out.take();
 }
 
-std::vector<uint8_t> encode(const Sighting& sighting) {
+std::vector<uint8_t> encode(const ProbeResult& result) {
   Writer out;
-  out.put(sighting.rank);
-  out.put(sighting.sight);
+  out.put(result.rank);
+  out.put(result.state);
   return out.take();
 }
 
-Introduction decode_introduction(Bytes bytes) {
+ProcessIdentity decode_identity(Bytes bytes) {
   Reader in(bytes);
-  const Introduction introduction = get_introduction(in);
+  const ProcessIdentity identity = get_identity(in);
   in.finish();
-  return introduction;
+  return identity;
 }
 
 Pulse decode_pulse(Bytes bytes) {
@@ -84,9 +84,9 @@ Pulse decode_pulse(Bytes bytes) {
   return pulse;
 }
 
-Report decode_report(Bytes bytes) {
+RankReport decode_report(Bytes bytes) {
   Reader in(bytes);
-  Report report;
+  RankReport report;
   report.round = in.get<uint32_t>();
   report.waiting_threads = in.get<uint32_t>();
   report.stack = in.get_string();
@@ -103,22 +103,22 @@ Report decode_report(Bytes bytes) {
   return report;
 }
 
-Look decode_look(Bytes bytes) {
+ProbeRequest decode_probe_request(Bytes bytes) {
   Reader in(bytes);
-  Look look;
-  look.rank = in.get<int32_t>();
-  look.who = get_introduction(in);
+  ProbeRequest request;
+  request.rank = in.get<int32_t>();
+  request.who = get_identity(in);
   in.finish();
-  return look;
+  return request;
 }
 
-Sighting decode_sighting(Bytes bytes) {
+ProbeResult decode_probe_result(Bytes bytes) {
   Reader in(bytes);
-  Sighting sighting;
-  sighting.rank = in.get<int32_t>();
-  sighting.sight = in.get_enum<Sight>(kSightCount);
+  ProbeResult result;
+  result.rank = in.get<int32_t>();
+  result.state = in.get_enum<ProcessState>(kProcessStateCount);
   in.finish();
-  return sighting;
+  return result;
 }
 
 }  // namespace hvdtune

@@ -1,11 +1,11 @@
 // What ranks tell rank 0 about themselves on their health connections.
 //
-//   Introduction = i32 pid, u64 pid_namespace
-//   Pulse        = u64 sent_ns, u64 stuck_ns, u64 cpu_ns
-//   Report       = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called]
-//   Called       = u32 process_set, u8 joins, u64 age_ns, str name, str description
-//   Look         = i32 rank, Introduction
-//   Sighting     = i32 rank, u8 sight
+//   ProcessIdentity = i32 pid, u64 pid_namespace
+//   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns
+//   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called]
+//   Called          = u32 process_set, u8 joins, u64 age_ns, str name, str description
+//   ProbeRequest    = i32 rank, ProcessIdentity
+//   ProbeResult     = i32 rank, u8 state
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace hvdtune {
 
-// So that others on its host can look at the process.
-struct Introduction {
+// By which other ranks of its host find the process.
+struct ProcessIdentity {
   int32_t pid = 0;
   uint64_t pid_namespace = 0;
 
-  bool operator==(const Introduction&) const = default;
+  bool operator==(const ProcessIdentity&) const = default;
 };
 
 // Sent with every ping.
@@ -44,43 +44,43 @@ struct Called {
   bool operator==(const Called&) const = default;
 };
 
-struct Report {
+struct RankReport {
   uint32_t round = 0;
   uint32_t waiting_threads = 0;
   std::string stack;      // of Python's main thread, innermost call first; empty if unknown
   uint32_t left_out = 0;  // called, but not listed
   std::vector<Called> called;
 
-  bool operator==(const Report&) const = default;
+  bool operator==(const RankReport&) const = default;
 };
 
-// Asks a rank to look at another one of its host, which is silent.
-struct Look {
+// Asks a rank to probe the process of another rank of its host, which is silent.
+struct ProbeRequest {
   int32_t rank = 0;
-  Introduction who;
+  ProcessIdentity who;
 
-  bool operator==(const Look&) const = default;
+  bool operator==(const ProbeRequest&) const = default;
 };
 
-enum class Sight : uint8_t { kUnknown, kRuns, kStopped, kGone };
-inline constexpr int kSightCount = 4;
+enum class ProcessState : uint8_t { kUnknown, kRuns, kStopped, kGone };
+inline constexpr int kProcessStateCount = 4;
 
-struct Sighting {
+struct ProbeResult {
   int32_t rank = 0;
-  Sight sight = Sight::kUnknown;
+  ProcessState state = ProcessState::kUnknown;
 
-  bool operator==(const Sighting&) const = default;
+  bool operator==(const ProbeResult&) const = default;
 };
 
-std::vector<uint8_t> encode(const Introduction& introduction);
+std::vector<uint8_t> encode(const ProcessIdentity& identity);
 std::vector<uint8_t> encode(const Pulse& pulse);
-std::vector<uint8_t> encode(const Report& report);
-std::vector<uint8_t> encode(const Look& look);
-std::vector<uint8_t> encode(const Sighting& sighting);
-Introduction decode_introduction(Bytes bytes);
+std::vector<uint8_t> encode(const RankReport& report);
+std::vector<uint8_t> encode(const ProbeRequest& request);
+std::vector<uint8_t> encode(const ProbeResult& result);
+ProcessIdentity decode_identity(Bytes bytes);
 Pulse decode_pulse(Bytes bytes);
-Report decode_report(Bytes bytes);
-Look decode_look(Bytes bytes);
-Sighting decode_sighting(Bytes bytes);
+RankReport decode_report(Bytes bytes);
+ProbeRequest decode_probe_request(Bytes bytes);
+ProbeResult decode_probe_result(Bytes bytes);
 
 }  // namespace hvdtune

@@ -37,7 +37,7 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
         ("runtime/health/health.h", "kStarvedTimeouts = 15", "| 15 heartbeat timeouts |"),
         (
             "runtime/health/health.cc",
-            "kWitnessNs = 200 * kMillisecond",
+            "kProberNs = 200 * kMillisecond",
             "heartbeat timeout and 0.2 s",
         ),
         ("runtime/health/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),

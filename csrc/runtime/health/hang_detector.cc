@@ -32,29 +32,30 @@ uint64_t process_cpu_ns() {
 
 }  // namespace
 
-Explainer::Explainer(int rank, int size, const HangOptions& options, const OperationTable& table,
-                     const Progress& progress, std::function<SetRanks()> sets)
+HangDetector::HangDetector(int rank, int size, const HangOptions& options,
+                           const OperationTable& table, const WorkCounter& work_counter,
+                           std::function<SetRanks()> sets)
     : rank_(rank),
       options_(options),
       warning_ns_(count(options.warning)),
       abort_ns_(count(options.abort)),
       table_(table),
-      progress_(progress),
+      work_counter_(work_counter),
       sets_(std::move(sets)),
       stack_(options.stack),
       peers_(rank == 0 ? static_cast<size_t>(size) : 0),
       next_page_ns_(warning_ns_),
       next_judgement_ns_(abort_ns_) {}
 
-Pulse Explainer::pulse(uint64_t now) { return {now, stuck_ns(now), process_cpu_ns()}; }
+Pulse HangDetector::pulse(uint64_t now) { return {now, stuck_ns(now), process_cpu_ns()}; }
 
-uint64_t Explainer::stuck_ns(uint64_t now) {
+uint64_t HangDetector::stuck_ns(uint64_t now) {
   uint64_t longest = 0;
   for (const PendingOperation& operation : table_.pending()) {
     const uint32_t set = operation.request->process_set;
     const auto [found, is_new] = moves_.try_emplace(set);
     Move& move = found->second;
-    const uint64_t count = progress_.count(set);
+    const uint64_t count = work_counter_.count(set);
     if (count != move.count) move = {count, is_new ? 0 : now};
     const uint64_t since = std::max(operation.announced_ns, move.at_ns);
     longest = std::max(longest, now > since ? now - since : 0);
@@ -62,18 +63,18 @@ uint64_t Explainer::stuck_ns(uint64_t now) {
   return longest;
 }
 
-void Explainer::begin_report(uint32_t round, uint64_t now) {
+void HangDetector::begin_report(uint32_t round, uint64_t now) {
   reporting_ = true;
   report_round_ = round;
   report_begun_ns_ = now;
   stack_.begin();
 }
 
-std::optional<Report> Explainer::finish_report(uint64_t now) {
+std::optional<RankReport> HangDetector::finish_report(uint64_t now) {
   if (!reporting_) return std::nullopt;
   if (!stack_.complete() && now < report_begun_ns_ + kStackNs) return std::nullopt;
   reporting_ = false;
-  Report report;
+  RankReport report;
   report.round = report_round_;
   report.waiting_threads = static_cast<uint32_t>(table_.waiting_threads());
   report.stack = stack_.text();
@@ -90,8 +91,8 @@ std::optional<Report> Explainer::finish_report(uint64_t now) {
   return report;
 }
 
-void Explainer::note(int rank, const Pulse& pulse, uint64_t now) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
+void HangDetector::note(int rank, const Pulse& pulse, uint64_t now) {
+  PeerState& peer = peers_[static_cast<size_t>(rank)];
   const uint64_t share = (now - peer.pulse_ns) / kLeastShare;
   if (peer.pulse_ns == 0 || pulse.cpu_ns - peer.cpu_ns >= share) peer.computed_ns = now;
   peer.stuck_ns = pulse.stuck_ns;
@@ -99,15 +100,15 @@ void Explainer::note(int rank, const Pulse& pulse, uint64_t now) {
   peer.pulse_ns = now;
 }
 
-void Explainer::note(int rank, Report report) {
+void HangDetector::note(int rank, RankReport report) {
   if (asking_ && report.round == round_) {
     peers_[static_cast<size_t>(rank)].report = std::move(report);
   }
 }
 
-void Explainer::complete(std::vector<RankView>& views, uint64_t now) const {
+void HangDetector::complete(std::vector<RankView>& views, uint64_t now) const {
   for (size_t rank = 0; rank < views.size(); ++rank) {
-    const Peer& peer = peers_[rank];
+    const PeerState& peer = peers_[rank];
     views[rank].idle_ns = now - peer.computed_ns;
     views[rank].report = peer.report;
     views[rank].stack_moved = peer.report && !peer.last_stack.empty() &&
@@ -115,38 +116,38 @@ void Explainer::complete(std::vector<RankView>& views, uint64_t now) const {
   }
 }
 
-HangStep Explainer::step(uint64_t now, std::vector<RankView> looks) {
+HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) {
   if (warning_ns_ == 0) return {};
   hang_ns_ = 0;
-  for (const Peer& peer : peers_) hang_ns_ = std::max(hang_ns_, peer.stuck_ns);
+  for (const PeerState& peer : peers_) hang_ns_ = std::max(hang_ns_, peer.stuck_ns);
   if (hang_ns_ < warning_ns_) {
     next_page_ns_ = warning_ns_;
     next_judgement_ns_ = abort_ns_;
     asking_ = false;
-    for (Peer& peer : peers_) peer.last_stack.clear();
+    for (PeerState& peer : peers_) peer.last_stack.clear();
     return {};
   }
   if (asking_) {
-    const auto silent = [&](const Peer& peer) {
+    const auto silent = [&](const PeerState& peer) {
       return !peer.report &&
-             looks[static_cast<size_t>(&peer - peers_.data())].liveness == Liveness::kWell;
+             liveness_views[static_cast<size_t>(&peer - peers_.data())].liveness == Liveness::kWell;
     };
     if (std::ranges::any_of(peers_, silent) && now < asked_ns_ + kReportNs) return {};
-    return judge(now, std::move(looks));
+    return judge(now, std::move(liveness_views));
   }
   const bool judge_again = abort_ns_ > 0 && hang_ns_ >= next_judgement_ns_;
   if (hang_ns_ < next_page_ns_ && !judge_again) return {};
   asking_ = true;
   asked_ns_ = now;
-  for (Peer& peer : peers_) peer.report.reset();
+  for (PeerState& peer : peers_) peer.report.reset();
   return AskAll{++round_};
 }
 
-HangStep Explainer::judge(uint64_t now, std::vector<RankView> views) {
+HangStep HangDetector::judge(uint64_t now, std::vector<RankView> views) {
   asking_ = false;
   complete(views, now);
   const std::vector<Wait> waits = explain(views, sets_(), warning_ns_);
-  for (Peer& peer : peers_) {
+  for (PeerState& peer : peers_) {
     if (peer.report) peer.last_stack = peer.report->stack;
   }
   if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;

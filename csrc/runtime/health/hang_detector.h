@@ -43,24 +43,24 @@ struct GiveUp {
 using HangStep = std::variant<std::monostate, AskAll, TellAll, GiveUp>;
 
 // Thread rule: the health thread.
-class Explainer {
+class HangDetector {
  public:
   // `sets` gives the ranks of each process set.
-  Explainer(int rank, int size, const HangOptions& options, const OperationTable& table,
-            const Progress& progress, std::function<SetRanks()> sets);
+  HangDetector(int rank, int size, const HangOptions& options, const OperationTable& table,
+               const WorkCounter& work_counter, std::function<SetRanks()> sets);
 
   // This rank: how it is, and what it reports when asked. The report is ready some milliseconds
   // after it was begun.
   Pulse pulse(uint64_t now);
   void begin_report(uint32_t round, uint64_t now);
   bool is_reporting() const { return reporting_; }
-  std::optional<Report> finish_report(uint64_t now);
+  std::optional<RankReport> finish_report(uint64_t now);
 
   // Rank 0: what the others said, and how they look: by rank, the liveness and the silence of
-  // `looks` count.
+  // `liveness_views` count.
   void note(int rank, const Pulse& pulse, uint64_t now);
-  void note(int rank, Report report);
-  HangStep step(uint64_t now, std::vector<RankView> looks);
+  void note(int rank, RankReport report);
+  HangStep step(uint64_t now, std::vector<RankView> liveness_views);
 
  private:
   // The work of a process set, as last seen to move.
@@ -68,12 +68,12 @@ class Explainer {
     uint64_t count = 0;
     uint64_t at_ns = 0;
   };
-  struct Peer {
+  struct PeerState {
     uint64_t stuck_ns = 0;
     uint64_t cpu_ns = 0;
     uint64_t pulse_ns = 0;     // when it came
     uint64_t computed_ns = 0;  // when it last computed
-    std::optional<Report> report;
+    std::optional<RankReport> report;
     std::string last_stack;
   };
   uint64_t stuck_ns(uint64_t now);
@@ -85,7 +85,7 @@ class Explainer {
   const uint64_t warning_ns_;
   const uint64_t abort_ns_;
   const OperationTable& table_;
-  const Progress& progress_;
+  const WorkCounter& work_counter_;
   const std::function<SetRanks()> sets_;
 
   std::map<uint32_t, Move> moves_;  // by process set
@@ -94,7 +94,7 @@ class Explainer {
   uint32_t report_round_ = 0;
   uint64_t report_begun_ns_ = 0;
 
-  std::vector<Peer> peers_;  // rank 0's, by rank
+  std::vector<PeerState> peers_;  // rank 0's, by rank
   uint32_t round_ = 0;
   bool asking_ = false;
   uint64_t asked_ns_ = 0;

@@ -16,9 +16,9 @@ namespace {
 constexpr int kQuickPings = 8;  // a first estimate of the clock offset, soon after start
 constexpr uint64_t kQuickNs = 10'000'000;
 constexpr uint64_t kMillisecond = 1'000'000;
-// How long a witness may take before silence alone decides, and how often it is asked again.
-constexpr uint64_t kWitnessNs = 200 * kMillisecond;
-constexpr uint64_t kLookAgainNs = 1000 * kMillisecond;
+// How long a prober may take before silence alone decides, and how often it is asked again.
+constexpr uint64_t kProberNs = 200 * kMillisecond;
+constexpr uint64_t kProbeAgainNs = 1000 * kMillisecond;
 // A stack takes milliseconds to be written.
 constexpr uint64_t kReportTurnNs = 10 * kMillisecond;
 
@@ -34,16 +34,16 @@ std::string in_seconds(uint64_t ns) {
 }  // namespace
 
 Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
-               Explainer& explainer)
+               HangDetector& detector)
     : rank_(mesh.topology.rank),
       topology_(mesh.topology),
       log_level_(options.log_level),
       timeout_ns_(count(options.timeout)),
       interval_ns_(std::clamp(timeout_ns_ / 4, 20 * kMillisecond, 500 * kMillisecond)),
-      self_(introduce_self()),
+      self_(own_identity()),
       failed_(failed),
       lane_(lane),
-      explainer_(explainer) {
+      hang_detector_(detector) {
   const uint64_t now = now_ns();
   for (std::optional<SecureChannel>& channel : mesh.health) {
     if (!channel) continue;
@@ -78,7 +78,7 @@ Error Health::settle_loss(const Error& suspect) {
                      [&] { return loss_.has_value(); });
     if (!loss_) {
       loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
-      accuser_ = rank_;
+      reporter_ = rank_;
     }
   }
   wake_.notify();
@@ -112,7 +112,7 @@ size_t Health::undelivered_bytes() {
 void Health::run() {
   next_pulse_ns_ = now_ns();
   uint64_t last_turn_ns = next_pulse_ns_;
-  introduce();
+  send_identity();
   while (!leaving_.load()) {
     const uint64_t now = now_ns();
     // If this process itself was stopped, the others' silence is its own deafness.
@@ -122,7 +122,7 @@ void Health::run() {
     last_turn_ns = now;
     turn(now);
     uint64_t until = std::min(next_pulse_ns_, next_check_ns_);
-    if (explainer_.is_reporting()) until = std::min(until, now + kReportTurnNs);
+    if (hang_detector_.is_reporting()) until = std::min(until, now + kReportTurnNs);
     sleep(until);
   }
   if (const auto loss = this->loss()) tell_others(*loss);
@@ -139,9 +139,9 @@ void Health::turn(uint64_t now) {
   if (const auto loss = this->loss()) tell_others(*loss);
 }
 
-void Health::introduce() {
-  FAILPOINT("health/introduce");
-  for (Peer& peer : peers_) tell(peer, FrameKind::kIntroduction, encode(self_));
+void Health::send_identity() {
+  FAILPOINT("health/send_identity");
+  for (Peer& peer : peers_) tell(peer, FrameKind::kIdentity, encode(self_));
 }
 
 void Health::sleep(uint64_t until_ns) {
@@ -164,8 +164,8 @@ void Health::receive_all(Peer& peer, uint64_t now) {
       FAILPOINT_ON("health/received", peer.channel->fd());
       peer.heard_ns = now;
       peer.probed = false;
-      peer.looked_ns = 0;
-      peer.sight = Sight::kUnknown;
+      peer.probe_ns = 0;
+      peer.state = ProcessState::kUnknown;
       take(peer, *frame);
     }
   } catch (const Error& error) {
@@ -183,7 +183,7 @@ void Health::take(Peer& peer, const Frame& frame) {
   switch (frame.kind) {
     case FrameKind::kPing: {
       const Pulse pulse = decode_pulse(frame.payload);
-      if (rank_ == 0) explainer_.note(peer.rank, pulse, now_ns());
+      if (rank_ == 0) hang_detector_.note(peer.rank, pulse, now_ns());
       Writer reply;
       reply.put(pulse.sent_ns);
       reply.put(now_ns());
@@ -210,24 +210,24 @@ void Health::take(Peer& peer, const Frame& frame) {
 void Health::take_order(Peer& peer, const Frame& frame) {
   const uint64_t now = now_ns();
   switch (frame.kind) {
-    case FrameKind::kIntroduction:
-      peer.introduction = decode_introduction(frame.payload);
+    case FrameKind::kIdentity:
+      peer.identity = decode_identity(frame.payload);
       return;
-    case FrameKind::kLook: {
-      const Look look = decode_look(frame.payload);
-      const Sighting seen{look.rank, look_at_process(look.who, self_)};
-      return tell(peer, FrameKind::kSighting, encode(seen));
+    case FrameKind::kProbeRequest: {
+      const ProbeRequest look = decode_probe_request(frame.payload);
+      const ProbeResult seen{look.rank, probe_process(look.who, self_)};
+      return tell(peer, FrameKind::kProbeResult, encode(seen));
     }
-    case FrameKind::kSighting: {
-      const Sighting seen = decode_sighting(frame.payload);
+    case FrameKind::kProbeResult: {
+      const ProbeResult seen = decode_probe_result(frame.payload);
       Peer* suspect = find(seen.rank);
-      if (suspect != nullptr && suspect->looked_ns > 0) suspect->sight = seen.sight;
+      if (suspect != nullptr && suspect->probe_ns > 0) suspect->state = seen.state;
       return;
     }
     case FrameKind::kAsk:
-      return explainer_.begin_report(Reader(frame.payload).get<uint32_t>(), now);
+      return hang_detector_.begin_report(Reader(frame.payload).get<uint32_t>(), now);
     case FrameKind::kReport:
-      if (rank_ == 0) explainer_.note(peer.rank, decode_report(frame.payload));
+      if (rank_ == 0) hang_detector_.note(peer.rank, decode_report(frame.payload));
       return;
     case FrameKind::kPage:
       return log(LogLevel::kWarning, log_level_, rank_, decode_notice(frame.payload).text);
@@ -246,12 +246,12 @@ void Health::take_pong(const Frame& frame) {
   lane_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
 }
 
-void Health::take_news(Error error, int accuser) {
+void Health::take_news(Error error, int reporter) {
   {
     const std::lock_guard lock(mutex_);
     if (!loss_) {
       loss_ = std::move(error);
-      accuser_ = accuser;
+      reporter_ = reporter;
     }
   }
   told_ = rank_ != 0;  // rank 0 passes it on
@@ -262,8 +262,8 @@ void Health::take_news(Error error, int accuser) {
 void Health::pulse(uint64_t now) {
   if (now < next_pulse_ns_) return;
   next_pulse_ns_ = now + (++pings_ < kQuickPings ? std::min(kQuickNs, interval_ns_) : interval_ns_);
-  const Pulse pulse = explainer_.pulse(now_ns());
-  if (rank_ == 0) return explainer_.note(0, pulse, now);
+  const Pulse pulse = hang_detector_.pulse(now_ns());
+  if (rank_ == 0) return hang_detector_.note(0, pulse, now);
   FAILPOINT("health/pulse");
   for (Peer& peer : peers_) tell(peer, FrameKind::kPing, encode(pulse));
 }
@@ -292,30 +292,31 @@ void Health::check_silence(uint64_t now) {
 }
 
 uint64_t Health::next_look_ns(const Peer& peer) const {
-  if (peer.looked_ns > 0) {
-    return peer.looked_ns + (peer.sight == Sight::kUnknown ? kWitnessNs : kLookAgainNs);
+  if (peer.probe_ns > 0) {
+    return peer.probe_ns + (peer.state == ProcessState::kUnknown ? kProberNs : kProbeAgainNs);
   }
   return peer.heard_ns + (peer.probed ? timeout_ns_ : timeout_ns_ / 2);
 }
 
 void Health::suspect(Peer& peer, uint64_t now) {
-  if (peer.looked_ns > 0 && (peer.sight != Sight::kRuns || now < peer.looked_ns + kLookAgainNs)) {
+  if (peer.probe_ns > 0 &&
+      (peer.state != ProcessState::kRuns || now < peer.probe_ns + kProbeAgainNs)) {
     return;
   }
   FAILPOINT("health/suspect");
-  peer.looked_ns = now;
-  peer.witnessed = false;
+  peer.probe_ns = now;
+  peer.asked_prober = false;
   if (on_one_host(rank_, peer.rank)) {
-    peer.sight = look_at_process(peer.introduction, self_);
-  } else if (Peer* witness = rank_ == 0 ? witness_of(peer, now) : nullptr) {
-    peer.witnessed = true;
-    peer.sight = Sight::kUnknown;
-    tell(*witness, FrameKind::kLook, encode(Look{peer.rank, peer.introduction}));
+    peer.state = probe_process(peer.identity, self_);
+  } else if (Peer* prober = rank_ == 0 ? prober_for(peer, now) : nullptr) {
+    peer.asked_prober = true;
+    peer.state = ProcessState::kUnknown;
+    tell(*prober, FrameKind::kProbeRequest, encode(ProbeRequest{peer.rank, peer.identity}));
   }
 }
 
 // Another rank of its host that is not silent itself.
-Health::Peer* Health::witness_of(const Peer& peer, uint64_t now) {
+Health::Peer* Health::prober_for(const Peer& peer, uint64_t now) {
   const auto found = std::ranges::find_if(peers_, [&](const Peer& other) {
     return other.channel && other.rank != peer.rank && on_one_host(other.rank, peer.rank) &&
            silent_ns(other, now) < timeout_ns_ / 2;
@@ -324,15 +325,15 @@ Health::Peer* Health::witness_of(const Peer& peer, uint64_t now) {
 }
 
 bool Health::is_lost(const Peer& peer, uint64_t now) const {
-  switch (peer.sight) {
-    case Sight::kStopped:
-    case Sight::kGone:
+  switch (peer.state) {
+    case ProcessState::kStopped:
+    case ProcessState::kGone:
       return true;
-    case Sight::kRuns:
+    case ProcessState::kRuns:
       return silent_ns(peer, now) >= kStarvedTimeouts * timeout_ns_ ||
              is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2);
-    case Sight::kUnknown:
-      return !peer.witnessed || now >= peer.looked_ns + kWitnessNs;
+    case ProcessState::kUnknown:
+      return !peer.asked_prober || now >= peer.probe_ns + kProberNs;
   }
   return true;
 }
@@ -341,24 +342,24 @@ std::string Health::silence_text(const Peer& peer, uint64_t now) const {
   const std::string who =
       "rank " + std::to_string(peer.rank) + " has not answered for " +
       in_seconds(std::max(silent_ns(peer, now) / 100'000'000 * 100'000'000, timeout_ns_));
-  if (peer.sight == Sight::kStopped) return who + ": its process is stopped";
-  if (peer.sight == Sight::kGone) return who + ": its process has ended";
+  if (peer.state == ProcessState::kStopped) return who + ": its process is stopped";
+  if (peer.state == ProcessState::kGone) return who + ": its process has ended";
   if (is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2)) {
     return who + ": its host cannot be reached";
   }
-  if (peer.sight == Sight::kRuns) return who + ", although its process runs";
+  if (peer.state == ProcessState::kRuns) return who + ", although its process runs";
   return who + ": the process is stopped or its host cannot be reached";
 }
 
 void Health::report(uint64_t now) {
-  std::optional<Report> report = explainer_.finish_report(now);
+  std::optional<RankReport> report = hang_detector_.finish_report(now);
   if (!report) return;
-  if (rank_ == 0) return explainer_.note(0, std::move(*report));
+  if (rank_ == 0) return hang_detector_.note(0, std::move(*report));
   FAILPOINT("health/report");
   for (Peer& peer : peers_) tell(peer, FrameKind::kReport, encode(*report));
 }
 
-std::vector<RankView> Health::looks(uint64_t now) const {
+std::vector<RankView> Health::liveness_views(uint64_t now) const {
   std::vector<RankView> views(static_cast<size_t>(topology_.size));
   for (const Peer& peer : peers_) {
     RankView& view = views[static_cast<size_t>(peer.rank)];
@@ -374,13 +375,13 @@ std::vector<RankView> Health::looks(uint64_t now) const {
 }
 
 void Health::explain(uint64_t now) {
-  const HangStep step = explainer_.step(now, looks(now));
+  const HangStep step = hang_detector_.step(now, liveness_views(now));
   if (const auto* ask = std::get_if<AskAll>(&step)) {
     Writer round;
     round.put(ask->round);
     const std::vector<uint8_t> payload = round.take();
     for (Peer& peer : peers_) tell(peer, FrameKind::kAsk, payload);
-    explainer_.begin_report(ask->round, now);
+    hang_detector_.begin_report(ask->round, now);
   } else if (const auto* tale = std::get_if<TellAll>(&step)) {
     show_all(tale->page);
   } else if (const auto* end = std::get_if<GiveUp>(&step)) {
@@ -410,17 +411,17 @@ void Health::tell_others(const Error& loss) {
   FAILPOINT("health/tell");
   const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
   const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});
-  int accuser = -1;
+  int reporter = -1;
   {
     const std::lock_guard lock(mutex_);
-    accuser = accuser_;
+    reporter = reporter_;
   }
   for (Peer& peer : peers_) {
     // The rank that is lost as well. If it lives, only its connection to another broke, and for it
     // the other is the one that is lost.
-    if (peer.rank == loss.rank() && accuser >= 0) {
-      const std::string who = "rank " + std::to_string(accuser);
-      tell(peer, kind, encode(Notice{accuser, who + " has lost this rank: " + loss.what()}));
+    if (peer.rank == loss.rank() && reporter >= 0) {
+      const std::string who = "rank " + std::to_string(reporter);
+      tell(peer, kind, encode(Notice{reporter, who + " has lost this rank: " + loss.what()}));
     } else {
       tell(peer, kind, notice);
     }

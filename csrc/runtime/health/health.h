@@ -7,7 +7,7 @@
 // it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
 //
 // The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
-// and carry what the hang explainer needs; it speaks over these connections, too.
+// and carry what the hang detector needs; it speaks over these connections, too.
 #pragma once
 
 #include <atomic>
@@ -34,17 +34,17 @@ struct HealthOptions {
   LogLevel log_level = LogLevel::kWarning;
 };
 
-// Thread rule: public members may be called from any thread; peers_ and explainer_ belong to the
-// health thread.
+// Thread rule: public members may be called from any thread; peers_ and hang_detector_ belong to
+// the health thread.
 class Health {
  public:
   static constexpr int kStarvedTimeouts = 15;
 
-  // `failed` is raised when a rank is lost. `explainer` must outlive this.
+  // `failed` is raised when a rank is lost. `detector` must outlive this.
   Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
-         Explainer& explainer);
+         HangDetector& detector);
   ~Health();
-  // Once everything that the explainer looks at is there.
+  // Call it once everything that the detector reads is there.
   void start();
 
   // The loss this job fails with; the first one seen stands.
@@ -65,31 +65,31 @@ class Health {
     std::optional<FramedChannel> channel;
     int rank = 0;
     uint64_t heard_ns = 0;
-    Introduction introduction;
+    ProcessIdentity identity;
     // While it is silent.
     bool probed = false;
-    uint64_t looked_ns = 0;  // 0: not yet
-    bool witnessed = false;  // somebody was asked to look
-    Sight sight = Sight::kUnknown;
+    uint64_t probe_ns = 0;      // 0: not yet
+    bool asked_prober = false;  // another rank was asked to probe it
+    ProcessState state = ProcessState::kUnknown;
   };
   void run();
   void turn(uint64_t now);
-  void introduce();
+  void send_identity();
   void receive_all(Peer& peer, uint64_t now);
   void take(Peer& peer, const Frame& frame);
   void take_pong(const Frame& frame);
-  void take_news(Error error, int accuser);
+  void take_news(Error error, int reporter);
   void take_order(Peer& peer, const Frame& frame);
   void pulse(uint64_t now);
   void check_silence(uint64_t now);
   void suspect(Peer& peer, uint64_t now);
-  Peer* witness_of(const Peer& peer, uint64_t now);
+  Peer* prober_for(const Peer& peer, uint64_t now);
   uint64_t next_look_ns(const Peer& peer) const;
   bool is_lost(const Peer& peer, uint64_t now) const;
   std::string silence_text(const Peer& peer, uint64_t now) const;
   void explain(uint64_t now);
   void report(uint64_t now);
-  std::vector<RankView> looks(uint64_t now) const;
+  std::vector<RankView> liveness_views(uint64_t now) const;
   void show_all(const std::string& page);
   void lose(const Error& error);
   void tell_others(const Error& loss);
@@ -104,10 +104,10 @@ class Health {
   const LogLevel log_level_;
   const uint64_t timeout_ns_;
   const uint64_t interval_ns_;
-  const Introduction self_;
+  const ProcessIdentity self_;
   StopSignal& failed_;
   Recorder::Lane& lane_;
-  Explainer& explainer_;
+  HangDetector& hang_detector_;
   std::vector<Peer> peers_;
   uint64_t pings_ = 0;
   uint64_t next_pulse_ns_ = 0;
@@ -119,7 +119,7 @@ class Health {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable lost_;
   std::optional<Error> loss_;
-  int accuser_ = -1;  // who lost its connection to a rank that may live; -1: nobody in particular
+  int reporter_ = -1;  // who lost its connection to a rank that may live; -1: nobody in particular
   std::thread thread_;
 };
 

@@ -16,34 +16,34 @@
 
 namespace hvdtune {
 
-Introduction introduce_self() {
+ProcessIdentity own_identity() {
   struct stat facts{};
   const bool known = stat("/proc/self/ns/pid", &facts) == 0;
   return {getpid(), known ? facts.st_ino : 0};
 }
 
-Sight look_at_process(const Introduction& who, const Introduction& self) {
+ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& self) {
   if (who.pid <= 0 || who.pid_namespace == 0 || who.pid_namespace != self.pid_namespace) {
-    return Sight::kUnknown;
+    return ProcessState::kUnknown;
   }
   const std::string path = "/proc/" + std::to_string(who.pid) + "/stat";
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) return errno == ENOENT ? Sight::kGone : Sight::kUnknown;
+  if (fd.get() < 0) return errno == ENOENT ? ProcessState::kGone : ProcessState::kUnknown;
   std::array<char, 512> text;
   const ssize_t got = read(fd.get(), text.data(), text.size());
-  if (got <= 0) return got < 0 && errno == ESRCH ? Sight::kGone : Sight::kUnknown;
+  if (got <= 0) return got < 0 && errno == ESRCH ? ProcessState::kGone : ProcessState::kUnknown;
   // "pid (name) state ...", where the name may hold anything.
   const std::string_view line(text.data(), static_cast<size_t>(got));
   const size_t end = line.rfind(") ");
-  if (end == std::string_view::npos || end + 2 >= line.size()) return Sight::kUnknown;
+  if (end == std::string_view::npos || end + 2 >= line.size()) return ProcessState::kUnknown;
   switch (line[end + 2]) {
     case 'T':
-      return Sight::kStopped;
+      return ProcessState::kStopped;
     case 'Z':
     case 'X':
-      return Sight::kGone;
+      return ProcessState::kGone;
     default:
-      return Sight::kRuns;  // 't', held by a debugger, included
+      return ProcessState::kRuns;  // 't', held by a debugger, included
   }
 }
 

@@ -8,11 +8,11 @@
 namespace hvdtune {
 
 // This process, as others are to know it.
-Introduction introduce_self();
+ProcessIdentity own_identity();
 
 // What the kernel says about a process of this host. kUnknown when `who` cannot be seen from here:
 // it did not introduce itself, or lives in another pid namespace.
-Sight look_at_process(const Introduction& who, const Introduction& self);
+ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& self);
 
 // Whether the host at the far end has left data unacknowledged for this long, which one whose
 // process is merely stopped does not.

@@ -12,7 +12,7 @@ namespace hvdtune {
 // only makes their hangs go unnoticed while the other moves.
 //
 // Thread rule: begin() and moved() belong to the cycle thread, count() to any.
-class Progress {
+class WorkCounter {
  public:
   // Operations of a process set are carried out from here on.
   void begin(uint32_t process_set) {

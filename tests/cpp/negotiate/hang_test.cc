@@ -18,7 +18,7 @@ Called called(const std::string& name, uint64_t seconds = 6,
 
 RankView waits_in(std::vector<Called> calls) {
   RankView view;
-  view.report = Report{1, 1, "  File \"wait.py\", line 1 in wait\n", 0, std::move(calls)};
+  view.report = RankReport{1, 1, "  File \"wait.py\", line 1 in wait\n", 0, std::move(calls)};
   view.idle_ns = 6 * kSecond;
   return view;
 }
@@ -26,7 +26,7 @@ RankView waits_in(std::vector<Called> calls) {
 // In none of hvdtune's functions.
 RankView elsewhere(uint64_t idle_seconds) {
   RankView view;
-  view.report = Report{1, 0, "  File \"train.py\", line 7 in load\n", 0, {}};
+  view.report = RankReport{1, 0, "  File \"train.py\", line 7 in load\n", 0, {}};
   view.idle_ns = idle_seconds * kSecond;
   return view;
 }

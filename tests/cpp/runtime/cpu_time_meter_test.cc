@@ -24,7 +24,7 @@ void compute(uint64_t ns) {
 }  // namespace
 
 TEST(what_a_thread_computes_is_counted_and_what_it_sleeps_is_not) {
-  ProcessorMeter meter;
+  CpuTimeMeter meter;
   CHECK(!meter.since_last());
   compute(5'000'000);
   const auto computed = meter.since_last();
@@ -35,7 +35,7 @@ TEST(what_a_thread_computes_is_counted_and_what_it_sleeps_is_not) {
 }
 
 TEST(another_thread_has_nothing_to_compare_with) {
-  ProcessorMeter meter;
+  CpuTimeMeter meter;
   meter.since_last();
   std::thread([&] { CHECK(!meter.since_last()); }).join();
   CHECK(!meter.since_last());

@@ -5,10 +5,10 @@
 using namespace hvdtune;
 
 TEST(a_step_is_reported_once_all_ranks_have_told) {
-  StepLedger ledger(2);
-  ledger.note_own(0, 3, 1000);
-  CHECK(!ledger.add({0, 0, 70}));
-  const auto report = ledger.add({1, 0, 90});
+  StepCollector collector(2);
+  collector.note_own(0, 3, 1000);
+  CHECK(!collector.add({0, 0, 70}));
+  const auto report = collector.add({1, 0, 90});
   CHECK(report.has_value());
   CHECK_EQ(report->step, 0U);
   CHECK_EQ(report->version, 3);
@@ -17,16 +17,16 @@ TEST(a_step_is_reported_once_all_ranks_have_told) {
 }
 
 TEST(steps_that_a_rank_left_out_are_forgotten) {
-  StepLedger ledger(2);
-  CHECK(!ledger.add({0, 0, 1}));
-  CHECK(!ledger.add({0, 1, 1}));
-  CHECK(ledger.add({1, 1, 1}).has_value());
-  CHECK(!ledger.add({1, 0, 1}));
+  StepCollector collector(2);
+  CHECK(!collector.add({0, 0, 1}));
+  CHECK(!collector.add({0, 1, 1}));
+  CHECK(collector.add({1, 1, 1}).has_value());
+  CHECK(!collector.add({1, 0, 1}));
 }
 
 TEST(a_rank_that_never_tells_does_not_make_the_rows_pile_up) {
-  StepLedger ledger(2);
-  for (uint64_t step = 0; step < 100'000; ++step) CHECK(!ledger.add({0, step, 1}));
-  CHECK(!ledger.add({1, 0, 1}));
-  CHECK(ledger.add({1, 99'999, 1}).has_value());
+  StepCollector collector(2);
+  for (uint64_t step = 0; step < 100'000; ++step) CHECK(!collector.add({0, step, 1}));
+  CHECK(!collector.add({1, 0, 1}));
+  CHECK(collector.add({1, 99'999, 1}).has_value());
 }

@@ -40,10 +40,10 @@ inline bool survives_decoders(Bytes bytes) {
          is_read_or_refused([&] { decode_notice(bytes); }) &&
          is_read_or_refused([&] { decode_proposal(bytes); }) &&
          is_read_or_refused([&] { decode_timeline_order(bytes); }) &&
-         is_read_or_refused([&] { decode_introduction(bytes); }) &&
+         is_read_or_refused([&] { decode_identity(bytes); }) &&
          is_read_or_refused([&] { decode_pulse(bytes); }) &&
-         is_read_or_refused([&] { decode_look(bytes); }) &&
-         is_read_or_refused([&] { decode_sighting(bytes); }) &&
+         is_read_or_refused([&] { decode_probe_request(bytes); }) &&
+         is_read_or_refused([&] { decode_probe_result(bytes); }) &&
          is_read_or_refused([&] { decode_report(encode(decode_report(bytes))); });
 }
 

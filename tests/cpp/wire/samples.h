@@ -59,7 +59,7 @@ inline Cycle sample_cycle() {
   return cycle;
 }
 
-inline Report sample_report() {
+inline RankReport sample_report() {
   return {7,
           2,
           "  File \"train.py\", line 3 in step\n",
