@@ -22,7 +22,7 @@ std::vector<std::vector<int>> with_self(int rank, const std::vector<std::vector<
 
 CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table,
                          Health& health, StopSignal& stop, WorkCounter& work_counter,
-                         Recorder& recorder, Recorder::Lane& lane)
+                         Recorder& recorder, Recorder::EventBuffer& events)
     : rank_(mesh.topology.rank),
       size_(mesh.topology.size),
       options_(options),
@@ -30,15 +30,15 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
       health_(health),
       stop_(stop),
       recorder_(recorder),
-      lane_(lane),
+      events_(events),
       may_spin_(spins_for(mesh.topology.local_size) > 0),
       // A library under the collectives may want them all from one thread.
-      may_drive_(may_spin_ && options.backends == nullptr),
+      callers_may_progress_(may_spin_ && options.backends == nullptr),
       tree_(mesh),
       sets_(size_),
       executor_(
           mesh, options.backends, stop, table, cache_, sets_,
-          [this](const Response& response) { change(response); }, work_counter, recorder, lane),
+          [this](const Response& response) { change(response); }, work_counter, recorder, events),
       board_(options.setting, static_cast<int>(tree_.branches())),
       step_collector_(size_),
       shown_setting_(options.setting),
@@ -57,7 +57,7 @@ CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable
   thread_ = std::thread(&CycleThread::run, this);
 }
 
-CycleThread::~CycleThread() { leave(); }
+CycleThread::~CycleThread() { shut_down(); }
 
 void CycleThread::mark_step(CpuTime use) {
   const uint64_t now = now_ns();
@@ -123,8 +123,8 @@ void CycleThread::fail(const Error& error) {
   tell_job(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
 }
 
-void CycleThread::turn() {
-  FAILPOINT("cycle/turn");
+void CycleThread::make_progress() {
+  FAILPOINT("cycle/make_progress");
   if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
   receive();
   announce();
@@ -135,7 +135,7 @@ void CycleThread::turn() {
 }
 
 void CycleThread::announce() {
-  if (!departed_.empty()) return;  // nothing can complete any more
+  if (!left_ranks_.empty()) return;  // nothing can complete any more
   // Asked first: what a caller waits for is then among what it has submitted.
   const bool waits = rank_waits();
   for (auto& operation : table_.take_new()) {
@@ -216,9 +216,9 @@ void CycleThread::take_marks(Announce& own) {
   for (const Marked& mark : marks) {
     // The step after it, under way by now, may not be sampled.
     if (mark.sampled) {
-      lane_.keep({mark.begin_ns, pack_duration(EventKind::kStep, mark.begin_ns, mark.end_ns), 0,
-                  static_cast<uint32_t>(mark.step), saturated(mark.use.waited_ns / 1000),
-                  saturated(mark.use.ran_ns / 1000)});
+      events_.keep({mark.begin_ns, pack_duration(EventKind::kStep, mark.begin_ns, mark.end_ns), 0,
+                    static_cast<uint32_t>(mark.step), saturated(mark.use.waited_ns / 1000),
+                    saturated(mark.use.ran_ns / 1000)});
     }
     if (is_root()) {
       step_collector_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns),
@@ -258,7 +258,7 @@ void CycleThread::take_announce(size_t branch, const Announce& announce) {
   for (const StepMark& mark : announce.steps) take_step(mark);
   if (is_root()) {
     negotiator_->announce(branch, announce, now_ns());
-    return depart_all(announce.leaving);
+    return announce_departures(announce.leaving);
   }
   pending_requests_->add(branch, announce, now_ns());
   cache_.drop_forgotten(pending_requests_->cycles_seen());
@@ -352,8 +352,8 @@ void CycleThread::apply(Cycle cycle) {
   has_served_ = rank_waits();
   if (cycle.setting) {
     board_.adopt(cycle.setting_version, *cycle.setting, now);
-    lane_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
-                recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
+    events_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
+                  recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
   }
   if (cycle.timeline) obey(*cycle.timeline);
   for (Response& response : cycle.responses) {
@@ -371,7 +371,7 @@ void CycleThread::apply(Cycle cycle) {
   }
   executor_.execute(cycle, board_.setting(), now);
   FAILPOINT("cycle/applied");
-  for (const int32_t rank : cycle.departed) depart(rank);
+  for (const int32_t rank : cycle.departed) on_rank_left(rank);
 }
 
 void CycleThread::obey(const TimelineOrder& order) {
@@ -400,12 +400,12 @@ void CycleThread::change(const Response& response) {
   shown_sets_ = std::make_shared<const ProcessSets>(sets_);
 }
 
-bool CycleThread::has_departed(int rank) const {
-  return std::find(departed_.begin(), departed_.end(), rank) != departed_.end();
+bool CycleThread::has_left(int rank) const {
+  return std::find(left_ranks_.begin(), left_ranks_.end(), rank) != left_ranks_.end();
 }
 
 // On the root: tells everybody. The ranks themselves hear it, too, and are then free to go.
-void CycleThread::depart_all(const std::vector<int32_t>& ranks) {
+void CycleThread::announce_departures(const std::vector<int32_t>& ranks) {
   if (ranks.empty()) return;
   Cycle cycle;
   cycle.number = cycles_applied_;
@@ -414,14 +414,14 @@ void CycleThread::depart_all(const std::vector<int32_t>& ranks) {
   tree_.send_down(encode(cycle), stop_);
   for (const int32_t rank : ranks) {
     tell_job(FrameKind::kLeft, encode(Notice{rank, ""}));
-    depart(rank);
+    on_rank_left(rank);
   }
 }
 
-void CycleThread::depart(int rank) {
-  FAILPOINT("cycle/depart");
-  departed_.push_back(rank);
-  tree_.depart(rank);
+void CycleThread::on_rank_left(int rank) {
+  FAILPOINT("cycle/on_rank_left");
+  left_ranks_.push_back(rank);
+  tree_.on_rank_left(rank);
   if (leaving_.load()) {
     return table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
   }
@@ -435,13 +435,13 @@ void CycleThread::depart(int rank) {
 
 // The others may already wait for data that this rank has announced, so it goes on executing until
 // rank 0 has taken note; after that nothing is emitted.
-void CycleThread::farewell() {
-  FAILPOINT("cycle/farewell");
+void CycleThread::shutdown_handshake() {
+  FAILPOINT("cycle/shutdown_handshake");
   unannounced_.clear();
   submit_own(false, now_ns());
-  if (is_root()) return depart_all({rank_});
-  if (!has_departed(0)) send_up({}, {rank_});
-  while (!has_departed(0) && !has_departed(rank_) && !tree_.is_cut_off()) {
+  if (is_root()) return announce_departures({rank_});
+  if (!has_left(0)) send_up({}, {rank_});
+  while (!has_left(0) && !has_left(rank_) && !tree_.is_cut_off()) {
     std::vector<pollfd> fds = {{stop_.fd(), POLLIN, 0}};
     tree_.add_to(fds);
     poll(fds.data(), fds.size(), -1);

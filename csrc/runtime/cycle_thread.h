@@ -1,15 +1,18 @@
-// The thread that negotiates and communicates. Whoever holds `turns_` is the only one that touches
-// links, the arena, the cache and what has been announced.
+// The thread that negotiates and communicates: the progress engine of a rank. Whoever holds
+// `progress_mutex_` is the only one that touches links, the arena, the cache and what has been
+// announced.
 //
-// A turn: take what the children in the negotiation tree announce, add what is new on this rank,
-// and tell the parent what is then complete from here down; the root answers with a cycle, which
-// every rank passes on to its children and carries out. Between turns the thread sleeps until a
-// message, new work or the end of a window; with nothing to do it sleeps without a timeout.
+// A step of progress (make_progress) takes what the children in the negotiation tree announce, adds
+// what is new on this rank, and tells the parent what is then complete from here down; the root
+// answers with a cycle, which every rank passes on to its children and carries out. Between steps
+// the thread sleeps until a message, new work or the end of a window; with nothing to do it sleeps
+// without a timeout.
 //
-// Where every rank has a processor, a caller that waits takes turns itself for as long as that gets
-// it anywhere: an operation that everybody waits for then wakes up no thread at all. So that it
-// may, the thread rests for a moment after a caller was served: it watches no connection, and
-// submitted work does not wake it. A rest is short, and ends with a turn whatever happens.
+// Where every rank has a processor, a caller that waits makes progress itself for as long as that
+// gets it anywhere: an operation that everybody waits for then wakes up no thread at all. So that
+// it may, the thread keeps out of its way for a grace period after a caller was served: it watches
+// no connection, and submitted work does not wake it. A grace period is short, and the thread makes
+// progress at its end whatever happens.
 #pragma once
 
 #include <poll.h>
@@ -64,16 +67,16 @@ class CycleThread {
  public:
   CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table, Health& health,
               StopSignal& stop, WorkCounter& work_counter, Recorder& recorder,
-              Recorder::Lane& lane);
+              Recorder::EventBuffer& events);
   ~CycleThread();
 
   // New operations are in the table.
   void work_added();
   // A caller waits for an operation, so collecting more would only delay it. Returns when it has
   // ended, or when waiting for it is all that is left to do.
-  void caller_waits(const std::function<bool()>& has_ended, Deadline deadline);
-  // As that, without taking part and without waiting.
-  void callers_wait();
+  void progress_for_caller(const std::function<bool()>& has_ended, Deadline deadline);
+  // The same, without making progress here and without waiting.
+  void wake_for_callers();
   // `use` is what the calling thread had of processors in the step, outside of its waits.
   void mark_step(CpuTime use);
   // Rank 0 only. Returns the version under which it will be adopted.
@@ -85,8 +88,8 @@ class CycleThread {
   std::shared_ptr<const ProcessSets> process_sets() const;
 
   // Tells the other ranks that this one leaves, and ends the thread.
-  void leave();
-  // Of the negotiation. REQUIRES: leave() has returned.
+  void shut_down();
+  // What neighbours in the negotiation tree have not received. REQUIRES: shut_down() has returned.
   size_t undelivered_bytes() { return tree_.undelivered_bytes(); }
 
  private:
@@ -104,8 +107,8 @@ class CycleThread {
   };
 
   void run();
-  bool drive(const std::function<bool()>& has_ended, Deadline deadline);
-  void turn();
+  bool progress_in_caller(const std::function<bool()>& has_ended, Deadline deadline);
+  void make_progress();
   void fail(const Error& error);
   void announce();
   bool is_due(bool everybody, uint64_t now) const;
@@ -122,24 +125,24 @@ class CycleThread {
   void obey(const TimelineOrder& order);
   void apply(Cycle cycle);
   void change(const Response& response);
-  void depart(int rank);
-  void depart_all(const std::vector<int32_t>& ranks);
-  void farewell();
-  bool has_departed(int rank) const;
+  void on_rank_left(int rank);
+  void announce_departures(const std::vector<int32_t>& ranks);
+  void shutdown_handshake();
+  bool has_left(int rank) const;
   bool can_emit() const {
-    return is_root() && departed_.empty() && (negotiator_->has_ready() || !timeline_.empty());
+    return is_root() && left_ranks_.empty() && (negotiator_->has_ready() || !timeline_.empty());
   }
   OutgoingBatch cycle_batch() const;
   void tell_job(FrameKind kind, Bytes payload);
-  void hang_up();
+  void disconnect_launcher();
   bool wait_is_news();
   std::vector<pollfd> poll_set() const;
-  uint64_t prepare_sleep(bool rests);
-  bool was_driven() const;
+  uint64_t prepare_sleep(bool grace_period);
+  bool caller_has_progressed() const;
   bool is_watched() const;
   bool spin(uint64_t until) const;
-  void sleep(std::unique_lock<std::mutex>& turns, uint64_t until);
-  void rest(std::unique_lock<std::mutex>& turns);
+  void sleep(std::unique_lock<std::mutex>& progress_lock, uint64_t until);
+  void wait_grace_period(std::unique_lock<std::mutex>& progress_lock);
   Wake next_wake() const;
   bool is_root() const { return rank_ == 0; }
   bool rank_waits() const { return table_.waiting_threads() > 0; }
@@ -154,12 +157,12 @@ class CycleThread {
   Health& health_;
   StopSignal& stop_;
   Recorder& recorder_;
-  Recorder::Lane& lane_;
+  Recorder::EventBuffer& events_;
 
-  const bool may_spin_;   // every rank of this host has a processor
-  const bool may_drive_;  // and callers may take turns
+  const bool may_spin_;              // every rank of this host has a processor
+  const bool callers_may_progress_;  // and callers may make progress
 
-  std::mutex turns_;  // held while turns are taken; guards what follows
+  std::mutex progress_mutex_;  // held while progress is made; guards what follows
   TreeChannels tree_;
   std::unique_ptr<FramedChannel> job_;  // rank 0's, to the launcher
   ProcessSets sets_;
@@ -176,19 +179,19 @@ class CycleThread {
   uint64_t last_announce_ns_ = 0;
   uint64_t last_emit_ns_ = 0;
   uint64_t cycles_applied_ = 0;
-  std::vector<int32_t> departed_;
+  std::vector<int32_t> left_ranks_;
   std::deque<TimelineOrder> timeline_;  // the root's: to be passed on
   bool has_served_ = false;             // callers waited for what the thread has just completed
-  bool resting_ = false;                // the thread rests; a turn of its own will follow
-  bool ended_ = false;                  // nobody takes turns any more
+  bool in_grace_period_ = false;        // the thread will make progress at its end
+  bool ended_ = false;                  // nobody makes progress any more
   std::vector<pollfd> watched_;         // what the thread sleeps with
 
   // Shared.
   WakeSignal wake_;
   std::atomic<Interest> interest_{Interest::kNone};
   std::atomic<bool> leaving_{false};
-  std::atomic<uint64_t> driven_ns_{0};  // when a caller last took turns
-  mutable std::mutex mutex_;            // guards the rest
+  std::atomic<uint64_t> caller_progress_ns_{0};  // when a caller last made progress
+  mutable std::mutex mutex_;                     // guards the rest
   std::vector<Marked> marks_;
   uint64_t next_step_ = 0;
   uint64_t last_mark_ns_ = 0;

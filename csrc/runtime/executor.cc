@@ -94,7 +94,7 @@ Result make_result(const TensorSpec& tensor, int64_t rows) {
 Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
                    OperationTable& table, ResponseCache& cache, const ProcessSets& sets,
                    Change change, WorkCounter& work_counter, Recorder& recorder,
-                   Recorder::Lane& lane)
+                   Recorder::EventBuffer& events)
     : mesh_(mesh),
       backends_(backends),
       stop_(stop),
@@ -104,14 +104,15 @@ Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
       change_(std::move(change)),
       work_counter_(work_counter),
       recorder_(recorder),
-      lane_(lane) {}
+      events_(events) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
   for (const uint32_t id : cycle.evicted) cache_.forget(id, cycle.number);
   size_t bytes = 0;
   for (const Response& response : cycle.responses) bytes += bytes_of(response.request);
-  lane_.record(EventKind::kCycle, received_ns, received_ns, 0, static_cast<uint32_t>(cycle.number),
-               saturated(bytes), static_cast<uint32_t>(cycle.responses.size()));
+  events_.record(EventKind::kCycle, received_ns, received_ns, 0,
+                 static_cast<uint32_t>(cycle.number), saturated(bytes),
+                 static_cast<uint32_t>(cycle.responses.size()));
   fail_refused(cycle.responses);
   std::span<const Response> rest(cycle.responses);
   for (const BucketCut& cut : cycle.buckets) {
@@ -373,8 +374,9 @@ uint32_t Executor::reason_id(CutReason reason) {
 void Executor::record_negotiation(const Member& member, uint64_t received_ns) {
   if (!member.operation) return;
   const Operation& operation = *member.operation;
-  lane_.record(EventKind::kNegotiate, operation.announced_ns, received_ns, member.name, member.seq,
-               bucket_, negotiate_arg(operation.was_cached, operation.request->process_set));
+  events_.record(EventKind::kNegotiate, operation.announced_ns, received_ns, member.name,
+                 member.seq, bucket_,
+                 negotiate_arg(operation.was_cached, operation.request->process_set));
 }
 
 void Executor::record_execution(std::span<const Member> members, CutReason reason,
@@ -385,18 +387,18 @@ void Executor::record_execution(std::span<const Member> members, CutReason reaso
     const Request& request = member.response->request;
     const size_t bytes = bytes_of(request);
     total += bytes;
-    lane_.record(EventKind::kQueue, received_ns, begin_ns, member.name, member.seq, bucket_,
-                 request.process_set);
-    lane_.record(event_of(request.op), begin_ns, end, member.name, member.seq, bucket_,
-                 saturated(bytes));
+    events_.record(EventKind::kQueue, received_ns, begin_ns, member.name, member.seq, bucket_,
+                   request.process_set);
+    events_.record(event_of(request.op), begin_ns, end, member.name, member.seq, bucket_,
+                   saturated(bytes));
   }
-  lane_.record(EventKind::kBucket, begin_ns, end, reason_id(reason),
-               static_cast<uint32_t>(members.size()), bucket_, saturated(total));
+  events_.record(EventKind::kBucket, begin_ns, end, reason_id(reason),
+                 static_cast<uint32_t>(members.size()), bucket_, saturated(total));
 }
 
 void Executor::phase(Phase phase, uint64_t begin_ns, uint64_t end_ns, size_t bytes, int peer) {
-  lane_.record(event_of(phase), begin_ns, end_ns, 0, static_cast<uint32_t>(peer + 1), bucket_,
-               saturated(bytes));
+  events_.record(event_of(phase), begin_ns, end_ns, 0, static_cast<uint32_t>(peer + 1), bucket_,
+                 saturated(bytes));
 }
 
 }  // namespace hvdtune

@@ -32,7 +32,7 @@ class Executor : private Observer {
   // `backends`, null for none, offers collectives in place of ours.
   Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop, OperationTable& table,
            ResponseCache& cache, const ProcessSets& sets, Change change, WorkCounter& work_counter,
-           Recorder& recorder, Recorder::Lane& lane);
+           Recorder& recorder, Recorder::EventBuffer& events);
 
   // Runs the buckets of a cycle in order. Operations complete, or fail by themselves when the ranks
   // disagree about them; an Error thrown here ends the job.
@@ -84,7 +84,7 @@ class Executor : private Observer {
   Change change_;
   WorkCounter& work_counter_;
   Recorder& recorder_;
-  Recorder::Lane& lane_;
+  Recorder::EventBuffer& events_;
   ScratchBuffers scratch_;
   ScratchBuffers spare_;              // stands in for the tensors of a rank that has joined
   std::map<uint32_t, Group> groups_;  // by process set

@@ -1,5 +1,5 @@
-// When a script waits for operations that it is told the end of: from the moment at which it has
-// started the last of them until all have ended.
+// Counts operations whose end is reported by a callback, and knows since when the script waits for
+// all of them to end.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class InflightCounter {
     return true;
   }
 
-  // When the wait began that ends with this operation, 0 if it ends none.
+  // One operation has ended. Returns when the wait that it ends had begun, 0 if it ends none.
   uint64_t ended() {
     const std::lock_guard lock(mutex_);
     return --in_flight_ == 0 ? std::exchange(begin_ns_, 0) : 0;

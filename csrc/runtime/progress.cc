@@ -1,4 +1,5 @@
-// Who takes turns when: the cycle thread, or a caller that waits; and how the thread sleeps.
+// The progress engine: whether the cycle thread or a caller that waits makes progress, and how the
+// thread sleeps.
 #include <poll.h>
 #include <sched.h>
 
@@ -19,18 +20,18 @@ constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 // About what it takes to wake up two ranks one after the other.
 constexpr uint64_t kSpinNs = 100'000;
 // A caller that comes back within this time finds the way free.
-constexpr uint64_t kRestNs = 300'000;
+constexpr uint64_t kGracePeriodNs = 300'000;
 constexpr std::chrono::nanoseconds kLauncherTimeout = std::chrono::seconds(2);
 
-// Whether this thread takes turns now, of any runtime.
-thread_local bool takes_turns = false;
+// Whether this thread is making progress now, for any runtime.
+thread_local bool makes_progress = false;
 
-class TakingTurns {
+class ProgressScope {
  public:
-  TakingTurns() { takes_turns = true; }
-  ~TakingTurns() { takes_turns = false; }
-  TakingTurns(const TakingTurns&) = delete;
-  TakingTurns& operator=(const TakingTurns&) = delete;
+  ProgressScope() { makes_progress = true; }
+  ~ProgressScope() { makes_progress = false; }
+  ProgressScope(const ProgressScope&) = delete;
+  ProgressScope& operator=(const ProgressScope&) = delete;
 };
 
 // A thread has its own rounding and flushing of subnormals; sums must not depend on the caller.
@@ -54,22 +55,23 @@ void CycleThread::work_added() {
   if (interest_.load() == Interest::kNewWork) wake_.notify();
 }
 
-void CycleThread::caller_waits(const std::function<bool()>& has_ended, Deadline deadline) {
-  if (may_drive_ && drive(has_ended, deadline)) return;
-  callers_wait();
+void CycleThread::progress_for_caller(const std::function<bool()>& has_ended, Deadline deadline) {
+  if (callers_may_progress_ && progress_in_caller(has_ended, deadline)) return;
+  wake_for_callers();
 }
 
-void CycleThread::callers_wait() {
-  // Nobody else has to answer a single rank: a turn is all it takes, and sooner done than the
+void CycleThread::wake_for_callers() {
+  // Nobody else has to answer a single rank: one step is all it takes, and sooner done than the
   // thread is woken. What is told the end of an operation may start another one here.
-  if (may_drive_ && size_ == 1 && !takes_turns) {
-    if (drive([this] { return !rank_waits(); }, Deadline::in(std::chrono::nanoseconds(kRestNs))))
+  if (callers_may_progress_ && size_ == 1 && !makes_progress) {
+    if (progress_in_caller([this] { return !rank_waits(); },
+                           Deadline::in(std::chrono::nanoseconds(kGracePeriodNs))))
       return;
   }
   if (interest_.load() != Interest::kNone) wake_.notify();
 }
 
-void CycleThread::leave() {
+void CycleThread::shut_down() {
   leaving_.store(true);
   wake_.notify();
   if (thread_.joinable()) thread_.join();
@@ -77,32 +79,33 @@ void CycleThread::leave() {
 
 void CycleThread::run() {
   const DefaultRounding rounding;
-  const TakingTurns taking;
-  std::unique_lock turns(turns_);
+  const ProgressScope scope;
+  std::unique_lock progress_lock(progress_mutex_);
   try {
     while (!leaving_.load() && !ended_) {
-      turn();
+      make_progress();
       const bool served = std::exchange(has_served_, false);
-      const bool rests = may_drive_ && !rank_waits() && (served || was_driven());
-      const uint64_t until = prepare_sleep(rests);
-      if (rests && until == kNever) {
-        rest(turns);
+      const bool grace_period =
+          callers_may_progress_ && !rank_waits() && (served || caller_has_progressed());
+      const uint64_t until = prepare_sleep(grace_period);
+      if (grace_period && until == kNever) {
+        wait_grace_period(progress_lock);
       } else {
-        sleep(turns, until);
+        sleep(progress_lock, until);
       }
     }
-    if (!ended_) farewell();
+    if (!ended_) shutdown_handshake();
     ended_ = true;
   } catch (const Error& error) {
     fail(error);
   } catch (const std::exception& error) {
     fail(Error(ErrorCode::kInternal, error.what()));
   }
-  hang_up();
+  disconnect_launcher();
 }
 
 // By this the launcher learns that the ranks may form another job, however long this runtime lives.
-void CycleThread::hang_up() {
+void CycleThread::disconnect_launcher() {
   if (!job_) return;
   try {
     await_delivery([this] { return job_->undelivered_bytes(); }, kLauncherTimeout);
@@ -112,25 +115,25 @@ void CycleThread::hang_up() {
   job_.reset();
 }
 
-// A caller's: takes turns while something happens. False if somebody else takes them, or if
-// nothing happens any more; then the thread goes on.
-bool CycleThread::drive(const std::function<bool()>& has_ended, Deadline deadline) {
-  const std::unique_lock turns(turns_, std::try_to_lock);
-  if (!turns || ended_ || leaving_.load()) return false;
+// Makes progress on the caller's thread while something happens. Returns false if another thread is
+// making progress, or once nothing happens any more; then the cycle thread goes on.
+bool CycleThread::progress_in_caller(const std::function<bool()>& has_ended, Deadline deadline) {
+  const std::unique_lock progress_lock(progress_mutex_, std::try_to_lock);
+  if (!progress_lock || ended_ || leaving_.load()) return false;
   const DefaultRounding rounding;
-  const TakingTurns taking;
+  const ProgressScope scope;
   interest_.store(Interest::kNone);
   bool ended = false;
   try {
     bool goes_on = true;
     while (goes_on) {
-      wake_.drain();  // whatever it was for is done in a turn, or told again below
-      turn();
+      wake_.drain();  // whatever it was for is done below, or notified again
+      make_progress();
       ended = has_ended();
       goes_on = !ended && !leaving_.load() && !deadline.passed() && spin(next_wake().at_ns);
     }
-    driven_ns_.store(now_ns());
-    const uint64_t until = prepare_sleep(resting_);
+    caller_progress_ns_.store(now_ns());
+    const uint64_t until = prepare_sleep(in_grace_period_);
     // Asked after the interest was stored: whoever came to wait before has not notified.
     if (until != kNever || rank_waits() || !is_watched()) wake_.notify();
   } catch (const Error& error) {
@@ -146,12 +149,12 @@ bool CycleThread::is_watched() const {
   const auto same = [](const pollfd& a, const pollfd& b) {
     return a.fd == b.fd && a.events == b.events;
   };
-  return resting_ || std::ranges::equal(poll_set(), watched_, same);
+  return in_grace_period_ || std::ranges::equal(poll_set(), watched_, same);
 }
 
 CycleThread::Wake CycleThread::next_wake() const {
   Wake wake{kNever, Interest::kNone};
-  if (!departed_.empty()) return wake;
+  if (!left_ranks_.empty()) return wake;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
   wake.interest = Interest::kNewWork;
@@ -187,10 +190,10 @@ std::vector<pollfd> CycleThread::poll_set() const {
 }
 
 // Says what is worth being woken for. Returns when to wake up by itself, 0 for at once.
-uint64_t CycleThread::prepare_sleep(bool rests) {
+uint64_t CycleThread::prepare_sleep(bool grace_period) {
   Wake wake = next_wake();
-  // A turn follows a rest soon in any case.
-  if (rests && wake.at_ns == kNever && wake.interest == Interest::kNewWork) {
+  // The thread makes progress soon after a grace period in any case.
+  if (grace_period && wake.at_ns == kNever && wake.interest == Interest::kNewWork) {
     wake.interest = Interest::kWaiting;
   }
   interest_.store(wake.interest);
@@ -201,10 +204,10 @@ uint64_t CycleThread::prepare_sleep(bool rests) {
   return missed ? 0 : wake.at_ns;
 }
 
-bool CycleThread::was_driven() const {
+bool CycleThread::caller_has_progressed() const {
   const uint64_t now = now_ns();
-  const uint64_t driven = driven_ns_.load();
-  return now < driven || now - driven < kRestNs;
+  const uint64_t progressed = caller_progress_ns_.load();
+  return now < progressed || now - progressed < kGracePeriodNs;
 }
 
 // A caller that waits leaves its processor free, and what it waits for often comes sooner than a
@@ -220,7 +223,7 @@ bool CycleThread::spin(uint64_t until) const {
   return false;
 }
 
-void CycleThread::sleep(std::unique_lock<std::mutex>& turns, uint64_t until) {
+void CycleThread::sleep(std::unique_lock<std::mutex>& progress_lock, uint64_t until) {
   FAILPOINT("cycle/sleep");
   if (until != 0 && !spin(until)) {
     watched_ = poll_set();
@@ -228,24 +231,24 @@ void CycleThread::sleep(std::unique_lock<std::mutex>& turns, uint64_t until) {
     const uint64_t left = until - std::min(until, now_ns());
     const timespec limit{static_cast<time_t>(left / 1'000'000'000),
                          static_cast<long>(left % 1'000'000'000)};
-    turns.unlock();
+    progress_lock.unlock();
     ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
-    turns.lock();
+    progress_lock.lock();
   }
   interest_.store(Interest::kNone);
   wake_.drain();
 }
 
-// For as long as callers take turns at short intervals, and a moment more.
-void CycleThread::rest(std::unique_lock<std::mutex>& turns) {
+// Sleeps for as long as callers make progress at short intervals, and one grace period more.
+void CycleThread::wait_grace_period(std::unique_lock<std::mutex>& progress_lock) {
   std::array<pollfd, 2> fds = {{{wake_.fd(), POLLIN, 0}, {stop_.fd(), POLLIN, 0}}};
-  const timespec limit{0, kRestNs};
-  resting_ = true;
-  turns.unlock();
-  while (ppoll(fds.data(), fds.size(), &limit, nullptr) == 0 && was_driven()) {
+  const timespec limit{0, kGracePeriodNs};
+  in_grace_period_ = true;
+  progress_lock.unlock();
+  while (ppoll(fds.data(), fds.size(), &limit, nullptr) == 0 && caller_has_progressed()) {
   }
-  turns.lock();
-  resting_ = false;
+  progress_lock.lock();
+  in_grace_period_ = false;
   interest_.store(Interest::kNone);
   wake_.drain();
 }

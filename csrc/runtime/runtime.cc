@@ -67,8 +67,8 @@ std::string flaw_of_memory(const Submission& submission) {
 Runtime::Runtime(const RuntimeOptions& options)
     : options_(options),
       mesh_(connect_mesh(mesh_options(options), stop_)),
-      cycle_lane_(recorder_.add_lane()),
-      health_lane_(recorder_.add_lane()),
+      cycle_events_(recorder_.add_buffer()),
+      health_events_(recorder_.add_buffer()),
       user_threads_(recorder_) {
   if (!options.timeline.path.empty()) start_timeline(options.timeline);
   if (!options.launched) mesh_.job.reset();
@@ -78,11 +78,11 @@ Runtime::Runtime(const RuntimeOptions& options)
       std::make_unique<HangDetector>(place.rank, place.size, options.hang, table_, work_counter_,
                                      [this] { return cycle_->process_sets()->all(); });
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
-  health_ = std::make_unique<Health>(mesh_, health, stop_, health_lane_, *hang_detector_);
+  health_ = std::make_unique<Health>(mesh_, health, stop_, health_events_, *hang_detector_);
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return obey(order); }};
   cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, work_counter_,
-                                         recorder_, cycle_lane_);
+                                         recorder_, cycle_events_);
   health_->start();
 }
 
@@ -139,7 +139,7 @@ void Runtime::await_submitted() {
   const uint64_t now = now_ns();
   if (inflight_.begin(now) && user_threads_.enabled()) user_threads_.begin_wait(now);
   table_.await_all();
-  cycle_->callers_wait();
+  cycle_->wake_for_callers();
 }
 
 std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEnd& on_end) {
@@ -166,7 +166,7 @@ bool Runtime::wait(Handle handle, std::chrono::nanoseconds time) {
   const uint64_t begin = user_threads_.enabled() ? now_ns() : 0;
   if (begin != 0) user_threads_.begin_wait(begin);
   const bool done = table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
-    cycle_->caller_waits(has_ended, deadline);
+    cycle_->progress_for_caller(has_ended, deadline);
   });
   if (begin != 0) user_threads_.end_wait(begin, now_ns());
   return done;
@@ -227,9 +227,9 @@ std::string Runtime::obey(const TimelineOrder& order) {
 }
 
 void Runtime::shutdown() {
-  if (cycle_) cycle_->leave();
-  if (health_) health_->leave();
-  if (cycle_ && health_ && !std::exchange(parted_, true)) {
+  if (cycle_) cycle_->shut_down();
+  if (health_) health_->shut_down();
+  if (cycle_ && health_ && !std::exchange(is_shut_down_, true)) {
     await_delivery([this] { return undelivered_bytes(); }, delivery_timeout());
   }
   stop_timeline();

@@ -65,10 +65,10 @@ class Runtime {
   // All or none. Throws Error(kUsage) for what no rank could ever do, Error(kDuplicateName), or the
   // error the job ended with.
   std::vector<Handle> submit(std::vector<Submission> submissions);
-  // One operation without a handle: on_end is told when it has ended. Throws as the other one, and
-  // then tells nothing.
+  // One operation without a handle: on_end is called when it has ended. Throws what the other
+  // overload throws, and then never calls on_end.
   void submit(Submission submission, OnEnd on_end);
-  // The script does nothing more before all has ended that it is to be told the end of.
+  // The script waits until every operation that was submitted with an on_end has ended.
   void await_submitted();
   bool poll(Handle handle) const { return table_.poll(handle); }
   // False when `time` has passed; throws what the operation failed with.
@@ -99,8 +99,8 @@ class Runtime {
   bool has_lost_a_rank() const { return health_->loss().has_value(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
 
-  // Fails what is pending, says farewell to the other ranks, ends all threads, and returns once
-  // the others' machines have all that this rank sent, or do not answer. Idempotent.
+  // Fails what is pending, tells the other ranks that this one leaves, ends all threads, and
+  // returns once the others' machines have all that this rank sent, or do not answer. Idempotent.
   void shutdown();
 
  private:
@@ -118,8 +118,8 @@ class Runtime {
   Mesh mesh_;
   std::unique_ptr<BackendSource> backends_;
   Recorder recorder_;
-  Recorder::Lane& cycle_lane_;
-  Recorder::Lane& health_lane_;
+  Recorder::EventBuffer& cycle_events_;
+  Recorder::EventBuffer& health_events_;
   UserThreadRecorder user_threads_;
   InflightCounter inflight_;
   OperationTable table_;
@@ -127,7 +127,7 @@ class Runtime {
   std::unique_ptr<HangDetector> hang_detector_;
   std::unique_ptr<Health> health_;
   std::unique_ptr<CycleThread> cycle_;
-  bool parted_ = false;  // shutdown()'s
+  bool is_shut_down_ = false;  // shutdown()'s
   const std::shared_ptr<RuntimeGuard> guard_ = std::make_shared<RuntimeGuard>(*this);
 };
 

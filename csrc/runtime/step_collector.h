@@ -27,13 +27,13 @@ class StepCollector {
     open.report.durations_ns.resize(static_cast<size_t>(size_), 0);
     open.report.durations_ns[static_cast<size_t>(mark.rank)] = mark.duration_ns;
     if (++open.reported < size_) {
-      // A rank that never tells must not make the others' rows pile up.
+      // A rank that never tells must not keep the others' steps for ever.
       if (steps_.size() > kMostOpen) steps_.erase(steps_.begin());
       return std::nullopt;
     }
     StepReport report = std::move(open.report);
     report.step = mark.step;
-    // A rank that skips steps would leave rows behind for ever.
+    // A rank that skips steps would leave its steps open for ever.
     steps_.erase(steps_.begin(), std::next(steps_.find(mark.step)));
     return report;
   }

@@ -14,16 +14,16 @@ TreeChannels::TreeChannels(Mesh& mesh) {
   mesh.children.clear();
 }
 
-bool TreeChannels::departed(int rank) const {
-  return std::ranges::find(departed_, rank) != departed_.end();
+bool TreeChannels::has_left(int rank) const {
+  return std::ranges::find(left_ranks_, rank) != left_ranks_.end();
 }
 
-void TreeChannels::depart(int rank) {
-  if (!departed(rank)) departed_.push_back(rank);
+void TreeChannels::on_rank_left(int rank) {
+  if (!has_left(rank)) left_ranks_.push_back(rank);
 }
 
 void TreeChannels::send_up(const std::vector<uint8_t>& announce) {
-  if (!parent_ || departed(parent_->peer())) return;
+  if (!parent_ || has_left(parent_->peer())) return;
   ++traffic_.messages_sent;
   traffic_.bytes_sent += announce.size();
   parent_->queue(FrameKind::kAnnounce, announce);
@@ -31,7 +31,7 @@ void TreeChannels::send_up(const std::vector<uint8_t>& announce) {
 
 void TreeChannels::send_down(Bytes cycle, const StopSignal& stop) {
   for (FramedChannel& child : children_) {
-    if (departed(child.peer())) continue;
+    if (has_left(child.peer())) continue;
     ++traffic_.messages_sent;
     traffic_.bytes_sent += cycle.size();
     child.send(FrameKind::kCycle, cycle, Deadline::never(), stop);
@@ -46,8 +46,8 @@ void TreeChannels::receive(const Take& take) {
     } catch (const Error& error) {
       // Once a rank has shut down the others follow, without further notice where the way to
       // rank 0 is gone.
-      if (error.code() != ErrorCode::kRankLost || departed_.empty()) throw;
-      depart(parent_->peer());
+      if (error.code() != ErrorCode::kRankLost || left_ranks_.empty()) throw;
+      on_rank_left(parent_->peer());
     }
   }
   for (size_t i = 0; i < children_.size(); ++i) receive_from(i + 1, children_[i], take);
@@ -55,7 +55,7 @@ void TreeChannels::receive(const Take& take) {
 
 void TreeChannels::receive_from(size_t branch, FramedChannel& channel, const Take& take) {
   const FrameKind wanted = branch == 0 ? FrameKind::kCycle : FrameKind::kAnnounce;
-  while (!departed(channel.peer())) {
+  while (!has_left(channel.peer())) {
     const std::optional<Frame> frame = channel.receive();
     if (!frame) return;
     if (frame->kind != wanted) {
@@ -76,9 +76,9 @@ size_t TreeChannels::undelivered_bytes() {
 }
 
 void TreeChannels::add_to(std::vector<pollfd>& polls) const {
-  if (parent_ && !departed(parent_->peer())) polls.push_back(poll_entry(*parent_));
+  if (parent_ && !has_left(parent_->peer())) polls.push_back(poll_entry(*parent_));
   for (const FramedChannel& child : children_) {
-    if (!departed(child.peer())) polls.push_back(poll_entry(child));
+    if (!has_left(child.peer())) polls.push_back(poll_entry(child));
   }
 }
 

@@ -37,16 +37,16 @@ class TreeChannels {
 
   // Never waits: rank 0 may be waiting for this rank to take a long cycle.
   void send_up(const std::vector<uint8_t>& announce);
-  // Waits until the kernel has it for every child that has not departed.
+  // Waits until the kernel has it for every child that has not left.
   void send_down(Bytes cycle, const StopSignal& stop);
   // Hands over what has arrived, in order. Throws Error(kRankLost) for a neighbour that is gone.
   void receive(const Take& take);
-  // Nothing more is to be had from this rank.
-  void depart(int rank);
+  // `rank` sends nothing more.
+  void on_rank_left(int rank);
   // Nothing reaches rank 0 any more.
-  bool is_cut_off() const { return parent_ && departed(parent_->peer()); }
+  bool is_cut_off() const { return parent_ && has_left(parent_->peer()); }
 
-  // To those that have departed, too: they may wait to be told so.
+  // Counts what goes to ranks that have left, too: they may wait for it.
   size_t undelivered_bytes();
 
   void add_to(std::vector<pollfd>& polls) const;
@@ -54,11 +54,11 @@ class TreeChannels {
 
  private:
   void receive_from(size_t branch, FramedChannel& channel, const Take& take);
-  bool departed(int rank) const;
+  bool has_left(int rank) const;
 
   std::optional<FramedChannel> parent_;
   std::vector<FramedChannel> children_;
-  std::vector<int> departed_;
+  std::vector<int> left_ranks_;
   ControlTraffic traffic_;
 };
 

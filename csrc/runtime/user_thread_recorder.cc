@@ -20,7 +20,7 @@ void UserThreadRecorder::begin_wait(uint64_t now_ns) {
 void UserThreadRecorder::end_wait(uint64_t begin_ns, uint64_t now_ns) {
   if (now_ns - begin_ns < kShortestNs) return;
   const std::lock_guard lock(mutex_);
-  lane_.record(EventKind::kBlocked, begin_ns, now_ns, 0, 0, 0, 0);
+  events_.record(EventKind::kBlocked, begin_ns, now_ns, 0, 0, 0, 0);
   last_wait_ns_ = now_ns;
   if (now_ns - begin_ns >= kLongNs && marker_ == gettid()) meter_.since_last();
 }
@@ -29,7 +29,7 @@ void UserThreadRecorder::span(std::string_view name, uint64_t begin_ns, uint64_t
   if (!enabled()) return;
   const uint32_t id = recorder_.intern(name);
   const std::lock_guard lock(mutex_);
-  lane_.record(EventKind::kSpan, begin_ns, end_ns, id, 0, 0, 0);
+  events_.record(EventKind::kSpan, begin_ns, end_ns, id, 0, 0, 0);
 }
 
 void UserThreadRecorder::begin_step() {

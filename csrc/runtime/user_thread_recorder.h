@@ -15,7 +15,7 @@ namespace hvdtune {
 class UserThreadRecorder {
  public:
   explicit UserThreadRecorder(Recorder& recorder)
-      : recorder_(recorder), lane_(recorder.add_lane()) {}
+      : recorder_(recorder), events_(recorder.add_buffer()) {}
 
   bool enabled() const { return recorder_.enabled(); }
 
@@ -37,7 +37,7 @@ class UserThreadRecorder {
 
   Recorder& recorder_;
   std::mutex mutex_;
-  Recorder::Lane& lane_;
+  Recorder::EventBuffer& events_;
   int marker_ = 0;  // the thread that marks steps
   CpuTimeMeter meter_;
   CpuTime own_;

@@ -25,7 +25,7 @@ void Recorder::start(const RecorderOptions& options) {
     if (recording_ != nullptr) {
       throw Error(ErrorCode::kUsage, "cannot record to " + options.path + ": already recording");
     }
-    made = recording_ = Recording::begin(lanes_, options);
+    made = recording_ = Recording::begin(buffers_, options);
     requested_ = false;
   }
   if (made->await_open(deadline) && !made->has_ended()) return;
@@ -55,18 +55,18 @@ std::string Recorder::request(const RecorderOptions& options) {
   const std::lock_guard lock(mutex_);
   reap_locked();
   if (recording_ == nullptr) {
-    recording_ = Recording::begin(lanes_, options);
+    recording_ = Recording::begin(buffers_, options);
     requested_ = true;
     return {};
   }
   if (requested_) return recording_->options().path + " is still being written";
-  lanes_->sampling.want_all(true);
+  buffers_->sampling.want_all(true);
   return {};
 }
 
 void Recorder::cancel() {
   const std::lock_guard lock(mutex_);
-  lanes_->sampling.want_all(false);
+  buffers_->sampling.want_all(false);
   if (recording_ != nullptr && requested_) recording_->ask_to_end();
 }
 

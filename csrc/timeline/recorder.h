@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "timeline/lanes.h"
+#include "timeline/event_buffer.h"
 #include "timeline/recording.h"
 
 namespace hvdtune {
@@ -20,7 +20,7 @@ namespace hvdtune {
 // Thread rule: every member may be called from any thread. A Lane's record() belongs to one.
 class Recorder {
  public:
-  using Lane = hvdtune::Lane;
+  using EventBuffer = hvdtune::EventBuffer;
 
   // Idle, without thread or buffers, until start().
   Recorder() = default;
@@ -29,17 +29,17 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // Call once per producing thread. The lane lives as long as the recorder, over start and stop.
-  Lane& add_lane() { return lanes_->add(); }
+  EventBuffer& add_buffer() { return buffers_->add(); }
 
   // See Names::intern.
   uint32_t intern(std::string_view name, std::string_view detail = {}) {
-    return lanes_->names.intern(name, detail);
+    return buffers_->names.intern(name, detail);
   }
 
   // Whether records are taken now: there is a file, and the step is one of those wanted.
-  bool enabled() const { return lanes_->sampling.sampled(); }
+  bool enabled() const { return buffers_->sampling.sampled(); }
   // The step under way from here on.
-  void begin_step(uint64_t step) { lanes_->sampling.begin_step(step); }
+  void begin_step(uint64_t step) { buffers_->sampling.begin_step(step); }
 
   // Throws Error(kUsage) naming the path when it cannot be written, or when already started.
   void start(const RecorderOptions& options);
@@ -64,7 +64,7 @@ class Recorder {
   void reap_locked();
   std::string end(Deadline deadline);
 
-  const std::shared_ptr<Lanes> lanes_ = std::make_shared<Lanes>();
+  const std::shared_ptr<EventBuffers> buffers_ = std::make_shared<EventBuffers>();
   mutable std::mutex mutex_;              // guards the rest; nobody waits under it
   std::shared_ptr<Recording> recording_;  // null when idle
   std::shared_ptr<Recording> last_;

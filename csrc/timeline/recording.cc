@@ -14,10 +14,11 @@ constexpr int kDrainEveryMs = 25;
 
 }  // namespace
 
-Recording::Recording(std::shared_ptr<Lanes> lanes, RecorderOptions options)
-    : lanes_(std::move(lanes)), options_(std::move(options)) {}
+Recording::Recording(std::shared_ptr<EventBuffers> lanes, RecorderOptions options)
+    : buffers_(std::move(lanes)), options_(std::move(options)) {}
 
-std::shared_ptr<Recording> Recording::begin(std::shared_ptr<Lanes> lanes, RecorderOptions options) {
+std::shared_ptr<Recording> Recording::begin(std::shared_ptr<EventBuffers> lanes,
+                                            RecorderOptions options) {
   const std::shared_ptr<Recording> made(new Recording(std::move(lanes), std::move(options)));
   const std::lock_guard lock(made->mutex_);
   made->thread_ = std::thread([made] { made->run(); });
@@ -61,7 +62,7 @@ void Recording::ask_to_end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    lanes_->close(this);
+    buffers_->close(this);
   }
   stop_.raise();
 }
@@ -69,7 +70,7 @@ void Recording::ask_to_end() {
 uint64_t Recording::lost() const {
   if (has_ended()) return lost_.load();
   if (phase_.load() == Phase::kOpening) return 0;
-  return lanes_->dropped() - dropped_before_.load() + unwritten_.load();
+  return buffers_->dropped() - dropped_before_.load() + unwritten_.load();
 }
 
 std::string Recording::error() const {
@@ -107,33 +108,33 @@ void Recording::run() {
 
 bool Recording::open() {
   try {
-    file_ = std::make_unique<TraceFile>(
-        TraceFileOptions{.path = options_.path,
-                         .max_bytes = options_.max_bytes,
-                         .when_full = options_.when_full,
-                         .metadata = options_.metadata.empty() ? "{}" : options_.metadata,
-                         .recording = now_ns(),
-                         .name_of = [this](uint32_t id) { return lanes_->names.name_of(id); },
-                         .detail_of = [this](uint32_t id) { return lanes_->names.detail_of(id); }});
+    file_ = std::make_unique<TraceFile>(TraceFileOptions{
+        .path = options_.path,
+        .max_bytes = options_.max_bytes,
+        .when_full = options_.when_full,
+        .metadata = options_.metadata.empty() ? "{}" : options_.metadata,
+        .recording = now_ns(),
+        .name_of = [this](uint32_t id) { return buffers_->names.name_of(id); },
+        .detail_of = [this](uint32_t id) { return buffers_->names.detail_of(id); }});
   } catch (const Error& error) {
     note_error(error.what());
     return false;
   }
-  lanes_->claim(this, options_.lane_records);
-  dropped_before_.store(lanes_->dropped());
+  buffers_->claim(this, options_.lane_records);
+  dropped_before_.store(buffers_->dropped());
   {
     const std::lock_guard lock(mutex_);
-    if (!ending_) lanes_->open(this, options_.steps);
+    if (!ending_) buffers_->open(this, options_.steps);
   }
   enter(Phase::kOpen);
   return true;
 }
 
 void Recording::drain() {
-  for (size_t lane = 0; lane < lanes_->count(); ++lane) {
+  for (size_t lane = 0; lane < buffers_->count(); ++lane) {
     // No further than one ring: a quick producer must not keep the others waiting.
     for (size_t moved = 0; moved < options_.lane_records && !file_->is_full();) {
-      if (!lanes_->take(this, lane, TraceFile::kBlockRecords, block_)) break;
+      if (!buffers_->take(this, lane, TraceFile::kBlockRecords, block_)) break;
       moved += block_.size();
       const size_t written = file_->append(block_);
       if (!file_->is_full()) unwritten_ += block_.size() - written;
@@ -143,7 +144,7 @@ void Recording::drain() {
 }
 
 void Recording::finish() {
-  lanes_->close(this);
+  buffers_->close(this);
   drain();
   lost_.store(lost());
   file_->finish(lost_.load());

@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "timeline/event_buffer.h"
 #include "timeline/file.h"
-#include "timeline/lanes.h"
 
 namespace hvdtune {
 
@@ -35,7 +35,8 @@ struct RecorderOptions {
 class Recording {
  public:
   // The thread opens the file, too.
-  static std::shared_ptr<Recording> begin(std::shared_ptr<Lanes> lanes, RecorderOptions options);
+  static std::shared_ptr<Recording> begin(std::shared_ptr<EventBuffers> lanes,
+                                          RecorderOptions options);
   // REQUIRES: await_end() was called.
   ~Recording() = default;
   Recording(const Recording&) = delete;
@@ -59,7 +60,7 @@ class Recording {
  private:
   enum class Phase : int { kOpening, kOpen, kEnded };
 
-  Recording(std::shared_ptr<Lanes> lanes, RecorderOptions options);
+  Recording(std::shared_ptr<EventBuffers> lanes, RecorderOptions options);
   void run();
   bool open();
   void drain();
@@ -68,7 +69,7 @@ class Recording {
   void note_error(const std::string& text);
   bool await(Phase phase, Deadline deadline);
 
-  const std::shared_ptr<Lanes> lanes_;
+  const std::shared_ptr<EventBuffers> buffers_;
   const RecorderOptions options_;
   StopSignal stop_;
   std::unique_ptr<TraceFile> file_;  // the thread's

@@ -33,8 +33,8 @@ std::string in_seconds(uint64_t ns) {
 
 }  // namespace
 
-Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
-               HangDetector& detector)
+Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
+               Recorder::EventBuffer& events, HangDetector& detector)
     : rank_(mesh.topology.rank),
       topology_(mesh.topology),
       log_level_(options.log_level),
@@ -42,7 +42,7 @@ Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Rec
       interval_ns_(std::clamp(timeout_ns_ / 4, 20 * kMillisecond, 500 * kMillisecond)),
       self_(own_identity()),
       failed_(failed),
-      lane_(lane),
+      events_(events),
       hang_detector_(detector) {
   const uint64_t now = now_ns();
   for (std::optional<SecureChannel>& channel : mesh.health) {
@@ -60,7 +60,7 @@ void Health::start() {
   if (!peers_.empty()) thread_ = std::thread(&Health::run, this);
 }
 
-Health::~Health() { leave(); }
+Health::~Health() { shut_down(); }
 
 std::optional<Error> Health::loss() const {
   const std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ void Health::tell_failure(const std::string& why) {
   wake_.notify();
 }
 
-void Health::leave() {
+void Health::shut_down() {
   leaving_.store(true);
   wake_.notify();
   if (thread_.joinable()) thread_.join();
@@ -243,7 +243,7 @@ void Health::take_pong(const Frame& frame) {
   const uint64_t theirs = in.get<uint64_t>();
   const uint64_t round_trip = now_ns() - sent;
   const uint64_t middle = sent + round_trip / 2;
-  lane_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
+  events_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
 }
 
 void Health::take_news(Error error, int reporter) {

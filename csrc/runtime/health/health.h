@@ -1,7 +1,7 @@
 // Who is alive. A thread of its own, which never takes Python's lock and never waits for data, so
 // that a rank busy for minutes still answers.
 //
-// Every rank pings rank 0; rank 0 answers. A connection that closes without a farewell is a dead
+// Every rank pings rank 0; rank 0 answers. A connection that closes without a goodbye frame is a dead
 // rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its host
 // sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to run,
 // it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
@@ -41,8 +41,8 @@ class Health {
   static constexpr int kStarvedTimeouts = 15;
 
   // `failed` is raised when a rank is lost. `detector` must outlive this.
-  Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Recorder::Lane& lane,
-         HangDetector& detector);
+  Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
+         Recorder::EventBuffer& events, HangDetector& detector);
   ~Health();
   // Call it once everything that the detector reads is there.
   void start();
@@ -55,9 +55,9 @@ class Health {
   // This rank cannot go on, which the others take as its loss.
   void tell_failure(const std::string& why);
 
-  // Says farewell, so that leaving is not taken for dying, and ends the thread.
-  void leave();
-  // REQUIRES: leave() has returned.
+  // Sends kBye, so that leaving is not taken for dying, and ends the thread.
+  void shut_down();
+  // REQUIRES: shut_down() has returned.
   size_t undelivered_bytes();
 
  private:
@@ -106,7 +106,7 @@ class Health {
   const uint64_t interval_ns_;
   const ProcessIdentity self_;
   StopSignal& failed_;
-  Recorder::Lane& lane_;
+  Recorder::EventBuffer& events_;
   HangDetector& hang_detector_;
   std::vector<Peer> peers_;
   uint64_t pings_ = 0;

@@ -11,7 +11,7 @@ using namespace hvdtune::testing;
 
 constexpr uint32_t kRecords = 50'000;  // fits a lane: nothing is dropped
 
-static double ns_per_record(Recorder::Lane& lane, uint32_t records) {
+static double ns_per_record(Recorder::EventBuffer& lane, uint32_t records) {
   const uint64_t begin = now_ns();
   for (uint32_t i = 0; i < records; ++i) {
     lane.record(EventKind::kAllreduce, begin, begin + i, 1 + i % 100, i, i / 10, 4096);
@@ -28,7 +28,7 @@ static void print_spread(const char* what, std::vector<double> costs) {
 TEST(cost_of_a_record_while_the_writer_runs) {
   const ScratchFile file("cost");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   for (int i = 1; i <= 100; ++i) recorder.intern("tensor " + std::to_string(i));
   std::vector<double> idle;
   std::vector<double> recording;
@@ -47,7 +47,7 @@ TEST(cost_of_a_record_while_the_writer_runs) {
 TEST(cost_of_a_record_with_both_clock_readings) {
   const ScratchFile file("cost-clock");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   std::vector<double> costs;
   for (int run = 0; run < 15; ++run) {
     recorder.start({.path = file.path()});
@@ -63,7 +63,7 @@ TEST(cost_of_a_record_with_both_clock_readings) {
   print_spread("recording, two clock readings included", costs);
 }
 
-static std::vector<uint64_t> time_records(Recorder::Lane& lane, uint32_t records) {
+static std::vector<uint64_t> time_records(Recorder::EventBuffer& lane, uint32_t records) {
   std::vector<uint64_t> costs(records);
   for (uint32_t i = 0; i < records; ++i) {
     const uint64_t begin = now_ns();
@@ -88,7 +88,7 @@ TEST(cost_of_a_record_while_the_disk_stalls) {
   constexpr uint32_t kLane = 1 << 20;
   const ScratchFile file("stall");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.intern("tensor");
   recorder.start({.path = file.path(), .max_bytes = 400'000, .lane_records = kLane});
   uint64_t recorded = 0;

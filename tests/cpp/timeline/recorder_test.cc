@@ -32,7 +32,7 @@ static const std::string kUnwritable = "/nonexistent-directory/rank-0.hvt";
 TEST(records_and_names_reach_the_file) {
   const ScratchFile file("basic");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.start({.path = file.path(), .metadata = "{\"rank\": 3}"});
   const uint32_t name = recorder.intern("grad \"0\"\n");
   lane.record(EventKind::kAllreduce, 1000, 3500, name, 7, 2, 4096);
@@ -53,7 +53,7 @@ TEST(records_and_names_reach_the_file) {
 TEST(an_idle_recorder_records_nothing) {
   const ScratchFile file("idle");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   lane.record(EventKind::kStep, 1, 2, 0, 0, 0, 0);
   CHECK(!recorder.enabled());
   recorder.start({.path = file.path()});
@@ -77,7 +77,7 @@ TEST(names_survive_a_second_start) {
   const ScratchFile first("again-1");
   const ScratchFile second("again-2");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   const uint32_t name = recorder.intern("weights");
   for (const std::string& path : {first.path(), second.path()}) {
     recorder.start({.path = path});
@@ -117,7 +117,7 @@ TEST(a_path_that_cannot_be_written_is_named) {
 TEST(a_full_lane_drops_counts_and_goes_on) {
   const ScratchFile file("full");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.start({.path = file.path(), .lane_records = 8});
   constexpr uint32_t kMany = 100'000;
   for (uint32_t i = 0; i < kMany; ++i) lane.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
@@ -135,7 +135,7 @@ TEST(several_threads_record_while_another_starts_and_stops) {
   std::vector<std::thread> producers;
   for (uint32_t thread = 0; thread < 3; ++thread) {
     producers.emplace_back([&recorder, &done, thread] {
-      Recorder::Lane& lane = recorder.add_lane();
+      Recorder::EventBuffer& lane = recorder.add_buffer();
       const uint32_t name = recorder.intern("thread " + std::to_string(thread));
       for (uint32_t i = 0; !done.load(); ++i) {
         lane.record(EventKind::kWait, i, i + 1, name, i, thread, 0);
@@ -163,7 +163,7 @@ TEST(several_threads_record_while_another_starts_and_stops) {
 TEST(only_the_steps_asked_for_are_recorded_and_what_explains_them) {
   const ScratchFile file("sampled");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.start({.path = file.path(), .steps = {.first = 2, .end = 3}});
   for (uint32_t step = 0; step < 5; ++step) {
     recorder.begin_step(step);
@@ -181,7 +181,7 @@ TEST(only_the_steps_asked_for_are_recorded_and_what_explains_them) {
 TEST(what_is_requested_is_recorded_until_it_is_cancelled) {
   const ScratchFile file("requested");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   for (uint32_t round = 0; round < 3; ++round) {
     wait_until([&] { return recorder.request({.path = file.path()}).empty(); });
     wait_until([&] { return recorder.enabled(); });
@@ -220,7 +220,7 @@ TEST(a_request_that_cannot_be_met_leaves_the_recorder_idle) {
 TEST(recording_stops_at_the_cap) {
   const ScratchFile file("cap-stop");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.start({.path = file.path(),
                   .max_bytes = 100'000,
                   .when_full = WhenFull::kStop,
@@ -238,7 +238,7 @@ TEST(recording_stops_at_the_cap) {
 // Never returns: records until the parent kills it.
 [[noreturn]] static void record_for_ever(const RecorderOptions& options) {
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   recorder.start(options);
   for (uint32_t i = 0;; ++i) {
     const uint32_t name = recorder.intern("tensor " + std::to_string(i % 500));
@@ -320,7 +320,7 @@ TEST(a_disk_that_does_not_answer_delays_stop_by_the_patience_only) {
   const ScratchFile file("stop-stall");
   const ScratchFile next("after-stall");
   Recorder recorder;
-  Recorder::Lane& lane = recorder.add_lane();
+  Recorder::EventBuffer& lane = recorder.add_buffer();
   // Long enough for start, which has the same timeout, on a machine that is busy otherwise.
   recorder.start({.path = file.path(), .max_bytes = 200'000, .timeout = std::chrono::seconds(2)});
   const std::string second = file.path() + ".1";

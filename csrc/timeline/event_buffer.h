@@ -15,9 +15,9 @@
 namespace hvdtune {
 
 // A ring with one producer, the thread that calls record() and keep(), and one consumer.
-class Lane {
+class EventBuffer {
  public:
-  explicit Lane(const Sampling& sampling) : sampling_(sampling) {}
+  explicit EventBuffer(const Sampling& sampling) : sampling_(sampling) {}
 
   // Wait-free. Does nothing when nobody records or the step is not sampled; drops and counts when
   // the ring is full. An instant has end_ns == begin_ns.
@@ -33,7 +33,7 @@ class Lane {
   }
 
  private:
-  friend class Lanes;
+  friend class EventBuffers;
 
   void put(const Record& record) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
@@ -66,9 +66,9 @@ class Lane {
 //
 // Thread rule: every member may be called from any thread. Consumers are told apart by address;
 // only the one that claimed the lanes last gets anything.
-class Lanes {
+class EventBuffers {
  public:
-  Lane& add();
+  EventBuffer& add();
 
   // Gives every lane a ring, also those that are added later, and forgets what is in the rings.
   void claim(const void* consumer, size_t records);
@@ -87,7 +87,7 @@ class Lanes {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<EventBuffer>> buffers_;
   size_t lane_records_ = 0;  // 0 until the first claim: lanes have no ring yet
   const void* consumer_ = nullptr;
 };
