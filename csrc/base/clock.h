@@ -42,4 +42,12 @@ class Deadline {
   uint64_t at_ns_;
 };
 
+// When a timed wait of a condition variable ends that may take `time`. This is a point on the
+// system clock, because ThreadSanitizer does not know the waits on the steady one. Somebody may set
+// that clock meanwhile, so callers wait for a short time and come back, or can bear a wrong end.
+inline std::chrono::system_clock::time_point wait_limit(std::chrono::nanoseconds time) {
+  using std::chrono::system_clock;
+  return system_clock::now() + std::chrono::duration_cast<system_clock::duration>(time);
+}
+
 }  // namespace hvdtune

@@ -91,12 +91,11 @@ class BareGroup {
   const std::shared_ptr<Pool>& pool() const { return mesh_.pool; }
 
  private:
-  // NOLINTBEGIN(performance-no-int-to-ptr): Python's way of passing memory
+  // Python passes memory as numbers.
   static const uint8_t* source(uintptr_t address) {
     return reinterpret_cast<const uint8_t*>(address);
   }
   static uint8_t* target(uintptr_t address) { return reinterpret_cast<uint8_t*>(address); }
-  // NOLINTEND(performance-no-int-to-ptr)
 
   void check_ranks(const std::vector<size_t>& counts) const {
     if (counts.size() != static_cast<size_t>(group_.size())) {

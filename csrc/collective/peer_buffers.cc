@@ -23,7 +23,6 @@ struct ShownPiece {
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
 uint8_t* pointer_to(uint64_t address) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): it came from a pointer
   return reinterpret_cast<uint8_t*>(address);
 }
 

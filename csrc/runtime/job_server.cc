@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "runtime/framed_channel.h"
 
 namespace hvdtune {
@@ -19,8 +20,7 @@ JobServer::JobServer(const JobServerOptions& options)
 JobServer::~JobServer() { close(); }
 
 std::optional<JobEvent> JobServer::next_event(std::chrono::nanoseconds time) {
-  const auto until = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
+  const auto until = wait_limit(time);
   std::unique_lock lock(mutex_);
   if (!arrived_.wait_until(lock, until, [&] { return !events_.empty(); })) return std::nullopt;
   JobEvent event = std::move(events_.front());

@@ -3,6 +3,8 @@
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace hvdtune {
 namespace {
 
@@ -162,10 +164,7 @@ bool OperationTable::has_ended_locked(Handle handle) const {
 }
 
 bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block) {
-  // The system clock, because ThreadSanitizer does not know the waits on the steady one. Callers
-  // pass short times and come back, so a clock that is set does no harm.
-  const auto until = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
+  const auto until = wait_limit(time);
   std::unique_lock lock(mutex_);
   if (is_done(handle)) return true;
   ++entries_.at(handle).waiting;

@@ -61,25 +61,25 @@ class EventBuffer {
   alignas(64) std::atomic<uint64_t> tail_{0};
 };
 
-// All lanes of a recorder and what they share. It outlives the recorder for as long as a recording
-// is stuck in its file.
+// All buffers of a recorder and what they share. It outlives the recorder for as long as a
+// recording is stuck in its file.
 //
 // Thread rule: every member may be called from any thread. Consumers are told apart by address;
-// only the one that claimed the lanes last gets anything.
+// only the one that claimed the buffers last gets anything.
 class EventBuffers {
  public:
   EventBuffer& add();
 
-  // Gives every lane a ring, also those that are added later, and forgets what is in the rings.
+  // Gives every buffer a ring, also those that are added later, and forgets what is in the rings.
   void claim(const void* consumer, size_t records);
-  // The gates open, and close, for the consumer that has the lanes; nothing for any other.
+  // The gates open, and close, for the consumer that has the buffers; nothing for any other.
   void open(const void* consumer, const StepWindow& window);
   void close(const void* consumer);
-  // Moves up to `most` records of a lane to `block`, which it empties first; false when there are
-  // none, or the lanes are another's.
-  bool take(const void* consumer, size_t lane, size_t most, std::vector<Record>& block);
+  // Moves up to `most` records of a buffer to `block`, which it empties first; false when there are
+  // none, or the buffers are another's.
+  bool take(const void* consumer, size_t buffer, size_t most, std::vector<Record>& block);
   size_t count() const;
-  // By all lanes since there are any.
+  // By all buffers since there are any.
   uint64_t dropped() const;
 
   Sampling sampling;
@@ -88,7 +88,7 @@ class EventBuffers {
  private:
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<EventBuffer>> buffers_;
-  size_t lane_records_ = 0;  // 0 until the first claim: lanes have no ring yet
+  size_t buffer_records_ = 0;  // 0 until the first claim: buffers have no ring yet
   const void* consumer_ = nullptr;
 };
 

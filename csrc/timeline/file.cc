@@ -110,7 +110,7 @@ bool TraceFile::append_block(std::span<const Record> records) {
   if (full_) return false;
   // A full disk may have kept a new segment from getting its preamble.
   if (!segment_begun_ && !open_segment(segment_)) return false;
-  Texts texts = unseen_texts(records);
+  BlockTexts texts = unseen_texts(records);
   if (would_overflow(texts.size() + records.size_bytes())) {
     full_ = options_.when_full == WhenFull::kStop;
     if (full_ || !open_segment(segment_ + 1)) return false;
@@ -145,8 +145,8 @@ void TraceFile::finish(uint64_t dropped) {
   write_block(BlockType::kEnd, counts);
 }
 
-TraceFile::Texts TraceFile::unseen_texts(std::span<const Record> records) const {
-  Texts texts;
+TraceFile::BlockTexts TraceFile::unseen_texts(std::span<const Record> records) const {
+  BlockTexts texts;
   std::vector<bool> added;
   for (const Record& record : records) {
     const uint32_t id = record.name;
@@ -160,7 +160,7 @@ TraceFile::Texts TraceFile::unseen_texts(std::span<const Record> records) const 
   return texts;
 }
 
-bool TraceFile::write_texts(const Texts& texts) {
+bool TraceFile::write_texts(const BlockTexts& texts) {
   if (!texts.names.empty() && !write_block(BlockType::kNames, texts.names)) return false;
   return texts.details.empty() || write_block(BlockType::kDetails, texts.details);
 }

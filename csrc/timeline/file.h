@@ -92,7 +92,7 @@ class TraceFile {
     kFull = 8
   };
   // Of names that this segment does not have yet.
-  struct Texts {
+  struct BlockTexts {
     std::string names;
     std::string details;
     size_t size() const { return names.size() + details.size(); }
@@ -104,8 +104,8 @@ class TraceFile {
   bool write_block(BlockType type, std::string_view payload);
   bool write_all(std::initializer_list<std::string_view> parts);
   bool would_overflow(uint64_t more) const;
-  Texts unseen_texts(std::span<const Record> records) const;
-  bool write_texts(const Texts& texts);
+  BlockTexts unseen_texts(std::span<const Record> records) const;
+  bool write_texts(const BlockTexts& texts);
   void mark_seen(std::span<const Record> records);
   void carry(std::span<const Record> records);
   bool fail(const std::string& what, int error_number);

@@ -13,7 +13,7 @@ namespace hvdtune {
 // Thread rule: every member may be called from any thread.
 class Names {
  public:
-  Names() { ids_.emplace(rows_.emplace_back().name, 0); }
+  Names() { ids_.emplace(entries_.emplace_back().name, 0); }
 
   // 0 for "". Takes a lock: ask once, keep the number. `detail` says what the name stands for; the
   // first one given stands.
@@ -21,35 +21,36 @@ class Names {
     const std::lock_guard lock(mutex_);
     const auto found = ids_.find(name);
     if (found != ids_.end()) {
-      Row& row = rows_[found->second];
+      NameEntry& row = entries_[found->second];
       if (row.detail.empty()) row.detail = detail;
       return found->second;
     }
-    const auto id = static_cast<uint32_t>(rows_.size());
+    const auto id = static_cast<uint32_t>(entries_.size());
     // The map's keys point into the deque, whose strings never move.
-    Row& row = rows_.emplace_back(std::string(name), std::string(detail));
+    NameEntry& row = entries_.emplace_back(std::string(name), std::string(detail));
     ids_.emplace(row.name, id);
     return id;
   }
   // "" for numbers that were never given.
   std::string name_of(uint32_t id) const {
     const std::lock_guard lock(mutex_);
-    return id < rows_.size() ? rows_[id].name : std::string();
+    return id < entries_.size() ? entries_[id].name : std::string();
   }
   std::string detail_of(uint32_t id) const {
     const std::lock_guard lock(mutex_);
-    return id < rows_.size() ? rows_[id].detail : std::string();
+    return id < entries_.size() ? entries_[id].detail : std::string();
   }
 
  private:
-  struct Row {
-    Row() = default;
-    Row(std::string name, std::string detail) : name(std::move(name)), detail(std::move(detail)) {}
+  struct NameEntry {
+    NameEntry() = default;
+    NameEntry(std::string name, std::string detail)
+        : name(std::move(name)), detail(std::move(detail)) {}
     std::string name;
     std::string detail;
   };
   mutable std::mutex mutex_;
-  std::deque<Row> rows_;
+  std::deque<NameEntry> entries_;
   std::unordered_map<std::string_view, uint32_t> ids_;
 };
 

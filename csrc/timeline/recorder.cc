@@ -10,11 +10,11 @@ namespace hvdtune {
 Recorder::~Recorder() { stop(); }
 
 void Recorder::start(const RecorderOptions& options) {
-  if (!std::has_single_bit(options.lane_records)) {
-    throw Error(ErrorCode::kUsage, "lane_records must be a power of two");
+  if (!std::has_single_bit(options.buffer_records)) {
+    throw Error(ErrorCode::kUsage, "buffer_records must be a power of two");
   }
   const Deadline deadline = Deadline::in(options.timeout);
-  // What is still in the lanes is the last one's.
+  // What is still in the buffers is the last one's.
   if (const auto recording = newest(); recording != nullptr && !is_recording()) {
     recording->await_end(deadline);
   }

@@ -1,9 +1,9 @@
 // Records what a rank does into a file, at a cost that allows it to be always on.
 //
-// Each producing thread owns a Lane: a ring in memory that it alone fills. One writer thread
-// empties all lanes every 25 ms, so that a process that is killed leaves what is older than that.
-// Memory is bounded; a full lane drops its newest records, counts them, and the count is in the
-// file. Nothing here ever blocks a producer, whatever the disk does.
+// Each producing thread owns an EventBuffer: a ring in memory that it alone fills. One writer
+// thread empties all buffers every 25 ms, so that a process that is killed leaves what is older
+// than that. Memory is bounded; a full buffer drops its newest records, counts them, and the count
+// is in the file. Nothing here ever blocks a producer, whatever the disk does.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace hvdtune {
 
-// Thread rule: every member may be called from any thread. A Lane's record() belongs to one.
+// Thread rule: every member may be called from any thread. An EventBuffer's record() belongs to
+// one.
 class Recorder {
  public:
   using EventBuffer = hvdtune::EventBuffer;
@@ -28,7 +29,7 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // Call once per producing thread. The lane lives as long as the recorder, over start and stop.
+  // Call once per producing thread. The buffer lives as long as the recorder, over start and stop.
   EventBuffer& add_buffer() { return buffers_->add(); }
 
   // See Names::intern.
@@ -43,7 +44,7 @@ class Recorder {
 
   // Throws Error(kUsage) naming the path when it cannot be written, or when already started.
   void start(const RecorderOptions& options);
-  // Writes what the lanes hold and the footer; gives up after the timeout of the options. Returns
+  // Writes what the buffers hold and the footer; gives up after the timeout of the options. Returns
   // why the file is not whole, "" if it is or nothing was recorded.
   std::string stop();
 
@@ -52,7 +53,7 @@ class Recorder {
   std::string request(const RecorderOptions& options);
   void cancel();
 
-  // Records lost since start(): lanes were full, or the file could not be written.
+  // Records lost since start(): buffers were full, or the file could not be written.
   uint64_t dropped() const;
 
   // Why the file could not be written, "" when all went well since start().

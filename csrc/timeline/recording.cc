@@ -14,12 +14,12 @@ constexpr int kDrainEveryMs = 25;
 
 }  // namespace
 
-Recording::Recording(std::shared_ptr<EventBuffers> lanes, RecorderOptions options)
-    : buffers_(std::move(lanes)), options_(std::move(options)) {}
+Recording::Recording(std::shared_ptr<EventBuffers> buffers, RecorderOptions options)
+    : buffers_(std::move(buffers)), options_(std::move(options)) {}
 
-std::shared_ptr<Recording> Recording::begin(std::shared_ptr<EventBuffers> lanes,
+std::shared_ptr<Recording> Recording::begin(std::shared_ptr<EventBuffers> buffers,
                                             RecorderOptions options) {
-  const std::shared_ptr<Recording> made(new Recording(std::move(lanes), std::move(options)));
+  const std::shared_ptr<Recording> made(new Recording(std::move(buffers), std::move(options)));
   const std::lock_guard lock(made->mutex_);
   made->thread_ = std::thread([made] { made->run(); });
   return made;
@@ -51,9 +51,7 @@ bool Recording::await_end(Deadline deadline) {
 bool Recording::await(Phase phase, Deadline deadline) {
   const uint64_t now = now_ns();
   const auto left = std::chrono::nanoseconds(deadline.at_ns() - std::min(deadline.at_ns(), now));
-  // ThreadSanitizer knows this clock's wait only.
-  const auto until = std::chrono::system_clock::now() +
-                     std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+  const auto until = wait_limit(left);
   std::unique_lock lock(mutex_);
   return moved_.wait_until(lock, until, [&] { return phase_.load() >= phase; });
 }
@@ -120,7 +118,7 @@ bool Recording::open() {
     note_error(error.what());
     return false;
   }
-  buffers_->claim(this, options_.lane_records);
+  buffers_->claim(this, options_.buffer_records);
   dropped_before_.store(buffers_->dropped());
   {
     const std::lock_guard lock(mutex_);
@@ -131,10 +129,10 @@ bool Recording::open() {
 }
 
 void Recording::drain() {
-  for (size_t lane = 0; lane < buffers_->count(); ++lane) {
+  for (size_t buffer = 0; buffer < buffers_->count(); ++buffer) {
     // No further than one ring: a quick producer must not keep the others waiting.
-    for (size_t moved = 0; moved < options_.lane_records && !file_->is_full();) {
-      if (!buffers_->take(this, lane, TraceFile::kBlockRecords, block_)) break;
+    for (size_t moved = 0; moved < options_.buffer_records && !file_->is_full();) {
+      if (!buffers_->take(this, buffer, TraceFile::kBlockRecords, block_)) break;
       moved += block_.size();
       const size_t written = file_->append(block_);
       if (!file_->is_full()) unwritten_ += block_.size() - written;

@@ -1,4 +1,4 @@
-// One recording: a file, and the thread that fills it from the lanes every 25 ms.
+// One recording: a file, and the thread that fills it from the buffers every 25 ms.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ struct RecorderOptions {
   uint64_t max_bytes = 0;  // of both files together; 0 = no cap
   WhenFull when_full = WhenFull::kRing;
   StepWindow steps = {};
-  std::string metadata = {};    // JSON object, copied into the file as it is
-  size_t lane_records = 65536;  // ring of each lane made from here on, a power of two; 2 MiB
+  std::string metadata = {};      // JSON object, copied into the file as it is
+  size_t buffer_records = 65536;  // ring of each buffer made from here on, a power of two; 2 MiB
   // What whoever starts or stops gives a disk that does not answer.
   std::chrono::nanoseconds timeout = std::chrono::seconds(5);
 };
@@ -35,7 +35,7 @@ struct RecorderOptions {
 class Recording {
  public:
   // The thread opens the file, too.
-  static std::shared_ptr<Recording> begin(std::shared_ptr<EventBuffers> lanes,
+  static std::shared_ptr<Recording> begin(std::shared_ptr<EventBuffers> buffers,
                                           RecorderOptions options);
   // REQUIRES: await_end() was called.
   ~Recording() = default;
@@ -47,12 +47,12 @@ class Recording {
   // Records are taken no more; those that are there are still written.
   void ask_to_end();
   // False when the file is not whole by then: its thread goes on alone, nobody waits for it again,
-  // and whoever records next takes the lanes from it.
+  // and whoever records next takes the buffers from it.
   bool await_end(Deadline deadline);
   bool has_ended() const { return phase_.load() == Phase::kEnded; }
 
   const RecorderOptions& options() const { return options_; }
-  // Records lost so far: lanes were full, or the file could not be written.
+  // Records lost so far: buffers were full, or the file could not be written.
   uint64_t lost() const;
   // The first failure, "" if there was none.
   std::string error() const;
@@ -60,7 +60,7 @@ class Recording {
  private:
   enum class Phase : int { kOpening, kOpen, kEnded };
 
-  Recording(std::shared_ptr<EventBuffers> lanes, RecorderOptions options);
+  Recording(std::shared_ptr<EventBuffers> buffers, RecorderOptions options);
   void run();
   bool open();
   void drain();
@@ -75,7 +75,7 @@ class Recording {
   std::unique_ptr<TraceFile> file_;  // the thread's
   std::vector<Record> block_;        // the thread's
   std::atomic<uint64_t> unwritten_{0};
-  std::atomic<uint64_t> dropped_before_{0};  // by the lanes
+  std::atomic<uint64_t> dropped_before_{0};  // by the buffers
   std::atomic<uint64_t> lost_{0};            // once ended
   std::atomic<Phase> phase_{Phase::kOpening};
   std::atomic<bool> given_up_{false};

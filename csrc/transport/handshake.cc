@@ -11,8 +11,8 @@
 namespace hvdtune {
 namespace {
 
-constexpr uint32_t kMagic = 0x54445648;  // "HVDT"
-constexpr uint8_t kVersion = 1;
+constexpr uint32_t kHandshakeMagic = 0x54445648;  // "HVDT"
+constexpr uint8_t kHandshakeVersion = 1;
 constexpr size_t kNonceAt = 20;
 constexpr size_t kMostHalfOpen = 64;
 constexpr uint64_t kHandshakeNs = 5'000'000'000;
@@ -24,8 +24,8 @@ constexpr int kMostHangUps = 5;
 
 Hello make_hello(const ConnectionId& connection_id) {
   Hello hello{};
-  store_le(kMagic, hello.data());
-  hello[4] = kVersion;
+  store_le(kHandshakeMagic, hello.data());
+  hello[4] = kHandshakeVersion;
   hello[5] = static_cast<uint8_t>(connection_id.purpose);
   store_le(static_cast<uint16_t>(connection_id.stream), hello.data() + 6);
   store_le<int32_t>(connection_id.from, hello.data() + 8);
@@ -258,8 +258,8 @@ Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
 bool Acceptor::hello_is_for_me(HalfOpen& one) const {
   one.connection_id = greeting_of(one.hello);
   const uint8_t purpose = one.hello[5];
-  return load_le<uint32_t>(one.hello.data()) == kMagic && one.hello[4] == kVersion &&
-         purpose >= static_cast<uint8_t>(Purpose::kStore) &&
+  return load_le<uint32_t>(one.hello.data()) == kHandshakeMagic &&
+         one.hello[4] == kHandshakeVersion && purpose >= static_cast<uint8_t>(Purpose::kStore) &&
          purpose <= static_cast<uint8_t>(Purpose::kHealth) && one.connection_id.from >= 0 &&
          one.connection_id.to == self_ && one.connection_id.generation == generation_;
 }

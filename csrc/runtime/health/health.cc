@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "wire/codec.h"
 #include "wire/message.h"
@@ -74,8 +75,7 @@ Error Health::settle_loss(const Error& suspect) {
     // silent for so long rank 0 knows by now, or never will.
     const auto timeout =
         std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000);
-    lost_.wait_until(lock, std::chrono::system_clock::now() + timeout,
-                     [&] { return loss_.has_value(); });
+    lost_.wait_until(lock, wait_limit(timeout), [&] { return loss_.has_value(); });
     if (!loss_) {
       loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
       reporter_ = rank_;

@@ -22,7 +22,7 @@ int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::Rem
     const size_t count = std::min(remote.size(), kRangesPerCall);
     size_t bytes = 0;
     for (size_t i = 0; i < count; ++i) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
+      // An address of another process.
       vectors[i] = {reinterpret_cast<void*>(remote[i].address), remote[i].bytes};
       bytes += remote[i].bytes;
     }

@@ -9,12 +9,12 @@
 using namespace hvdtune;
 using namespace hvdtune::testing;
 
-constexpr uint32_t kRecords = 50'000;  // fits a lane: nothing is dropped
+constexpr uint32_t kRecords = 50'000;  // fits a buffer: nothing is dropped
 
-static double ns_per_record(Recorder::EventBuffer& lane, uint32_t records) {
+static double ns_per_record(Recorder::EventBuffer& buffer, uint32_t records) {
   const uint64_t begin = now_ns();
   for (uint32_t i = 0; i < records; ++i) {
-    lane.record(EventKind::kAllreduce, begin, begin + i, 1 + i % 100, i, i / 10, 4096);
+    buffer.record(EventKind::kAllreduce, begin, begin + i, 1 + i % 100, i, i / 10, 4096);
   }
   return static_cast<double>(now_ns() - begin) / records;
 }
@@ -28,14 +28,14 @@ static void print_spread(const char* what, std::vector<double> costs) {
 TEST(cost_of_a_record_while_the_writer_runs) {
   const ScratchFile file("cost");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   for (int i = 1; i <= 100; ++i) recorder.intern("tensor " + std::to_string(i));
   std::vector<double> idle;
   std::vector<double> recording;
   for (int run = 0; run < 15; ++run) {
-    idle.push_back(ns_per_record(lane, kRecords));
+    idle.push_back(ns_per_record(buffer, kRecords));
     recorder.start({.path = file.path()});
-    recording.push_back(ns_per_record(lane, kRecords));
+    recording.push_back(ns_per_record(buffer, kRecords));
     recorder.stop();
     CHECK_EQ(recorder.dropped(), 0u);
     CHECK_EQ(read_segment(file.path()).records.size(), kRecords);
@@ -47,14 +47,14 @@ TEST(cost_of_a_record_while_the_writer_runs) {
 TEST(cost_of_a_record_with_both_clock_readings) {
   const ScratchFile file("cost-clock");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   std::vector<double> costs;
   for (int run = 0; run < 15; ++run) {
     recorder.start({.path = file.path()});
     const uint64_t begin = now_ns();
     for (uint32_t i = 0; i < kRecords; ++i) {
       const uint64_t from = now_ns();
-      lane.record(EventKind::kWait, from, now_ns(), 0, i, 0, 0);
+      buffer.record(EventKind::kWait, from, now_ns(), 0, i, 0, 0);
     }
     costs.push_back(static_cast<double>(now_ns() - begin) / kRecords);
     recorder.stop();
@@ -63,11 +63,11 @@ TEST(cost_of_a_record_with_both_clock_readings) {
   print_spread("recording, two clock readings included", costs);
 }
 
-static std::vector<uint64_t> time_records(Recorder::EventBuffer& lane, uint32_t records) {
+static std::vector<uint64_t> time_records(Recorder::EventBuffer& buffer, uint32_t records) {
   std::vector<uint64_t> costs(records);
   for (uint32_t i = 0; i < records; ++i) {
     const uint64_t begin = now_ns();
-    lane.record(EventKind::kAllreduce, begin, begin + i, 1, i, i / 10, 4096);
+    buffer.record(EventKind::kAllreduce, begin, begin + i, 1, i, i / 10, 4096);
     costs[i] = now_ns() - begin;
   }
   return costs;
@@ -85,12 +85,12 @@ static void print_percentiles(const char* what, std::vector<uint64_t> costs) {
 }
 
 TEST(cost_of_a_record_while_the_disk_stalls) {
-  constexpr uint32_t kLane = 1 << 20;
+  constexpr uint32_t kBufferRecords = 1 << 20;
   const ScratchFile file("stall");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.intern("tensor");
-  recorder.start({.path = file.path(), .max_bytes = 400'000, .lane_records = kLane});
+  recorder.start({.path = file.path(), .max_bytes = 400'000, .buffer_records = kBufferRecords});
   uint64_t recorded = 0;
   {
     const Stall stall(file.path() + ".1");
@@ -99,16 +99,16 @@ TEST(cost_of_a_record_while_the_disk_stalls) {
       return;
     }
     while (!stall.is_felt()) {
-      recorded += time_records(lane, 1000).size();
+      recorded += time_records(buffer, 1000).size();
       usleep(1000);
     }
-    const std::vector<uint64_t> kept = time_records(lane, kLane / 2);
+    const std::vector<uint64_t> kept = time_records(buffer, kBufferRecords / 2);
     CHECK(recorder.dropped() == 0);
-    const std::vector<uint64_t> dropped = time_records(lane, 2 * kLane);
+    const std::vector<uint64_t> dropped = time_records(buffer, 2 * kBufferRecords);
     recorded += kept.size() + dropped.size();
-    CHECK(recorder.dropped() > kLane);
+    CHECK(recorder.dropped() > kBufferRecords);
     print_percentiles("disk stalled", kept);
-    print_percentiles("disk stalled, lane full", dropped);
+    print_percentiles("disk stalled, buffer full", dropped);
   }
   recorder.stop();
   CHECK_EQ(recorder.write_error(), "");

@@ -32,10 +32,10 @@ static const std::string kUnwritable = "/nonexistent-directory/rank-0.hvt";
 TEST(records_and_names_reach_the_file) {
   const ScratchFile file("basic");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.start({.path = file.path(), .metadata = "{\"rank\": 3}"});
   const uint32_t name = recorder.intern("grad \"0\"\n");
-  lane.record(EventKind::kAllreduce, 1000, 3500, name, 7, 2, 4096);
+  buffer.record(EventKind::kAllreduce, 1000, 3500, name, 7, 2, 4096);
   recorder.stop();
 
   const ReadSegment read = read_segment(file.path());
@@ -53,13 +53,13 @@ TEST(records_and_names_reach_the_file) {
 TEST(an_idle_recorder_records_nothing) {
   const ScratchFile file("idle");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
-  lane.record(EventKind::kStep, 1, 2, 0, 0, 0, 0);
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
+  buffer.record(EventKind::kStep, 1, 2, 0, 0, 0, 0);
   CHECK(!recorder.enabled());
   recorder.start({.path = file.path()});
   CHECK(recorder.enabled());
   recorder.stop();
-  lane.record(EventKind::kStep, 3, 4, 0, 0, 0, 0);
+  buffer.record(EventKind::kStep, 3, 4, 0, 0, 0, 0);
   CHECK(!recorder.enabled());
   CHECK_EQ(read_segment(file.path()).records.size(), 0u);
   CHECK_EQ(recorder.dropped(), 0u);
@@ -77,11 +77,11 @@ TEST(names_survive_a_second_start) {
   const ScratchFile first("again-1");
   const ScratchFile second("again-2");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   const uint32_t name = recorder.intern("weights");
   for (const std::string& path : {first.path(), second.path()}) {
     recorder.start({.path = path});
-    lane.record(EventKind::kQueue, 10, 20, name, 0, 0, 0);
+    buffer.record(EventKind::kQueue, 10, 20, name, 0, 0, 0);
     recorder.stop();
   }
   for (const std::string& path : {first.path(), second.path()}) {
@@ -117,10 +117,10 @@ TEST(a_path_that_cannot_be_written_is_named) {
 TEST(a_full_lane_drops_counts_and_goes_on) {
   const ScratchFile file("full");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
-  recorder.start({.path = file.path(), .lane_records = 8});
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
+  recorder.start({.path = file.path(), .buffer_records = 8});
   constexpr uint32_t kMany = 100'000;
-  for (uint32_t i = 0; i < kMany; ++i) lane.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
+  for (uint32_t i = 0; i < kMany; ++i) buffer.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
   recorder.stop();
   const ReadSegment read = read_segment(file.path());
   CHECK(recorder.dropped() > 0);
@@ -135,10 +135,10 @@ TEST(several_threads_record_while_another_starts_and_stops) {
   std::vector<std::thread> producers;
   for (uint32_t thread = 0; thread < 3; ++thread) {
     producers.emplace_back([&recorder, &done, thread] {
-      Recorder::EventBuffer& lane = recorder.add_buffer();
+      Recorder::EventBuffer& buffer = recorder.add_buffer();
       const uint32_t name = recorder.intern("thread " + std::to_string(thread));
       for (uint32_t i = 0; !done.load(); ++i) {
-        lane.record(EventKind::kWait, i, i + 1, name, i, thread, 0);
+        buffer.record(EventKind::kWait, i, i + 1, name, i, thread, 0);
         if (i % 64 == 0) std::this_thread::yield();
       }
     });
@@ -163,12 +163,12 @@ TEST(several_threads_record_while_another_starts_and_stops) {
 TEST(only_the_steps_asked_for_are_recorded_and_what_explains_them) {
   const ScratchFile file("sampled");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.start({.path = file.path(), .steps = {.first = 2, .end = 3}});
   for (uint32_t step = 0; step < 5; ++step) {
     recorder.begin_step(step);
-    lane.record(EventKind::kWait, step, step + 1, 0, step, 0, 0);
-    lane.keep(clock_record(step, 10, 0));
+    buffer.record(EventKind::kWait, step, step + 1, 0, step, 0, 0);
+    buffer.keep(clock_record(step, 10, 0));
   }
   recorder.stop();
   const ReadSegment read = read_segment(file.path());
@@ -181,11 +181,11 @@ TEST(only_the_steps_asked_for_are_recorded_and_what_explains_them) {
 TEST(what_is_requested_is_recorded_until_it_is_cancelled) {
   const ScratchFile file("requested");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   for (uint32_t round = 0; round < 3; ++round) {
     wait_until([&] { return recorder.request({.path = file.path()}).empty(); });
     wait_until([&] { return recorder.enabled(); });
-    lane.record(EventKind::kStep, 1, 2, 0, round, 0, 0);
+    buffer.record(EventKind::kStep, 1, 2, 0, round, 0, 0);
     recorder.cancel();
     CHECK(!recorder.enabled());
     wait_until([&] { return read_segment(file.path()).ended; });
@@ -220,13 +220,13 @@ TEST(a_request_that_cannot_be_met_leaves_the_recorder_idle) {
 TEST(recording_stops_at_the_cap) {
   const ScratchFile file("cap-stop");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.start({.path = file.path(),
                   .max_bytes = 100'000,
                   .when_full = WhenFull::kStop,
-                  .lane_records = 64});
+                  .buffer_records = 64});
   for (uint32_t i = 0; recorder.enabled(); ++i) {
-    lane.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
+    buffer.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
     if (i % 32 == 0) usleep(1000);
   }
   wait_until([&] { return read_segment(file.path()).ended; });
@@ -238,12 +238,12 @@ TEST(recording_stops_at_the_cap) {
 // Never returns: records until the parent kills it.
 [[noreturn]] static void record_for_ever(const RecorderOptions& options) {
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.start(options);
   for (uint32_t i = 0;; ++i) {
     const uint32_t name = recorder.intern("tensor " + std::to_string(i % 500));
     const uint64_t now = now_ns();
-    lane.record(EventKind::kAllreduce, now, now + 10, name, i, i, i);
+    buffer.record(EventKind::kAllreduce, now, now + 10, name, i, i, i);
     if (i % 256 == 0) usleep(200);
   }
 }
@@ -320,22 +320,22 @@ TEST(a_disk_that_does_not_answer_delays_stop_by_the_patience_only) {
   const ScratchFile file("stop-stall");
   const ScratchFile next("after-stall");
   Recorder recorder;
-  Recorder::EventBuffer& lane = recorder.add_buffer();
+  Recorder::EventBuffer& buffer = recorder.add_buffer();
   // Long enough for start, which has the same timeout, on a machine that is busy otherwise.
   recorder.start({.path = file.path(), .max_bytes = 200'000, .timeout = std::chrono::seconds(2)});
   const std::string second = file.path() + ".1";
   auto stall = std::make_unique<const Stall>(second);
   if (!stall->works()) return;  // this file system has no leases
   for (uint32_t i = 0; !stall->is_felt(); ++i) {
-    lane.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
+    buffer.record(EventKind::kStep, i, i + 1, 0, i, 0, 0);
     if (i % 256 == 0) usleep(1000);
   }
   const std::string error = recorder.stop();
   CHECK(error.find("has not answered for 2000 ms") != std::string::npos);
   CHECK_EQ(recorder.stop(), "");
-  // The next recording has the lanes for itself.
+  // The next recording has the buffers for itself.
   recorder.start({.path = next.path()});
-  lane.record(EventKind::kWait, 1, 2, 0, 9, 0, 0);
+  buffer.record(EventKind::kWait, 1, 2, 0, 9, 0, 0);
   CHECK_EQ(recorder.stop(), "");
   CHECK_EQ(read_segment(next.path()).records.size(), 1u);
   CHECK_EQ(read_segment(next.path()).records[0].seq, 9u);
