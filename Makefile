@@ -89,7 +89,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.dashboard
 
 clean:
-	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_scan*.so
+	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
 # torch comes first and pinned: as a dependency it would bring several GB of CUDA packages along.
 $(VENV)/.torch: constraints.txt

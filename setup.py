@@ -15,7 +15,8 @@ _CORE = "hvdtune.core._native"
 class CMakeBuild(build_ext):
     """Configures and builds CMakeLists.txt, then installs `_native` where setuptools wants it.
 
-    `_scan` comes with it, to its own place; it is named below so that setuptools knows of it.
+    `_scan` and `_plan` come with it, to their own place; they are named below so that setuptools
+    knows of them.
     """
 
     def build_extension(self, ext: Extension) -> None:
@@ -38,6 +39,9 @@ class CMakeBuild(build_ext):
 
 
 setup(
-    ext_modules=[Extension(name, sources=[]) for name in (_CORE, "hvdtune.timeline._scan")],
+    ext_modules=[
+        Extension(name, sources=[])
+        for name in (_CORE, "hvdtune.timeline._scan", "hvdtune.timeline._plan")
+    ],
     cmdclass={"build_ext": CMakeBuild},
 )

@@ -16,6 +16,8 @@ FLOORS = {
     "transport": {"base"},
     "negotiate": {"base", "wire"},
     "collective": {"base", "transport"},
+    # Compiled with the planner of buckets only.
+    "plan": {"negotiate"},
     "mpi": {"base", "collective"},
     "runtime": {"base", "wire", "timeline", "transport", "negotiate", "collective", "mpi"},
     # Compiled by itself, for the TensorFlow that is installed; its table is its only way in.

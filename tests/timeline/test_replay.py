@@ -36,6 +36,11 @@ def test_a_threshold_closes_buckets() -> None:
     assert plan(together, np.arange(4), 0) == [[0], [1], [2], [3]]
 
 
+def test_what_never_fuses_does_not_close_a_bucket() -> None:
+    mixed = Step(np.zeros((2, 3)), np.full(3, 100.0), np.array([True, False, True]))
+    assert plan(mixed, np.arange(3), 1e9) == [[0, 2], [1]]
+
+
 def test_a_window_collects_until_everybody_waits() -> None:
     slow = Rules(cycle_time_ms=50.0, fusion_threshold_bytes=1e9)
     spread = step([0, 1, 20, 30], [100, 100, 100, 100])

@@ -4,6 +4,7 @@ import random
 import pytest
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.timeline.analysis.fusion import plan_buckets
 from hvdtune.tuner.space.plan_equivalence import plan_key, possible_sums
 from tests.kit.simulated_job import DEFAULT
 
@@ -12,17 +13,6 @@ MIB = 2**20
 
 def with_threshold(threshold: int, **changes: object) -> Setting:
     return {**DEFAULT, "fusion_threshold_bytes": threshold, **changes}  # type: ignore[dict-item]
-
-
-def buckets(ready: list[int], threshold: int) -> list[list[int]]:
-    """What plan_fusion does with requests of one kind."""
-    made: list[list[int]] = []
-    for size in ready:
-        if made and threshold > 0 and sum(made[-1]) + size <= threshold:
-            made[-1].append(size)
-        else:
-            made.append([size])
-    return made
 
 
 def test_thresholds_above_everything_a_step_sends_are_one_plan() -> None:
@@ -52,7 +42,7 @@ def test_settings_of_one_key_make_the_same_decisions_whatever_is_ready(seed: int
     for alike in by_key.values():
         for count in range(1, 6):
             for ready in itertools.permutations(sizes, count):
-                made = {str(buckets(list(ready), threshold)) for threshold in alike}
+                made = {str(plan_buckets(ready, [0] * count, threshold)) for threshold in alike}
                 full = {sum(ready) >= threshold for threshold in alike}
                 assert (len(made), len(full)) == (1, 1)
 

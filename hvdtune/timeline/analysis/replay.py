@@ -3,8 +3,8 @@
 A step is its announcements. Rank 0 sends what all ranks have announced when the window of the cycle
 time has passed since it last did, when a bucket is full, or when every rank waits; buckets are
 reduced one after another, and while one is, nothing is sent (`csrc/negotiate/window.h`,
-`csrc/negotiate/fusion.h`). The same model plays the step as it was and as it would be, so that what
-the model does not know cancels.
+`csrc/negotiate/bucket_plan.h`). The same model plays the step as it was and as it would be, so that
+what the model does not know cancels.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.analysis.fusion import NEVER_FUSES, plan_buckets
 from hvdtune.timeline.analysis.metrics.bandwidth import bucket_table
 from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
 from hvdtune.timeline.model.schema import COLLECTIVES
@@ -110,18 +111,14 @@ def finish_ms(step: Step, rules: Rules, model: CostModel) -> float:
 
 
 def plan(step: Step, batch: NDArray[np.intp], threshold_bytes: float) -> list[list[int]]:
-    """Which collectives of a batch share buckets, in order, by the rule of `plan_fusion`."""
-    buckets: list[list[int]] = []
-    open_bytes = np.inf
-    for index in batch.tolist():
-        size = float(step.bytes[index])
-        if not step.fusible[index] or open_bytes + size > threshold_bytes:
-            buckets.append([index])
-            open_bytes = size if step.fusible[index] else np.inf
-        else:
-            buckets[-1].append(index)
-            open_bytes += size
-    return buckets
+    """Which collectives of a batch share buckets, in order.
+
+    A trace does not tell kinds of tensors apart, so all that may share a bucket count as one kind.
+    """
+    kinds = np.where(step.fusible[batch], 0, NEVER_FUSES)
+    sizes = step.bytes[batch].astype(np.int64)
+    buckets = plan_buckets(sizes.tolist(), kinds.tolist(), int(threshold_bytes))
+    return [batch[members].tolist() for members in buckets]
 
 
 def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
