@@ -11,8 +11,7 @@ import typer
 from typer.exceptions import TyperException
 
 import hvdtune
-from hvdtune.cli import traces, why
-from hvdtune.cli.messages import complain
+from hvdtune.cli import messages, traces, why
 from hvdtune.cli.options import RunCommand, RunOptions
 from hvdtune.cli.study import app as study
 from hvdtune.cli.verify_options import AaCommand, AaOptions, CompareCommand, VerifyOptions
@@ -58,28 +57,24 @@ def main(args: Sequence[str] | None = None) -> None:
         if text.startswith("Usage: "):  # nothing was asked for: Typer answers with the help
             print(text, file=sys.stderr)
         elif text:
-            complain(text)
+            messages.error(text)
     except typer.Abort:
         code = 130
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", 130)
-        complain(str(error) or "stopped by SIGINT")
+        messages.error(str(error) or "stopped by SIGINT")
     except ModuleNotFoundError as error:
         if error.name != "hvdtune.core._native":
             raise
         code = 1
-        complain("the native module hvdtune.core._native is not built: install hvdtune again")
+        messages.error("the native module hvdtune.core._native is not built: install hvdtune again")
     sys.exit(code)
 
 
 def act(parsed: Any) -> int:
     """Runs what was parsed; other commands have run already and left their exit code."""
-    if isinstance(parsed, VerifyOptions | AaOptions):
-        from hvdtune.workflows.comparison import aa, verify
-
-        return verify(parsed) if isinstance(parsed, VerifyOptions) else aa(parsed)
     if isinstance(parsed, RunOptions):
-        from hvdtune.workflows.launch import run
+        from hvdtune.cli.run import run
 
         return run(parsed)
     return int(parsed or 0)
@@ -123,7 +118,14 @@ def build_mpi(
     """Compile the plugins for the MPI libraries of this machine; needs a C++ compiler."""
     from hvdtune.workflows.build import build_mpi
 
-    return build_mpi(check=check)
+    failed = False
+    for each in build_mpi(check=check):
+        header = each.mpi.include / "mpi.h" if each.mpi.include else "none"
+        print(f"{each.mpi.version}: {each.mpi.library}")
+        print(f"  header    {header}")
+        print(f"  plugin    {each.plugin or each.problem}")
+        failed |= each.plugin is None
+    return int(failed)
 
 
 @build.command("tensorflow")
@@ -133,7 +135,10 @@ def build_tensorflow(
     """Compile the operations for the TensorFlow that is installed; needs a C++ compiler."""
     from hvdtune.workflows.build import build_tensorflow
 
-    return build_tensorflow(check=check)
+    built = build_tensorflow(check=check)
+    print(f"TensorFlow {built.version}")
+    print(f"  operations  {built.library or 'not built: run `hvdtune build tensorflow`'}")
+    return int(built.library is None)
 
 
 @profile.command("export")
@@ -219,6 +224,10 @@ def record(
     ] = 256,
 ) -> int:
     """Record a job that runs now; until Ctrl-C unless --steps or --seconds says how long."""
-    from hvdtune.workflows.record import Wish, record
+    from hvdtune.workflows.record import record
+    from hvdtune.workflows.requests import RecordRequest
 
-    return record(job, output, Wish(steps, seconds, max_mb))
+    request = RecordRequest(steps, seconds, max_mb)
+    trace = record(job, output, request, messages.TerminalReporter())
+    messages.info(f"trace: {trace}")
+    return 0

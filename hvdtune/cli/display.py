@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from hvdtune.cli.duration import format_duration
-from hvdtune.launch.output import Writer, terminal_writer
+from hvdtune.launch.output import terminal_writer
 from hvdtune.tuner.measure.progress import NO_LIMIT_S
 from hvdtune.tuner.space.search_space import describe
 
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
     from hvdtune.core.config.knobs import Setting
     from hvdtune.tuner.measure.progress import StudyProgress
-
-
-class Display(Protocol):
-    """Where a study's progress goes, and the ranks' output while it runs."""
-
-    def show(self, progress: StudyProgress) -> None: ...
-    def write(self, stream: str, text: bytes) -> None: ...
+    from hvdtune.workflows.requests import ProgressView
 
 
 def headline(progress: StudyProgress) -> str:
@@ -38,7 +32,7 @@ def headline(progress: StudyProgress) -> str:
     return ", ".join(parts)
 
 
-def reading(progress: StudyProgress, default: Setting) -> list[str]:
+def measurement(progress: StudyProgress, default: Setting) -> list[str]:
     """What is being measured: the setting; then gain so far with its error, pairs, steps/s."""
     if progress.setting is None:
         return []
@@ -58,18 +52,23 @@ def reading(progress: StudyProgress, default: Setting) -> list[str]:
 class PlainDisplay:
     """One line on stderr per message and per finished trial."""
 
-    def __init__(self, default: Setting) -> None:
+    def __init__(self, default: Setting, *, json_only: bool = False) -> None:
         self._default = default
         self._trial = 0
-        self.write: Writer = terminal_writer()
+        self._json_only = json_only
+        self._write = terminal_writer()
+
+    def write(self, stream: str, text: bytes) -> None:
+        """Called from the thread that reads the ranks' output."""
+        self._write("stderr" if self._json_only else stream, text)
 
     def show(self, progress: StudyProgress) -> None:
         """Called from the tuner's thread only."""
         if progress.trial != self._trial:
             self._trial = progress.trial
-            # Nothing is said of the default, which was measured before the search.
-            if said := "  ".join(reading(progress, self._default)):
-                self._print(progress, said)
+            # The default, which was measured before the search, has no line.
+            if text := "  ".join(measurement(progress, self._default)):
+                self._print(progress, text)
         if progress.message:
             self._print(progress, progress.message)
             for line in progress.lines[-5:]:
@@ -97,7 +96,7 @@ class LiveDisplay:
             for line in progress.lines[-5:]:
                 self._console.print(Text(f"    {line}", style="dim"))
         lines = Text(headline(progress), style="bold", no_wrap=True, overflow="ellipsis")
-        for line in reading(progress, self._default):
+        for line in measurement(progress, self._default):
             lines.append("\n" + line, style="not bold")
         self._live.update(lines, refresh=True)
 
@@ -110,10 +109,10 @@ class LiveDisplay:
 
 
 @contextmanager
-def open_display(default: Setting) -> Iterator[Display]:
-    """The display that suits stderr."""
+def open_display(default: Setting, *, json_only: bool = False) -> Iterator[ProgressView]:
+    """The display that suits stderr; with `json_only` stdout gets nothing."""
     if not sys.stderr.isatty():
-        yield PlainDisplay(default)
+        yield PlainDisplay(default, json_only=json_only)
         return
     from rich.console import Console
     from rich.live import Live

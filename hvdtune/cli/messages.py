@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.launch.output import Writer
+    from hvdtune.workflows.requests import ProgressView
 
 # Control characters, what reverses the direction of text, and halves of pairs.
 _STEERING: Final = re.compile(
@@ -35,7 +41,7 @@ class _Shown:
 
 @contextmanager
 def names_made_visible() -> Iterator[None]:
-    """Has all that is printed meanwhile gone through `visible`."""
+    """Meanwhile all that is printed goes through `visible`."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Shown(stream) for stream in streams)
     try:
@@ -44,16 +50,40 @@ def names_made_visible() -> Iterator[None]:
         sys.stdout, sys.stderr = streams
 
 
-def complain(text: str) -> None:
+def error(text: str) -> None:
     """`hvdtune: error: ...`"""
     print("hvdtune: error:", visible(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
-def warn(text: str) -> None:
+def warning(text: str) -> None:
     """`hvdtune: warning: ...`"""
     print("hvdtune: warning:", visible(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
-def tell(text: str) -> None:
+def info(text: str) -> None:
     """`hvdtune: ...`"""
     print("hvdtune:", visible(text), file=sys.stderr, flush=True)
+
+
+class TerminalReporter:
+    """What workflows say, on the terminal; with `json_only` nothing of it on stdout."""
+
+    info = staticmethod(info)
+    warning = staticmethod(warning)
+    error = staticmethod(error)
+
+    def __init__(self, *, json_only: bool = False) -> None:
+        self._json_only = json_only
+
+    @functools.cached_property
+    def write(self) -> Writer:
+        """Passes the ranks' output on."""
+        from hvdtune.launch.output import terminal_writer
+
+        return terminal_writer()
+
+    def progress(self, default: Setting) -> AbstractContextManager[ProgressView]:
+        """Shows a study's progress."""
+        from hvdtune.cli.display import open_display
+
+        return open_display(default, json_only=self._json_only)

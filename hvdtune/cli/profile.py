@@ -6,7 +6,7 @@ import datetime
 from pathlib import Path
 from typing import Final
 
-from hvdtune.cli.messages import tell
+from hvdtune.cli.messages import info
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.tuner.results.exports import ExportTarget, export_profile
@@ -49,7 +49,7 @@ def import_autotune(path: Path, output: Path | None) -> int:
         print(f"    {sentence}")
     print(f"    {output}  the choice as a profile, not verified")
     if profile.is_unverified:
-        tell(f"to verify it: hvdtune verify --b {output} -np N train.py")
+        info(f"to verify it: hvdtune verify --b {output} -np N train.py")
     return 0
 
 

@@ -1,18 +1,25 @@
-"""From options, configuration file and environment to what is to be run."""
+"""From options, configuration file and environment to the requests of the workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
 
 from hvdtune.cli.horovod_options import horovod_rows
+from hvdtune.cli.normalize import (
+    check_restart,
+    check_timeline,
+    controller,
+    interface,
+    normalize,
+    notices,
+    restarts,
+)
 from hvdtune.cli.options import RunOptions
-from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
-from hvdtune.core.config.knobs import Value, parse_assignments, validate
+from hvdtune.cli.verify_options import CompareOptions, VerifyOptions
+from hvdtune.core.config.environment import launch_defaults
 from hvdtune.errors import UsageError
-from hvdtune.horovod.vocabulary import KNOBS, LAUNCHER_OPTIONS, Effect, Idle, Refused, Sets
+from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launch.hosts import (
     Host,
     address_for,
@@ -23,152 +30,168 @@ from hvdtune.launch.hosts import (
 )
 from hvdtune.launch.plan import Slot, build_command, plan_slots
 from hvdtune.launch.run import JobOptions, JobPlan
+from hvdtune.workflows.requests import (
+    ComparisonRequest,
+    JobRequest,
+    MpiRequest,
+    OutputRequest,
+    RestartRequest,
+    SettingRequest,
+    StudyRequest,
+    TraceRequest,
+)
 
-_OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
-_OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
+if TYPE_CHECKING:
+    from hvdtune.tuner.space.targets import Adapter
 
-Options = TypeVar("Options", bound=RunOptions)
+_NOT_UNDER_MPI: Final = {
+    "trials": "--trials",
+    "autotune": "--autotune",
+    "as_json": "--json",
+    "timeline_filename": "--timeline-filename",
+    "output_dir": "--output-dir",
+    # Open MPI has an option of this name that means other files in each of its versions.
+    "output_filename": "--output-filename",
+    "prefix_output_with_timestamp": "--prefix-output-with-timestamp",
+}
 
 
-def settle(options: Options) -> Options:
-    """With what Horovod's variables ask of the launcher where no option says it.
+@dataclass(frozen=True)
+class Resolved:
+    """What a command line asks for, in the terms of the workflows.
 
-    Raises UsageError for what cannot be, options that contradict each other included.
+    `workflow` is what is done with a JobRequest where no `comparison` is asked for. With `restart`
+    every measurement is a launch of its own, and `launch` runs a command of any runtime. The
+    `notices` are what the user should know of options that do nothing here.
     """
-    variables = launcher_values()
-    if controller(options, launch_defaults()) == "mpi":
-        # Its launcher merges no traces: the ranks do what the variables ask for.
-        variables = {name: variables[name] for name in variables if "TIMELINE" not in name}
-    named: dict[str, Any] = {LAUNCHER_OPTIONS[name]: value for name, value in variables.items()}
-    unsaid = {name: value for name, value in named.items() if getattr(options, name) is None}
-    for name in ("timeline_filename", "autotune_log_file"):
-        if name in unsaid:
-            unsaid[name] = Path(unsaid[name])
-    if "timeline_filename" in unsaid and options.timeline_format is None:
-        unsaid["timeline_format"] = "horovod"
-    options = replace(options, **unsaid)
-    _check_modes(options)
-    _check_needs(options)
-    return options
+
+    workflow: Literal["launch", "tune", "autotune"]
+    job: JobRequest | MpiRequest
+    study: StudyRequest
+    trace: TraceRequest
+    output: OutputRequest
+    comparison: ComparisonRequest | None = None
+    restart: RestartRequest | None = None
+    notices: tuple[str, ...] = ()
 
 
-def _check_modes(options: Options) -> None:
-    """Raises UsageError for ways to run that exclude each other."""
-    for option, effect, _ in _given(options):
-        if isinstance(effect, Refused):
-            raise UsageError(effect.sentence(option))
-    if options.gloo and options.mpi:
-        raise UsageError("give --gloo or --mpi, not both")
-    if options.autotune and options.trials is not None:
-        raise UsageError("give --autotune, which tunes one run, or --trials, not both")
-    if _restarts(options) and (options.mode == "live" or options.autotune):
-        other = "--autotune" if options.autotune else "--mode live"
-        raise UsageError(
-            f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
-        )
-
-
-def _check_needs(options: Options) -> None:
-    """Raises UsageError for options that mean nothing without others, or beside them."""
-    if not _restarts(options):
-        for option, given in (
-            ("--vary", options.vary),
-            ("--metric-regex", options.metric_regex),
-            ("--launch-time", options.launch_time),
-        ):
-            if given:
-                raise UsageError(f"{option} needs --mode restart")
-    if options.trials is None and not options.autotune and options.mode != "restart":
-        _refuse(
-            "needs --trials or --autotune",
-            {
-                "--time-budget": options.time_budget,
-                "--knobs": options.knobs,
-                "--space": options.space,
-                "--objective": options.objective or None,
-                "--sampler": options.sampler,
-                "--step-budget": options.step_budget,
-                "--train-steps": options.train_steps,
-            },
-        )
-    if options.timeline_steps == "":
-        raise UsageError("--timeline-steps is empty: say which, as in 100:120 or ::50")
-    if tunes(options):
-        _refuse(
-            "goes with no tuning, which looks at all steps",
-            {
-                "--timeline-steps": options.timeline_steps,
-                "--timeline-when-full stop": options.timeline_when_full == "stop" or None,
-            },
-        )
-    if options.trials is None:
-        _refuse(
-            "needs --trials",
-            {
-                "--storage": options.storage,
-                "--study-name": options.study_name,
-                "--keep-timelines": options.keep_timelines,
-            },
-        )
-
-
-def _refuse(why: str, values: Mapping[str, Any]) -> None:
-    for option, value in values.items():
-        if value is not None:
-            raise UsageError(f"{option} {why}")
-
-
-def _restarts(options: Options) -> bool:
-    return options.mode == "restart" or options.adapter is not None
-
-
-def tunes(options: RunOptions) -> bool:
-    """Whether a study is asked for, not one plain launch."""
-    return options.trials is not None or options.autotune or options.mode == "restart"
-
-
-def remarks(options: RunOptions) -> Iterator[str]:
-    """What the user should know of options that do nothing here."""
+def resolve(options: RunOptions) -> Resolved:
+    """The requests of a command line. Raises UsageError for what cannot be."""
+    options = normalize(options)
+    compares = isinstance(options, CompareOptions)
     by_mpi = controller(options, launch_defaults()) == "mpi"
-    for option, effect, name in _given(options):
-        of_autotune = name.startswith("autotune_")
-        if isinstance(effect, Idle) and effect.said and (options.autotune or not of_autotune):
-            yield f"{option} has nothing to do: {effect.why}"
-        elif name in _OF_MPI and not by_mpi:
-            yield f"{option} has nothing to do without --mpi"
-        elif name in _OF_AUTOTUNE and not options.autotune:
-            yield f"{option} has nothing to do without --autotune"
-    if options.network_interfaces and "," in options.network_interfaces:
-        yield f"of the network interfaces the first is used: {_interface(options)}"
+    values = setting_request(options)
+    restart = None
+    if restarts(options):
+        check_restart(options, by_mpi=by_mpi)
+        launch_s = options.launch_time
+        restart = RestartRequest(tuple(options.vary or ()), options.metric_regex, launch_s)
+    else:
+        values.core_setting()
+        check_timeline(options, compares=compares)
+    return Resolved(
+        _workflow(options),
+        _mpi_request(options, values) if by_mpi else _job_request(options, values),
+        _study_request(options),
+        trace_request(options),
+        OutputRequest(
+            options.output_dir,
+            options.output_filename,
+            options.prefix_output_with_timestamp,
+            options.verbose,
+        ),
+        _comparison_request(options),
+        restart,
+        () if restart else tuple(notices(options)),
+    )
 
 
-def _given(options: RunOptions) -> Iterator[tuple[str, Effect | None, str]]:
-    for name, (spelling, effect) in horovod_rows().items():
-        if getattr(options, name) is not None and getattr(options, name) is not False:
-            yield spelling, effect, name
+def _workflow(options: RunOptions) -> Literal["launch", "tune", "autotune"]:
+    if options.trials is not None or options.mode == "restart":
+        return "tune"
+    return "autotune" if options.autotune else "launch"
 
 
-def controller(options: RunOptions, config: Config) -> Literal["hvdtune", "mpi"]:
-    """Who starts the ranks: flags first, then the configuration file, then the environment."""
-    if options.mpi or options.gloo:
-        return "mpi" if options.mpi else "hvdtune"
-    if options.controller is not None:
-        return "mpi" if options.controller == "mpi" else "hvdtune"
-    return "mpi" if config.controller == "mpi" else "hvdtune"
-
-
-def plan_job(options: RunOptions) -> JobPlan:
-    """The command and the places of its ranks. Raises UsageError."""
-    hosts = chosen_hosts(options)
-    slots = place_ranks(options, hosts)
+def _job_request(options: RunOptions, values: SettingRequest) -> JobRequest:
+    """The command, the places of its ranks and how they are run. Raises UsageError."""
+    slots = place_ranks(options, _hosts(options))
     far = far_hosts(slot.host for slot in slots)
-    return JobPlan(
+    plan = JobPlan(
         command=build_command(options.command),
         slots=slots,
         title=options.command[0],
         far=far,
         ssh=login_words(far, options.ssh_port, options.ssh_identity_file),
     )
+    placement = ["-np", str(options.num_proc)] if options.num_proc else []
+    placement += ["-H", options.hosts] if options.hosts else []
+    adapter: Adapter = options.adapter or "hvdtune"
+    launch = (
+        job_options(options, slots)
+        if adapter == "hvdtune"
+        else JobOptions(environ=rank_variables(options))
+    )
+    if options.as_json and not _measures(options):
+        raise UsageError("--json needs --trials")
+    return JobRequest(tuple(options.command), plan, launch, values, adapter, tuple(placement))
+
+
+def _measures(options: RunOptions) -> bool:
+    return isinstance(options, CompareOptions) or options.trials is not None or restarts(options)
+
+
+def _mpi_request(options: RunOptions, values: SettingRequest) -> MpiRequest:
+    if isinstance(options, CompareOptions):
+        raise UsageError("settings are compared under hvdtune's own launcher: leave out --mpi")
+    for name, option in _NOT_UNDER_MPI.items():
+        if getattr(options, name):
+            raise UsageError(f"{option} needs hvdtune's own launcher: leave out --mpi")
+    hosts = _hosts(options)
+    return MpiRequest(
+        words=tuple(options.command),
+        hosts=hosts,
+        processes=len(place_ranks(options, hosts)),
+        variables=rank_variables(options),
+        values=values,
+        arguments=options.mpi_args or "",
+        binding=options.binding_args or "",
+        tcp=options.tcp,
+        ssh_port=options.ssh_port,
+        ssh_identity_file=options.ssh_identity_file,
+    )
+
+
+def _study_request(options: RunOptions) -> StudyRequest:
+    autotunes = options.autotune and options.trials is None
+    return StudyRequest(
+        trials=options.autotune_bayes_opt_max_samples if autotunes else options.trials,
+        time_budget_s=options.time_budget,
+        seed=options.seed,
+        knobs=options.knobs,
+        space=options.space,
+        objectives=tuple(options.objective or ["step_time"]),
+        sampler=options.sampler,
+        step_budget=options.step_budget,
+        train_steps=options.train_steps,
+        watch_drift=not options.no_drift,
+        keep_timelines=options.keep_timelines,
+        storage=options.storage,
+        name=options.study_name,
+        log_file=options.autotune_log_file,
+    )
+
+
+def _comparison_request(options: RunOptions) -> ComparisonRequest | None:
+    if not isinstance(options, CompareOptions):
+        return None
+    a, b = (options.a, options.b) if isinstance(options, VerifyOptions) else (None, None)
+    return ComparisonRequest(a, b, options.pairs, options.time_budget, options.seed)
+
+
+def trace_request(options: RunOptions) -> TraceRequest:
+    """The trace that the options of a run ask for."""
+    is_horovod = options.timeline_format == "horovod"
+    return TraceRequest(options.timeline_filename, is_horovod, bool(options.timeline_mark_cycles))
 
 
 def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...]:
@@ -176,8 +199,8 @@ def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...
     return plan_slots(hosts, options.num_proc or sum(host.slots for host in hosts))
 
 
-def chosen_hosts(options: RunOptions) -> tuple[Host, ...]:
-    """Of -H or --hostfile, else this machine with room for all."""
+def _hosts(options: RunOptions) -> tuple[Host, ...]:
+    """The hosts of -H or --hostfile, else this machine with room for all ranks."""
     if options.hosts is not None and options.hostfile is not None:
         raise UsageError("give -H or --hostfile, not both")
     if options.hostfile is not None:
@@ -187,37 +210,14 @@ def chosen_hosts(options: RunOptions) -> tuple[Host, ...]:
     return (Host("localhost", options.num_proc or 1),)
 
 
-def chosen_setting(options: RunOptions) -> dict[str, Value]:
-    """The knobs named by --profile, then by their own options, then by --fix."""
-    setting: dict[str, Value] = {}
-    if options.profile is not None:
-        from hvdtune.tuner.results.profile import read_profile
-
-        setting |= read_profile(options.profile).setting
-    for term in KNOBS:
-        if term.option and (value := getattr(options, term.option)) is not None:
-            setting[term.knob] = term.to_knob(value)
-    if options.fix:
-        setting |= parse_assignments(options.fix)
-    return validate(setting) if setting else setting
-
-
-def named_knobs(options: RunOptions) -> tuple[str, ...] | None:
-    """The knobs of --knobs, None where all are meant. Raises UsageError."""
-    if options.knobs is None:
-        return None
-    names = [name.strip() for name in options.knobs.split(",")]
-    if not all(names):
-        wrong = "has a comma too many" if any(names) else "names no knob"
-        raise UsageError(f"--knobs '{options.knobs}' {wrong}; it takes names as in A,B")
-    return tuple(dict.fromkeys(names))
-
-
-def check_space(options: RunOptions, ranges: Iterable[str], tunable: Iterable[str]) -> None:
-    """Raises UsageError for a knob of --space that --knobs leaves out."""
-    left_out = sorted({*ranges} - {*tunable})
-    if options.knobs is not None and left_out:
-        raise UsageError(f"--space {options.space} names {left_out[0]}, which --knobs leaves out")
+def setting_request(options: RunOptions) -> SettingRequest:
+    """The knobs named by --profile, by their own options and by --fix."""
+    given = {
+        term.knob: term.to_knob(value)
+        for term in KNOBS
+        if term.option and (value := getattr(options, term.option)) is not None
+    }
+    return SettingRequest(options.profile, given, tuple(options.fix or ()))
 
 
 def rank_variables(options: RunOptions) -> dict[str, str]:
@@ -231,7 +231,7 @@ def rank_variables(options: RunOptions) -> dict[str, str]:
         ("HVDTUNE_START_TIMEOUT_S", options.start_timeout),
         ("HVDTUNE_HEARTBEAT_TIMEOUT_S", options.heartbeat_timeout),
         ("HVDTUNE_TRANSPORT", options.transport),
-        ("HVDTUNE_INTERFACE", _interface(options)),
+        ("HVDTUNE_INTERFACE", interface(options)),
         ("HVDTUNE_TIMELINE_STEPS", options.timeline_steps),
     ):
         if value is not None:
@@ -245,11 +245,6 @@ def rank_variables(options: RunOptions) -> dict[str, str]:
 
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
-
-
-def _interface(options: RunOptions) -> str | None:
-    names = options.network_interfaces
-    return None if names is None else names.split(",")[0].strip()
 
 
 def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:

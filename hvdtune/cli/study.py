@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from hvdtune.cli.messages import tell
+from hvdtune.cli.messages import info
 from hvdtune.errors import StudyError, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json =
     elif places:
         print_list(found, damaged)
     else:
-        tell(f"no studies in {runs if url is None else storage}")
+        info(f"no studies in {runs if url is None else storage}")
     return 0
 
 
@@ -150,9 +150,9 @@ def delete(
         reference = None
     left = delete_run(place.folder)
     if left:
-        tell(f"left in {place.folder}, not being of the study: {_few(left, place.folder)}")
+        info(f"left in {place.folder}, not being of the study: {_few(left, place.folder)}")
     if reference is not None:
-        tell(f"left where others may use it: {reference}")
+        info(f"left where others may use it: {reference}")
     return 0
 
 
@@ -179,7 +179,7 @@ def fsck(
     named = [find_place(name, runs, url) for name in studies or ()]
     places = named or _places(runs, url)
     if not places:
-        tell(f"no studies in {runs if url is None else storage}")
+        info(f"no studies in {runs if url is None else storage}")
     left = [_check(place, repair=repair) for place in places]
     return 1 if any(left) else 0
 

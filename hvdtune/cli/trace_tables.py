@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hvdtune.cli.messages import visible, warn
+from hvdtune.cli.messages import visible, warning
 
 if TYPE_CHECKING:
     from hvdtune.timeline.analysis.overview import Overview
@@ -34,7 +34,7 @@ def print_stats(found: Overview) -> None:
         console.print(_names(found))
     console.print(_threads(found, duration_ms))
     for text in found.warnings():
-        warn(text)
+        warning(text)
 
 
 def _table(title: str, *columns: str) -> Table:

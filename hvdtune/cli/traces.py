@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hvdtune.cli.messages import names_made_visible, tell, warn
+from hvdtune.cli.messages import info, names_made_visible, warning
 from hvdtune.errors import HvdtuneError
-from hvdtune.workflows.trace_files import existing, refuse_overwriting
+from hvdtune.workflows.traces import existing, refuse_overwriting
 
 if TYPE_CHECKING:
     from hvdtune.timeline.model.slices import Model
@@ -99,8 +99,8 @@ def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> i
         print(json.dumps(_written(model, target)))
         return 0
     for text in model.warnings:
-        warn(text)
-    tell(f"{target}: {len(model.slices):,} slices of {_plural(len(model.files), 'file')}")
+        warning(text)
+    info(f"{target}: {len(model.slices):,} slices of {_plural(len(model.files), 'file')}")
     return 0
 
 

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hvdtune.cli.messages import warn
-from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.workflows.trace_files import existing, refuse_overwriting
+from hvdtune.cli.messages import warning
+from hvdtune.errors import HvdtuneError
+from hvdtune.workflows.traces import existing, load_trace, refuse_overwriting
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from hvdtune.timeline.analysis.findings import Answer
-    from hvdtune.timeline.model.schema import Trace
 
 Traces = Annotated[
     list[Path],
@@ -43,13 +42,13 @@ def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
 
-    trace = load(paths)
+    trace = load_trace(paths)
     answer = ask(trace, job_metadata_of(trace, link_gbps))
     if as_json:
         print_json(answer.document() | {"warnings": trace.warnings})
         return 0
     for text in trace.warnings:
-        warn(text)
+        warning(text)
     for line in render(answer):
         print(line)
     return 0
@@ -64,14 +63,14 @@ def diff(
     """Compare two traces of the same training: what takes longer in B, and how sure that is."""
     from hvdtune.timeline.analysis import compare
 
-    traces = [load([path]) for path in (first, second)]
+    traces = [load_trace([path]) for path in (first, second)]
     table = compare.table(*(trace.events for trace in traces))
     warnings = [text for trace in traces for text in trace.warnings]
     if as_json:
         print_json({"says": compare.sentence(table), "rows": records(table), "warnings": warnings})
         return 0
     for text in warnings:
-        warn(text)
+        warning(text)
     print(compare.sentence(table))
     print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
     return 0
@@ -97,7 +96,7 @@ def report(
     target = output or _beside(existing(paths)[0])
     if not as_json:
         refuse_overwriting(target, paths)
-    trace = load(paths)
+    trace = load_trace(paths)
     answer = ask(trace, job_metadata_of(trace, link_gbps))
     metrics = measure(trace)
     if as_json:
@@ -119,21 +118,6 @@ def _beside(path: Path) -> Path:
     # "." has no name, and that of ".." is none to write beside.
     named = path.resolve() if path.name in ("", "..") else path
     return named.with_name((named.name.split(".")[0] or "report") + ".html")
-
-
-def load(paths: list[Path]) -> Trace:
-    """One trace of all that the paths name, of any format.
-
-    Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
-    """
-    from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
-    from hvdtune.timeline.reading.load import load as load_model
-    from hvdtune.timeline.reading.other_programs import trace_for_findings
-
-    model = load_model(existing(paths))
-    for text in in_two_files(files_of_ranks(model)):
-        raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")
-    return trace_for_findings(model)
 
 
 def render(answer: Answer) -> list[str]:

@@ -1,21 +1,17 @@
-"""`hvdtune run --autotune`: a study that goes along with one run of the script."""
+"""A study that goes along with one run of the script, as Horovod's autotune does."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hvdtune.cli.messages import complain, tell, warn
-from hvdtune.cli.options import RunOptions
 from hvdtune.core.config.environment import read_setting
-from hvdtune.core.config.knobs import Setting, default_setting, load_knobs
+from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import StudyError, UsageError
-from hvdtune.launch.hosts import far_hosts
-from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.launch.run import Job
 from hvdtune.tuner.measure.live_run import ExitStatus
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process.supervisor import TunerSupervisor
@@ -24,12 +20,20 @@ from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
-from hvdtune.workflows.fingerprint import fingerprint
-from hvdtune.workflows.live_study import Launches
-from hvdtune.workflows.output import output_writers
-from hvdtune.workflows.rank_traces import Form, write_traces
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path
-from hvdtune.workflows.search_options import search_options, searched
+from hvdtune.workflows.fingerprint import warn_of_profile
+from hvdtune.workflows.launches import Launches, output_writers
+from hvdtune.workflows.requests import (
+    JobRequest,
+    OutputRequest,
+    StatusReporter,
+    StudyRequest,
+    TraceRequest,
+    report_exit,
+)
+from hvdtune.workflows.results import LaunchResult
+from hvdtune.workflows.run_folder import RunFolder, fresh_path
+from hvdtune.workflows.studies import compose, live_parts, run_identity, search_options, searched
+from hvdtune.workflows.traces import write_traces
 
 # Horovod's default.
 _TRIALS: Final = 20
@@ -37,84 +41,98 @@ _TRIALS: Final = 20
 _TIME_BUDGET_S: Final = 86400.0
 
 
-def autotune(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: Setting) -> int:
-    """Runs the script once, tuning it; returns its exit code. Its output is not touched."""
-    named = {**read_setting(), **setting}
-    search = search_options(options)
-    tune_options = one_run(
-        options.autotune_bayes_opt_max_samples or _TRIALS,
-        time_budget_s=options.time_budget or _TIME_BUDGET_S,
-        seed=options.seed,
-        # As with Horovod, who names a knob's value has fixed it.
-        fixed=tuple(named),
-    )
-    tune_options = replace(tune_options, **search, watch_drift=not options.no_drift)
+def autotune(
+    job: JobRequest,
+    study: StudyRequest,
+    trace: TraceRequest,
+    output: OutputRequest,
+    reporter: StatusReporter,
+) -> LaunchResult:
+    """Runs the script once and tunes it meanwhile; its output is not touched."""
+    warn_of_profile(job, reporter)
+    named = {**read_setting(), **job.values.core_setting()}
     default = default_setting() | named
-    hosts = tuple(slot.host for slot in plan.slots)
-    tunable, fixed = tune_options.tunable, tune_options.fixed
-    make_space(load_knobs(), default, len({*hosts}), tunable, fixed, tune_options.ranges)
-    path = options.output_dir or fresh_path(plan.title)
+    # As with Horovod, a knob whose value the user names is fixed.
+    options = _tune_options(job, study, tuple(named))
+    make_space(
+        load_knobs(), default, len(job.hosts), options.tunable, options.fixed, options.ranges
+    )
+    identity = {**searched(study, job, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        writers = output_writers(options, len(plan.slots), stack)
-        identity = RunIdentity(tuple(options.command), hosts, searched(options, default))
-        folder = stack.enter_context(RunFolder(path, identity))
-        log = _Log(options.autotune_log_file, folder.path)
-        tell(f"autotune: run folder {folder.path}")
-        record = options.timeline_filename is not None or options.output_dir is not None
-        launches = Launches(plan, default, job_options, folder, writers, record=record)
-        stack.enter_context(launches)
-        study = Study(
-            launches.start,
-            load_knobs(),
-            default,
-            len({*hosts}),
-            fingerprint(plan, job_options, probe=False),
-            host=LocalHost(has_all_ranks=not far_hosts(slot.host for slot in plan.slots)),
-            traces=launches.traces,
-        )
-        try:
-            report = _run(launches, study, folder.path, tune_options, log)
-            code, reason = report.returncode, report.reason
-        except Stopped as stop:
-            launches.close()
-            code, reason = stop.exit_code, str(stop)
-        log.write()
-        if reason:
-            (complain if code else warn)(reason)
-        if launches.job is not None and launches.job.write_error:
-            warn(launches.job.write_error)
+        writers = output_writers(output, reporter, len(job.plan.slots), stack)
+        path = output.folder or fresh_path(job.plan.title)
+        folder = stack.enter_context(RunFolder(path, run_identity(job, identity)))
+        log = _TrialLog(study.log_file, folder.path, reporter)
+        reporter.info(f"autotune: run folder {folder.path}")
+        record = trace.path is not None or output.folder is not None
+        parts = live_parts(job, default, identity)
+        launches = stack.enter_context(Launches(parts.starter, folder, writers, record=record))
+        run = _Run(launches, compose(parts, job, launches), folder.path, options, log, reporter)
+        result = run.to_end()
         if record:
-            target = options.timeline_filename or folder.trace
-            raw = folder.ranks(launches.number)
-            for trace in write_traces(raw, target, Form.of(options)):
-                tell(f"trace: {trace}")
-    return code
+            raw, target = folder.ranks(launches.number), trace.path or folder.trace
+            result = replace(result, traces=write_traces(raw, target, trace, reporter))
+            for written in result.traces:
+                reporter.info(f"trace: {written}")
+    return result
 
 
-def _run(
-    launches: Launches, study: Study, folder: Path, options: TuneOptions, log: _Log
-) -> ExitStatus:
-    with TunerSupervisor(study, folder, options, log.show) as supervisor:
+def _tune_options(job: JobRequest, study: StudyRequest, fixed: tuple[str, ...]) -> TuneOptions:
+    options = one_run(
+        study.trials or _TRIALS,
+        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
+        seed=study.seed,
+        fixed=fixed,
+    )
+    return replace(options, **search_options(study), watch_drift=study.watch_drift)
+
+
+@dataclass(frozen=True)
+class _Run:
+    launches: Launches[Job]
+    study: Study
+    folder: Path
+    options: TuneOptions
+    log: _TrialLog
+    reporter: StatusReporter
+
+    def to_end(self) -> LaunchResult:
+        """Tunes the script, then waits for its end."""
         try:
-            outcome = supervisor.tune()
-            tell(f"autotune: {outcome.verdict.text}")
-            if outcome.goes_on:
-                return supervisor.follow()
-        except StudyError as error:
-            if launches.job is None:
-                raise
-            warn(f"autotune: nothing was tuned: {error}")
-    assert launches.job is not None
-    return launches.job.wait()
+            report = self._tune()
+            code, reason, tail = report.returncode, report.reason, tuple(report.tail)
+        except Stopped as stop:
+            self.launches.close()
+            code, reason, tail = stop.exit_code, str(stop), ()
+        self.log.write()
+        report_exit(self.reporter, code, reason)
+        job = self.launches.latest
+        if job is not None and job.write_error:
+            self.reporter.warning(job.write_error)
+        return LaunchResult(code, reason, tail, self.folder)
+
+    def _tune(self) -> ExitStatus:
+        with TunerSupervisor(self.study, self.folder, self.options, self.log.show) as supervisor:
+            try:
+                outcome = supervisor.tune()
+                self.reporter.info(f"autotune: {outcome.verdict.text}")
+                if outcome.goes_on:
+                    return supervisor.follow()
+            except StudyError as error:
+                if self.launches.latest is None:
+                    raise
+                self.reporter.warning(f"autotune: nothing was tuned: {error}")
+        assert self.launches.latest is not None
+        return self.launches.latest.wait()
 
 
-class _Log:
+class _TrialLog:
     """Says what phase the study is in, and keeps the table of --autotune-log-file up to date."""
 
-    def __init__(self, path: Path | None, folder: Path) -> None:
-        self._path, self._folder = path, folder
-        self._phase, self._trial = "", 0
+    def __init__(self, path: Path | None, folder: Path, reporter: StatusReporter) -> None:
+        self._path, self._folder, self._reporter = path, folder, reporter
+        self._trial = 0
         if path is not None:
             try:
                 path.touch()
@@ -123,7 +141,7 @@ class _Log:
 
     def show(self, progress: StudyProgress) -> None:
         if progress.message and progress.phase not in ("start", "done"):
-            tell(f"autotune: {progress.phase}: {progress.message}")
+            self._reporter.info(f"autotune: {progress.phase}: {progress.message}")
         if progress.trial != self._trial:
             self._trial = progress.trial
             self.write()
@@ -134,5 +152,5 @@ class _Log:
         try:
             write_table(read_study(self._folder).trials, self._path)
         except (OSError, StudyError) as error:
-            warn(f"autotune: the log was not written: {error}")
+            self._reporter.warning(f"autotune: the log was not written: {error}")
             self._path = None

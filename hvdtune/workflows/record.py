@@ -1,4 +1,4 @@
-"""`hvdtune timeline record`: some steps of a job that runs, asked for from outside."""
+"""Records some steps of a job that runs, asked for from outside."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtune.cli.messages import tell, warn
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.launch.control import Caller, JobState, call
@@ -19,7 +17,8 @@ from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
 from hvdtune.timeline.reading.formats.hvt import is_closed
 from hvdtune.timeline.reading.merge import merge
-from hvdtune.workflows.rank_traces import Form, newest_job
+from hvdtune.workflows.requests import RecordRequest, StatusReporter, TraceRequest
+from hvdtune.workflows.traces import newest_job, warn_of_damage, write_trace
 
 _LOOK_EVERY_S: Final = 0.1
 # A launcher looks at what its ranks report four times a second.
@@ -30,21 +29,14 @@ _NO_STEP_S: Final = 60.0
 _CLOSING_S: Final = 10.0
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What to record: so many steps, or seconds, or (both None) until Ctrl-C."""
-
-    steps: int | None
-    seconds: float | None
-    max_mb: float
-
-
-def record(target: str, output: Path | None, wish: Wish) -> int:
-    """Records the job that a process id or run folder names and writes the trace.
+def record(
+    target: str, output: Path | None, request: RecordRequest, reporter: StatusReporter
+) -> Path:
+    """Records the job that a process id or run folder names; returns the trace it has written.
 
     Raises UsageError when there is no such job, HvdtuneError when nothing could be recorded.
     """
-    if wish.steps is not None and wish.seconds is not None:
+    if request.steps is not None and request.seconds is not None:
         raise UsageError("give --steps or --seconds, not both")
     with stop_signals(), call(target) as job:
         output = output or Path(f"trace-{job.pid}.json")
@@ -53,28 +45,28 @@ def record(target: str, output: Path | None, wish: Wish) -> int:
         state = job.state()
         with _files(state, output) as files:
             since_unix_ns = time.time_ns()
-            first = job.record(str(files), int(wish.max_mb * 2**20)).steps
+            first = job.record(str(files), int(request.max_mb * 2**20)).steps
+            reporter.info(f"recording process {job.pid}; Ctrl-C ends it")
             try:
-                _await(job, files, wish)
+                _wait_until_recorded(job, files, request)
             except KeyboardInterrupt:
-                tell("recording ends")
+                reporter.info("recording ends")
             except HvdtuneError as error:
-                warn(str(error))
+                reporter.warning(str(error))
             with contextlib.suppress(HvdtuneError):  # it has ended: its files are closed
                 job.stop()
             trace = _read(files, state)
-            for text in trace.warnings:
-                if "did not close it" not in text:
-                    warn(text)
-            if wish.steps is not None:
-                trace = _whole_steps(trace, first if state.timeline else 0, wish.steps)
+            warn_of_damage(trace, reporter, ended=True)
+            if request.steps is not None:
+                trace, whole = _whole_steps(trace, first if state.timeline else 0, request.steps)
+                if whole < request.steps:
+                    reporter.warning(f"only {whole} whole steps could be recorded")
             elif state.timeline and "origin_unix_ns" in trace.meta:
                 trace = cut_before(trace, since_unix_ns - trace.meta["origin_unix_ns"])
             if trace.events.empty:
                 raise HvdtuneError("nothing was recorded: the job did nothing meanwhile")
-            Form().write(trace, output)
-    tell(f"trace: {output}")
-    return 0
+            write_trace(trace, output, TraceRequest())
+    return output
 
 
 @contextlib.contextmanager
@@ -91,22 +83,21 @@ def _files(state: JobState, output: Path) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _await(job: Caller, files: Path, wish: Wish) -> None:
-    """Until what is wished for has been recorded. Raises HvdtuneError when the job ends first."""
-    tell(f"recording process {job.pid}; Ctrl-C ends it")
+def _wait_until_recorded(job: Caller, files: Path, request: RecordRequest) -> None:
+    """Raises HvdtuneError when the job ends first."""
     give_up_s = time.monotonic() + _NO_STEP_S
     while not newest_job(files.parent):
         job.state()
         if time.monotonic() > give_up_s:
             raise HvdtuneError("no rank has begun to record: none has called hvd.init() yet")
         time.sleep(_LOOK_EVERY_S)
-    if wish.steps is None:
-        _await_time(job, wish.seconds)
+    if request.steps is None:
+        _wait_for_time(job, request.seconds)
         return
     time.sleep(_LAG_S)
     begun = done = job.state().steps
     give_up_s = time.monotonic() + _NO_STEP_S
-    while done < begun + wish.steps + _MARGIN:
+    while done < begun + request.steps + _MARGIN:
         time.sleep(_LOOK_EVERY_S)
         before, done = done, job.state().steps
         if done > before:
@@ -118,7 +109,7 @@ def _await(job: Caller, files: Path, wish: Wish) -> None:
             )
 
 
-def _await_time(job: Caller, seconds: float | None) -> None:
+def _wait_for_time(job: Caller, seconds: float | None) -> None:
     end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
     while (left_s := end_s - time.monotonic()) > 0:
         time.sleep(min(left_s, _LOOK_EVERY_S))
@@ -139,10 +130,9 @@ def _read(files: Path, state: JobState) -> Trace:
         raise HvdtuneError(f"nothing was recorded: {error}") from None
 
 
-def _whole_steps(trace: Trace, first: int, count: int) -> Trace:
+def _whole_steps(trace: Trace, first: int, count: int) -> tuple[Trace, int]:
+    """The part of the trace with the first `count` whole steps, and how many there are."""
     steps = [step for step in common_steps(trace) if step >= first][:count]
     if not steps:
         raise HvdtuneError("nothing was recorded: no step began and ended meanwhile")
-    if len(steps) < count:
-        warn(f"only {len(steps)} whole steps could be recorded")
-    return cut_to_steps(trace, steps[0], steps[-1] + 1)
+    return cut_to_steps(trace, steps[0], steps[-1] + 1), len(steps)

@@ -31,7 +31,7 @@ class RunIdentity:
     study: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As in run.json."""
+        """The document in run.json."""
         return {
             "v": 1,
             "command": list(self.command),
@@ -114,25 +114,26 @@ class RunFolder:
         ]
         return max(numbers, default=-1) + 1
 
-    def files(self) -> list[tuple[str, str]]:
-        """What is here, for the user: (path, meaning)."""
-        meanings = {
-            "report.md": "report",
-            "profile.yaml": "the chosen setting, for --profile",
-            "verdict.json": "verdict",
-            "study.db": "study (Optuna)",
-            "storage.json": "where the shared study is",
-            "pairs.jsonl": "every measured pair",
-            "artifacts": "timelines of trials",
-            "trace.json": "merged trace, for `hvdtune timeline view`",
-            "output": "what the ranks wrote",
-            "ranks": "raw trace of each rank",
-        }
-        return [
-            (str(self.path / name), meaning)
-            for name, meaning in meanings.items()
-            if (self.path / name).exists()
-        ]
+
+def contents(run_dir: Path) -> list[tuple[str, str]]:
+    """What a run has left in its folder, for the user: (path, meaning)."""
+    meanings = {
+        "report.md": "report",
+        "profile.yaml": "the chosen setting, for --profile",
+        "verdict.json": "verdict",
+        "study.db": "study (Optuna)",
+        "storage.json": "where the shared study is",
+        "pairs.jsonl": "every measured pair",
+        "artifacts": "timelines of trials",
+        "trace.json": "merged trace, for `hvdtune timeline view`",
+        "output": "what the ranks wrote",
+        "ranks": "raw trace of each rank",
+    }
+    return [
+        (str(run_dir / name), meaning)
+        for name, meaning in meanings.items()
+        if (run_dir / name).exists()
+    ]
 
 
 def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None:

@@ -5,7 +5,7 @@ from typer.exceptions import TyperException
 
 from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
-from hvdtune.cli.resolve import controller
+from hvdtune.cli.normalize import controller
 from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
 

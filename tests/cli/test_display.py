@@ -1,6 +1,6 @@
 import pytest
 
-from hvdtune.cli.display import PlainDisplay, headline, reading
+from hvdtune.cli.display import PlainDisplay, headline, measurement
 from hvdtune.tuner.measure.progress import StudyProgress
 
 _DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
@@ -45,7 +45,7 @@ def test_the_headline_says_where_the_study_stands(progress, text):
     ],
 )
 def test_the_reading_gives_gain_error_and_pairs(progress, text):
-    assert "  ".join(reading(progress, _DEFAULT)) == text
+    assert "  ".join(measurement(progress, _DEFAULT)) == text
 
 
 def test_plain_lines_come_per_trial_and_per_message(capfd):

@@ -3,7 +3,13 @@ import json
 import pytest
 
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.workflows.run_folder import (
+    RunFolder,
+    RunIdentity,
+    contents,
+    fresh_path,
+    latest_unfinished,
+)
 
 _TRAIN = RunIdentity(("train.py", "--lr", "1"), ("localhost",), {"knobs": None})
 
@@ -124,6 +130,6 @@ def test_fresh_paths_differ_within_a_second(tmp_path):
 
 
 def test_only_files_that_are_there_are_listed(tmp_path):
-    with RunFolder(tmp_path, _TRAIN) as folder:
+    with RunFolder(tmp_path, _TRAIN):
         (tmp_path / "report.md").touch()
-        assert folder.files() == [(str(tmp_path / "report.md"), "report")]
+        assert contents(tmp_path) == [(str(tmp_path / "report.md"), "report")]

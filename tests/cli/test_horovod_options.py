@@ -7,21 +7,19 @@ from typer.exceptions import TyperException
 
 from hvdtune.cli.app import app
 from hvdtune.cli.horovod_options import horovod_rows
+from hvdtune.cli.normalize import controller, normalize, notices
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import (
-    chosen_setting,
-    controller,
     job_options,
     place_ranks,
     rank_variables,
-    remarks,
-    settle,
+    setting_request,
+    trace_request,
 )
 from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import Refused
 from hvdtune.launch.hosts import Host
-from hvdtune.workflows.rank_traces import Form
 
 # horovodrun 0.28.1: the words, and a field of the options with what it then is.
 _ACCEPTED = [
@@ -110,7 +108,7 @@ def parse(*arguments):
 
 @pytest.mark.parametrize(("text", "field", "value"), _ACCEPTED)
 def test_an_option_is_accepted_as_horovodrun_takes_it(text, field, value):
-    options = settle(parse(*words(text)))
+    options = normalize(parse(*words(text)))
     assert isinstance(options, RunOptions)
     assert getattr(options, field) == value
     assert options.command == ["train.py"]
@@ -119,7 +117,7 @@ def test_an_option_is_accepted_as_horovodrun_takes_it(text, field, value):
 @pytest.mark.parametrize(("text", "why"), _REFUSED.items())
 def test_what_comes_later_is_refused_in_one_sentence(text, why):
     with pytest.raises(UsageError, match=rf"^--[\w-]+: .*{why}.*; this is hvdtune \d") as raised:
-        settle(parse(*words(text)))
+        normalize(parse(*words(text)))
     assert raised.value.exit_code == 2
 
 
@@ -163,7 +161,7 @@ def test_options_become_variables_of_the_ranks(arguments, variables):
 
 def test_options_become_knobs():
     options = parse("--hierarchical-allgather", "--no-torus-allreduce", "--fusion-threshold-mb=1")
-    assert chosen_setting(options) == {
+    assert setting_request(options).core_setting() == {
         "fusion_threshold_bytes": 1 << 20,
         "hierarchical_allgather": True,
         "torus_allreduce": False,
@@ -176,16 +174,17 @@ def test_an_option_comes_before_the_environment(monkeypatch):
     slots = place_ranks(parse(), (Host("localhost", 1),))
     assert job_options(parse(), slots).start_timeout_s == 11.0
     assert job_options(parse("--start-timeout", "7"), slots).start_timeout_s == 7.0
-    assert settle(parse()).timeline_filename == Path("environment.json")
-    assert settle(parse("--timeline-filename", "o.json")).timeline_filename == Path("o.json")
+    assert normalize(parse()).timeline_filename == Path("environment.json")
+    assert normalize(parse("--timeline-filename", "o.json")).timeline_filename == Path("o.json")
 
 
 def test_horovods_variable_asks_for_horovods_format(monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
     monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
-    assert Form.of(settle(parse())) == Form(horovod=True, mark_cycles=True)
-    assert not Form.of(settle(parse("--timeline-filename", "o.json"))).horovod
-    assert not Form.of(settle(parse("--timeline-format", "chrome"))).horovod
+    request = trace_request(normalize(parse()))
+    assert (request.horovod, request.mark_cycles) == (True, True)
+    assert not trace_request(normalize(parse("--timeline-filename", "o.json"))).horovod
+    assert not trace_request(normalize(parse("--timeline-format", "chrome"))).horovod
 
 
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
@@ -209,7 +208,7 @@ def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
     ],
 )
 def test_where_silence_would_mislead_one_line_is_said(arguments, said):
-    lines = list(remarks(parse(*arguments.split())))
+    lines = list(notices(parse(*arguments.split())))
     assert len(lines) == len(said)
     for line, part in zip(lines, said, strict=True):
         assert line.startswith(part)
@@ -228,7 +227,7 @@ def test_where_silence_would_mislead_one_line_is_said(arguments, said):
 )
 def test_options_that_contradict_each_other_are_refused(arguments, fault):
     with pytest.raises(UsageError, match=fault):
-        settle(parse(*arguments.split()))
+        normalize(parse(*arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_values_that_cannot_be_are_refused(arguments):
 
 def test_under_mpi_the_ranks_do_what_horovods_variable_asks(monkeypatch):
     monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
-    assert settle(parse("--mpi")).timeline_filename is None
+    assert normalize(parse("--mpi")).timeline_filename is None
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,12 @@ import math
 import pytest
 
 from hvdtune.cli.options import RunOptions
+from hvdtune.cli.resolve import resolve
 from hvdtune.tuner.measure.progress import Reporter, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import by_restarting
-from hvdtune.workflows.restart_plan import prepare
+from hvdtune.workflows.launches import Launches
+from hvdtune.workflows.restart import find_target
 from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
 _DDP = """
@@ -31,14 +33,16 @@ def measure_pair(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def measure(changed, **options):
-        prepared = prepare(RunOptions(command=["train.py"], mode="restart", **options))
+        asked = resolve(RunOptions(command=["train.py"], mode="restart", **options))
+        names = (asked.study.knobs or "").split(",") if asked.study.knobs else ()
+        prepared = find_target(asked.job, asked.restart, knobs=names)
         clock, chosen = WallClock(), by_restarting(1, time_budget_s=600, block_s=0.05)
         reporter = Reporter(lambda progress: None, clock, 1, 600)
         with (
             RunFolder(tmp_path / "run", RunIdentity(("train.py",), ("localhost",))) as folder,
-            prepared.launches.into(folder, [], None),
+            Launches(prepared.starter.start, folder, []) as launches,
         ):
-            by = ByRestarting(prepared.launches.start)
+            by = ByRestarting(launches.start)
             run = RestartRun(by, prepared.reference, chosen, clock, reporter)
             run.ensure_running()
             times = run.measure({**prepared.reference, **changed}, "BAAB", run.shape)

@@ -143,14 +143,15 @@ def test_a_profile_from_elsewhere_says_what_differs(hvdtune, script, tmp_path):
     assert said[0].endswith("ranks: 4 there, 2 here")
 
 
-def test_the_winner_of_the_nearest_past_study_is_tried_early(tmp_path, capsys):
+def test_the_winner_of_the_nearest_past_study_is_found(tmp_path):
     for name, world in (("near", 2), ("far", 64)):
         (tmp_path / name).mkdir()
         write_profile(tmp_path / name / "profile.yaml", world=world)
-    (setting,) = past_winner({"world": 4}, tmp_path)
-    assert setting["cycle_time_ms"] == 0.5
-    assert capsys.readouterr().err == f"hvdtune: the winner of {tmp_path / 'near'} is tried early\n"
-    assert list(past_winner({"world": 4}, tmp_path / "none")) == []
+    near = past_winner({"world": 4}, tmp_path)
+    assert near is not None
+    assert near.profile.setting["cycle_time_ms"] == 0.5
+    assert near.path.parent == tmp_path / "near"
+    assert past_winner({"world": 4}, tmp_path / "none") is None
 
 
 def test_a_profile_from_here_says_nothing(hvdtune, script, tmp_path):

@@ -43,7 +43,7 @@ def test_an_interrupted_verification_is_continued_by_the_same_command(hvdtune, s
     run.send_signal(signal.SIGINT)
     _, err = run.communicate()
     assert run.returncode == 130
-    assert "the same command continues this in runs/train-" in err
+    assert "the same command continues this study in runs/train-" in err
     (pairs,) = tmp_path.glob("runs/*/pairs.jsonl")
     before = pairs.read_text()
     again = hvdtune("verify", "--b", "b.yaml", "--pairs", "6", "train.py")

@@ -4,11 +4,11 @@ import time
 import pandas as pd
 import pytest
 
-from hvdtune.cli.dashboard import _StepFeed
 from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import live as live_page
 from hvdtune.errors import TraceFormatError
 from hvdtune.launch.control import JobSteps
+from hvdtune.workflows.attached_job import StepFeed
 
 from .synthetic import training_trace
 
@@ -93,7 +93,7 @@ def test_a_job_with_ranks_elsewhere_is_watched_before_its_first_step():
             return JobSteps(1, since, list(self.rows)[since:])
 
     launcher = Launcher()
-    feed = _StepFeed(launcher)
+    feed = StepFeed(launcher)
     assert feed.table().empty
     launcher.rows = [[1000, 2000], [3000, 4000]]
     table = feed.table()

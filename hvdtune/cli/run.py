@@ -1,0 +1,107 @@
+"""`hvdtune run`, `verify` and `aa`: a request to its workflow, its result to the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtune.cli.messages import TerminalReporter, info
+from hvdtune.cli.resolve import Resolved, resolve
+from hvdtune.workflows.requests import ComparisonRequest, JobRequest, MpiRequest
+from hvdtune.workflows.results import MeasuredRun
+from hvdtune.workflows.run_folder import contents
+
+if TYPE_CHECKING:
+    from hvdtune.cli.options import RunOptions
+
+_LAST_LINES: Final = 8
+
+
+def run(options: RunOptions) -> int:
+    """Runs what the options ask for; returns the exit code."""
+    request = resolve(options)
+    for notice in request.notices:
+        info(notice)
+    reporter = TerminalReporter(json_only=options.as_json)
+    if isinstance(request.job, MpiRequest):
+        from hvdtune.workflows.launch import run_by_mpi
+
+        run_by_mpi(request.job, reporter, verbose=request.output.verbose)
+    if request.comparison is not None:
+        return _compare(request, request.job, request.comparison, reporter, as_json=options.as_json)
+    if request.workflow == "tune":
+        return _tune(request, request.job, reporter, as_json=options.as_json)
+    return _launch(request, request.job, reporter)
+
+
+def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:
+    if request.restart is not None:
+        from hvdtune.workflows.restart import launch_target
+
+        return launch_target(job, request.restart, request.output, reporter).exit_code
+    if request.workflow == "autotune":
+        from hvdtune.workflows.autotune import autotune
+
+        return autotune(job, request.study, request.trace, request.output, reporter).exit_code
+    from hvdtune.workflows.launch import launch
+
+    return launch(job, request.trace, request.output, reporter).exit_code
+
+
+def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter, *, as_json: bool) -> int:
+    if request.restart is not None:
+        from hvdtune.workflows.restart import tune_by_restarting
+
+        study, output = request.study, request.output
+        result = tune_by_restarting(job, study, request.restart, output, reporter)
+        _print(result, result.document(), as_json=as_json)
+        advice = "it needs no other setting than its own"
+        if result.usage:
+            advice = f"to run it with this setting:\n    {result.usage}"
+        page = sys.stderr if as_json else sys.stdout
+        print(f"the command is not started once more; {advice}", file=page)
+        return result.verdict.exit_code
+    from hvdtune.workflows.live_study import tune
+
+    result = tune(job, request.study, request.trace, request.output, reporter)
+    document = {**result.document(), "script_exit_code": result.exit_code}
+    _print(result, document, as_json=as_json, tail=not request.output.verbose)
+    # A script that fails is what its owner has to know first.
+    return result.exit_code or result.verdict.exit_code
+
+
+def _compare(
+    request: Resolved,
+    job: JobRequest,
+    comparison: ComparisonRequest,
+    reporter: TerminalReporter,
+    *,
+    as_json: bool,
+) -> int:
+    from hvdtune.workflows.comparison import compare, compare_by_restarting
+
+    if request.restart is not None:
+        result = compare_by_restarting(job, comparison, request.restart, request.output, reporter)
+        _print(result, result.document(), as_json=as_json)
+    else:
+        result = compare(job, comparison, request.trace, request.output, reporter)
+        tail = not request.output.verbose
+        _print(result, result.document(), as_json=as_json, tail=tail)
+    return result.verdict.exit_code
+
+
+def _print(
+    result: MeasuredRun, document: dict[str, Any], *, as_json: bool, tail: bool = False
+) -> None:
+    """What came of it and where it lies; with --json the document is all that stdout gets."""
+    page = sys.stderr if as_json else sys.stdout
+    if tail:
+        print(f"last lines of rank 0 (launch {result.launch}):", file=page)
+        for line in result.tail[-_LAST_LINES:]:
+            print(f"    {line}", file=page)
+    print(f"verdict: {document['text']}", file=page)
+    for path, meaning in contents(result.run_dir):
+        print(f"    {path}  {meaning}", file=page)
+    if as_json:
+        print(json.dumps({**document, "run": str(result.run_dir)}))

@@ -1,0 +1,197 @@
+"""What a workflow is given: small frozen requests, and a reporter for what the user should read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from hvdtune.core.config.knobs import Setting, Value, parse_assignments, validate
+from hvdtune.launch.hosts import Host
+from hvdtune.launch.run import JobOptions, JobPlan
+
+if TYPE_CHECKING:
+    from hvdtune.tuner.measure.progress import StudyProgress
+    from hvdtune.tuner.space.targets import Adapter
+    from hvdtune.tuner.space.tune_options import SamplerName
+
+
+@dataclass(frozen=True)
+class SettingRequest:
+    """The knob values that a job starts with.
+
+    Those of the file `profile` come first, over them the `named` ones, over these the texts
+    `KNOB=VALUE` in `fix`, whose knobs a study leaves alone.
+    """
+
+    profile: Path | None = None
+    named: Setting = field(default_factory=dict)
+    fix: tuple[str, ...] = ()
+
+    def profile_setting(self) -> dict[str, Value]:
+        """The setting of the profile, {} without one. Raises UsageError."""
+        if self.profile is None:
+            return {}
+        from hvdtune.tuner.results.profile import read_profile
+
+        return read_profile(self.profile).setting
+
+    def core_setting(self) -> dict[str, Value]:
+        """The values of hvdtune's own knobs, checked. Raises UsageError."""
+        setting = {**self.profile_setting(), **self.named}
+        if self.fix:
+            setting |= parse_assignments(self.fix)
+        return validate(setting) if setting else setting
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What runs.
+
+    `words` are the command as the user gave it, `plan` says which rank runs where, `options` how
+    hvdtune's own ranks are run; ranks of another runtime than hvdtune (`adapter`) take only the
+    variables in it. `placement` are the words that place the ranks, as in `-np 2`.
+    """
+
+    words: tuple[str, ...]
+    plan: JobPlan
+    options: JobOptions
+    values: SettingRequest = SettingRequest()
+    adapter: Adapter = "hvdtune"
+    placement: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of the hosts, each once, sorted."""
+        return tuple(sorted({slot.host for slot in self.plan.slots}))
+
+
+@dataclass(frozen=True)
+class MpiRequest:
+    """A job that mpirun starts; `variables` go to its ranks."""
+
+    words: tuple[str, ...]
+    hosts: tuple[Host, ...]
+    processes: int
+    variables: Mapping[str, str]
+    values: SettingRequest = SettingRequest()
+    arguments: str = ""
+    binding: str = ""
+    tcp: bool = False
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """A search for a better setting; None means the default of its kind of study.
+
+    `knobs` ("A,B") are the only ones to be searched, `space` is a YAML file of their ranges,
+    `storage` the URL of a database that holds the study, under `name`. `log_file` is a CSV table
+    of the trials for `autotune`.
+    """
+
+    trials: int | None = None
+    time_budget_s: float | None = None
+    seed: int = 0
+    knobs: str | None = None
+    space: Path | None = None
+    objectives: tuple[str, ...] = ("step_time",)
+    sampler: SamplerName | None = None
+    step_budget: int | None = None
+    train_steps: int | None = None
+    watch_drift: bool = True
+    keep_timelines: int | None = None
+    storage: str | None = None
+    name: str | None = None
+    log_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class RestartRequest:
+    """How a command is measured by starting it again.
+
+    `vary` are environment variables to tune, as `NAME=A,B`; `metric_regex` finds the step times in
+    the output; `launch_s` is how long each launch is measured.
+    """
+
+    vary: tuple[str, ...] = ()
+    metric_regex: str | None = None
+    launch_s: float | None = None
+
+
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """Setting B against setting A, as files; without B, A against itself.
+
+    None as A is what the command has by itself. `pairs` None: as many as a gain of 1 % takes.
+    """
+
+    a: Path | None = None
+    b: Path | None = None
+    pairs: int | None = None
+    time_budget_s: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """Where the trace of all ranks is written, and whether as Horovod writes it (with cycles)."""
+
+    path: Path | None = None
+    horovod: bool = False
+    mark_cycles: bool = False
+
+
+@dataclass(frozen=True)
+class OutputRequest:
+    """What a run leaves: its folder, and a folder with the output of each rank.
+
+    `timestamps` precede the ranks' lines on the terminal; `verbose` shows process ids, and the
+    ranks' output during a study.
+    """
+
+    folder: Path | None = None
+    rank_files: Path | None = None
+    timestamps: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What is recorded of a running job: `steps`, `seconds` or, both None, until Ctrl-C.
+
+    Each rank keeps the latest `max_mb` megabytes meanwhile.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    max_mb: float = 256.0
+
+
+class ProgressView(Protocol):
+    """A study's progress, and the ranks' output meanwhile. Both may come from any thread."""
+
+    def show(self, progress: StudyProgress) -> None: ...
+    def write(self, stream: str, text: bytes) -> None: ...
+
+
+class StatusReporter(Protocol):
+    """Takes what a user should read, one sentence at a time.
+
+    `write` takes the output of ranks that nothing measures: "stdout" or "stderr", whole lines.
+    """
+
+    def info(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+    def error(self, text: str) -> None: ...
+    def write(self, stream: str, text: bytes) -> None: ...
+    def progress(self, default: Setting) -> AbstractContextManager[ProgressView]: ...
+
+
+def report_exit(reporter: StatusReporter, code: int, reason: str) -> None:
+    """Says why a job ended, if there is anything to say."""
+    if reason:
+        (reporter.error if code else reporter.warning)(reason)

@@ -1,0 +1,274 @@
+"""How a study is composed: its folder, its launches, what it is given, where its progress goes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtune.core.config.environment import storage_url
+from hvdtune.core.config.knobs import Knob, Setting, load_knobs
+from hvdtune.core.job.interrupt import Stopped
+from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.launch.output import Writer
+from hvdtune.launch.rank_files import rank_files
+from hvdtune.launch.run import Job
+from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.measure.live_run import JobInfo
+from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.restart_run import ByRestarting
+from hvdtune.tuner.search.samplers import check_sampler, default_sampler
+from hvdtune.tuner.space.objectives import check_objectives
+from hvdtune.tuner.space.space_file import read_space
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.database import parse_url, shown_url
+from hvdtune.tuner.storage.shared_study import SharedStudy
+from hvdtune.tuner.study import Study
+from hvdtune.workflows.fingerprint import fingerprint
+from hvdtune.workflows.launches import Launches, Starter, live_starter
+from hvdtune.workflows.requests import (
+    JobRequest,
+    OutputRequest,
+    StatusReporter,
+    StudyRequest,
+    TraceRequest,
+)
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.workflows.traces import write_traces
+
+# Per rank; the merged trace is about four times as large.
+_TIMELINE_MB: Final = 16.0
+_NAME_DIGITS: Final = 8
+
+
+@dataclass(frozen=True)
+class StudyParts:
+    """What a study is made of.
+
+    `identity` is what run.json says of it, `fingerprint` is asked once the folder is open.
+    `restarts` says that every block is a launch of its own; then nothing is recorded, and `world`
+    is the job of each launch, None where that is not known.
+    """
+
+    starter: Starter[Any]
+    default: Setting
+    identity: Mapping[str, Any]
+    fingerprint: Callable[[], Mapping[str, Any]]
+    knobs: Sequence[Knob] = field(default_factory=load_knobs)
+    first_settings: Callable[[Mapping[str, Any]], Sequence[Setting]] = lambda known: ()
+    share: SharedStudy | None = None
+    restarts: bool = False
+    world: JobInfo | None = None
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study that can begin. `close_view` gives the terminal back before the study ends."""
+
+    study: Study
+    folder: RunFolder
+    launches: Launches[Any]
+    show: Callable[[StudyProgress], None]
+    close_view: Callable[[], None]
+
+
+def live_parts(
+    job: JobRequest,
+    default: Setting,
+    identity: Mapping[str, Any],
+    probe: StatusReporter | None = None,
+) -> StudyParts:
+    """The parts of a study in a live run; with `probe` the link is measured first."""
+    return StudyParts(
+        live_starter(job.plan, job.options),
+        default,
+        identity,
+        lambda: fingerprint(job.plan, job.options, probe),
+    )
+
+
+@contextmanager
+def open_study(
+    parts: StudyParts, job: JobRequest, output: OutputRequest, reporter: StatusReporter
+) -> Iterator[StudyRun]:
+    """A study of the job in its run folder. Leaving it leaves no process."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(_open_folder(job, parts.identity, output, reporter))
+        view = ExitStack()
+        stack.enter_context(view)
+        progress = view.enter_context(reporter.progress(parts.default))
+        writers: list[Writer] = [progress.write] if output.verbose else []
+        if output.rank_files is not None:
+            writers.append(stack.enter_context(rank_files(output.rank_files, len(job.plan.slots))))
+        launches = Launches(parts.starter, folder, writers, record=not parts.restarts)
+        stack.enter_context(launches)
+        study = compose(parts, job, launches)
+        try:
+            yield StudyRun(study, folder, launches, progress.show, view.close)
+        except Stopped:
+            view.close()
+            reporter.info(f"the same command continues this study in {folder.path}")
+            raise
+
+
+def compose(parts: StudyParts, job: JobRequest, launches: Launches[Any]) -> Study:
+    """What the tuner is given."""
+    known = parts.fingerprint()
+    return Study(
+        start_job=(
+            ByRestarting(launches.start, parts.world)
+            if parts.restarts
+            else functools.partial(launches.start, parts.default)
+        ),
+        knobs=parts.knobs,
+        default=parts.default,
+        hosts=len(job.hosts),
+        fingerprint=known,
+        first_settings=parts.first_settings(known),
+        host=LocalHost(has_all_ranks=parts.restarts or not job.plan.far),
+        traces=launches.traces(len(job.plan.slots)),
+        share=parts.share,
+    )
+
+
+def recorded(job: JobRequest) -> JobRequest:
+    """The job with the limit that the raw traces of a study have by default."""
+    options = replace(job.options, timeline_max_mb=job.options.timeline_max_mb or _TIMELINE_MB)
+    return replace(job, options=options)
+
+
+def form_timeout_s(job: JobRequest) -> float:
+    """How long the tuner waits for a job whose ranks may take their time to find each other."""
+    return max(TuneOptions.form_timeout_s, job.options.start_timeout_s + 30)
+
+
+def merge_last_launch(
+    run: StudyRun, trace: TraceRequest, reporter: StatusReporter, *, ended: bool = False
+) -> dict[str, Any]:
+    """Merges the traces of the last launch; returns the fields of MeasuredRun.
+
+    `ended`: the launch was ended, not the script.
+    """
+    job = run.launches.latest
+    assert isinstance(job, Job)
+    if job.write_error:
+        reporter.warning(job.write_error)
+    traces: tuple[Path, ...] = ()
+    try:
+        raw = run.folder.ranks(run.launches.number)
+        traces = write_traces(raw, trace.path or run.folder.trace, trace, reporter, ended=ended)
+    except HvdtuneError as error:
+        reporter.warning(f"no merged trace: {error}")
+    return {
+        "run_dir": run.folder.path,
+        "launch": run.launches.number,
+        "traces": traces,
+        "tail": job.tail(0),
+    }
+
+
+def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
+    """The knobs to be searched, None where all are meant. Raises UsageError."""
+    if study.knobs is None:
+        return None
+    names = [name.strip() for name in study.knobs.split(",")]
+    if not all(names):
+        wrong = "has a comma too many" if any(names) else "names no knob"
+        raise UsageError(f"--knobs '{study.knobs}' {wrong}; it takes names as in A,B")
+    return tuple(dict.fromkeys(names))
+
+
+def search_options(study: StudyRequest) -> dict[str, Any]:
+    """Fields of TuneOptions for a live run. Raises UsageError for what cannot be."""
+    objectives = check_objectives(list(study.objectives))
+    tunable = named_knobs(study)
+    return {
+        "tunable": tunable,
+        "objectives": objectives,
+        **sampling(study, load_knobs(), tunable or (), len(objectives)),
+        "train_steps": study.train_steps,
+    }
+
+
+def sampling(
+    study: StudyRequest, knobs: Sequence[Knob], tunable: Sequence[str], objectives: int
+) -> dict[str, Any]:
+    """The fields of TuneOptions about the sampler. Raises UsageError for what cannot be."""
+    sampler = study.sampler or default_sampler(objectives)
+    check_sampler(sampler, objectives)
+    ranges = {} if study.space is None else read_space(study.space, knobs)
+    left_out = sorted({*ranges} - {*tunable})
+    if study.knobs is not None and left_out:
+        raise UsageError(f"--space {study.space} names {left_out[0]}, which --knobs leaves out")
+    return {"sampler": sampler, "ranges": ranges, "step_budget": study.step_budget}
+
+
+def searched(study: StudyRequest, job: JobRequest, default: Setting) -> dict[str, Any]:
+    """What a study searches, as run.json has it."""
+    return {
+        "default": dict(default),
+        "knobs": study.knobs,
+        "fix": sorted(job.values.fix),
+        "space": None if study.space is None else study.space.read_text(encoding="utf-8"),
+    }
+
+
+def chosen_share(
+    request: StudyRequest, job: JobRequest, study: Mapping[str, Any], reporter: StatusReporter
+) -> SharedStudy | None:
+    """The study that the request or HVDTUNE_STORAGE names; None: the run folder has its own.
+
+    Without a name tuners that do the same meet: it has a digest of the command, the places of its
+    ranks and what is searched. Raises UsageError for a URL that cannot be.
+
+    Args:
+        study: what is searched, as run.json has it.
+    """
+    url = request.storage or storage_url()
+    if url is None:
+        return None
+    parse_url(url)
+    # What the link gives changes from minute to minute.
+    known = fingerprint(job.plan, job.options)
+    same = {"command": known["command"], "slots": known["slots"], **study}
+    digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
+    name = request.name or f"{Path(job.plan.title).stem}-{digest[:_NAME_DIGITS]}"
+    reporter.info(f"study {name} in {shown_url(url)}")
+    return SharedStudy(url, name, {**known, "processor": _processor(), "study": dict(study)})
+
+
+def describe_share(share: SharedStudy | None) -> dict[str, str]:
+    """What run.json says of it: a run is continued in the same study only."""
+    return {} if share is None else {"storage": shown_url(share.url), "name": share.study}
+
+
+def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> RunIdentity:
+    """What the run folder of this job says."""
+    return RunIdentity(job.words, tuple(slot.host for slot in job.plan.slots), study)
+
+
+def _open_folder(
+    job: JobRequest, study: Mapping[str, Any], output: OutputRequest, reporter: StatusReporter
+) -> RunFolder:
+    """The folder asked for, else of the latest unfinished run of this study, else a new one."""
+    identity = run_identity(job, study)
+    found = None if output.folder else latest_unfinished(identity)
+    if found is not None:
+        reporter.info(f"continuing the unfinished study in {found} (another one: -o FOLDER)")
+    folder = RunFolder(output.folder or found or fresh_path(job.plan.title), identity)
+    reporter.info(f"run folder {folder.path}")
+    return folder
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

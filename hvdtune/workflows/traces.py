@@ -1,0 +1,122 @@
+"""Traces: from the ranks' raw files to one trace of a job, and any trace that a user names."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.workflows.requests import StatusReporter, TraceRequest
+
+if TYPE_CHECKING:
+    from hvdtune.timeline.model.schema import Trace
+
+_RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
+
+
+def write_traces(
+    raw: Path,
+    target: Path,
+    request: TraceRequest,
+    reporter: StatusReporter,
+    *,
+    ended: bool = False,
+) -> tuple[Path, ...]:
+    """Merges the rank files in the folder `raw` into `target` and warns of what is missing.
+
+    Where the ranks called init() again after shutdown(), each later job has a trace of its own
+    beside the first, with `-job1`, `-job2` ... in its name. `ended`: the ranks were ended, so that
+    their files need not be closed.
+
+    Returns the traces written. Raises HvdtuneError when one cannot be.
+    """
+    from hvdtune.timeline.reading.merge import merge
+
+    written = []
+    for job, files in sorted(_by_job(raw).items()):
+        trace = merge(files)
+        warn_of_damage(trace, reporter, ended=ended)
+        written.append(target.with_stem(f"{target.stem}-job{job}") if job else target)
+        write_trace(trace, written[-1], request)
+    return tuple(written)
+
+
+def warn_of_damage(trace: Trace, reporter: StatusReporter, *, ended: bool) -> None:
+    """Passes on what could not be read; `ended`: files that are not closed are as expected."""
+    for text in trace.warnings:
+        if not (ended and "did not close it" in text):
+            reporter.warning(text)
+
+
+def write_trace(trace: Trace, target: Path, request: TraceRequest) -> None:
+    """Writes `target` in the format asked for. Raises HvdtuneError when it cannot be."""
+    from hvdtune.timeline.writing.export import write_chrome
+    from hvdtune.timeline.writing.export_horovod import write_horovod
+
+    try:
+        if request.horovod:
+            write_horovod(trace, target, mark_cycles=request.mark_cycles)
+        else:
+            write_chrome(trace, target)
+    except OSError as error:
+        raise HvdtuneError(f"cannot write the trace {target}: {error.strerror}") from None
+
+
+def newest_job(raw: Path) -> list[Path]:
+    """The rank files in `raw` of the last job that the ranks formed; none before the first."""
+    files = _by_job(raw)
+    return files[max(files)] if files else []
+
+
+def _by_job(raw: Path) -> dict[int, list[Path]]:
+    files: defaultdict[int, list[Path]] = defaultdict(list)
+    for path in sorted(raw.iterdir()):
+        if match := _RAW.fullmatch(path.name):
+            files[int(match["job"] or 0)].append(path)
+    return files
+
+
+def existing(paths: Sequence[Path]) -> list[Path]:
+    """The same paths. Raises UsageError for one that is not there."""
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
+    return list(paths)
+
+
+def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
+    """Raises UsageError where writing `target` would destroy a trace that `paths` name or hold."""
+    from hvdtune.timeline.reading.folders import expand
+    from hvdtune.timeline.reading.formats.hvt import MAGIC
+
+    # Some files are written beside their place first: what has that name would be lost, too.
+    beside = target.parent / f"{target.name}.partial"
+    written = [path for path in (target, beside) if path.is_file()]
+    if not written:
+        return
+    for read in expand(paths):
+        segments = [path for path in (read, read.parent / f"{read.name}.1") if path.exists()]
+        if any(path.samefile(part) for path in written for part in segments):
+            raise UsageError(f"{target}: would be written over itself; choose another --output")
+    # Of a run folder the merged trace is read, but what it was merged from lies there as well.
+    with written[0].open("rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            raise UsageError(f"{target}: is what a rank recorded; choose another --output")
+
+
+def load_trace(paths: Sequence[Path]) -> Trace:
+    """One trace of all that the paths name, of any format.
+
+    Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
+    """
+    from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
+    from hvdtune.timeline.reading.load import load as load_model
+    from hvdtune.timeline.reading.other_programs import trace_for_findings
+
+    model = load_model(existing(paths))
+    for text in in_two_files(files_of_ranks(model)):
+        raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")
+    return trace_for_findings(model)
