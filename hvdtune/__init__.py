@@ -8,5 +8,5 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name == "run":  # by name: the floors below import this module
-        return importlib.import_module("hvdtune.launch.function").run
+        return importlib.import_module("hvdtune.launcher.function").run
     raise AttributeError(f"module 'hvdtune' has no attribute '{name}'")

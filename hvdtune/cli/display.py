@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hvdtune.cli.duration import format_duration
-from hvdtune.launch.output import terminal_writer
+from hvdtune.launcher.output import terminal_writer
 from hvdtune.tuner.measure.progress import NO_LIMIT_S
 from hvdtune.tuner.space.search_space import describe
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
-    from hvdtune.launch.output import Writer
+    from hvdtune.launcher.output import Writer
     from hvdtune.workflows.requests import ProgressView
 
 # Control characters, what reverses the direction of text, and halves of pairs.
@@ -78,7 +78,7 @@ class TerminalReporter:
     @functools.cached_property
     def write(self) -> Writer:
         """Passes the ranks' output on."""
-        from hvdtune.launch.output import terminal_writer
+        from hvdtune.launcher.output import terminal_writer
 
         return terminal_writer()
 

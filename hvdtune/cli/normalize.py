@@ -14,7 +14,7 @@ from hvdtune.core.config.environment import Config, launch_defaults, launcher_va
 from hvdtune.core.config.knobs import load_knobs
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LAUNCHER_OPTIONS, Effect, Idle, Refused
-from hvdtune.launch.plan import starts_its_own_ranks
+from hvdtune.launcher.plan import starts_its_own_ranks
 
 if TYPE_CHECKING:
     from hvdtune.tuner.space.targets import Adapter
@@ -165,7 +165,7 @@ def check_restart(options: RunOptions, *, by_mpi: bool) -> None:
     if adapter == "command" and not options.vary and not options.profile:
         raise UsageError("--adapter command has nothing to tune: name variables with --vary")
     if options.metric_regex is not None:
-        from hvdtune.launch.measured import Metric
+        from hvdtune.launcher.measured import Metric
 
         Metric(options.metric_regex)
     if options.timeline_filename is not None:

@@ -20,16 +20,16 @@ from hvdtune.cli.verify_options import CompareOptions, VerifyOptions
 from hvdtune.core.config.environment import launch_defaults
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
-from hvdtune.launch.hosts import (
+from hvdtune.launcher.hosts import (
     Host,
     address_for,
-    far_hosts,
-    login_words,
+    checked_ssh_args,
     parse_hosts,
     read_hostfile,
+    remote_hosts,
 )
-from hvdtune.launch.plan import Slot, build_command, plan_slots
-from hvdtune.launch.run import JobOptions, JobPlan
+from hvdtune.launcher.plan import Slot, build_command, plan_slots
+from hvdtune.launcher.run import JobOptions, JobPlan
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
@@ -115,13 +115,13 @@ def _workflow(options: RunOptions) -> Literal["launch", "tune", "autotune"]:
 def _job_request(options: RunOptions, values: SettingRequest) -> JobRequest:
     """The command, the places of its ranks and how they are run. Raises UsageError."""
     slots = place_ranks(options, _hosts(options))
-    far = far_hosts(slot.host for slot in slots)
+    remote = remote_hosts(slot.host for slot in slots)
     plan = JobPlan(
         command=build_command(options.command),
         slots=slots,
         title=options.command[0],
-        far=far,
-        ssh=login_words(far, options.ssh_port, options.ssh_identity_file),
+        remote=remote,
+        ssh=checked_ssh_args(remote, options.ssh_port, options.ssh_identity_file),
     )
     placement = ["-np", str(options.num_proc)] if options.num_proc else []
     placement += ["-H", options.hosts] if options.hosts else []
@@ -260,8 +260,8 @@ def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
             raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
         if config.controller == "mpi":
             variables["HVDTUNE_CONTROLLER"] = "hvdtune"
-    far = far_hosts(slot.host for slot in slots)
-    address = address_for(far, config.address) if far else config.address
+    remote = remote_hosts(slot.host for slot in slots)
+    address = address_for(remote, config.address) if remote else config.address
     if address != config.address:
         variables["HVDTUNE_ADDRESS"] = address
     return JobOptions(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hvdtune.errors import UsageError
-from hvdtune.launch.plan import is_script
+from hvdtune.launcher.plan import is_script
 
 
 def split_command(

@@ -13,7 +13,7 @@ import psutil
 
 from hvdtune.dashboard.live import Attached
 from hvdtune.errors import HvdtuneError
-from hvdtune.launch.control import Caller, call
+from hvdtune.launcher.control import ControlClient, connect
 from hvdtune.workflows.requests import StatusReporter
 from hvdtune.workflows.traces import newest_job
 
@@ -36,12 +36,12 @@ def attached_job(
     """
     with (
         tempfile.TemporaryDirectory(prefix="hvdtune-live-", ignore_cleanup_errors=True) as folder,
-        call(target) as job,
+        connect(target) as job,
     ):
         state = job.state()
-        if state.far:
+        if state.remote:
             reporter.warning(
-                f"{state.far} of {state.ranks} ranks are on other hosts: only their step times "
+                f"{state.remote} of {state.ranks} ranks are on other hosts: only their step times "
                 "are shown"
             )
         files = Path(state.timeline) if state.timeline else Path(folder) / "rank-%r.hvt"
@@ -56,14 +56,14 @@ def attached_job(
             return True
 
         title = f"{state.title} (process {job.pid})"
-        steps = StepFeed(job).table if state.far else None
+        steps = StepFeed(job).table if state.remote else None
         yield Attached(title, lambda: newest_job(files.parent), goes_on, link_gbps, steps)
 
 
 class StepFeed:
     """The latest steps of all ranks, from the launcher."""
 
-    def __init__(self, job: Caller) -> None:
+    def __init__(self, job: ControlClient) -> None:
         self._job = job
         self._number = 0
         self._first = 0

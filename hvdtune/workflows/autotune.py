@@ -11,7 +11,7 @@ from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import StudyError, UsageError
-from hvdtune.launch.run import Job
+from hvdtune.launcher.run import Job
 from hvdtune.tuner.measure.live_run import ExitStatus
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process.supervisor import TunerSupervisor

@@ -15,8 +15,8 @@ from hvdtune.core.job.channel import StepDone
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
-from hvdtune.launch.link_probe import probe_link
-from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.link_probe import probe_link
+from hvdtune.launcher.run import Job, JobOptions, JobPlan
 from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
     differences,

@@ -14,11 +14,11 @@ from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.core.mpi.mpi_library import choose_plugin
 from hvdtune.errors import LaunchError, UsageError
-from hvdtune.launch.hosts import is_local
-from hvdtune.launch.mpirun import MpiJob, exportable, find_mpirun, mpirun_command
-from hvdtune.launch.output import Writer, file_writer
-from hvdtune.launch.plan import build_command
-from hvdtune.launch.run import Job, setting_environ
+from hvdtune.launcher.hosts import is_local
+from hvdtune.launcher.mpirun import MpiJob, exportable, find_mpirun, mpirun_command
+from hvdtune.launcher.output import Writer, file_writer
+from hvdtune.launcher.plan import build_command
+from hvdtune.launcher.run import Job, setting_environ
 from hvdtune.workflows.launches import output_writers
 from hvdtune.workflows.requests import (
     JobRequest,

@@ -13,13 +13,13 @@ from typing import Any, Final, Generic, Self, TypeVar
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
-from hvdtune.launch.command import Command, CommandPlan, free_port
-from hvdtune.launch.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
-from hvdtune.launch.output import Writer, file_writer, stamped
-from hvdtune.launch.plan import torch_environ
-from hvdtune.launch.rank_files import rank_files
-from hvdtune.launch.run import ExitReport, Job, JobOptions, JobPlan
-from hvdtune.launch.step_clock import StepClock
+from hvdtune.launcher.command import Command, CommandPlan, free_port
+from hvdtune.launcher.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
+from hvdtune.launcher.output import Writer, file_writer, stamped
+from hvdtune.launcher.plan import torch_environ
+from hvdtune.launcher.rank_files import rank_files
+from hvdtune.launcher.run import ExitReport, Job, JobOptions, JobPlan
+from hvdtune.launcher.step_clock import StepClock
 from hvdtune.tuner.space.targets import Target
 from hvdtune.tuner.study import RawTraces
 from hvdtune.workflows.requests import OutputRequest, StatusReporter

@@ -12,7 +12,7 @@ from typing import Final
 
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
-from hvdtune.launch.control import Caller, JobState, call
+from hvdtune.launcher.control import ControlClient, JobState, connect
 from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
 from hvdtune.timeline.reading.formats.hvt import is_closed
@@ -38,7 +38,7 @@ def record(
     """
     if request.steps is not None and request.seconds is not None:
         raise UsageError("give --steps or --seconds, not both")
-    with stop_signals(), call(target) as job:
+    with stop_signals(), connect(target) as job:
         output = output or Path(f"trace-{job.pid}.json")
         if output.is_dir():
             raise UsageError(f"--output {output} is a directory")
@@ -83,7 +83,7 @@ def _files(state: JobState, output: Path) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _wait_until_recorded(job: Caller, files: Path, request: RecordRequest) -> None:
+def _wait_until_recorded(job: ControlClient, files: Path, request: RecordRequest) -> None:
     """Raises HvdtuneError when the job ends first."""
     give_up_s = time.monotonic() + _NO_STEP_S
     while not newest_job(files.parent):
@@ -109,7 +109,7 @@ def _wait_until_recorded(job: Caller, files: Path, request: RecordRequest) -> No
             )
 
 
-def _wait_for_time(job: Caller, seconds: float | None) -> None:
+def _wait_for_time(job: ControlClient, seconds: float | None) -> None:
     end_s = time.monotonic() + (float("inf") if seconds is None else seconds)
     while (left_s := end_s - time.monotonic()) > 0:
         time.sleep(min(left_s, _LOOK_EVERY_S))
@@ -119,7 +119,7 @@ def _wait_for_time(job: Caller, seconds: float | None) -> None:
 def _read(files: Path, state: JobState) -> Trace:
     """What the ranks of this host have recorded, closed unless they go on by themselves."""
     give_up_s = time.monotonic() + (0.0 if state.timeline else _CLOSING_S)
-    here = state.ranks - state.far
+    here = state.ranks - state.remote
     while time.monotonic() < give_up_s:
         if sum(is_closed(path) for path in newest_job(files.parent)) >= here:
             break

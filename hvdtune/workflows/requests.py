@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from hvdtune.core.config.knobs import Setting, Value, parse_assignments, validate
-from hvdtune.launch.hosts import Host
-from hvdtune.launch.run import JobOptions, JobPlan
+from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.run import JobOptions, JobPlan
 
 if TYPE_CHECKING:
     from hvdtune.tuner.measure.progress import StudyProgress

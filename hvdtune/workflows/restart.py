@@ -14,8 +14,8 @@ from hvdtune.core.config.environment import own_environ, read_setting
 from hvdtune.core.config.knobs import Setting, Value, load_knobs, parse_assignments, validate
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import UsageError
-from hvdtune.launch.measured import Metric
-from hvdtune.launch.plan import starts_its_own_ranks
+from hvdtune.launcher.measured import Metric
+from hvdtune.launcher.plan import starts_its_own_ranks
 from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.measure.live_run import JobInfo
 from hvdtune.tuner.results.profile import read_setting_file
@@ -200,9 +200,10 @@ def _starter(
 def _target(
     job: JobRequest, request: RestartRequest, knobs: Sequence[str], settings: Sequence[Path]
 ) -> Target:
-    if job.plan.far and job.adapter == "ddp":
+    if job.plan.remote and job.adapter == "ddp":
+        host = job.plan.remote[0]
         raise UsageError(
-            f"--adapter ddp starts and clocks ranks on this machine only, not on {job.plan.far[0]}"
+            f"--adapter ddp starts and times ranks on this machine only, not on {host}"
         )
     environ = own_environ() | dict(job.options.environ)
     target = with_varied(_table(job, environ), request.vary, environ)

@@ -16,9 +16,9 @@ from hvdtune.core.config.environment import storage_url
 from hvdtune.core.config.knobs import Knob, Setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.launch.output import Writer
-from hvdtune.launch.rank_files import rank_files
-from hvdtune.launch.run import Job
+from hvdtune.launcher.output import Writer
+from hvdtune.launcher.rank_files import rank_files
+from hvdtune.launcher.run import Job
 from hvdtune.tuner.measure.host_load import LocalHost
 from hvdtune.tuner.measure.live_run import JobInfo
 from hvdtune.tuner.measure.progress import StudyProgress
@@ -131,7 +131,7 @@ def compose(parts: StudyParts, job: JobRequest, launches: Launches[Any]) -> Stud
         hosts=len(job.hosts),
         fingerprint=known,
         first_settings=parts.first_settings(known),
-        host=LocalHost(has_all_ranks=parts.restarts or not job.plan.far),
+        host=LocalHost(has_all_ranks=parts.restarts or not job.plan.remote),
         traces=launches.traces(len(job.plan.slots)),
         share=parts.share,
     )

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from hvdtune.core.config.knobs import Setting, default_setting
 from hvdtune.core.job.channel import JobChannel
 from hvdtune.errors import HvdtuneError
-from hvdtune.launch.hosts import Host
-from hvdtune.launch.plan import plan_slots
-from hvdtune.launch.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.plan import plan_slots
+from hvdtune.launcher.run import Job, JobOptions, JobPlan
 from studies.tuning.scenarios import SCENARIOS
 from tests.parallel import netns
 

@@ -30,7 +30,7 @@ import hvdtune
 from hvdtune.core.config.knobs import Setting, Value, default_setting
 from hvdtune.core.job.channel import Closed, Formed, StepDone
 from hvdtune.errors import HvdtuneError
-from hvdtune.launch.run import Job
+from hvdtune.launcher.run import Job
 from studies.tuning.jobs import Starter, starter, tail
 from studies.tuning.scenarios import SCENARIOS, Scenario
 

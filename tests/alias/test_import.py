@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parents[2]
 
 # Without a framework, whose import would take most of the time
 _WHO = "import horovod; print(getattr(horovod, 'who', None) or horovod.run.__module__)\n"
-_ALIAS = "hvdtune.launch.function"
+_ALIAS = "hvdtune.launcher.function"
 _INIT = "from hvdtune.core.rank.runtime import init; init()"
 
 
@@ -34,7 +34,7 @@ def test_plain_python_needs_one_line(python):
 
 
 def test_without_the_line_plain_python_has_no_horovod(python):
-    body = "import hvdtune.launch, importlib.util; print(importlib.util.find_spec('horovod'))"
+    body = "import hvdtune.launcher, importlib.util; print(importlib.util.find_spec('horovod'))"
     assert python(body) == "None\n"
 
 

@@ -19,7 +19,7 @@ from hvdtune.cli.resolve import (
 from hvdtune.core.config.environment import Config
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import Refused
-from hvdtune.launch.hosts import Host
+from hvdtune.launcher.hosts import Host
 
 # horovodrun 0.28.1: the words, and a field of the options with what it then is.
 _ACCEPTED = [

@@ -9,7 +9,7 @@ import pytest
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.job.interrupt import Stopped, hold, release, stop_point, stop_signals
-from hvdtune.launch.command import Command, CommandPlan
+from hvdtune.launcher.command import Command, CommandPlan
 
 
 class _SignalledLock:

@@ -7,7 +7,7 @@ import pytest
 from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import live as live_page
 from hvdtune.errors import TraceFormatError
-from hvdtune.launch.control import JobSteps
+from hvdtune.launcher.control import JobSteps
 from hvdtune.workflows.attached_job import StepFeed
 
 from .synthetic import training_trace

@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.core.config.environment import Config
 from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.launch import run
+from hvdtune.launcher import run
 from hvdtune.tuner.process import supervisor
 
 ROOT = Path(__file__).parents[2]

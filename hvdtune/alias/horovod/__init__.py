@@ -25,7 +25,7 @@ def _installed_horovod() -> ModuleSpec | None:
 
 _found = _installed_horovod() if __name__ == "horovod" else None
 if _found is None:
-    from hvdtune.launch.function import run
+    from hvdtune.launcher.function import run
 else:
     _module = importlib.util.module_from_spec(_found)
     sys.modules[__name__] = _module

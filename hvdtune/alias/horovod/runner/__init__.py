@@ -1,3 +1,3 @@
-from hvdtune.launch.function import run
+from hvdtune.launcher.function import run
 
 __all__ = ["run"]

@@ -1,12 +1,12 @@
-"""Horovod's view of hosts and slots; hvdtune's own is hvdtune.launch.plan."""
+"""Horovod's view of hosts and slots; hvdtune's own is hvdtune.launcher.plan."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtune.launch import hosts as launch_hosts
-from hvdtune.launch.plan import plan_slots
+from hvdtune.launcher import hosts as launch_hosts
+from hvdtune.launcher.plan import plan_slots
 
 
 @dataclass

@@ -1,0 +1,108 @@
+"""Which rank runs where, and what its process is told. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hvdtune.errors import UsageError
+from hvdtune.launcher.hosts import Host
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one rank.
+
+    `cross_rank` counts the hosts that have this local rank, in the order of the host list, and
+    `cross_size` is their number.
+    """
+
+    rank: int
+    host: str
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+
+def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
+    """Fills the hosts in the order given. Raises UsageError when `processes` do not fit."""
+    if processes < 1:
+        raise UsageError(f"-np {processes}: a job has at least one process")
+    room = sum(host.slots for host in hosts)
+    if processes > room:
+        raise UsageError(f"-np {processes}: the hosts have {room} slots")
+    sizes: list[int] = []
+    for host in hosts:
+        sizes.append(min(host.slots, processes - sum(sizes)))
+    slots: list[Slot] = []
+    for index, (host, size) in enumerate(zip(hosts, sizes, strict=True)):
+        for local_rank in range(size):
+            peers = [place for place, other in enumerate(sizes) if other > local_rank]
+            slots.append(
+                Slot(len(slots), host.name, local_rank, size, peers.index(index), len(peers))
+            )
+    return tuple(slots)
+
+
+def is_script(word: str) -> bool:
+    """Whether a command word is a Python script, to be run by this interpreter."""
+    return word.endswith(".py")
+
+
+def build_command(words: Sequence[str]) -> tuple[str, ...]:
+    """The argument vector of every rank for `train.py ...` or any command.
+
+    Raises UsageError when the script or the program is not there.
+    """
+    if not words:
+        raise UsageError("nothing to run: give a script, as in `hvdtune run -np 2 train.py`")
+    if is_script(words[0]):
+        if not Path(words[0]).is_file():
+            raise UsageError(f"there is no script {words[0]}")
+        return (sys.executable, *words)
+    if shutil.which(words[0]) is None:
+        raise UsageError(f"there is no program {words[0]}")
+    return tuple(words)
+
+
+def slot_environ(slot: Slot, size: int) -> dict[str, str]:
+    """The variables that tell a process its place, under hvdtune's names and Horovod's."""
+    place = {
+        "RANK": slot.rank,
+        "SIZE": size,
+        "LOCAL_RANK": slot.local_rank,
+        "LOCAL_SIZE": slot.local_size,
+        "CROSS_RANK": slot.cross_rank,
+        "CROSS_SIZE": slot.cross_size,
+    }
+    variables = {"HVDTUNE_HOST": slot.host, "HOROVOD_HOSTNAME": slot.host}
+    # Scripts read these as Horovod's launcher sets them; to hvdtune they say that MPI has no part.
+    variables |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    for name, value in place.items():
+        variables[f"HVDTUNE_{name}"] = variables[f"HOROVOD_{name}"] = str(value)
+    return variables
+
+
+def torch_environ(slot: Slot, size: int, address: str, port: int) -> dict[str, str]:
+    """The variables by which `torch.distributed.init_process_group` finds its place, as torchrun
+    sets them; rank 0 listens at the address."""
+    return {
+        "RANK": str(slot.rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(slot.local_rank),
+        "LOCAL_WORLD_SIZE": str(slot.local_size),
+        "GROUP_RANK": str(slot.cross_rank),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def starts_its_own_ranks(words: Sequence[str]) -> bool:
+    """Whether the command is torch's launcher."""
+    return Path(words[0]).name == "torchrun" or any(
+        word in ("torch.distributed.run", "torch.distributed.launch") for word in words[1:3]
+    )

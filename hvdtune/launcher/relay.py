@@ -1,0 +1,211 @@
+"""A rank on another host, as a process of this one: `python -m hvdtune.launcher.relay`.
+
+To the launcher it is the rank: it has its descriptors, writes its output, ends with its exit code
+or by its signal, and leaves its traces where the launcher wants them. At the other end of ssh is
+`hvdtune.launcher.agent`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+
+from hvdtune import __version__
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.job.child_command import module_command
+from hvdtune.errors import HvdtuneError, LaunchError
+from hvdtune.launcher import frames
+from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
+from hvdtune.launcher.mpirun import is_own
+
+_READ_BYTES: Final = 1 << 16
+_GREETING_BYTES: Final = 1 << 16
+
+
+def relay_command(
+    host: str,
+    ssh: Sequence[str],
+    answer_s: float,
+    descriptors: Sequence[int],
+    command: Sequence[str],
+) -> tuple[str, ...]:
+    """The argument vector of the relay of a rank on `host`.
+
+    `ssh` are further words for ssh; the host has `answer_s` until the agent answers.
+    """
+    numbers = ",".join(map(str, descriptors))
+    own = (host, shlex.join(ssh), f"{answer_s:g}", numbers)
+    return (*module_command("hvdtune.launcher.relay"), *own, *command)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the rank; returns its exit code, or does not return where a signal ended it."""
+    host, ssh, answer_s, numbers, *command = arguments
+    descriptors = [int(number) for number in numbers.split(",") if number]
+    environ = own_environ()
+    environ = {name: environ[name] for name in environ if not is_own(name)}
+    job = RemoteJob(
+        [os.fsencode(word) for word in command],
+        os.fsencode(Path.cwd()),
+        {os.fsencode(name): os.fsencode(value) for name, value in environ.items()},
+        {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors},
+    )
+    try:
+        code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
+    except HvdtuneError as error:
+        print(f"hvdtune: {host}: {error}", file=sys.stderr)
+        return 1
+    return code if code >= 0 else _end_by(-code)
+
+
+def ssh_command(host: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """What starts the agent; nothing secret is in it.
+
+    ssh never asks: there is one terminal, and many ranks.
+    """
+    path = environ.get("PYTHONPATH", "")
+    agent = shlex.join(["env", f"PYTHONPATH={path}", *module_command("hvdtune.launcher.agent")])
+    options = ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
+    return ["ssh", *options, *words, "--", host, f"exec {agent}"]
+
+
+def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
+    try:
+        ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise LaunchError(f"cannot start ssh: {error.strerror}") from None
+    assert ssh.stdin is not None and ssh.stdout is not None
+    conversation = _Conversation(ssh.stdin.fileno(), ssh.stdout.fileno())
+    with ssh:
+        try:
+            code = conversation.hold(job, answer_s)
+        except BaseException:
+            ssh.kill()
+            raise
+        finally:
+            ssh.stdin.close()
+        if code is None:
+            raise LaunchError(conversation.why_it_ended(ssh.wait()))
+        return code
+
+
+class _Conversation:
+    """With the agent, through ssh's two pipes. Used from one thread, and by SIGTERM's handler."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._stdin, self._stdout = stdin, stdout
+        self._reader = Frames()
+        self._started = False
+
+    def hold(self, job: RemoteJob, answer_s: float) -> int | None:
+        """The rank's return code, None when ssh ended before it was told."""
+        rest = self._await_greeting(answer_s)
+        if rest is None:
+            return None
+        incoming = self._frames(rest)
+        kind, version = next(incoming, (b"", b""))
+        if kind != frames.HELLO:
+            return None
+        if version.decode(errors="replace") != __version__:
+            raise LaunchError(
+                f"it has hvdtune {version.decode(errors='replace')}, this host has {__version__}: "
+                "install the same"
+            )
+        try:
+            write_all(self._stdin, frame(frames.JOB, msgspec.msgpack.encode(job)))
+        except BrokenPipeError:
+            return None
+        signal.signal(signal.SIGTERM, self._pass_on)
+        for kind, payload in incoming:
+            if kind == frames.EXIT:
+                return int.from_bytes(payload, "big", signed=True)
+            if kind == frames.STARTED:
+                self._started = True
+            else:
+                _take(kind, payload)
+        return None
+
+    def why_it_ended(self, code: int) -> str:
+        """In words, after ssh's own, which are on stderr."""
+        if self._started:
+            return "the connection broke, or the agent there was ended"
+        if code == 127:
+            return (
+                f"there is no {sys.executable}: every host needs the same Python at the same path"
+            )
+        if code == 255:
+            return "ssh cannot log in without asking (its own words are above)"
+        return "the rank was not started: is hvdtune installed in the same place there?"
+
+    def _await_greeting(self, answer_s: float) -> bytes | None:
+        """What follows MAGIC; a login shell may print something before it."""
+        greeting = b""
+        deadline_s = time.monotonic() + answer_s
+        while frames.MAGIC not in greeting:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            if not select.select([self._stdout], [], [], left_s)[0]:
+                raise LaunchError(f"no answer through ssh within {answer_s:g} s (--start-timeout)")
+            data = os.read(self._stdout, _READ_BYTES)
+            if not data or len(greeting) > _GREETING_BYTES:
+                return None
+            greeting += data
+        return greeting.partition(frames.MAGIC)[2]
+
+    def _frames(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._reader.feed(data)
+        while data := os.read(self._stdout, _READ_BYTES):
+            yield from self._reader.feed(data)
+
+    def _pass_on(self, number: int, _: object) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the rank has ended
+            os.write(self._stdin, frame(frames.SIGNAL, bytes([number])))
+
+
+def _take(kind: bytes, payload: bytes) -> None:
+    if kind == frames.REFUSED:
+        raise LaunchError(payload.decode(errors="replace"))
+    if kind in (frames.OUT, frames.ERR):
+        # ssh shares stderr, and makes it non-blocking.
+        write_all(1 if kind == frames.OUT else 2, payload)
+    elif kind == frames.FILE:
+        number = int.from_bytes(payload[:4], "big")
+        with open(f"/proc/self/fd/{number}", "r+b") as file:
+            file.write(payload[4:])
+    elif kind == frames.TRACE:
+        _keep_trace(payload)
+
+
+def _keep_trace(payload: bytes) -> None:
+    name, piece = msgspec.msgpack.decode(payload, type=tuple[str, bytes])
+    folder = Path(own_environ()["HVDTUNE_TIMELINE"]).parent
+    try:
+        # The name is the other machine's word: nothing of it may lead elsewhere.
+        with (folder / Path(name).name).open("ab") as file:
+            file.write(piece)
+    except OSError as error:
+        raise LaunchError(f"cannot keep its trace in {folder}: {error.strerror}") from None
+
+
+def _end_by(number: int) -> NoReturn:
+    """Ends as the rank did; the memory of this process is of no interest."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise AssertionError("a signal that ended the rank did not end its relay")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

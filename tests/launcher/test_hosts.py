@@ -1,0 +1,107 @@
+import socket
+
+import psutil
+import pytest
+
+from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launcher.hosts import (
+    Host,
+    address_for,
+    address_towards,
+    parse_hosts,
+    read_hostfile,
+    remote_hosts,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a:2", [("a", 2)]),
+        ("a:2,b:4", [("a", 2), ("b", 4)]),
+        ("a, b:3", [("a", 1), ("b", 3)]),
+        ("127.0.0.1:2,127.0.0.2:2", [("127.0.0.1", 2), ("127.0.0.2", 2)]),
+        ("gpu-01.site_a:8", [("gpu-01.site_a", 8)]),
+    ],
+)
+def test_host_lists(text, wanted):
+    assert parse_hosts(text) == tuple(Host(*each) for each in wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "'' is not a host"),
+        ("a:", "'a:' is not a host"),
+        ("a:x", "'a:x' is not a host"),
+        ("a:-1", "'a:-1' is not a host"),
+        ("a:0", "host a has no slots"),
+        ("a:1,,b:1", "'' is not a host"),
+        ("a:1,a:2", "host a is listed twice"),
+        ("a:1;rm", "'a:1;rm' is not a host"),
+    ],
+)
+def test_faults_in_host_lists_are_named(text, fault):
+    with pytest.raises(UsageError, match=f"^-H: {fault}"):
+        parse_hosts(text)
+
+
+def test_a_host_file_has_one_host_per_line(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# nodes\na slots=2\n\nb   slots = 4  # big\nc:3\nd\n")
+    assert read_hostfile(file) == (Host("a", 2), Host("b", 4), Host("c", 3), Host("d", 1))
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a slots=2\nb slots=many\n", ":2: 'b slots=many' is not a host"),
+        (b"a slots=2\na slots=2\n", "host a is listed twice"),
+        (b"# nothing\n", "names no host"),
+        (b"\xff\xfe", "is not text"),
+    ],
+)
+def test_faults_in_host_files_are_named(tmp_path, content, fault):
+    file = tmp_path / "hosts"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=fault):
+        read_hostfile(file)
+
+
+def test_a_host_file_that_is_not_there_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="No such file or directory"):
+        read_hostfile(tmp_path / "absent")
+
+
+def own_address():
+    return next(
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "127.0.0.1", "127.8.9.10", socket.gethostname(), own_address()]
+)
+def test_this_machine_is_local(name):
+    assert remote_hosts([name]) == ()
+
+
+@pytest.mark.parametrize("name", ["node17", "10.1.2.3", "127.0.0", "128.0.0.1"])
+def test_other_machines_are_far(name):
+    assert remote_hosts(["localhost", name, name]) == (name,)
+
+
+def test_no_way_to_a_host_is_a_sentence():
+    with pytest.raises(LaunchError, match=r"no way to host nowhere\.invalid: .*; --network-interf"):
+        address_towards("nowhere.invalid")
+
+
+def test_loopback_is_no_address_for_other_hosts():
+    with pytest.raises(
+        UsageError, match=r"127\.0\.0\.1 is this host's loopback, which b cannot reach"
+    ):
+        address_for(["b"], "127.0.0.1")
+    assert address_for(["b"], "10.0.0.1") == "10.0.0.1"

@@ -1,0 +1,153 @@
+"""A relay with a stand-in for ssh, which runs the other host's words here."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hvdtune import __version__
+from hvdtune.launcher import frames
+from hvdtune.launcher.frames import frame
+from hvdtune.launcher.relay import relay_command, ssh_command
+from tests.kit import programs
+
+SSH = '#!/bin/sh\nfor last; do :; done\n{before}\nexec sh -c "$last"\n'
+
+
+@pytest.fixture
+def relay(tmp_path):
+    """Runs a relay of a Python rank with this ssh; returns its process when it has ended."""
+
+    def run(
+        body, ssh=SSH, before="", folder=tmp_path, environ=None, descriptors=(), command=None, **how
+    ):
+        program = tmp_path / "bin" / "ssh"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(ssh.replace("{before}", before))
+        program.chmod(0o755)
+        command = command or (sys.executable, "-c", body)
+        path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+        variables = programs.environ(PATH=path, HVDTUNE_RENDEZVOUS="127.0.0.1:1")
+        return subprocess.run(
+            relay_command("far", (), how.pop("answer_s", 60.0), descriptors, command),
+            cwd=folder,
+            env=variables | (environ or {}),
+            pass_fds=descriptors,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            **({"text": True} | how),
+        )
+
+    return run
+
+
+def test_nothing_secret_is_in_sshs_words():
+    words = ssh_command("far", ["-p", "22"], {"PYTHONPATH": "/a", "HVDTUNE_KEY_FD": "5"})
+    assert words[0] == "ssh" and words[-2] == "far"
+    assert "KEY" not in " ".join(words)
+
+
+def test_what_a_rank_writes_comes_out_whole(relay):
+    done = relay("import os; os.write(1, b'x' * 300000); os.write(2, b'e')", before="echo Welcome")
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 300000, "e")
+
+
+def test_a_signal_that_ended_the_rank_ends_the_relay(relay):
+    assert relay("import os; os.kill(os.getpid(), 6)").returncode == -signal.SIGABRT
+
+
+def test_a_descriptor_goes_there_and_back(relay):
+    number = os.memfd_create("test")
+    os.write(number, b"question")
+    body = f"import os; print(os.pread({number}, 99, 0)); os.pwrite({number}, b'answer!!', 0)"
+    done = relay(body, descriptors=(number,))
+    assert (done.stdout, os.pread(number, 99, 0)) == ("b'question'\n", b"answer!!")
+    os.close(number)
+
+
+def test_another_host_keeps_its_own_home(relay):
+    done = relay(
+        "import os; print(os.environ.get('HOME'), os.environ['MINE'])",
+        before="HOME=/far; export HOME",
+        environ={"MINE": "goes along", "HOME": "/here"},
+    )
+    assert done.stdout == "/far goes along\n"
+
+
+@pytest.mark.parametrize(
+    ("ssh", "said"),
+    [
+        ("#!/bin/sh\nexit 255\n", "ssh cannot log in without asking"),
+        ("#!/bin/sh\nexit 127\n", f"there is no {sys.executable}"),
+        ("#!/bin/sh\nexit 1\n", "is hvdtune installed in the same place there?"),
+        ("#!/bin/sh\necho garbage\n", "the rank was not started"),
+        (SSH.replace("exec sh", "cd / && rmdir '{folder}' && exec sh"), "No such file or direct"),
+    ],
+)
+def test_what_went_wrong_is_one_sentence(relay, tmp_path, ssh, said):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = relay("", ssh=ssh.replace("{folder}", str(folder)), folder=folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith("hvdtune: far: ") and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_another_version_there_is_named(relay, tmp_path):
+    greeting = tmp_path / "greeting"
+    greeting.write_bytes(frames.MAGIC + frame(frames.HELLO, b"0.0.1"))
+    done = relay("", ssh=f"#!/bin/sh\ncat '{greeting}'; cat\n")
+    assert f"it has hvdtune 0.0.1, this host has {__version__}" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_named(relay):
+    done = relay("", command=("no-such-program",))
+    assert (done.returncode, done.stderr) == (
+        1,
+        "hvdtune: far: cannot start no-such-program: No such file or directory\n",
+    )
+
+
+def test_bytes_that_are_no_text_go_along(relay):
+    body = "import os, sys; os.write(1, os.environb[b'ODD'] + os.fsencode(sys.argv[1]))"
+    command = (sys.executable, "-c", body, os.fsdecode(b"\xff"))
+    done = relay("", command=command, environ={"ODD": os.fsdecode(b"\xfe\n")}, text=False)
+    assert (done.returncode, done.stdout) == (0, b"\xfe\n\xff")
+
+
+def test_a_slow_reader_gets_all_of_stderr(relay):
+    body = "import os; os.write(2, b'e' * 3_000_000)"
+    # As ssh does to the stderr that it shares.
+    before = "python3 -c 'import os; os.set_blocking(2, False)'"
+    done = relay(body, before=before)
+    assert (done.returncode, len(done.stderr)) == (0, 3_000_000)
+
+
+def test_the_folder_is_in_pwd_there_too(relay, tmp_path):
+    assert relay("import os; print(os.environ['PWD'])").stdout == f"{tmp_path}\n"
+
+
+def test_a_login_that_says_nothing_is_given_up(relay):
+    done = relay("", ssh="#!/bin/sh\nexec sleep 100\n", answer_s=1.0)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "hvdtune: far: no answer through ssh within 1 s (--start-timeout)\n",
+    )
+
+
+def test_a_connection_that_breaks_is_said_to(relay):
+    # Only this shell is its child: the rank ends what carries it.
+    ssh = SSH.replace("exec sh -c", "sh -c")
+    body = "import os, psutil; psutil.Process(os.getppid()).kill(); input()"
+    done = relay(body, ssh=ssh)
+    said = "hvdtune: far: the connection broke, or the agent there was ended"
+    assert done.stderr.splitlines()[-1] == said
+
+
+def test_a_users_modules_are_not_taken_for_the_standard_librarys(relay, tmp_path):
+    for name in ("select", "queue", "selectors"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    assert relay("print('right')").stdout == "right\n"

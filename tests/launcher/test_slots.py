@@ -1,0 +1,75 @@
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvdtune.errors import UsageError
+from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.plan import Slot, build_command, plan_slots, slot_environ
+
+
+def test_hosts_are_filled_in_order():
+    assert plan_slots([Host("a", 2), Host("b", 2), Host("c", 1)], 4) == (
+        Slot(0, "a", 0, 2, 0, 2),
+        Slot(1, "a", 1, 2, 0, 2),
+        Slot(2, "b", 0, 2, 1, 2),
+        Slot(3, "b", 1, 2, 1, 2),
+    )
+
+
+def test_cross_ranks_count_only_hosts_that_have_the_local_rank():
+    slots = plan_slots([Host("a", 1), Host("b", 2)], 3)
+    assert [(slot.cross_rank, slot.cross_size) for slot in slots] == [(0, 2), (1, 2), (0, 1)]
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
+def test_places_are_consistent(rooms, data):
+    processes = data.draw(st.integers(1, sum(rooms)))
+    slots = plan_slots([Host(f"h{n}", room) for n, room in enumerate(rooms)], processes)
+    assert [slot.rank for slot in slots] == list(range(processes))
+    assert len({(slot.host, slot.local_rank) for slot in slots}) == processes
+    assert len({(slot.cross_rank, slot.local_rank) for slot in slots}) == processes
+    for slot in slots:
+        assert sum(other.host == slot.host for other in slots) == slot.local_size
+        assert sum(other.local_rank == slot.local_rank for other in slots) == slot.cross_size
+        assert 0 <= slot.cross_rank < slot.cross_size
+
+
+@pytest.mark.parametrize(
+    ("processes", "fault"),
+    [(0, "at least one process"), (-3, "at least one process"), (5, "the hosts have 4 slots")],
+)
+def test_counts_that_cannot_be_are_usage_errors(processes, fault):
+    with pytest.raises(UsageError, match=fault):
+        plan_slots([Host("a", 2), Host("b", 2)], processes)
+
+
+def test_a_script_runs_under_this_interpreter(tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    assert build_command([str(script), "--lr", "1"]) == (sys.executable, str(script), "--lr", "1")
+
+
+def test_any_other_command_is_taken_as_it_is():
+    assert build_command(["sh", "-c", "train.py"]) == ("sh", "-c", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "nothing to run"),
+        (["absent.py"], "there is no script absent.py"),
+        (["absent-program"], "there is no program absent-program"),
+    ],
+)
+def test_commands_that_are_not_there_are_usage_errors(words, fault):
+    with pytest.raises(UsageError, match=fault):
+        build_command(words)
+
+
+def test_a_slot_is_told_under_both_names():
+    environ = slot_environ(Slot(3, "b", 1, 2, 1, 2), 4)
+    for name, value in {"RANK": "3", "SIZE": "4", "LOCAL_RANK": "1", "CROSS_SIZE": "2"}.items():
+        assert environ[f"HVDTUNE_{name}"] == environ[f"HOROVOD_{name}"] == value
+    assert environ["HVDTUNE_HOST"] == environ["HOROVOD_HOSTNAME"] == "b"
