@@ -370,6 +370,10 @@ _OTHERS: Final = (
 
 TERMS: Final = (*KNOBS, *FOREIGN_KNOBS, *_OTHERS)
 VARIABLES: Final = tuple(term for term in TERMS if term.variable)
+# The columns of autotune's log before its score, in their order.
+LOG_COLUMNS: Final = {term.column: term for term in KNOBS if term.column}
+# The knobs that choose how an allreduce goes over the hosts.
+ALLREDUCE_ROUTES: Final = tuple(term.knob for term in KNOBS if term.routes == "allreduce")
 # What only the launcher of a job says to its ranks.
 PLACE: Final = frozenset(term.variable for term in VARIABLES if term.alone == _OF_A_PLACE)
 # What Horovod's variables ask of the launcher, as options.

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core.config.knobs import Setting, Value
+from hvdtune.horovod.vocabulary import KNOBS, MIB, Term
 from hvdtune.tuner.results.profile import Profile
 from hvdtune.tuner.space.targets import UNSET, variable_of
 
 ExportTarget = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
-_MIB: Final = 1 << 20
-_NO_SPLIT: Final = "Horovod, which does not cut buckets into chunks"
-_NO_CHOICE: Final = "Horovod, whose library (gloo, MPI, NCCL) chooses"
 _HOSTS: Final = "NCCL, which finds the topology itself"
 _BUCKETS: Final = "NCCL, which reduces what it is given"
 _DDP_BUCKETS: Final = "DDP, whose buckets are settled in advance and sent as soon as they are full"
@@ -70,49 +68,30 @@ def _variable(adapter: str, knob: str, value: Value) -> str:
     return f"# {name} stays unset" if value == UNSET else f"{name}={_plain(value)}"
 
 
-def _is(name: str, knob: str) -> Rule:
-    return lambda setting: (f"{name}={_plain(setting[knob])}",)
-
-
-def _key(name: str, knob: str) -> Rule:
-    return lambda setting: (f"{name}: {_yaml(setting[knob])}",)
-
-
 def _no(where: str) -> Rule:
     return lambda setting: Unmapped(where)
 
 
-def _capacity(setting: Setting) -> int:
-    # Horovod has one number for both: 0 is off.
-    return int(setting["cache_capacity"]) if setting.get("cache_enabled", True) else 0
+def _horovod(term: Term, *, yaml: bool) -> Rule:
+    """How the target for Horovod says the knob of this row."""
 
-
-def _cache_is_in(name: str) -> Rule:
     def words(setting: Setting) -> Words:
-        state = "on" if setting["cache_enabled"] else "off"
-        return (f"# cache_enabled={_plain(setting['cache_enabled'])}: {name} has it {state}",)
+        value = setting[term.knob]
+        if term.missing:
+            return Missing(term.missing)
+        if term.switches:
+            state = "on" if value else "off"
+            other = term.switches.replace("_", "'s ")
+            return (f"# {term.knob}={_plain(value)}: the {other} has it {state}",)
+        if any(not setting.get(by.knob, True) for by in KNOBS if by.switches == term.knob):
+            value = 0
+        note = (f"# {term.zero_note}",) if term.zero_note and value == 0 else ()
+        if not yaml:
+            return (*note, f"{term.variable}={_plain(value)}")
+        said = f"{term.from_knob(value):.10g}" if term.mebibytes else _yaml(value)
+        return (*note, f"{term.option}: {said}")
 
     return words
-
-
-def _cycle_env(setting: Setting) -> Words:
-    line = f"HOROVOD_CYCLE_TIME={_plain(setting['cycle_time_ms'])}"
-    return (*_spins(setting), line)
-
-
-def _cycle_yaml(setting: Setting) -> Words:
-    return (*_spins(setting), f"cycle_time_ms: {_yaml(setting['cycle_time_ms'])}")
-
-
-def _spins(setting: Setting) -> tuple[str, ...]:
-    if setting["cycle_time_ms"] != 0:
-        return ()
-    return ("# 0 is driven by events in hvdtune; Horovod's thread turns without a pause.",)
-
-
-def _horovod_mb(setting: Setting) -> Words:
-    megabytes = float(setting["fusion_threshold_bytes"]) / _MIB
-    return (f"fusion_threshold_mb: {megabytes:.10g}",)
 
 
 def _nccl_algorithm(setting: Setting) -> Words:
@@ -136,7 +115,7 @@ def _nccl_channels(setting: Setting) -> Words:
 
 
 def _ddp_bucket(setting: Setting) -> Words:
-    megabytes = float(setting["fusion_threshold_bytes"]) / _MIB
+    megabytes = float(setting["fusion_threshold_bytes"]) / MIB
     return (
         "# For DistributedDataParallel(...). The gradient that fills a bucket is its last, so",
         "# buckets may be larger than this.",
@@ -145,60 +124,34 @@ def _ddp_bucket(setting: Setting) -> Words:
 
 
 def _ddp_first(setting: Setting) -> Words:
-    size = round(float(setting["ddp_first_bucket_mb"]) * _MIB)
+    size = round(float(setting["ddp_first_bucket_mb"]) * MIB)
     return (
         f"# The first bucket, {size} bytes, is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES. That",
         "# counts only where bucket_cap_mb is not given: hvdtune run --profile does it.",
     )
 
 
-_HOROVOD: Final[Mapping[str, Rule]] = {
-    "cache_enabled": _cache_is_in("the cache's capacity"),
-    "chunk_bytes": _no(_NO_SPLIT),
-    "allreduce_algorithm": _no(_NO_CHOICE),
-    "channels": _no(_NO_CHOICE),
-}
-_FLAGS: Final = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce")
 _RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "env": {},
-    "horovod-env": {
-        **_HOROVOD,
-        "fusion_threshold_bytes": _is("HOROVOD_FUSION_THRESHOLD", "fusion_threshold_bytes"),
-        "cycle_time_ms": _cycle_env,
-        "cache_capacity": lambda setting: (f"HOROVOD_CACHE_CAPACITY={_capacity(setting)}",),
-        **{flag: _is(f"HOROVOD_{flag.upper()}", flag) for flag in _FLAGS},
-    },
-    "horovod-yaml": {
-        **_HOROVOD,
-        "fusion_threshold_bytes": _horovod_mb,
-        "cycle_time_ms": _cycle_yaml,
-        "cache_capacity": lambda setting: (f"cache_capacity: {_capacity(setting)}",),
-        **{flag: _key(flag, flag) for flag in _FLAGS},
-    },
+    "horovod-env": {term.knob: _horovod(term, yaml=False) for term in KNOBS},
+    "horovod-yaml": {term.knob: _horovod(term, yaml=True) for term in KNOBS},
     "nccl": {
-        "fusion_threshold_bytes": _no(_BUCKETS),
-        "cycle_time_ms": _no(_BUCKETS),
+        **{term.knob: _no(_HOSTS if term.routes else _BUCKETS) for term in KNOBS},
         "chunk_bytes": _no("NCCL: NCCL_BUFFSIZE is the memory of a channel, not a piece's size"),
-        "cache_enabled": _no(_BUCKETS),
-        "cache_capacity": _no(_BUCKETS),
         "allreduce_algorithm": _nccl_algorithm,
         "channels": _nccl_channels,
-        **{flag: _no(_HOSTS) for flag in _FLAGS},
     },
     "ddp": {
+        **{
+            term.knob: _no(_DDP_BACKEND if term.routes or term.missing else _DDP_BUCKETS)
+            for term in KNOBS
+        },
         "fusion_threshold_bytes": _ddp_bucket,
         "ddp_bucket_cap_mb": lambda setting: (f"bucket_cap_mb={setting['ddp_bucket_cap_mb']:g}",),
         "ddp_first_bucket_mb": _ddp_first,
         "ddp_gradient_as_bucket_view": lambda setting: (
             f"gradient_as_bucket_view={bool(setting['ddp_gradient_as_bucket_view'])}",
         ),
-        "cycle_time_ms": _no(_DDP_BUCKETS),
-        "cache_enabled": _no(_DDP_BUCKETS),
-        "cache_capacity": _no(_DDP_BUCKETS),
-        "chunk_bytes": _no(_DDP_BACKEND),
-        "allreduce_algorithm": _no(_DDP_BACKEND),
-        "channels": _no(_DDP_BACKEND),
-        **{flag: _no(_DDP_BACKEND) for flag in _FLAGS},
     },
 }
 

@@ -16,18 +16,10 @@ from typing import Final
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import LOG_COLUMNS
 from hvdtune.tuner.stats.estimates import Noise, t_reach, to_percent
 
-_MIB: Final = 1 << 20
-# Horovod's column and the knob. Versions before 0.28 lack some flags.
-_COLUMNS: Final = {
-    "hierarchical_allreduce": "hierarchical_allreduce",
-    "hierarchical_allgather": "hierarchical_allgather",
-    "torus_allreduce": "torus_allreduce",
-    "cache_enabled": "cache_enabled",
-    "cycle_time_ms": "cycle_time_ms",
-    "tensor_fusion_threshold": "fusion_threshold_bytes",
-}
+# Versions before 0.28 lack some flags.
 _NEEDED: Final = ("cycle_time_ms", "tensor_fusion_threshold", "score")
 
 
@@ -119,7 +111,7 @@ def read_autotune_log(path: Path) -> AutotuneLog:
             f"{path} is hvdtune's own table of trials: the study's run folder has its profile"
         )
     missing = [name for name in _NEEDED if name not in names]
-    unknown = [name for name in names if name not in _COLUMNS and name != "score"]
+    unknown = [name for name in names if name not in LOG_COLUMNS and name != "score"]
     if missing or unknown:
         fault = f"no column {missing[0]}" if missing else f"an unknown column {unknown[0]}"
         raise UsageError(f"{path} is no log of Horovod's autotune: it has {fault}")
@@ -147,15 +139,8 @@ def _row(where: str, names: list[str], cells: list[str]) -> AutotuneRow:
     score = values.pop("score")
     if score == 0:
         raise UsageError(f"{where}: a score of 0 is no rate")
-    return AutotuneRow(
-        {_COLUMNS[name]: _value(name, value) for name, value in values.items()}, score
-    )
-
-
-def _value(column: str, value: float) -> Value:
-    if column == "tensor_fusion_threshold":
-        return round(value * _MIB)
-    return value if column == "cycle_time_ms" else value != 0
+    terms = ((LOG_COLUMNS[name], value) for name, value in values.items())
+    return AutotuneRow({term.knob: term.to_knob(value) for term, value in terms}, score)
 
 
 def fitted(setting: Setting, knobs: Sequence[Knob]) -> tuple[dict[str, Value], list[str]]:

@@ -8,33 +8,25 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from hvdtune.core.config.knobs import Value
+from hvdtune.horovod.vocabulary import LOG_COLUMNS, Term
 from hvdtune.tuner.results.profile import replace_file
 from hvdtune.tuner.storage.study_store import TrialView
-
-# Horovod's column and the knob.
-_KNOBS: Final = {
-    "hierarchical_allreduce": "hierarchical_allreduce",
-    "hierarchical_allgather": "hierarchical_allgather",
-    "torus_allreduce": "torus_allreduce",
-    "cache_enabled": "cache_enabled",
-    "cycle_time_ms": "cycle_time_ms",
-    "tensor_fusion_threshold": "fusion_threshold_bytes",
-}
-_MIB: Final = 1 << 20
 
 
 def render_table(trials: Sequence[TrialView]) -> str:
     """One row per measured trial, in their order; score empty where nothing was measured."""
-    further = sorted({name for trial in trials for name in trial.setting} - {*_KNOBS.values()})
+    further = sorted(
+        {name for trial in trials for name in trial.setting}
+        - {term.knob for term in LOG_COLUMNS.values()}
+    )
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*_KNOBS, "score", "plus_minus", "pairs", "state", *further])
+    table.writerow([*LOG_COLUMNS, "score", "plus_minus", "pairs", "state", *further])
     for trial in trials:
         if trial.state not in ("waiting", "running"):
-            known = [_horovods(trial.setting, knob) for knob in _KNOBS.values()]
+            known = [_horovods(trial.setting, term) for term in LOG_COLUMNS.values()]
             measured = [_number(trial.gain_percent), _number(trial.stderr_percent)]
             rest = [_plain(trial.setting.get(name, "")) for name in further]
             table.writerow([*known, *measured, trial.pairs, trial.state, *rest])
@@ -46,11 +38,9 @@ def write_table(trials: Sequence[TrialView], path: Path) -> None:
     replace_file(path, render_table(trials))
 
 
-def _horovods(setting: Mapping[str, Value], knob: str) -> str:
-    value = setting.get(knob, "")
-    if knob == "fusion_threshold_bytes" and isinstance(value, int):
-        return f"{value / _MIB:g}"
-    return _plain(value)
+def _horovods(setting: Mapping[str, Value], term: Term) -> str:
+    value = setting.get(term.knob, "")
+    return f"{term.from_knob(value):g}" if term.mebibytes and value != "" else _plain(value)
 
 
 def _plain(value: Value) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.horovod.vocabulary import ALLREDUCE_ROUTES
 from hvdtune.tuner.space.search_space import key_of
 
 _MOST_SUMS = 1 << 15
@@ -59,8 +60,8 @@ def plan_key(tensor_bytes: Sequence[int]) -> Callable[[Setting], str]:
         plan = dict(setting)
         if setting.get("allreduce_algorithm", "auto") != "auto":
             # A named algorithm is taken before these are looked at.
-            plan.pop("hierarchical_allreduce", None)
-            plan.pop("torus_allreduce", None)
+            for knob in ALLREDUCE_ROUTES:
+                plan.pop(knob, None)
         threshold = setting.get("fusion_threshold_bytes")
         if not isinstance(threshold, int) or not sums.sums:
             return key_of(plan)

@@ -13,10 +13,10 @@ from typing import Final, Literal, cast
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, parse_assignments
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import FOREIGN_KNOBS, KNOBS, Limits
 
 Adapter = Literal["hvdtune", "horovod", "ddp", "command"]
 
-_MIB: Final = 2**20
 UNSET: Final = "unset"
 _RANGE: Final = re.compile(r"(-?[\d.]+)\.\.(-?[\d.]+)")
 
@@ -55,26 +55,27 @@ def _choice(name: str, choices: Sequence[str], doc: str) -> Knob:
     )
 
 
-# Horovod's own names for what hvdtune has too are hvdtune's; defaults are those of Horovod 0.28.
-_HOROVOD: Final = (
-    ("HOROVOD_FUSION_THRESHOLD", _int(
-        "fusion_threshold_bytes", "bytes", 0, 512 * _MIB, 128 * _MIB, "Bucket size.")),
-    ("HOROVOD_CYCLE_TIME", Knob(
-        "cycle_time_ms", "ms", "float", 0, 100, True, 1.0, "restart",
-        doc="How long tensors are collected.")),
-    ("HOROVOD_CACHE_CAPACITY", _int(
-        "cache_capacity", "entries", 0, 65536, 1024, "Tensors the response cache remembers.")),
-    ("HOROVOD_HIERARCHICAL_ALLREDUCE", _bool(
-        "hierarchical_allreduce", "Reduce within each host first; NCCL builds.")),
-    ("HOROVOD_HIERARCHICAL_ALLGATHER", _bool(
-        "hierarchical_allgather", "Gather within each host first; MPI builds.")),
-    ("HOROVOD_TORUS_ALLREDUCE", _bool("torus_allreduce", "Reduce in two dimensions; NCCL builds.")),
-    ("HOROVOD_NUM_NCCL_STREAMS", _int("num_nccl_streams", "streams", 1, 8, 1, "NCCL streams.")),
-    ("HOROVOD_BATCH_D2D_MEMCOPIES", _bool(
-        "batch_d2d_memcopies", "Copy a bucket by one kernel.", default=True)),
-    ("HOROVOD_DISABLE_GROUP_FUSION", _bool(
-        "disable_group_fusion", "Fuse groups of tensors apart.")),
-)  # fmt: skip
+_HOROVOD_SEARCHED: Final = ("fusion_threshold_bytes", "cycle_time_ms", "cache_capacity")
+
+
+def _horovod_rows() -> list[tuple[str, Knob]]:
+    """Horovod's knobs with its own ranges and defaults; those searched by default come first."""
+    terms = {term.knob: term for term in (*KNOBS, *FOREIGN_KNOBS) if term.variable}
+    names = dict.fromkeys((*_HOROVOD_SEARCHED, *terms))
+    return [
+        (terms[name].variable, _horovod_knob(name, limits))
+        for name in names
+        if (limits := terms[name].limits) is not None
+    ]
+
+
+def _horovod_knob(name: str, limits: Limits) -> Knob:
+    if isinstance(limits.default, bool):
+        return _bool(name, limits.doc, default=limits.default)
+    kind: Literal["int", "float"] = "int" if isinstance(limits.default, int) else "float"
+    ends = limits.low, limits.high
+    return Knob(name, limits.unit, kind, *ends, True, limits.default, "restart", doc=limits.doc)
+
 
 _NCCL: Final = (
     ("NCCL_ALGO", _choice("nccl_algo", (UNSET, "Ring", "Tree"), "Algorithm of NCCL.")),
@@ -146,8 +147,7 @@ def target_of(
             and (knob.kind != "category" or hosts > 1)
         )
     elif adapter == "horovod":
-        rows = [*_HOROVOD, *_NCCL]
-        searched = ("fusion_threshold_bytes", "cycle_time_ms", "cache_capacity")
+        rows, searched = [*_horovod_rows(), *_NCCL], _HOROVOD_SEARCHED
     elif adapter == "ddp":
         rows, bare = [*_NCCL], DDP_KNOBS
         searched = tuple(knob.name for knob in bare)

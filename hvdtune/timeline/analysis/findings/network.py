@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.horovod.vocabulary import ALLREDUCE_ROUTES
 from hvdtune.timeline.analysis.findings.buckets import exposed_phase_ms
 from hvdtune.timeline.analysis.findings.finding import (
     OF_RANKS,
@@ -120,7 +121,7 @@ def _flat(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     setting, hosts = evidence.job.setting, pd.Series(dict(evidence.job.hosts))
     sizes = hosts.value_counts()
     per_host = int(sizes.min())
-    on = setting.get("hierarchical_allreduce", False) or setting.get("torus_allreduce", False)
+    on = any(setting.get(knob, False) for knob in ALLREDUCE_ROUTES)
     if on or per_host < 2 or sizes.nunique() > 1:
         return
     crossing = crossing_bytes(len(hosts), per_host)
