@@ -78,7 +78,7 @@ def _horovod(term: Term, *, yaml: bool) -> Rule:
     def words(setting: Setting) -> Words:
         value = setting[term.knob]
         if term.missing:
-            return Missing(term.missing)
+            return Unmapped(term.missing)
         if term.switches:
             state = "on" if value else "off"
             other = term.switches.replace("_", "'s ")
