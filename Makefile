@@ -7,28 +7,46 @@ BUILD ?= build/cpp
 FUZZ_SECONDS ?= 600
 # How many tests run at a time. Most of them start several processes of their own.
 LANES ?= 2
+# How many compilers, or C++ tests, one target of those below runs at a time
+JOBS ?= 2
 RUN ?= runs/demo
 # Modules are compiled when they are first imported; most of TensorFlow's never are.
 INSTALL := install -q --no-compile --disable-pip-version-check -c constraints.txt
 export PATH := $(abspath $(BIN)):$(PATH)
+ifneq ($(shell command -v ccache),)
+  export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
+  export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+endif
+# These start no browser, no framework, no other host and no MPI.
+FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
+  tests/house/test_shape.py
+PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo test test-slow check lint format cpp-test sanitize fuzz soak bench clean
+.PHONY: demo setup test pytest test-slow check fast lint format cpp-test sanitize fuzz soak bench clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
 	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py \
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
 
-test: $(VENV)/.mpi $(VENV)/.operations sanitize-address,undefined
-	python -m pytest -n $(LANES) --dist loadfile -m "not slow"
-	python -m pytest -n $(LANES) --dist loadfile -m slow tests/house
+test: sanitize-address,undefined pytest
+
+# What the tests run in
+setup: $(VENV)/.mpi $(VENV)/.operations
+
+pytest: setup
+	$(PYTEST) -m "not slow"
 
 # What takes many seconds a test: most of it has a short form in the above
-test-slow: $(VENV)/.mpi $(VENV)/.operations
-	python -m pytest -m slow --ignore=tests/house
+test-slow: setup
+	python -m pytest -m slow
 
-check: lint $(VENV)/.mpi $(VENV)/.operations
-	python -m pytest -n $(LANES) --dist loadfile -m "not slow"
+# Lint and the fast tests, beside each other
+check: $(VENV)/.test
+	$(MAKE) -j 2 -O lint fast
+
+fast: $(VENV)/.test
+	$(PYTEST) -m "not slow" $(FAST)
 
 lint: $(VENV)/.test
 	ruff format --check .
@@ -56,12 +74,12 @@ sanitize: sanitize-address,undefined sanitize-thread
 sanitize-%: $(VENV)/.test
 	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON -DHVDTUNE_SANITIZE=$* > /dev/null
-	cmake --build build/$*
-	setarch -R ctest --test-dir build/$* -j 2 --output-on-failure --timeout 600
+	cmake --build build/$* -j $(JOBS)
+	setarch -R ctest --test-dir build/$* -j $(JOBS) --output-on-failure --timeout 600
 
-# Each target for ten minutes; make fuzz FUZZ_SECONDS=20 for a short look
+# Each target for ten minutes; make fuzz FUZZ_SECONDS=5 for a short look
 fuzz: $(VENV)/.test
-	studies/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+	studies/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(JOBS)
 	python -m studies.fuzz.readers --seconds $(FUZZ_SECONDS)
 	python -m studies.fuzz.guided --seconds $(FUZZ_SECONDS)
 

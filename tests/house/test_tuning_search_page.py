@@ -2,20 +2,32 @@
 
 import pytest
 
+from tests.kit import scripts
 from tests.kit.pages import Page, words_of
 from tests.kit.programs import run_cli
 
 PAGE = Page("docs/tuning-search.md")
 
 
-@pytest.mark.slow
+_TORCH = PAGE.block("script")
+_PACED = scripts.PACED.format(steps=4000)
+_FIRST, *_OTHERS = PAGE.commands()
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("command", PAGE.commands())
-def test_a_command_of_the_page_works(command, tmp_path):
-    (tmp_path / "train.py").write_text(PAGE.block("script"))
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        (_FIRST, _PACED),
+        *(pytest.param(each, _PACED, marks=pytest.mark.slow) for each in _OTHERS),
+        pytest.param(_FIRST, _TORCH, marks=pytest.mark.slow, id="the script of the page"),
+    ],
+)
+def test_a_command_of_the_page_works(command, script, tmp_path):
+    (tmp_path / "train.py").write_text(script)
     (tmp_path / "space.yaml").write_text(PAGE.block("space.yaml"))
-    *options, script = words_of(command)
-    done = run_cli(*options, "-o", "study", script, folder=tmp_path, codes=(0, 3, 4))
+    *options, train = words_of(command)
+    done = run_cli(*options, "-o", "study", train, folder=tmp_path, codes=(0, 3, 4))
     assert "verdict: " in done.stdout, done.stderr
     report = (tmp_path / "study" / "report.md").read_text()
     assert "It ended because" in report

@@ -9,8 +9,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.kit.parametrized import share
+
 _COLLECTION = "collection, imports"
 _SHOWN = 10
+_MANY_FILES = 150
 
 # By test file: seconds of processors, seconds of the clock.
 Costs = dict[str, tuple[float, float]]
@@ -83,6 +86,9 @@ class _Report:
         if len(files) < 2:
             return
         total, wall = (sum(spent[i] for spent in self._costs.values()) for i in (0, 1))
+        if len(self._costs) > _MANY_FILES:
+            some, all_ = share()
+            terminalreporter.line(f"{some} of {all_} test functions are parametrized")
         terminalreporter.line(f"{total:.0f} s of processors, {wall:.0f} s in lanes; the dearest:")
         for name in sorted(files, key=files.__getitem__, reverse=True)[:_SHOWN]:
             terminalreporter.line(f"{files[name][0]:7.1f} s of {files[name][1]:6.1f} s  {name}")

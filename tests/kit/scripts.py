@@ -1,6 +1,19 @@
 """Training scripts without a framework, whose import would take most of a test's time."""
 
-# Its ranks meet in every step.
+# Its ranks meet in every step, which lasts a millisecond.
+PACED = """
+import time
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.runtime import init, mark_step
+
+init()
+for _ in range({steps}):
+    time.sleep(0.001)
+    barrier()
+    mark_step()
+"""
+
+# Its ranks meet in every step, and rank 0 says how many they are.
 MEET = """
 from hvdtune.core.rank.collectives import barrier
 from hvdtune.core.rank.runtime import init, mark_step, rank, size
