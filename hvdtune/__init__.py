@@ -1,12 +1,35 @@
-"""Data-parallel training with a tuning workbench. `hvdtune.torch` is the Horovod-like API."""
+"""Data-parallel training with a tuning workbench. `hvdtune.torch` is the Horovod-like API.
+
+`run`, `launch`, `tune`, `verify` and `load_trace` are loaded when they are first used.
+"""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from hvdtune.launcher.function import run as run
+    from hvdtune.workflows.api import launch as launch
+    from hvdtune.workflows.api import load_trace as load_trace
+    from hvdtune.workflows.api import tune as tune
+    from hvdtune.workflows.api import verify as verify
 
 __version__ = "0.1.0"
 
+# By name: the floors below import this module.
+_LAZY: Final = {
+    "run": "hvdtune.launcher.function",
+    "launch": "hvdtune.workflows.api",
+    "load_trace": "hvdtune.workflows.api",
+    "tune": "hvdtune.workflows.api",
+    "verify": "hvdtune.workflows.api",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "run":  # by name: the floors below import this module
-        return importlib.import_module("hvdtune.launcher.function").run
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'hvdtune' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

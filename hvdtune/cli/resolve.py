@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -22,14 +23,12 @@ from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launcher.hosts import (
     Host,
-    address_for,
-    checked_ssh_args,
     parse_hosts,
     read_hostfile,
-    remote_hosts,
 )
-from hvdtune.launcher.plan import Slot, build_command, plan_slots
-from hvdtune.launcher.run import JobOptions, JobPlan
+from hvdtune.launcher.plan import Slot, plan_slots
+from hvdtune.launcher.run import JobOptions
+from hvdtune.workflows.jobs import plan_job, rank_options
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
@@ -114,20 +113,13 @@ def _workflow(options: RunOptions) -> Literal["launch", "tune", "autotune"]:
 
 def _job_request(options: RunOptions, values: SettingRequest) -> JobRequest:
     """The command, the places of its ranks and how they are run. Raises UsageError."""
-    slots = place_ranks(options, _hosts(options))
-    remote = remote_hosts(slot.host for slot in slots)
-    plan = JobPlan(
-        command=build_command(options.command),
-        slots=slots,
-        title=options.command[0],
-        remote=remote,
-        ssh=checked_ssh_args(remote, options.ssh_port, options.ssh_identity_file),
-    )
+    login = options.ssh_port, options.ssh_identity_file
+    plan = plan_job(options.command, _hosts(options), options.num_proc, *login)
     placement = ["-np", str(options.num_proc)] if options.num_proc else []
     placement += ["-H", options.hosts] if options.hosts else []
     adapter: Adapter = options.adapter or "hvdtune"
     launch = (
-        job_options(options, slots)
+        job_options(options, plan.slots)
         if adapter == "hvdtune"
         else JobOptions(environ=rank_variables(options))
     )
@@ -247,30 +239,12 @@ def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def job_options(options: RunOptions, slots: tuple[Slot, ...]) -> JobOptions:
-    """Command line first, then the environment, then the defaults.
-
-    Raises UsageError for every value that the ranks would refuse.
-    """
-    variables = rank_variables(options)
-    local_size = max(slot.local_size for slot in slots)
-    config = launch_defaults(variables=variables | {"HVDTUNE_LOCAL_SIZE": str(local_size)})
-    if controller(options, config) == "hvdtune":
-        if config.cpu_operations == "mpi":
-            raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
-        if config.controller == "mpi":
-            variables["HVDTUNE_CONTROLLER"] = "hvdtune"
-    remote = remote_hosts(slot.host for slot in slots)
-    address = address_for(remote, config.address) if remote else config.address
-    if address != config.address:
-        variables["HVDTUNE_ADDRESS"] = address
-    return JobOptions(
-        start_timeout_s=config.start_timeout_s,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        transport=config.transport,
-        address=address or JobOptions.address,
-        timeline_max_mb=options.timeline_max_mb or 0.0,
-        timeline_when_full=options.timeline_when_full or "",
-        timeline_steps=options.timeline_steps or "",
-        environ=variables,
+def job_options(options: RunOptions, slots: Sequence[Slot]) -> JobOptions:
+    """Command line first, then the environment, then the defaults. Raises UsageError."""
+    return rank_options(
+        slots,
+        rank_variables(options),
+        options.timeline_max_mb or 0.0,
+        options.timeline_when_full or "",
+        options.timeline_steps or "",
     )

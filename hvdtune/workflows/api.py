@@ -1,0 +1,258 @@
+"""What `hvdtune.launch`, `tune`, `verify` and `load_trace` do: workflows with plain arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hvdtune.core.job.interrupt import Stopped
+from hvdtune.errors import UsageError
+from hvdtune.launcher.hosts import Host, parse_hosts
+from hvdtune.workflows.jobs import plan_job, rank_options
+from hvdtune.workflows.requests import (
+    ComparisonRequest,
+    JobRequest,
+    OutputRequest,
+    SettingRequest,
+    StudyRequest,
+    TraceRequest,
+)
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.timeline.model.schema import Trace
+    from hvdtune.tuner.measure.progress import StudyProgress
+    from hvdtune.tuner.space.tune_options import SamplerName
+    from hvdtune.workflows.results import ComparisonResult, LaunchResult, StudyResult
+
+Script = str | Path | Sequence[str | Path]
+File = str | Path
+
+
+def launch(
+    script: Script,
+    *,
+    ranks: int | None = None,
+    hosts: str | None = None,
+    profile: File | None = None,
+    setting: Setting | None = None,
+    env: Mapping[str, str] | None = None,
+    trace: File | None = None,
+    run_dir: File | None = None,
+    verbose: bool = False,
+) -> LaunchResult:
+    """Runs a script on several processes and waits for its end, as `hvdtune run` does.
+
+    A script that fails raises nothing: see `exit_code`, `reason` and `tail` of the result.
+
+    Args:
+        script: a script, or a list of the words of a command: `["train.py", "--lr", "0.1"]`.
+        ranks: number of processes; None: all slots of `hosts`, else one.
+        hosts: where they run, as in "a:2,b:2"; None: here.
+        profile: a profile.yaml whose setting the job takes.
+        setting: values of knobs by name, as in `{"cycle_time_ms": 2.0}`; they come before those of
+            the profile.
+        env: variables for the ranks, on top of this process's environment.
+        trace: a file for the timeline of all ranks; None: none, unless `run_dir` is given.
+        run_dir: a folder for logs and the trace.
+        verbose: shows the ranks' output and process ids, which nothing is printed of otherwise.
+
+    Raises:
+        UsageError: an argument cannot be.
+        LaunchError: a process could not be started.
+        KeyboardInterrupt: Ctrl-C; the ranks have ended.
+    """
+    from hvdtune.workflows.launch import launch as run
+
+    values = _values(profile, setting)
+    job = _job(script, ranks, hosts, values, env)
+    values.core_setting()
+    output = OutputRequest(_path(run_dir), verbose=verbose)
+    with _interruptible():
+        return run(job, TraceRequest(_path(trace)), output, _CallerReporter(verbose=verbose))
+
+
+def tune(
+    script: Script,
+    *,
+    ranks: int | None = None,
+    hosts: str | None = None,
+    trials: int = 40,
+    time_budget_s: float = 480.0,
+    knobs: Sequence[str] | None = None,
+    setting: Setting | None = None,
+    space: File | None = None,
+    objectives: Sequence[str] = ("step_time",),
+    sampler: SamplerName | None = None,
+    seed: int = 0,
+    env: Mapping[str, str] | None = None,
+    run_dir: File | None = None,
+    verbose: bool = False,
+) -> StudyResult:
+    """Searches for a faster setting while a script runs, and proves it on fresh pairs.
+
+    As `hvdtune run --trials` does: the script is started as often as the study takes, the last
+    launch goes on to its end under the verdict's setting. Where `run_dir` holds an unfinished study
+    of the same kind it is continued.
+
+    Args:
+        script: as for `launch`, like `ranks`, `hosts` and `env`.
+        trials: how many settings are tried.
+        time_budget_s: seconds that the study may take, the verification included.
+        knobs: the names of those that are searched; None: all that can change in a live run.
+        setting: values of knobs that the job starts with and the search leaves alone.
+        space: a YAML file with the range or the choices of knobs.
+        objectives: "step_time", "samples_per_s", "exposed_communication" or "cpu_time"; of several
+            the improvement of the first is proved.
+        sampler: who proposes settings; None: what suits the number of objectives.
+        seed: of the search.
+        run_dir: the run folder; None: that of the latest unfinished study of this script, else
+            runs/SCRIPT-TIME.
+        verbose: shows progress and the ranks' output, which nothing is printed of otherwise.
+
+    Raises:
+        UsageError: an argument cannot be, or `run_dir` holds the run of another command.
+        StudyError: the script cannot be measured, or the study cannot be stored.
+        LaunchError: a process could not be started.
+        KeyboardInterrupt: Ctrl-C; the same call continues the study.
+    """
+    from hvdtune.workflows.live_study import tune as run
+
+    job = _job(script, ranks, hosts, _values(None, setting), env)
+    study = StudyRequest(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        seed=seed,
+        knobs=None if knobs is None else ",".join(knobs),
+        space=_path(space),
+        objectives=tuple(objectives),
+        sampler=sampler,
+    )
+    output = OutputRequest(_path(run_dir), verbose=verbose)
+    with _interruptible():
+        return run(job, study, TraceRequest(), output, _CallerReporter(verbose=verbose))
+
+
+def verify(
+    script: Script,
+    *,
+    b: File | None = None,
+    a: File | None = None,
+    ranks: int | None = None,
+    hosts: str | None = None,
+    pairs: int | None = None,
+    time_budget_s: float | None = None,
+    setting: Setting | None = None,
+    seed: int = 0,
+    env: Mapping[str, str] | None = None,
+    run_dir: File | None = None,
+    verbose: bool = False,
+) -> ComparisonResult:
+    """Measures whether a script is faster with setting B than with setting A.
+
+    As `hvdtune verify` does, or without `b` as `hvdtune aa`: then A is compared with itself, and
+    the verdict is the noise floor of this machine. The script is ended after the last pair.
+
+    Args:
+        script: as for `launch`, like `ranks`, `hosts` and `env`.
+        b: the file of setting B: a profile, a verdict.json or lines of `knob: value`.
+        a: the file of setting A; None: the default setting.
+        pairs: pairs to measure; None: as many as a gain of 1 % takes, 20 to 120.
+        time_budget_s: seconds that the measurement may take; None: as many as it needs.
+        setting: values of knobs that hold for A and B where these do not name them.
+        seed: of the order of the pairs.
+        run_dir: as for `tune`.
+        verbose: as for `tune`.
+
+    Raises:
+        As `tune` does.
+    """
+    from hvdtune.workflows.comparison import compare
+
+    job = _job(script, ranks, hosts, _values(None, setting), env)
+    request = ComparisonRequest(_path(a), _path(b), pairs, time_budget_s, seed)
+    output = OutputRequest(_path(run_dir), verbose=verbose)
+    with _interruptible():
+        return compare(job, request, TraceRequest(), output, _CallerReporter(verbose=verbose))
+
+
+def load_trace(*paths: File) -> Trace:
+    """One trace of all that the paths name: files of any format, folders of ranks, run folders.
+
+    `events` of the result is a DataFrame with one row per event; times are in nanoseconds.
+
+    Raises:
+        UsageError: a path is not there, or a rank is there twice.
+        TraceFormatError: a file is no trace.
+    """
+    from hvdtune.workflows.traces import load_trace as load
+
+    if not paths:
+        raise UsageError("hvdtune.load_trace needs the path of a trace")
+    return load([Path(path) for path in paths])
+
+
+def _job(
+    script: Script,
+    ranks: int | None,
+    hosts: str | None,
+    values: SettingRequest,
+    env: Mapping[str, str] | None,
+) -> JobRequest:
+    words = [script] if isinstance(script, str | Path) else list(script)
+    places = (Host("localhost", ranks or 1),) if hosts is None else parse_hosts(hosts)
+    plan = plan_job([str(word) for word in words], places, ranks)
+    options = rank_options(plan.slots, env or {})
+    return JobRequest(tuple(str(word) for word in words), plan, options, values)
+
+
+def _values(profile: File | None, setting: Setting | None) -> SettingRequest:
+    fix = tuple(f"{name}={value}" for name, value in (setting or {}).items())
+    return SettingRequest(_path(profile), fix=fix)
+
+
+def _path(path: File | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except Stopped as stop:
+        # IPython and Python's own exit know this very class only.
+        raise KeyboardInterrupt(str(stop)) from None
+
+
+class _CallerReporter:
+    """For a program: warnings are Python's, all else is printed only if it is `verbose`."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def info(self, text: str) -> None:
+        if self._verbose:
+            print(f"hvdtune: {text}", file=sys.stderr, flush=True)
+
+    error = info  # the result or an exception says it
+
+    def warning(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
+
+    def write(self, stream: str, text: bytes) -> None:
+        if self._verbose:
+            file = sys.stdout if stream == "stdout" else sys.stderr
+            print(text.decode(errors="replace"), end="", file=file, flush=True)
+
+    def show(self, progress: StudyProgress) -> None:
+        if progress.message:
+            self.info(f"{progress.phase}: {progress.message}")
+
+    @contextlib.contextmanager
+    def progress(self, default: Setting) -> Iterator[_CallerReporter]:
+        del default
+        yield self

@@ -1,0 +1,65 @@
+"""A job from its words: which rank runs where, and how the ranks are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hvdtune.core.config.environment import launch_defaults
+from hvdtune.errors import UsageError
+from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, remote_hosts
+from hvdtune.launcher.plan import Slot, build_command, plan_slots
+from hvdtune.launcher.run import JobOptions, JobPlan
+
+
+def plan_job(
+    words: Sequence[str],
+    hosts: Sequence[Host],
+    ranks: int | None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+) -> JobPlan:
+    """The command and the places of its ranks (None: all slots). Raises UsageError."""
+    room = sum(host.slots for host in hosts)
+    slots = plan_slots(hosts, room if ranks is None else ranks)
+    remote = remote_hosts(slot.host for slot in slots)
+    return JobPlan(
+        command=build_command(words),
+        slots=slots,
+        title=words[0],
+        remote=remote,
+        ssh=checked_ssh_args(remote, ssh_port, ssh_identity_file),
+    )
+
+
+def rank_options(
+    slots: Sequence[Slot],
+    variables: Mapping[str, str],
+    timeline_max_mb: float = 0.0,
+    timeline_when_full: str = "",
+    timeline_steps: str = "",
+) -> JobOptions:
+    """How hvdtune's own ranks are run: by these variables first, then by the environment.
+
+    Raises UsageError for every value that the ranks would refuse.
+    """
+    told = dict(variables)
+    local_size = max(slot.local_size for slot in slots)
+    config = launch_defaults(variables=told | {"HVDTUNE_LOCAL_SIZE": str(local_size)})
+    if config.cpu_operations == "mpi":
+        raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
+    if config.controller == "mpi":
+        told["HVDTUNE_CONTROLLER"] = "hvdtune"
+    remote = remote_hosts(slot.host for slot in slots)
+    address = address_for(remote, config.address) if remote else config.address
+    if address != config.address:
+        told["HVDTUNE_ADDRESS"] = address
+    return JobOptions(
+        start_timeout_s=config.start_timeout_s,
+        heartbeat_timeout_s=config.heartbeat_timeout_s,
+        transport=config.transport,
+        address=address or JobOptions.address,
+        timeline_max_mb=timeline_max_mb,
+        timeline_when_full=timeline_when_full,
+        timeline_steps=timeline_steps,
+        environ=told,
+    )

@@ -1,0 +1,117 @@
+"""The Python API, on scripts that import no framework."""
+
+import contextlib
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import hvdtune
+from hvdtune.errors import UsageError
+
+from ..kit.pages import Page
+from ..kit.scripts import MEET
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Writes train.py into an empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, **values):
+        (tmp_path / "train.py").write_text(text.format(**values) if values else text)
+        return "train.py"
+
+    return write
+
+
+def test_the_package_loads_its_functions_when_they_are_used():
+    program = (
+        "import sys, hvdtune\n"
+        "assert not [name for name in sys.modules if name.startswith('hvdtune.')]\n"
+        "assert callable(hvdtune.tune) and callable(hvdtune.launch)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint({"numpy", "pandas", "optuna", "rich", "torch", "typer"})
+
+
+def test_a_launch_tells_of_its_end_and_prints_nothing(train, tmp_path, capfd):
+    result = hvdtune.launch(train(MEET, steps=20), ranks=2, trace=tmp_path / "trace.json")
+    assert (result.exit_code, result.reason, result.tail) == (0, "", ("ranks: 2",))
+    assert result.traces == (tmp_path / "trace.json",)
+    events = hvdtune.load_trace(*result.traces).events
+    assert {*events["rank"]} == {0, 1}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_script_that_fails_is_in_the_result(train, tmp_path):
+    script = train("import sys; print('lost'); sys.exit(7)")
+    result = hvdtune.launch([script, "--lr", "1"], run_dir=tmp_path / "run")
+    assert (result.exit_code, result.tail) == (7, ("lost",))
+    assert "exited with code 7" in result.reason
+    assert "lost" in (tmp_path / "run/output/launch-0.log").read_text()
+
+
+def test_a_verbose_launch_shows_what_its_ranks_write(train, capfd):
+    script = train("import os; print(os.environ['COLOUR'])")
+    with contextlib.suppress(UserWarning):  # a script that forms no job is warned of
+        hvdtune.launch(script, env={"COLOUR": "blue"}, verbose=True)
+    assert "[0]<stdout>:blue\n" in capfd.readouterr().out
+
+
+def test_a_launch_in_another_thread_needs_no_signals(train):
+    results = []
+    script = train(MEET, steps=1)
+    thread = threading.Thread(target=lambda: results.append(hvdtune.launch(script)))
+    thread.start()
+    thread.join()
+    assert [result.exit_code for result in results] == [0]
+
+
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [
+        (lambda: hvdtune.launch("no.py"), "there is no script no.py"),
+        (lambda: hvdtune.launch("train.py", ranks=0), "at least one process"),
+        (lambda: hvdtune.launch("train.py", setting={"pace": 1}), "unknown knob pace"),
+        (lambda: hvdtune.tune("train.py", knobs=["pace"]), "pace"),
+        (lambda: hvdtune.tune("train.py", objectives=["joy"]), "joy"),
+        (lambda: hvdtune.verify("train.py", b="no.yaml"), "cannot read no.yaml"),
+        (lambda: hvdtune.load_trace(), "needs the path"),
+        (lambda: hvdtune.load_trace("no.json"), "no such file"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors_and_start_nothing(train, tmp_path, call, fault):
+    train("raise SystemExit('started')")
+    with pytest.raises(UsageError, match=fault):
+        call()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_script_against_itself_has_a_noise_floor_and_pairs(train):
+    result = hvdtune.verify(train(MEET, steps=10**6), ranks=2, pairs=6, run_dir="kept")
+    assert (result.verdict.pairs, result.verdict.launches) == (6, 3)
+    assert result.verdict.noise_floor_percent > 0
+    assert len(result.pairs) >= 6  # disturbed pairs are kept, and measured again
+    assert result.verdict.text in result.report
+    assert result.document()["kind"] == result.verdict.kind
+
+
+def test_the_example_of_the_page_tunes_and_uses_the_setting(train, capfd):
+    train(MEET, steps=4000)
+    example = Page("docs/python-api.md").block("example")
+    assert example.count("time_budget_s=300") == 1
+    names = {}
+    exec(example.replace("time_budget_s=300", "time_budget_s=6").replace("trials=40", "trials=1"),
+         names)  # fmt: skip
+    study = names["study"]
+    assert study.verdict.kind in ("improved", "default", "unstable", "noisy")
+    assert study.profile.setting == study.setting
+    assert (study.exit_code, study.tail) == (0, ("ranks: 2",))
+    assert study.verdict.text in capfd.readouterr().out
+    with pytest.raises(AttributeError):
+        study.exit_code = 1
