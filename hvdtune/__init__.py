@@ -1,17 +1,11 @@
 """Data-parallel training with a tuning workbench. `hvdtune.torch` is the Horovod-like API.
 
-`run`, `launch`, `tune`, `verify` and `load_trace` are loaded when they are first used.
+`run`, `launch`, `tune`, `verify` and `load_trace` are loaded when they are first used; for type
+checkers they are in `__init__.pyi`.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from hvdtune.launcher.function import run as run
-    from hvdtune.workflows.api import launch as launch
-    from hvdtune.workflows.api import load_trace as load_trace
-    from hvdtune.workflows.api import tune as tune
-    from hvdtune.workflows.api import verify as verify
+from typing import Any, Final
 
 __version__ = "0.1.0"
 
