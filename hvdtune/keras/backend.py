@@ -1,18 +1,34 @@
-"""How gradients and variables of Keras travel, on the backend that Keras computes with."""
+"""The framework that Keras computes with, and what hvdtune needs of it."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
-from hvdtune.core.rank import collectives, runtime
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.rank.numpy_adapter import ADAPTER
-from hvdtune.core.rank.objects import broadcast_arrays
-from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
+from hvdtune.core.gradients import Groups
+from hvdtune.core.rank.collectives import Reduction
+from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CombinerOptions:
+    """How the gradients of one optimizer are combined.
+
+    `average`: what is sent is the mean of the `passes`, not their sum. `scale_local`: gradients
+    that stay on this rank are divided by the number of ranks, as an average of the others is.
+    """
+
+    compression: Any
+    reduction: Reduction
+    sparse_as_dense: bool
+    groups: Groups
+    process_set: ProcessSet
+    scale_local: bool
+    passes: int
+    average: bool
 
 
 class Combiner(Protocol):
@@ -46,45 +62,13 @@ def name_of(keras: Any) -> str:
     return name
 
 
-def broadcast_variables(
-    variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
-) -> None:
-    """Overwrites variables of Keras with the root's, as many in the same order on all ranks."""
-    arrays = [np.array(_values(variable)) for variable in variables]
-    for variable, value in zip(
-        variables, broadcast_arrays(arrays, root_rank, process_set), strict=True
-    ):
-        if runtime.rank() != root_rank:
-            variable.assign(value)
+def compression_of(keras: Any) -> Any:
+    """The backend's `hvd.Compression`."""
+    return importlib.import_module(f"hvdtune.{name_of(keras)}.compression").Compression
 
 
-def _values(variable: Any) -> Any:
-    value = getattr(variable, "value", variable)
-    value = variable if callable(value) else value
-    if hasattr(value, "detach"):  # one of torch that requires a gradient gives no array
-        return value.detach().cpu().numpy()
-    return value.numpy() if hasattr(value, "numpy") else value
-
-
-def start_allreduce(value: Any, name: str | None, reduction: Reduction) -> int:
-    """Of a number or an array; a handle for `synchronize`."""
-    array = np.asarray(value)
-    return collectives.allreduce_async(
-        ADAPTER, [array], [np.empty_like(array)], name, reduction, grouped=False
-    )
-
-
-def least_of(values: Sequence[int], name: str) -> list[int]:
-    """Of each of the numbers the least that a rank has."""
-    handle = start_allreduce(np.array(values, np.int64), name, Reduction(ReduceOp.MIN))
-    return [int(value) for value in synchronize(handle)]
-
-
-def mean_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Each number's mean over all ranks, which must have the same names."""
-    average = Reduction(ReduceOp.AVERAGE)
-    started = {}
-    for name, value in sorted(values.items()):
-        wide = np.asarray(value, np.float64)
-        started[name] = start_allreduce(wide, f"metric.{name}", average)
-    return {name: synchronize(handle)[()] for name, handle in started.items()}
+def make_combiner(keras: Any, options: CombinerOptions) -> Combiner:
+    """A combiner of the backend's own, which is above this package and known by its name only."""
+    module = importlib.import_module(f"hvdtune.{name_of(keras)}.keras_combiner")
+    combiner: Combiner = module.KerasCombiner(options)
+    return combiner

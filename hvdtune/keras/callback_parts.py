@@ -1,16 +1,19 @@
-"""What the callbacks do, for whichever Keras they are callbacks of: each is a part to be put before
-that Keras' Callback."""
+"""What the callbacks do, for whichever Keras they are callbacks of.
+
+Each part is a base class that comes before that Keras' own Callback.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
-from hvdtune.keras import backend
+from hvdtune.keras.broadcast import broadcast_variables
+from hvdtune.keras.collectives import mean_of, minimum_of
 
 
 class BroadcastPart:
@@ -46,7 +49,7 @@ class BroadcastPart:
         sizes = self._sizes() if has_model else (0, 0)
         # Ranks whose models differ would wait for each other's gradients for ever.
         said = [has_all, has_model, *sizes, *(-size for size in sizes)]
-        all_have_all, all_have_models, *bounds = backend.least_of(said, "variables.built")
+        all_have_all, all_have_models, *bounds = minimum_of(said, "variables.built")
         if all_have_models and bounds != [*sizes, *(-size for size in sizes)]:
             raise UsageError(
                 f"the ranks' models differ: they have {_range(bounds[0], -bounds[2])} variables "
@@ -82,7 +85,7 @@ class BroadcastPart:
                     known.add(id(variable))
                     rows.append(variable)
         chosen = [variable for variable in rows if id(variable) not in self._local]
-        backend.broadcast_variables(chosen, self.root_rank)
+        broadcast_variables(chosen, self.root_rank)
 
 
 def _range(least: int, most: int) -> str:
@@ -102,7 +105,7 @@ class MetricAveragePart:
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs and runtime.size() > 1:
-            logs.update(backend.mean_of(logs))
+            logs.update(mean_of(logs))
 
 
 class LearningRatePart:
@@ -249,3 +252,53 @@ class WarmupPart(LearningRatePart):
         if is_last and self.verbose > 0 and runtime.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
+
+
+class BestModelPart:
+    """Keeps the best model of a training, in `filepath`, an attribute that can be set.
+
+    Args:
+        monitor: the metric by which models are compared.
+        verbose: 1 prints when a model is kept.
+        save_weights_only: keeps weights only.
+        mode: "min", "max" or "auto", for whether less of the metric is better.
+        save_freq: "epoch", or every so many batches.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+    ) -> None:
+        own: Any = super()
+        own.__init__(
+            "best.weights.h5" if save_weights_only else "best.keras",
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=save_weights_only,
+            mode=mode,
+            save_freq=save_freq,
+        )
+
+
+CALLBACKS: Final = {
+    "BroadcastGlobalVariablesCallback": BroadcastPart,
+    "MetricAverageCallback": MetricAveragePart,
+    "LearningRateScheduleCallback": LearningRatePart,
+    "LearningRateWarmupCallback": WarmupPart,
+    "BestModelCheckpoint": BestModelPart,
+}
+
+
+def callbacks_of(keras: Any, module: str) -> list[type[Any]]:
+    """The classes of CALLBACKS, in that order, for this Keras; `module` is where they are found."""
+    made = []
+    for name, part in CALLBACKS.items():
+        is_checkpoint = part is BestModelPart
+        base = keras.callbacks.ModelCheckpoint if is_checkpoint else keras.callbacks.Callback
+        made.append(type(name, (part, base), {"__doc__": part.__doc__, "__module__": module}))
+    return made

@@ -8,15 +8,21 @@ that a saved model loads without hvdtune; hvdtune.keras.load_model wraps the opt
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hvdtune.core.gradients import COMBINER, Groups, passes_of, reduction_of_gradients
+from hvdtune.core.gradients import (
+    COMBINER,
+    Groups,
+    passes_of,
+    reduction_of_gradients,
+    variables_of,
+)
 from hvdtune.core.rank.collectives import ReduceOp
+from hvdtune.core.rank.compression import NoneCompressor
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
-from hvdtune.keras import backend
-from hvdtune.keras.backend import Combiner
+from hvdtune.keras.backend import Combiner, CombinerOptions, make_combiner
 
 
 def DistributedOptimizer(
@@ -24,7 +30,7 @@ def DistributedOptimizer(
     name: str | None = None,
     device_dense: str = "",
     device_sparse: str = "",
-    compression: Any = None,
+    compression: Any = NoneCompressor,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: ReduceOp | int = ReduceOp.AVERAGE,
@@ -45,7 +51,7 @@ def DistributedOptimizer(
             rank that the others wait for.
         name: does nothing, as `device_dense` and `device_sparse`: the optimizer keeps its name.
         compression: one of hvd.Compression, or a class of your own with `compress` and
-            `decompress`; None is hvd.Compression.none. IndexedSlices travel as they are.
+            `decompress`. IndexedSlices travel as they are.
         sparse_as_dense: makes tf.IndexedSlices dense before they are sent.
         gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
             by f after; with op=Average only.
@@ -69,44 +75,97 @@ def DistributedOptimizer(
     if op == ReduceOp.ADASUM:
         raise UsageError("Adasum is not for optimizers of Keras; use hvd.Average or hvd.Sum")
     id_of(process_set)
-    reduction = reduction_of_gradients(op, gradient_predivide_factor)
-    passes = passes_of(backward_passes_per_step)
-    chosen = num_groups if groups is None else groups
-    combiner: Combiner
-    if backend.name_of(keras) == "torch":
-        from hvdtune.keras.on_torch import TorchCombiner
+    options = CombinerOptions(
+        compression or NoneCompressor,
+        reduction_of_gradients(op, gradient_predivide_factor),
+        sparse_as_dense,
+        num_groups if groups is None else groups,
+        process_set,
+        scale_local_gradients,
+        passes_of(backward_passes_per_step),
+        average_aggregated_gradients,
+    )
+    return _wrapped(_outermost(optimizer, keras), make_combiner(keras, options))
 
-        combiner = TorchCombiner(
-            compression,
-            reduction,
-            chosen,
-            process_set,
-            passes,
-            average=average_aggregated_gradients,
-            scale_local=scale_local_gradients,
-        )
-    else:
-        from hvdtune.keras.on_tensorflow import TensorFlowCombiner
-        from hvdtune.tensorflow.compression import Compression
-        from hvdtune.tensorflow.gradients import Options
 
-        options = Options(
-            compression or Compression.none,
-            reduction,
-            sparse_as_dense,
-            chosen,
-            process_set,
-            scale_local_gradients,
-        )
-        combiner = TensorFlowCombiner(options, passes, average=average_aggregated_gradients)
-    return _wrapped(_outermost(optimizer, keras), combiner)
+def PartialDistributedOptimizer(
+    optimizer: Any,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = NoneCompressor,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: ReduceOp | int = ReduceOp.AVERAGE,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Groups | None = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As DistributedOptimizer; gradients of `local_layers` stay on this rank.
+
+    Args:
+        local_layers: a layer of Keras or several, built, whose variables differ between ranks.
+
+    Raises:
+        UsageError: local_layers has something that is no layer.
+    """
+    wrapped = DistributedOptimizer(
+        optimizer,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        op=op,
+        backward_passes_per_step=backward_passes_per_step,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
+    for variable in variables_of(local_layers):
+        wrapped.register_local_var(variable)
+    return wrapped
+
+
+def load_model_of(keras: Any) -> Callable[..., Any]:
+    """The function `load_model` for this module, which is Keras 3 or Keras 2."""
+
+    def load_model(
+        filepath: Any,
+        custom_optimizers: Sequence[Any] | None = None,
+        custom_objects: dict[str, Any] | None = None,
+        compression: Any = NoneCompressor,
+        legacy_opts: bool = False,
+    ) -> Any:
+        """Loads a saved model, whose optimizer then combines gradients over all ranks.
+
+        Args:
+            filepath: as for keras.models.load_model.
+            custom_optimizers: classes of optimizers that Keras does not know.
+            custom_objects: as for keras.models.load_model.
+            compression: as for DistributedOptimizer.
+            legacy_opts: does nothing.
+        """
+        known = {kind.__name__: kind for kind in custom_optimizers or []}
+        known |= custom_objects or {}
+        model = keras.models.load_model(filepath, custom_objects=known)
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None:
+            model.optimizer = DistributedOptimizer(optimizer, compression=compression)
+            if getattr(model, "jit_compile", None):
+                model.jit_compile = False  # see hvdtune.tensorflow.xla; compiled without it
+        return model
+
+    return load_model
 
 
 def keras_of(optimizer: Any) -> Any:
-    """The Keras that the optimizer is of: the module keras or tf_keras.
+    """The module that the optimizer comes from, keras or tf_keras.
 
     Raises:
-        UsageError: it is of none.
+        UsageError: it comes from neither.
     """
     for name in ("keras", "tf_keras"):
         keras = sys.modules.get(name)

@@ -20,10 +20,11 @@ from typing import Any, Final
 import tensorflow as tf
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op
+from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import gradient_rules, operations
-from hvdtune.tensorflow.compression import Compression, Compressor, compressor_of
+from hvdtune.tensorflow.compression import Compression, Compressor
 
 Average: Final = ReduceOp.AVERAGE
 Sum: Final = ReduceOp.SUM

@@ -26,17 +26,18 @@ from hvdtune.core.gradients import (
 )
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
-from hvdtune.tensorflow.compression import Compression, compressor_of
+from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.operations import Batch
 
 Tensor = Any
 
 
 @dataclass
-class Options:
+class GradientOptions:
     """How gradients are combined: what DistributedOptimizer and DistributedGradientTape take.
 
     Attributes:
@@ -87,7 +88,7 @@ def names_of(sources: Sequence[Any]) -> list[str]:
 
 
 def combine(
-    gradients: Sequence[Tensor | None], sources: Sequence[Any], options: Options
+    gradients: Sequence[Tensor | None], sources: Sequence[Any], options: GradientOptions
 ) -> list[Tensor | None]:
     """The gradients of `sources`, combined over all ranks; None stays None.
 
@@ -120,7 +121,7 @@ def combine(
     return [results.get(number) for number in range(len(gradients))]
 
 
-def _local(gradient: Tensor, options: Options) -> Tensor:
+def _local(gradient: Tensor, options: GradientOptions) -> Tensor:
     if not options.scale_local or options.reduction.op is not ReduceOp.AVERAGE:
         return gradient
     return gradient / options.process_set.size()
@@ -140,7 +141,7 @@ def _combine_dense(
     rows: Sequence[Gradient[int]],
     given: dict[int, Tensor],
     sources: Sequence[Any],
-    options: Options,
+    options: GradientOptions,
 ) -> dict[int, Tensor]:
     if not rows:
         return {}
@@ -160,7 +161,7 @@ def _combine_dense(
 
 
 def _arranged(
-    rows: Sequence[Gradient[int]], sources: Sequence[Any], options: Options
+    rows: Sequence[Gradient[int]], sources: Sequence[Any], options: GradientOptions
 ) -> list[Sequence[Gradient[int]]]:
     if tf.executing_eagerly() and not options.groups:
         return [rows]

@@ -15,7 +15,7 @@ from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.collectives import Average
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import Options, combine, end_step
+from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step
 from hvdtune.tensorflow.tape import options_of
 
 _V1: Any = tf.compat.v1.train.Optimizer
@@ -121,7 +121,7 @@ class _DistributedV1(_V1):
         optimizer: Any,
         name: str | None,
         use_locking: bool,
-        options: Options,
+        options: GradientOptions,
         helper: LocalGradientAggregationHelper | None,
     ) -> None:
         super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")

@@ -14,7 +14,7 @@ from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow.collectives import Average, as_it_is
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import Options, combine, end_step, key_of
+from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step, key_of
 
 
 def DistributedGradientTape(
@@ -82,18 +82,20 @@ def options_of(
     groups: Groups | None,
     process_set: ProcessSet,
     scale_local: bool,
-) -> Options:
+) -> GradientOptions:
     """From the arguments of a public function, whose caller a warning points at."""
     if num_groups != 0:
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
     id_of(process_set)
     reduction = reduction_of_gradients(op, predivide)
     chosen = num_groups if groups is None else groups
-    return Options(compression, reduction, sparse_as_dense, chosen, process_set, scale_local)
+    return GradientOptions(
+        compression, reduction, sparse_as_dense, chosen, process_set, scale_local
+    )
 
 
 class _DistributedTape(tf.GradientTape):
-    def __init__(self, tape: tf.GradientTape, options: Options) -> None:
+    def __init__(self, tape: tf.GradientTape, options: GradientOptions) -> None:
         # Not the base's __init__: what the tape has recorded is recorded here.
         self.__dict__.update(tape.__dict__)
         self._options = options

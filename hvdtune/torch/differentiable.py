@@ -32,6 +32,7 @@ import torch
 
 from hvdtune.core.rank import collectives, runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER
@@ -45,7 +46,7 @@ from hvdtune.torch.collectives import (
     reduction_of,
     start_allreduce,
 )
-from hvdtune.torch.compression import Compression, Compressor, compressor_of
+from hvdtune.torch.compression import Compression, Compressor
 
 _AVERAGE = Reduction(ReduceOp.AVERAGE)
 
@@ -72,7 +73,7 @@ def allreduce(
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
     packed, context = compressor_of(compression).compress(tensor)
     (result,) = _allreduce([packed], name, reduction, process_set, grouped=False)
-    return compression.decompress(result, context)
+    return cast(torch.Tensor, compression.decompress(result, context))
 
 
 def grouped_allreduce(
@@ -159,7 +160,7 @@ def reducescatter(
     reduction = reduction_of(None, op, prescale_factor, postscale_factor)
     packed, context = compressor_of(compression).compress(tensor)
     (result,) = _reducescatter([packed], name, reduction, process_set, grouped=False)
-    return compression.decompress(result, context)
+    return cast(torch.Tensor, compression.decompress(result, context))
 
 
 def grouped_reducescatter(

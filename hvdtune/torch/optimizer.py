@@ -27,15 +27,16 @@ from hvdtune.core.gradients import (
 )
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import ReduceOp, allreduce_request
+from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.collectives import Average
-from hvdtune.torch.compression import Compression, compressor_of
+from hvdtune.torch.compression import Compression
 from hvdtune.torch.gradients import InPlace, Packed, describe
 from hvdtune.torch.sparse import Sparse, layout_of
-from hvdtune.torch.wrapper import Names, Options, Wrapper, parameters_of
+from hvdtune.torch.wrapper import Names, Wrapper, WrapperOptions, parameters_of
 
 Named = Iterable[tuple[str, torch.Tensor]]
 
@@ -95,7 +96,7 @@ def DistributedOptimizer(
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=2)
     id_of(process_set)
     parameters = parameters_of(optimizer.param_groups)
-    options = Options(
+    options = WrapperOptions(
         compressor_of(compression),
         passes_of(backward_passes_per_step),
         reduction_of_gradients(op, gradient_predivide_factor),
@@ -113,7 +114,9 @@ def DistributedOptimizer(
 class GradientOptimizer(Wrapper):
     """Combines gradients, by Average or Sum, before the wrapped optimizer's step."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, names: Names, options: WrapperOptions
+    ) -> None:
         super().__init__(optimizer, names, options)
         process_set = options.process_set
         self._travels = process_set.included() and process_set.size() > 1

@@ -17,7 +17,7 @@ Names = dict[torch.Tensor, str]
 
 
 @dataclass(frozen=True)
-class Options:
+class WrapperOptions:
     """What DistributedOptimizer was asked for. `groups`: a number, or the parameters of each."""
 
     compression: Any
@@ -36,7 +36,9 @@ class Wrapper(torch.optim.Optimizer):
     optimizer's, so that `super().step()` is that one's.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, names: Names, options: WrapperOptions
+    ) -> None:
         # Not the base's __init__, which would make state and groups of its own.
         self.__dict__.update(optimizer.__dict__)
         # A learning rate scheduler made before has put its own `step` into the wrapped optimizer.
@@ -46,7 +48,7 @@ class Wrapper(torch.optim.Optimizer):
         self._options = options
 
     @classmethod
-    def wrap(cls, optimizer: torch.optim.Optimizer, names: Names, options: Options) -> Self:
+    def wrap(cls, optimizer: torch.optim.Optimizer, names: Names, options: WrapperOptions) -> Self:
         """Args: names: of all parameters that the optimizer has."""
         inner = type(optimizer)
         kind = type(inner.__name__, (cls, inner), {"__module__": inner.__module__})

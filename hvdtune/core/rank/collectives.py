@@ -202,7 +202,7 @@ def allreduce_request(
 def allreduce_async(
     adapter: Adapter[T],
     tensors: Sequence[T],
-    outputs: Sequence[T],
+    outputs: Sequence[T] | None,
     name: str | None,
     reduction: Reduction,
     process_set: ProcessSet = global_process_set,
@@ -215,7 +215,7 @@ def allreduce_async(
     one rounding, so every setting gives the same bits. Adasum combines tensor by tensor.
 
     Args:
-        outputs: may be the tensors themselves; must be contiguous.
+        outputs: may be the tensors themselves; must be contiguous. None makes new ones.
         grouped: False for a single tensor, whose handle has no list as its result.
 
     Returns:
@@ -228,6 +228,8 @@ def allreduce_async(
     """
     sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
+    if outputs is None:
+        outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
     landings = [adapter.landing(output) for output in outputs]
     written = [adapter.buffer(landing) for landing in landings]
     request = allreduce_request(name, _specs(read), reduction, process_set)
@@ -244,12 +246,12 @@ def allreduce_async(
 def broadcast_async(
     adapter: Adapter[T],
     tensor: T,
-    output: T,
+    output: T | None,
     root_rank: int,
     name: str | None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Gives every rank the root's tensor, in `output` (the tensor itself, or one like it).
+    """Gives every rank the root's tensor, in `output`: itself, one like it, or None for a new one.
 
     Args:
         root_rank: a rank of the job that belongs to the process set.
@@ -258,13 +260,15 @@ def broadcast_async(
         UsageError: there is no such root rank, or the dtype or device is not supported.
     """
     (source,), ready = _staged(adapter, [tensor])
-    landing = adapter.landing(output)
-    read, written = adapter.buffer(source), adapter.buffer(landing)
+    read = adapter.buffer(source)
+    result = adapter.empty(read.shape, tensor) if output is None else output
+    landing = adapter.landing(result)
+    written = adapter.buffer(landing)
     request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
 
     def finish(_: _native.Operation) -> T:
-        adapter.deliver(landing, output)
-        return output
+        adapter.deliver(landing, result)
+        return result
 
     keep = (source, landing)
     return handles.start(request, [read.address], [written.address], keep, finish, ready)

@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from hvdtune.keras.callback_parts import (
-    BroadcastPart,
-    LearningRatePart,
-    MetricAveragePart,
-    WarmupPart,
-)
+from hvdtune.keras.callback_parts import CALLBACKS, callbacks_of
 
-__all__ = [
-    "BestModelCheckpoint",
-    "BroadcastGlobalVariablesCallback",
-    "LearningRateScheduleCallback",
-    "LearningRateWarmupCallback",
-    "MetricAverageCallback",
-]
+__all__ = [*CALLBACKS]
 
-
-class BroadcastGlobalVariablesCallback(BroadcastPart, tf.keras.callbacks.Callback):
-    __doc__ = BroadcastPart.__doc__
-
-
-class MetricAverageCallback(MetricAveragePart, tf.keras.callbacks.Callback):
-    __doc__ = MetricAveragePart.__doc__
-
-
-class LearningRateScheduleCallback(LearningRatePart, tf.keras.callbacks.Callback):
-    __doc__ = LearningRatePart.__doc__
-
-
-class LearningRateWarmupCallback(WarmupPart, tf.keras.callbacks.Callback):
-    __doc__ = WarmupPart.__doc__
-
-
-class BestModelCheckpoint(tf.keras.callbacks.ModelCheckpoint):
-    """Keeps the best model of a training, in `filepath`, an attribute that can be set.
-
-    Args:
-        monitor: the metric by which models are compared.
-        verbose: 1 prints when a model is kept.
-        save_weights_only: keeps weights only.
-        mode: "min", "max" or "auto", for whether less of the metric is better.
-        save_freq: "epoch", or every so many batches.
-    """
-
-    def __init__(
-        self,
-        monitor: str = "val_loss",
-        verbose: int = 0,
-        save_weights_only: bool = False,
-        mode: str = "auto",
-        save_freq: Any = "epoch",
-    ) -> None:
-        super().__init__(
-            "best.weights.h5" if save_weights_only else "best.keras",
-            monitor=monitor,
-            verbose=verbose,
-            save_best_only=True,
-            save_weights_only=save_weights_only,
-            mode=mode,
-            save_freq=save_freq,
-        )
+(
+    BroadcastGlobalVariablesCallback,
+    MetricAverageCallback,
+    LearningRateScheduleCallback,
+    LearningRateWarmupCallback,
+    BestModelCheckpoint,
+) = callbacks_of(tf.keras, __name__)

@@ -5,9 +5,9 @@ import importlib
 import keras
 
 from hvdtune.keras import *
-from hvdtune.keras import old_spellings
+from hvdtune.keras import keras2_compat
 
-old_spellings.keep(keras)
+keras2_compat.keep(keras)
 
 # Last, because hvdtune.keras has modules of the same names.
 for _name in ("callbacks", "elastic"):

@@ -4,10 +4,10 @@ import importlib
 
 import tensorflow as tf
 
-from hvdtune.keras import old_spellings
+from hvdtune.keras import keras2_compat
 from hvdtune.tensorflow import *
 
-old_spellings.keep(tf.keras)
+keras2_compat.keep(tf.keras)
 
 # Last, because hvdtune.tensorflow has modules of the same names.
 for _name in ("compression", "elastic", "functions", "mpi_ops", "sync_batch_norm"):

@@ -7,18 +7,26 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtune.keras.backend import CombinerOptions
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
-from hvdtune.tensorflow.gradients import Options, combine, dense_parts, end_step
+from hvdtune.tensorflow.gradients import GradientOptions, combine, dense_parts, end_step
 
 
-class TensorFlowCombiner:
+class KerasCombiner:
     """Implements hvdtune.keras.backend.Combiner."""
 
-    def __init__(self, options: Options, passes: int, *, average: bool) -> None:
-        self._options = options
+    def __init__(self, options: CombinerOptions) -> None:
+        self._options = GradientOptions(
+            options.compression,
+            options.reduction,
+            options.sparse_as_dense,
+            options.groups,
+            options.process_set,
+            options.scale_local,
+        )
         self._helper = None
-        if passes > 1:
-            self._helper = LocalGradientAggregationHelper(passes, average=average)
+        if options.passes > 1:
+            self._helper = LocalGradientAggregationHelper(options.passes, average=options.average)
 
     def register_local(self, variable: Any) -> None:
         self._options.register_local(variable)

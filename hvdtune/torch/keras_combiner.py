@@ -9,7 +9,6 @@ import torch
 
 from hvdtune.core.gradients import (
     Gradient,
-    Groups,
     arrange,
     check_groups,
     distinct,
@@ -18,39 +17,19 @@ from hvdtune.core.gradients import (
     layer_and_own,
 )
 from hvdtune.core.rank import runtime
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
-from hvdtune.core.rank.process_sets import ProcessSet
+from hvdtune.core.rank.collectives import ReduceOp, synchronize
+from hvdtune.core.rank.compression import compressor_of
+from hvdtune.keras.backend import CombinerOptions
 from hvdtune.torch.collectives import start_allreduce
-from hvdtune.torch.compression import Compression, compressor_of
 
 
-class TorchCombiner:
-    """Implements hvdtune.keras.backend.Combiner.
+class KerasCombiner:
+    """Implements hvdtune.keras.backend.Combiner."""
 
-    Args:
-        compression: None for none.
-        groups: a number, or lists of variables of Keras.
-    """
-
-    def __init__(
-        self,
-        compression: Any,
-        reduction: Reduction,
-        groups: Groups,
-        process_set: ProcessSet,
-        passes: int,
-        *,
-        average: bool,
-        scale_local: bool,
-    ) -> None:
-        self._compression = compressor_of(compression or Compression.none)
-        self._reduction = reduction
-        check_groups(groups, "variables")
-        self._groups = groups
-        self._process_set = process_set
-        self._passes = passes
-        self._average = average
-        self._scale_local = scale_local
+    def __init__(self, options: CombinerOptions) -> None:
+        check_groups(options.groups, "variables")
+        self._compression = compressor_of(options.compression)
+        self._options = options
         self._local: set[int] = set()
         self._count = 0
         self._sums: list[torch.Tensor | None] = []
@@ -65,15 +44,15 @@ class TorchCombiner:
         step: Callable[[list[Any]], None],
         skip: Callable[[], None],
     ) -> None:
-        if self._passes > 1:
+        if self._options.passes > 1:
             gradients = self._added(gradients)
             self._count += 1
-            if self._count % self._passes:
+            if self._count % self._options.passes:
                 skip()
                 return
             self._sums = []
-            if self._average:
-                gradients = [g if g is None else g / self._passes for g in gradients]
+            if self._options.average:
+                gradients = [g if g is None else g / self._options.passes for g in gradients]
         step(self._combined(gradients, variables))
         runtime.mark_step()
 
@@ -87,7 +66,7 @@ class TorchCombiner:
         return self._sums
 
     def _combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        process_set = self._process_set
+        process_set = self._options.process_set
         if not process_set.included() or process_set.size() == 1:
             return list(gradients)
         results: dict[int, Any] = {}
@@ -105,7 +84,9 @@ class TorchCombiner:
         for members in self._arranged(rows, variables):
             tensors = [given[row.parameter] for row in members]
             name = joint_name(members)
-            handle = start_allreduce(tensors, name, self._reduction, process_set, grouped=True)
+            handle = start_allreduce(
+                tensors, name, self._options.reduction, process_set, grouped=True
+            )
             started.append((members, handle))
         for members, handle in started:
             for row, reduced in zip(members, synchronize(handle), strict=True):
@@ -114,15 +95,15 @@ class TorchCombiner:
         return [results.get(number) for number in range(len(gradients))]
 
     def _own(self, gradient: torch.Tensor) -> torch.Tensor:
-        if not self._scale_local or self._reduction.op is not ReduceOp.AVERAGE:
+        if not self._options.scale_local or self._options.reduction.op is not ReduceOp.AVERAGE:
             return gradient
-        return gradient / self._process_set.size()
+        return gradient / self._options.process_set.size()
 
     def _arranged(
         self, rows: list[Gradient[int]], variables: Sequence[Any]
     ) -> list[Sequence[Gradient[int]]]:
         keys = [id(variables[row.parameter]) for row in rows]
-        plan = arrange(rows, grouped(rows, keys, self._groups, id))
+        plan = arrange(rows, grouped(rows, keys, self._options.groups, id))
         return [*plan.groups, *(pack.members for pack in plan.packs)]
 
 

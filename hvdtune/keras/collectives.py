@@ -1,0 +1,80 @@
+"""Numbers and arrays over all ranks, as scripts of Keras want them: computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op, synchronize
+from hvdtune.core.rank.compression import NoneCompressor
+from hvdtune.core.rank.numpy_adapter import ADAPTER
+
+__all__ = ["allgather", "broadcast", "reducescatter"]  # the two packages differ in allreduce
+
+
+def allreduce(
+    value: Any,
+    name: str | None = None,
+    average: bool | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    op: ReduceOp | int | None = None,
+    compression: Any = NoneCompressor,
+) -> Any:
+    """Combines a number or an array over all ranks; returns an array of NumPy, or its number.
+
+    Args:
+        average: superseded by `op`: True is hvd.Average, False hvd.Sum.
+        op: hvd.Average (the default), Sum, Min, Max, Product or Adasum.
+        compression: does nothing: values are sent as they are.
+    """
+    chosen = chosen_op(op, average, stacklevel=3)
+    reduction = Reduction(chosen, prescale_factor, postscale_factor)
+    return synchronize(_start_allreduce(value, name, reduction))[()]
+
+
+def allgather(value: Any, name: str | None = None) -> Any:
+    """Joins the ranks' arrays along the first dimension; returns an array of NumPy."""
+    rows = [np.asarray(value)]
+    return synchronize(collectives.allgather_async(ADAPTER, rows, name, grouped=False))
+
+
+def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
+    """Returns the root's number or array on every rank, as an array of NumPy, or its number."""
+    array = np.array(value)
+    handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name)
+    return synchronize(handle)[()]
+
+
+def reducescatter(
+    value: Any, name: str | None = None, op: ReduceOp | int = ReduceOp.AVERAGE
+) -> Any:
+    """Combines an array over all ranks; returns this rank's rows of it, an array of NumPy."""
+    reduction = Reduction(chosen_op(op, None, stacklevel=3))
+    rows = [np.asarray(value)]
+    handle = collectives.reducescatter_async(ADAPTER, rows, name, reduction, grouped=False)
+    return synchronize(handle)
+
+
+def minimum_of(values: Sequence[int], name: str) -> list[int]:
+    """For each of the numbers, the least that a rank has."""
+    handle = _start_allreduce(np.array(values, np.int64), name, Reduction(ReduceOp.MIN))
+    return [int(value) for value in synchronize(handle)]
+
+
+def mean_of(values: dict[str, Any]) -> dict[str, Any]:
+    """Each number's mean over all ranks, which must have the same names."""
+    average = Reduction(ReduceOp.AVERAGE)
+    started = {}
+    for name, value in sorted(values.items()):
+        wide = np.asarray(value, np.float64)
+        started[name] = _start_allreduce(wide, f"metric.{name}", average)
+    return {name: synchronize(handle)[()] for name, handle in started.items()}
+
+
+def _start_allreduce(value: Any, name: str | None, reduction: Reduction) -> int:
+    rows = [np.asarray(value)]
+    return collectives.allreduce_async(ADAPTER, rows, None, name, reduction, grouped=False)
