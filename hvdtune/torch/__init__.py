@@ -1,156 +1,35 @@
 """hvdtune for PyTorch: `import hvdtune.torch as hvd`, with Horovod's names."""
 
-from hvdtune.core.rank.build_info import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
+from hvdtune.core.rank import basics
+from hvdtune.core.rank.basics import *
 from hvdtune.core.rank.collectives import barrier, poll, synchronize
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
-from hvdtune.core.rank.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from hvdtune.core.rank.runtime import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mark_step,
-    rank,
-    shutdown,
-    size,
-)
-from hvdtune.errors import (
-    HorovodInternalError,
-    HorovodVersionMismatchError,
-    HostsUpdatedInterrupt,
-)
 from hvdtune.recording import start_timeline, stop_timeline
-from hvdtune.torch import elastic
+from hvdtune.torch import collectives, elastic, spans
 from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
-from hvdtune.torch.collectives import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather_async,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall_async,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather_async,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter_async,
-    join,
-    reducescatter_async,
-)
+from hvdtune.torch.collectives import *
 from hvdtune.torch.compression import Compression
-from hvdtune.torch.differentiable import (
-    allgather,
-    allreduce,
-    alltoall,
-    broadcast,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    reducescatter,
-)
 from hvdtune.torch.optimizer import DistributedOptimizer
-from hvdtune.torch.spans import span
 from hvdtune.torch.sparse import sparse_allreduce_async
 from hvdtune.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
-    "Adasum",
-    "Average",
+    *basics.__all__,
+    *collectives.__all__,
     "Compression",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "HorovodVersionMismatchError",
-    "HostsUpdatedInterrupt",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNorm",
-    "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
     "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mark_step",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "poll",
-    "rank",
-    "reducescatter",
-    "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "span",
     "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
     "synchronize",
 ]
+
+spans.watch()

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.adapter import DTYPES
-from hvdtune.torch.collectives import broadcast_async_, start_allreduce
+from hvdtune.torch.adapter import ADAPTER, DTYPES
+from hvdtune.torch.collectives import broadcast_async_
 
 
 def broadcast_parameters(
@@ -190,9 +191,9 @@ def _check_groups(
     """On all ranks alike, so that none waits for one that has refused."""
     counts, wanted = _counts(optimizer), outline[1]
     own = runtime.rank() if counts != wanted else -1
-    reduction = Reduction(ReduceOp.MAX)
-    handle = start_allreduce(
-        [torch.tensor([own])], "optimizer.groups", reduction, process_set, grouped=False
+    largest = Reduction(ReduceOp.MAX)
+    handle = ALLREDUCE.start(
+        ADAPTER, [torch.tensor([own])], largest, "optimizer.groups", process_set
     )
     odd = int(synchronize(handle))
     if odd < 0:

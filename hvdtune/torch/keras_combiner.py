@@ -17,10 +17,11 @@ from hvdtune.core.gradients import (
     layer_and_own,
 )
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, synchronize
 from hvdtune.core.rank.compression import compressor_of
 from hvdtune.keras.backend import CombinerOptions
-from hvdtune.torch.collectives import start_allreduce
+from hvdtune.torch.adapter import ADAPTER
 
 
 class KerasCombiner:
@@ -84,9 +85,8 @@ class KerasCombiner:
         for members in self._arranged(rows, variables):
             tensors = [given[row.parameter] for row in members]
             name = joint_name(members)
-            handle = start_allreduce(
-                tensors, name, self._options.reduction, process_set, grouped=True
-            )
+            reduction = self._options.reduction
+            handle = ALLREDUCE.start(ADAPTER, tensors, reduction, name, process_set, True)
             started.append((members, handle))
         for members, handle in started:
             for row, reduced in zip(members, synchronize(handle), strict=True):

@@ -26,13 +26,13 @@ from hvdtune.core.gradients import (
     reduction_of_gradients,
 )
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp, allreduce_request
 from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
-from hvdtune.torch.collectives import Average
 from hvdtune.torch.compression import Compression
 from hvdtune.torch.gradients import InPlace, Packed, describe
 from hvdtune.torch.sparse import Sparse, layout_of

@@ -6,10 +6,11 @@ import torch
 from torch.utils.data import dataloader
 
 from hvdtune.core.rank import spans
-from hvdtune.core.rank.spans import span
 
-__all__ = ["span"]
 
-# The base of all iterators of a DataLoader; torch has no hook for what comes out of one.
-spans.watch(lambda: spans.watch_calls(dataloader._BaseDataLoaderIter, "__next__", spans.INPUT))
-spans.watch(lambda: spans.watch_calls(torch, "save", spans.CHECKPOINT))
+def watch() -> None:
+    """Has them watched from `init` on."""
+    # The base of all iterators of a DataLoader; torch has no hook for what comes out of one.
+    loader = dataloader._BaseDataLoaderIter
+    spans.watch(lambda: spans.watch_calls(loader, "__next__", spans.INPUT))
+    spans.watch(lambda: spans.watch_calls(torch, "save", spans.CHECKPOINT))

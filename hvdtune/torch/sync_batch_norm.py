@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from hvdtune.core.rank.collective_spec import ALLGATHER, ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.torch.collectives import allgather_async, start_allreduce
+from hvdtune.torch.adapter import ADAPTER
 
 _SUM = Reduction(ReduceOp.SUM)
 
@@ -112,7 +113,8 @@ def _gather_statistics(
     if count:
         variance, mean = torch.var_mean(_wide(input), _others(input), correction=0)
         mine[0, :channels], mine[0, channels:-1], mine[0, -1] = mean, variance, count
-    rows = synchronize(allgather_async(mine, f"{name}.statistics", process_set))
+    label = f"{name}.statistics"
+    rows = synchronize(ALLGATHER.start(ADAPTER, [mine], None, label, process_set))
     means, variances, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     total = int(counts.sum())
     if total < 2:
@@ -162,7 +164,7 @@ class _Normalize(torch.autograd.Function):
             for_bias = sums[0].to(weight.dtype)
         if ctx.needs_input_grad[0]:
             name = f"{ctx.name}.gradient"
-            handle = start_allreduce([sums], name, _SUM, ctx.process_set, grouped=False)
+            handle = ALLREDUCE.start(ADAPTER, [sums], _SUM, name, ctx.process_set)
             means = synchronize(handle) / ctx.count
             scale = inverse if weight is None else inverse * weight
             slope = -scale * inverse.square() * means[1]

@@ -286,7 +286,7 @@ def test_what_cannot_be_wrapped_is_refused_in_a_sentence():
     for said in run(wrap_badly, 2):
         expected = [
             "a torch.optim.Optimizer is needed, not Sequential",
-            "compression is one of hvd.Compression",
+            "compression must be one of hvd.Compression",
             "a whole number of at least 1, not 0",
             "a whole number of at least 1, not 1.5",
             "must be above 0",

@@ -1,0 +1,214 @@
+"""The collectives as a table, from which every framework's public functions are made.
+
+A framework writes one function for each collective, with Horovod's parameters: it takes a tensor
+and returns the result. The other forms of it are made here: `grouped_` takes a list of tensors and
+carries it out as one operation, `_async` returns a handle, a trailing `_` works in place.
+
+The gradient of a collective is a collective, by Horovod's rules:
+
+    allreduce       the same allreduce of the gradients: op, factors and all
+    allgather       the average of the gradients over the ranks, cut to this rank's rows
+    broadcast       the average of the gradients over the ranks on the root, zero elsewhere
+    alltoall        every rank gets the gradients of the rows back that it sent
+    reducescatter   the ranks' gradients, gathered, times the factors, and times size() for Sum
+
+The averages are Horovod's convention: the loss of the job is the mean of the ranks' losses, as
+DistributedOptimizer takes it to be, and a gradient is that mean's. Only Average and Sum have a
+rule: Min, Max, Product and Adasum combine tensors that require gradients, but refuse a backward
+pass with a UsageError.
+
+Backward passes communicate, so all ranks of the process set must run them, through the same
+collectives in the same order. A gradient is an operation named `<name>.gradient`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.variants import Function, compiled
+from hvdtune.errors import UsageError
+
+
+class GradientRule(enum.Enum):
+    """How the gradients of the inputs follow from those of the outputs."""
+
+    SAME = enum.auto()
+    OWN_ROWS_OF_MEAN = enum.auto()
+    MEAN_ON_ROOT = enum.auto()
+    SENT_BACK = enum.auto()
+    GATHERED = enum.auto()
+
+
+@dataclass(frozen=True)
+class CollectiveSpec:
+    """One collective.
+
+    Attributes:
+        name: the name of its function.
+        start: called with an adapter, tensors, `how`, name and process set, and whether the tensors
+            are a group; returns a handle, whose result is a list for a group.
+        gradient: the rule of its gradient.
+        how: what it is told besides: a "reduction", the "root_rank", the "splits", or "" for
+            nothing, which is None.
+        has_groups: whether there are functions that take a list of tensors.
+        in_place: whether there are functions that work in place; `start` then has that argument.
+        keeps_shape: whether outputs have the shape of the inputs.
+    """
+
+    name: str
+    start: Callable[..., int]
+    gradient: GradientRule
+    how: str = ""
+    has_groups: bool = False
+    in_place: bool = False
+    keeps_shape: bool = False
+
+    def names(self, *suffixes: str) -> list[str]:
+        """The names of its functions that end in one of the suffixes, "_async_" for instance."""
+        known = [s for s in suffixes if self.in_place or not s.endswith("_")]
+        stems = [self.name, f"grouped_{self.name}"] if self.has_groups else [self.name]
+        return [stem + suffix for stem in stems for suffix in known]
+
+
+def _start_allreduce(
+    adapter: Any,
+    tensors: Any,
+    how: Reduction,
+    name: str | None,
+    process_set: Any,
+    grouped: bool = False,
+    in_place: bool = False,
+) -> int:
+    outputs = tensors if in_place else None
+    return collectives.allreduce_async(
+        adapter, tensors, outputs, name, how, process_set, grouped=grouped
+    )
+
+
+def _start_allgather(
+    adapter: Any, tensors: Any, how: None, name: str | None, process_set: Any, grouped: bool = False
+) -> int:
+    return collectives.allgather_async(adapter, tensors, name, process_set, grouped=grouped)
+
+
+def _start_broadcast(
+    adapter: Any,
+    tensors: Any,
+    how: int,
+    name: str | None,
+    process_set: Any,
+    grouped: bool = False,
+    in_place: bool = False,
+) -> int:
+    (tensor,) = tensors
+    output = tensor if in_place else None
+    return collectives.broadcast_async(adapter, tensor, output, how, name, process_set)
+
+
+def _start_alltoall(
+    adapter: Any, tensors: Any, how: Any, name: str | None, process_set: Any, grouped: bool = False
+) -> int:
+    (tensor,) = tensors
+    return collectives.alltoall_async(adapter, tensor, how, name, process_set)
+
+
+def _start_reducescatter(
+    adapter: Any,
+    tensors: Any,
+    how: Reduction,
+    name: str | None,
+    process_set: Any,
+    grouped: bool = False,
+) -> int:
+    return collectives.reducescatter_async(
+        adapter, tensors, name, how, process_set, grouped=grouped
+    )
+
+
+ALLREDUCE: Final = CollectiveSpec(
+    "allreduce",
+    _start_allreduce,
+    GradientRule.SAME,
+    "reduction",
+    has_groups=True,
+    in_place=True,
+    keeps_shape=True,
+)
+ALLGATHER: Final = CollectiveSpec(
+    "allgather", _start_allgather, GradientRule.OWN_ROWS_OF_MEAN, has_groups=True
+)
+BROADCAST: Final = CollectiveSpec(
+    "broadcast",
+    _start_broadcast,
+    GradientRule.MEAN_ON_ROOT,
+    "root_rank",
+    in_place=True,
+    keeps_shape=True,
+)
+ALLTOALL: Final = CollectiveSpec("alltoall", _start_alltoall, GradientRule.SENT_BACK, "splits")
+REDUCESCATTER: Final = CollectiveSpec(
+    "reducescatter", _start_reducescatter, GradientRule.GATHERED, "reduction", has_groups=True
+)
+COLLECTIVES: Final = (ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER)
+
+
+def check_has_gradient(spec: CollectiveSpec, how: Any, name: str | None, remedy: str) -> None:
+    """Raises UsageError unless a gradient flows through the collective, told `how`."""
+    if isinstance(how, Reduction) and how.op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
+        what = f"{spec.name} {name}" if name else spec.name
+        raise UsageError(
+            f"no gradient flows through {what} by {how.op.name.title()}, only by Average and Sum; "
+            f"use {remedy} where none is wanted"
+        )
+
+
+def form_of(
+    plain: Function, spec: CollectiveSpec, name: str, expression: str, order: str = ""
+) -> Function:
+    """The form called `name` of a framework's function `plain`.
+
+    It has plain's parameters; `tensors` instead of `tensor` in a group, and no `compression` where
+    it does not wait for the result.
+
+    Args:
+        expression: what it returns, in which {spec}, {tensors}, {how}, {grouped} and {compression}
+            stand for what belongs there.
+        order: the names of its parameters, where they are not in plain's order.
+    """
+    stem, _, suffix = name.partition(spec.name)
+    known = dict(inspect.signature(plain).parameters)
+    if suffix:
+        known.pop("compression", None)
+    first = known.pop("tensor")
+    if stem:
+        first = first.replace(name="tensors", annotation=f"Sequence[{first.annotation}]")
+    known = {first.name: first, **known}
+    average = "average" if "average" in known else "None"
+    how = spec.how or "None"
+    if how == "reduction":
+        how = f"reduction_of({average}, op, prescale_factor, postscale_factor)"
+    filled = expression.format(
+        spec=spec.name.upper(),
+        tensors="listed(tensors)" if stem else "[tensor]",
+        how=how,
+        grouped=bool(stem),
+        compression="compression" if "compression" in known else "None",
+    )
+    parameters = [known[key] for key in order.split() or known]
+    return compiled(plain, name, parameters, filled, _documented(spec.name, stem, suffix))
+
+
+def _documented(name: str, stem: str, suffix: str) -> str:
+    waiting = f"{stem}{name}{suffix.removeprefix('_async')}"
+    if suffix.startswith("_async"):
+        return f"Starts what {waiting} does; returns a handle for `poll` and `synchronize`."
+    if suffix:
+        what = "the tensors themselves" if stem else "the tensor itself"
+        return f"Does what {stem}{name} does, into {what}, which must be contiguous."
+    return f"Does what {name} does for several tensors, in one operation; returns a list."
