@@ -78,19 +78,21 @@ def test_a_job_that_ends_is_said_to_have_ended(hvdtune, script, page, tmp_path):
     assert steps_shown(page) > 50, page.locator("#live-note").inner_text()
 
 
-def test_without_a_path_the_newest_runs_are_shown(hvdtune, script, tmp_path):
+@pytest.mark.parametrize(
+    "words", [(), pytest.param(("one", "runs/one/trace.json"), marks=pytest.mark.slow)]
+)
+def test_the_newest_runs_or_those_of_a_path_are_shown(hvdtune, script, words):
     script("init()\nfor _ in range(20): step()")
     run = hvdtune("run", "-np", "2", "-o", "runs/one", "--timeline-steps", "0:", "train.py")
     _, err = run.communicate()
     assert run.returncode == 0, err
-    for words in ([], ["one", "runs/one/trace.json"]):
-        shown = hvdtune("dashboard", *words, "--port", "0", "--no-browser")
-        link = link_of(shown)
-        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as page:
-            assert page.status == 200
-        shown.send_signal(signal.SIGINT)
-        shown.communicate(timeout=60)
-        assert shown.returncode == 0
+    shown = hvdtune("dashboard", *words, "--port", "0", "--no-browser")
+    link = link_of(shown)
+    with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(link) as page:
+        assert page.status == 200
+    shown.send_signal(signal.SIGINT)
+    shown.communicate(timeout=60)
+    assert shown.returncode == 0
 
 
 @pytest.mark.parametrize(

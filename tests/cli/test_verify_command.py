@@ -134,9 +134,10 @@ def test_the_help_leaves_out_what_only_a_search_has(call, command):
     ("words", "others"),
     [
         ((), [("--objective", "cpu_time"), ("--mode", "restart", "--launch-time", "0.1s")]),
-        (
+        pytest.param(
             ("--mode", "restart"),
             [("--launch-time", "0.1s"), ("--metric-regex", "loss ([0-9.]+)")],
+            marks=pytest.mark.slow,
         ),
         (
             ("--adapter", "command", "--vary", "PACE=fast"),

@@ -15,6 +15,17 @@ def test_no_page_has_a_grave_violation(visit, path):
     page = visit(path)
     settle(page)
     assert grave_violations(page) == {}
+
+
+# A theme's colours are the same on all pages.
+_IN_CI = ("/", "/timeline")
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[pytest.mark.slow] * (p not in _IN_CI)) for p in PAGES]
+)
+def test_no_page_has_a_grave_violation_in_the_dark_theme(visit, path):
+    page = visit(path)
     page.locator("#theme-switch").click()
     page.wait_for_selector("[data-mantine-color-scheme=dark]", state="attached")
     page.evaluate("localStorage.clear()")

@@ -11,6 +11,8 @@ from tests.mpi.environment import FLAVOURS, ROOT, environment
 SCRIPTS = Path(__file__).parent / "scripts"
 # Open MPI's own ways out of its refusal to run as root, and of binding a rank to one core.
 OPENMPI = ["--bind-to", "none", "--oversubscribe"]
+# For tests in which the two differ in nothing but the options of mpirun
+OPENMPI_SLOW = pytest.param("openmpi", marks=pytest.mark.slow)
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 

@@ -5,12 +5,9 @@ import shlex
 import pytest
 
 from tests.kit.pages import Page
+from tests.mpi.conftest import OPENMPI_SLOW
 
 PAGE = Page("docs/mpi.md")
-
-
-# MPICH's commands differ from Open MPI's in nothing but the options that are put in here.
-OPENMPI_SLOW = pytest.param("openmpi", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)

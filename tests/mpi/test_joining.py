@@ -8,6 +8,7 @@ from hvdtune.core.config.environment import Config, MpiLauncher
 from hvdtune.core.mpi import startup as joining
 from hvdtune.core.mpi.mpi_library import is_of_flavour, parse_version
 from hvdtune.errors import UsageError
+from tests.mpi.conftest import OPENMPI_SLOW
 
 STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))
 LAUNCHED = Config(size=2, rendezvous_address="127.0.0.1", rendezvous_port=1)
@@ -103,6 +104,7 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
     assert found == (controller, operations, launcher)
 
 
+@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
 def test_without_a_plugin_a_started_process_says_what_to_do(mpi, tmp_path):
     done = mpi.mpirun(2, "ends.py", "as-it-is", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode != 0

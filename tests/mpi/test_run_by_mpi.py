@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.conftest import SCRIPTS
+from tests.mpi.conftest import OPENMPI_SLOW, SCRIPTS
 
 _RUN = ["python", "-m", "hvdtune", "run", "--mpi"]
 
@@ -27,6 +27,7 @@ def test_without_a_plugin_nothing_is_started(mpi, tmp_path):
     assert done.stderr.endswith("no plugin for this MPI: run `hvdtune build mpi` once\n")
 
 
+@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
 @pytest.mark.parametrize(
     "option", ["--trials=2", "--autotune", "--timeline-filename=t.json", "--output-filename=out"]
 )

@@ -76,6 +76,19 @@ class Bed:
 
         self.on_news = look
 
+    def watch_restarts(self) -> list[Setting]:
+        """What the training had been told last whenever a tuner is started after its death."""
+        proposed: list[Setting] = []
+        engage = self.supervisor._start_worker
+
+        def look() -> None:
+            if self.cluster.jobs:
+                proposed.append(self.cluster.jobs[-1].proposed[-1])
+            engage()
+
+        self.supervisor._start_worker = look  # type: ignore[method-assign]
+        return proposed
+
     @property
     def messages(self) -> str:
         return "\n".join(progress.message for progress in self.said)
@@ -98,13 +111,15 @@ def test_a_tuner_of_its_own_comes_to_a_verdict_and_watches_on(tmp_path: Path) ->
     "at_pairs",
     [pytest.param(2, marks=pytest.mark.slow), 8, pytest.param(14, marks=pytest.mark.slow)],
 )
-def test_a_killed_tuner_is_followed_by_another_on_the_same_launch(
+def test_a_killed_tuner_leaves_the_default_and_is_followed_by_another_on_the_same_launch(
     tmp_path: Path, at_pairs: int
 ) -> None:
     bed = Bed(tmp_path)
     bed.strike(signal.SIGKILL, at_pairs)
+    at_death = bed.watch_restarts()
     with bed.supervisor as supervisor:
         outcome = supervisor.tune()
+    assert at_death == [DEFAULT]
     assert "the tuner has died; training goes on as by default" in bed.messages
     assert outcome.verdict.improved
     pairs = read_pairs(tmp_path / "pairs.jsonl")
@@ -112,23 +127,6 @@ def test_a_killed_tuner_is_followed_by_another_on_the_same_launch(
     assert launches == sorted(launches)
     # The death itself started no launch: each but the last was ended by the study.
     assert len(bed.cluster.jobs) == len(set(launches))
-
-
-def test_after_the_tuners_death_the_training_has_the_default(tmp_path: Path) -> None:
-    bed = Bed(tmp_path)
-    bed.strike(signal.SIGKILL, 8)
-    proposed_at_death: list[Setting] = []
-    engage = bed.supervisor._start_worker
-
-    def look() -> None:
-        if bed.cluster.jobs:
-            proposed_at_death.append(bed.cluster.jobs[-1].proposed[-1])
-        engage()
-
-    bed.supervisor._start_worker = look  # type: ignore[method-assign]
-    with bed.supervisor as supervisor:
-        supervisor.tune()
-    assert proposed_at_death == [DEFAULT]
 
 
 def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
@@ -166,12 +164,16 @@ def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_tuner_that_always_dies_leaves_the_training_to_its_end(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(steps_per_launch=20_000))
+    bed = Bed(tmp_path, Script())
+    killed: set[int] = set()
 
     def kill(progress: StudyProgress) -> None:
         if progress.pairs == 0 and bed.cluster.jobs:
             assert bed.supervisor.pid is not None
             psutil.Process(bed.supervisor.pid).kill()
+            killed.add(bed.supervisor.pid)
+        if len(killed) == 3 and bed.cluster.script.steps_per_launch is None:
+            bed.cluster.script.steps_per_launch = bed.cluster.jobs[-1]._steps + 2_000
 
     bed.on_news = lambda progress: kill(progress) if bed.supervisor.pid else None
     with (
