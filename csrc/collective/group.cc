@@ -12,7 +12,7 @@ void ScratchBuffers::Free::operator()(uint8_t* memory) const { std::free(memory)
 
 uint8_t* ScratchBuffers::take(size_t index, size_t bytes) {
   if (buffers_.size() <= index) buffers_.resize(index + 1);
-  Buffer& area = buffers_[index];
+  ScratchBuffer& area = buffers_[index];
   if (area.bytes < bytes) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     area.memory.reset(static_cast<uint8_t*>(std::aligned_alloc(4096, rounded)));

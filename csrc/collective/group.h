@@ -39,11 +39,11 @@ class ScratchBuffers {
   struct Free {
     void operator()(uint8_t* memory) const;
   };
-  struct Buffer {
+  struct ScratchBuffer {
     std::unique_ptr<uint8_t, Free> memory;
     size_t bytes = 0;
   };
-  std::vector<Buffer> buffers_;
+  std::vector<ScratchBuffer> buffers_;
 };
 
 // A set's part of the arena of its host: local ranks count within the set.

@@ -20,29 +20,27 @@ std::vector<std::vector<int>> with_self(int rank, const std::vector<std::vector<
 
 }  // namespace
 
-CycleThread::CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table,
-                         Health& health, StopSignal& stop, WorkCounter& work_counter,
-                         Recorder& recorder, Recorder::EventBuffer& events)
-    : rank_(mesh.topology.rank),
-      size_(mesh.topology.size),
+CycleThread::CycleThread(const Services& services, const CycleOptions& options)
+    : rank_(services.mesh.topology.rank),
+      size_(services.mesh.topology.size),
       options_(options),
-      table_(table),
-      health_(health),
-      stop_(stop),
-      recorder_(recorder),
-      events_(events),
-      may_spin_(spins_for(mesh.topology.local_size) > 0),
+      table_(services.table),
+      health_(services.health),
+      stop_(services.stop),
+      recorder_(services.recorder),
+      events_(services.events),
+      may_spin_(spins_for(services.mesh.topology.local_size) > 0),
       // A library under the collectives may want them all from one thread.
       callers_may_progress_(may_spin_ && options.backends == nullptr),
-      tree_(mesh),
+      tree_(services.mesh),
       sets_(size_),
-      executor_(
-          mesh, options.backends, stop, table, cache_, sets_,
-          [this](const Response& response) { change(response); }, work_counter, recorder, events),
+      executor_(services, options.backends, cache_, sets_,
+                [this](const Response& response) { change(response); }),
       board_(options.setting, static_cast<int>(tree_.branches())),
       step_collector_(size_),
       shown_setting_(options.setting),
       shown_sets_(std::make_shared<const ProcessSets>(sets_)) {
+  Mesh& mesh = services.mesh;
   const std::vector<std::vector<int>> branches = with_self(rank_, mesh.branches);
   if (is_root()) {
     negotiator_.emplace(sets_, branches, static_cast<size_t>(options.setting.cache_capacity));

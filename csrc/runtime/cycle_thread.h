@@ -36,9 +36,9 @@
 #include "runtime/executor.h"
 #include "runtime/framed_channel.h"
 #include "runtime/health/health.h"
-#include "runtime/health/work_counter.h"
 #include "runtime/knob_board.h"
 #include "runtime/operation.h"
+#include "runtime/services.h"
 #include "runtime/step_collector.h"
 #include "runtime/tree_channels.h"
 
@@ -65,9 +65,7 @@ struct CycleCounts {
 // Thread rule: public members may be called from any thread.
 class CycleThread {
  public:
-  CycleThread(Mesh& mesh, const CycleOptions& options, OperationTable& table, Health& health,
-              StopSignal& stop, WorkCounter& work_counter, Recorder& recorder,
-              Recorder::EventBuffer& events);
+  CycleThread(const Services& services, const CycleOptions& options);
   ~CycleThread();
 
   // New operations are in the table.

@@ -91,20 +91,18 @@ Result make_result(const TensorSpec& tensor, int64_t rows) {
 
 }  // namespace
 
-Executor::Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop,
-                   OperationTable& table, ResponseCache& cache, const ProcessSets& sets,
-                   Change change, WorkCounter& work_counter, Recorder& recorder,
-                   Recorder::EventBuffer& events)
-    : mesh_(mesh),
+Executor::Executor(const Services& services, BackendSource* backends, ResponseCache& cache,
+                   const ProcessSets& sets, Change change)
+    : mesh_(services.mesh),
       backends_(backends),
-      stop_(stop),
-      table_(table),
+      stop_(services.stop),
+      table_(services.table),
       cache_(cache),
       sets_(sets),
       change_(std::move(change)),
-      work_counter_(work_counter),
-      recorder_(recorder),
-      events_(events) {}
+      work_counter_(services.work_counter),
+      recorder_(services.recorder),
+      events_(services.events) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
   for (const uint32_t id : cycle.evicted) cache_.forget(id, cycle.number);

@@ -16,9 +16,8 @@
 #include "collective/payload.h"
 #include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
-#include "runtime/health/work_counter.h"
 #include "runtime/operation.h"
-#include "timeline/recorder.h"
+#include "runtime/services.h"
 #include "wire/message.h"
 
 namespace hvdtune {
@@ -30,9 +29,8 @@ class Executor : private Observer {
   using Change = std::function<void(const Response&)>;
 
   // `backends`, null for none, offers collectives in place of ours.
-  Executor(Mesh& mesh, BackendSource* backends, const StopSignal& stop, OperationTable& table,
-           ResponseCache& cache, const ProcessSets& sets, Change change, WorkCounter& work_counter,
-           Recorder& recorder, Recorder::EventBuffer& events);
+  Executor(const Services& services, BackendSource* backends, ResponseCache& cache,
+           const ProcessSets& sets, Change change);
 
   // Runs the buckets of a cycle in order. Operations complete, or fail by themselves when the ranks
   // disagree about them; an Error thrown here ends the job.

@@ -92,9 +92,9 @@ void JobServer::run() {
 void JobServer::hold_job(uint32_t generation) {
   if (generation != options_.generation) listener_.resume();
   JobFormed formed;
+  const FormationOptions formation{options_.key, options_.size, generation, options_.start_timeout};
   std::vector<SecureChannel> channels =
-      form_job(listener_, options_.key, options_.size, generation, options_.start_timeout, stop_,
-               &formed.members, &failed_start_);
+      form_job(listener_, formation, stop_, &formed.members, &failed_start_);
   listener_.pause();
   publish(std::move(formed));
   serve(std::move(channels[0]));

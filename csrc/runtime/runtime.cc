@@ -48,7 +48,7 @@ MeshOptions mesh_options(const RuntimeOptions& options) {
   return mesh;
 }
 
-std::string flaw_of_memory(const Submission& submission) {
+std::string memory_error(const Submission& submission) {
   const Request& request = *submission.request;
   const bool gives_memory = request.op != OpType::kAllgather && request.op != OpType::kAlltoall;
   if (submission.memory.size() != request.tensors.size()) {
@@ -81,8 +81,8 @@ Runtime::Runtime(const RuntimeOptions& options)
   health_ = std::make_unique<Health>(mesh_, health, stop_, health_events_, *hang_detector_);
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return obey(order); }};
-  cycle_ = std::make_unique<CycleThread>(mesh_, cycle, table_, *health_, stop_, work_counter_,
-                                         recorder_, cycle_events_);
+  const Services services{mesh_, table_, *health_, stop_, work_counter_, recorder_, cycle_events_};
+  cycle_ = std::make_unique<CycleThread>(services, cycle);
   health_->start();
 }
 
@@ -105,7 +105,7 @@ void Runtime::check(const Submission& submission, const ProcessSets& sets) const
   } else if (why.empty()) {
     why = flaw_for_set(request, *ranks, topology().size);
   }
-  if (why.empty()) why = flaw_of_memory(submission);
+  if (why.empty()) why = memory_error(submission);
   if (why.empty()) return;
   throw Error(ErrorCode::kUsage, "tensor \"" + request.name + "\": " + why, -1, request.name);
 }

@@ -25,11 +25,11 @@ std::shared_ptr<Recording> Recording::begin(std::shared_ptr<EventBuffers> buffer
   return made;
 }
 
-bool Recording::await_open(Deadline deadline) { return await(Phase::kOpen, deadline); }
+bool Recording::await_open(Deadline deadline) { return await(RecordingState::kOpen, deadline); }
 
 bool Recording::await_end(Deadline deadline) {
   if (given_up_.load()) return has_ended();
-  const bool ended = await(Phase::kEnded, deadline);
+  const bool ended = await(RecordingState::kEnded, deadline);
   std::thread thread;
   {
     const std::lock_guard lock(mutex_);
@@ -48,12 +48,12 @@ bool Recording::await_end(Deadline deadline) {
   return ended;
 }
 
-bool Recording::await(Phase phase, Deadline deadline) {
+bool Recording::await(RecordingState state, Deadline deadline) {
   const uint64_t now = now_ns();
   const auto left = std::chrono::nanoseconds(deadline.at_ns() - std::min(deadline.at_ns(), now));
   const auto until = wait_limit(left);
   std::unique_lock lock(mutex_);
-  return moved_.wait_until(lock, until, [&] { return phase_.load() >= phase; });
+  return moved_.wait_until(lock, until, [&] { return state_.load() >= state; });
 }
 
 void Recording::ask_to_end() {
@@ -67,7 +67,7 @@ void Recording::ask_to_end() {
 
 uint64_t Recording::lost() const {
   if (has_ended()) return lost_.load();
-  if (phase_.load() == Phase::kOpening) return 0;
+  if (state_.load() == RecordingState::kOpening) return 0;
   return buffers_->dropped() - dropped_before_.load() + unwritten_.load();
 }
 
@@ -81,9 +81,9 @@ void Recording::note_error(const std::string& text) {
   if (error_.empty()) error_ = text;
 }
 
-void Recording::enter(Phase phase) {
+void Recording::enter(RecordingState state) {
   const std::lock_guard lock(mutex_);
-  phase_.store(phase);
+  state_.store(state);
   moved_.notify_all();
 }
 
@@ -101,7 +101,7 @@ void Recording::run() {
     }
     finish();
   }
-  enter(Phase::kEnded);
+  enter(RecordingState::kEnded);
 }
 
 bool Recording::open() {
@@ -124,7 +124,7 @@ bool Recording::open() {
     const std::lock_guard lock(mutex_);
     if (!ending_) buffers_->open(this, options_.steps);
   }
-  enter(Phase::kOpen);
+  enter(RecordingState::kOpen);
   return true;
 }
 

@@ -49,7 +49,7 @@ class Recording {
   // False when the file is not whole by then: its thread goes on alone, nobody waits for it again,
   // and whoever records next takes the buffers from it.
   bool await_end(Deadline deadline);
-  bool has_ended() const { return phase_.load() == Phase::kEnded; }
+  bool has_ended() const { return state_.load() == RecordingState::kEnded; }
 
   const RecorderOptions& options() const { return options_; }
   // Records lost so far: buffers were full, or the file could not be written.
@@ -58,16 +58,16 @@ class Recording {
   std::string error() const;
 
  private:
-  enum class Phase : int { kOpening, kOpen, kEnded };
+  enum class RecordingState : int { kOpening, kOpen, kEnded };
 
   Recording(std::shared_ptr<EventBuffers> buffers, RecorderOptions options);
   void run();
   bool open();
   void drain();
   void finish();
-  void enter(Phase phase);
+  void enter(RecordingState state);
   void note_error(const std::string& text);
-  bool await(Phase phase, Deadline deadline);
+  bool await(RecordingState state, Deadline deadline);
 
   const std::shared_ptr<EventBuffers> buffers_;
   const RecorderOptions options_;
@@ -77,7 +77,7 @@ class Recording {
   std::atomic<uint64_t> unwritten_{0};
   std::atomic<uint64_t> dropped_before_{0};  // by the buffers
   std::atomic<uint64_t> lost_{0};            // once ended
-  std::atomic<Phase> phase_{Phase::kOpening};
+  std::atomic<RecordingState> state_{RecordingState::kOpening};
   std::atomic<bool> given_up_{false};
   mutable std::mutex mutex_;  // guards the rest
   std::condition_variable moved_;

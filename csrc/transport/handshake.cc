@@ -74,14 +74,15 @@ Dialer::Dialer(std::string address, uint16_t port, const ConnectionId& connectio
     : address_(std::move(address)), port_(port), connection_id_(connection_id), key_(key) {}
 
 pollfd Dialer::poll_entry() const {
-  const bool sends = step_ == Step::kConnect || step_ == Step::kHello || step_ == Step::kProof;
+  const bool sends =
+      step_ == DialStep::kConnect || step_ == DialStep::kHello || step_ == DialStep::kProof;
   return {socket_.fd(), static_cast<short>(sends ? POLLOUT : POLLIN), 0};
 }
 
 bool Dialer::advance() {
   try {
-    while (step_ != Step::kDone && step()) {
-      step_ = static_cast<Step>(static_cast<uint8_t>(step_) + 1);
+    while (step_ != DialStep::kDone && step()) {
+      step_ = static_cast<DialStep>(static_cast<uint8_t>(step_) + 1);
       moved_ = 0;
     }
   } catch (const Error& error) {
@@ -89,7 +90,7 @@ bool Dialer::advance() {
     const bool hung_up = error.code() == ErrorCode::kRankLost;
     // Perhaps strangers had taken all places and this one had to make room.
     if (hung_up && ++hung_up_ < kMostHangUps) {
-      step_ = Step::kStart;
+      step_ = DialStep::kStart;
       moved_ = 0;
       return advance();
     }
@@ -100,33 +101,33 @@ bool Dialer::advance() {
                              : error.what()),
                 connection_id_.to);
   }
-  return step_ == Step::kDone;
+  return step_ == DialStep::kDone;
 }
 
 bool Dialer::step() {
   switch (step_) {
-    case Step::kStart:
+    case DialStep::kStart:
       hello_ = make_hello(connection_id_);
       socket_ = start_connect(address_, port_);
       return true;
-    case Step::kConnect: {
+    case DialStep::kConnect: {
       pollfd entry = poll_entry();
       if (poll(&entry, 1, 0) <= 0) return false;
       finish_connect(socket_, address_, port_);
       return true;
     }
-    case Step::kHello:
+    case DialStep::kHello:
       FAILPOINT_ON("handshake/dial_hello", socket_.fd());
       return send_rest(socket_, hello_, moved_);
-    case Step::kNonce:
+    case DialStep::kNonce:
       if (!recv_rest(socket_, nonce_, moved_)) return false;
       FAILPOINT_ON("handshake/dial_nonce", socket_.fd());
       proof_ = prove(key_, kDialer, hello_, nonce_);
       return true;
-    case Step::kProof:
+    case DialStep::kProof:
       FAILPOINT_ON("handshake/dial_proof", socket_.fd());
       return send_rest(socket_, proof_, moved_);
-    case Step::kAnswer:
+    case DialStep::kAnswer:
       if (!recv_rest(socket_, answer_, moved_)) return false;
       FAILPOINT_ON("handshake/dial_answer", socket_.fd());
       if (!digests_equal(answer_, prove(key_, kAcceptor, hello_, nonce_))) {
@@ -134,7 +135,7 @@ bool Dialer::step() {
                     address_ + ":" + std::to_string(port_) + " does not have this job's key");
       }
       return true;
-    case Step::kDone:
+    case DialStep::kDone:
       break;
   }
   return false;
@@ -164,7 +165,7 @@ void Acceptor::add_to(std::vector<pollfd>& polls) const {
   const bool full = half_open_.size() >= kMostHalfOpen;
   if (!full) polls.push_back({listener_.fd(), POLLIN, 0});
   for (const HalfOpen& one : half_open_) {
-    const bool sends = one.step == Step::kNonce || one.step == Step::kAnswer;
+    const bool sends = one.step == AcceptStep::kNonce || one.step == AcceptStep::kAnswer;
     polls.push_back({one.socket.fd(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
   }
 }
@@ -210,7 +211,7 @@ bool Acceptor::accept_new(uint64_t now) {
 }
 
 uint64_t Acceptor::fair_chance_ns(const HalfOpen& one) {
-  return one.step == Step::kHello ? kHelloNs : kProofNs;
+  return one.step == AcceptStep::kHello ? kHelloNs : kProofNs;
 }
 
 bool Acceptor::make_room(uint64_t now) {
@@ -220,31 +221,31 @@ bool Acceptor::make_room(uint64_t now) {
 }
 
 Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
-  const auto next = [&](Step step) {
+  const auto next = [&](AcceptStep step) {
     one.step = step;
     one.moved = 0;
   };
   try {
-    if (one.step == Step::kHello) {
+    if (one.step == AcceptStep::kHello) {
       if (!recv_rest(one.socket, one.hello, one.moved)) return Outcome::kWaiting;
       if (!hello_is_for_me(one)) return Outcome::kRefused;
       FAILPOINT_ON("handshake/take_hello", one.socket.fd());
       random_bytes(one.nonce);
-      next(Step::kNonce);
+      next(AcceptStep::kNonce);
     }
-    if (one.step == Step::kNonce) {
+    if (one.step == AcceptStep::kNonce) {
       if (!send_rest(one.socket, one.nonce, one.moved)) return Outcome::kWaiting;
       FAILPOINT_ON("handshake/sent_nonce", one.socket.fd());
-      next(Step::kProof);
+      next(AcceptStep::kProof);
     }
-    if (one.step == Step::kProof) {
+    if (one.step == AcceptStep::kProof) {
       if (!recv_rest(one.socket, one.proof, one.moved)) return Outcome::kWaiting;
       if (!digests_equal(one.proof, prove(key_, kDialer, one.hello, one.nonce))) {
         return Outcome::kRefused;
       }
       FAILPOINT_ON("handshake/take_proof", one.socket.fd());
       one.answer = prove(key_, kAcceptor, one.hello, one.nonce);
-      next(Step::kAnswer);
+      next(AcceptStep::kAnswer);
     }
     if (!send_rest(one.socket, one.answer, one.moved)) return Outcome::kWaiting;
     FAILPOINT_ON("handshake/stands", one.socket.fd());

@@ -65,14 +65,14 @@ class Dialer {
   SecureChannel take();
 
  private:
-  enum class Step : uint8_t { kStart, kConnect, kHello, kNonce, kProof, kAnswer, kDone };
+  enum class DialStep : uint8_t { kStart, kConnect, kHello, kNonce, kProof, kAnswer, kDone };
   bool step();
 
   std::string address_;
   uint16_t port_;
   ConnectionId connection_id_;
   Key key_;
-  Step step_ = Step::kStart;
+  DialStep step_ = DialStep::kStart;
   int hung_up_ = 0;
   size_t moved_ = 0;
   Hello hello_{};
@@ -111,11 +111,11 @@ class Acceptor {
   std::vector<Accepted> advance();
 
  private:
-  enum class Step : uint8_t { kHello, kNonce, kProof, kAnswer };
+  enum class AcceptStep : uint8_t { kHello, kNonce, kProof, kAnswer };
   struct HalfOpen {
     Socket socket;
     uint64_t since_ns = 0;
-    Step step = Step::kHello;
+    AcceptStep step = AcceptStep::kHello;
     size_t moved = 0;
     Hello hello{};
     Nonce nonce{};

@@ -13,15 +13,15 @@
 namespace hvdtune {
 namespace {
 
-enum class Phase : uint8_t { kRegister, kConnect, kGo };
+enum class FormationPhase : uint8_t { kRegister, kConnect, kGo };
 
 class Formation {
  public:
-  Formation(Listener& listener, const Key& key, int size, uint32_t generation, FailedStart* failed)
+  Formation(Listener& listener, const FormationOptions& options, FailedStart* failed)
       : failed_(failed),
-        acceptor_(listener, key, kStoreRank, generation),
-        size_(size),
-        ranks_(static_cast<size_t>(size)) {}
+        acceptor_(listener, options.key, kStoreRank, options.generation),
+        size_(options.size),
+        ranks_(static_cast<size_t>(options.size)) {}
 
   std::vector<SecureChannel> run(std::chrono::nanoseconds timeout, const StopSignal& stop);
   std::vector<RankInfo> members() const;
@@ -60,7 +60,7 @@ class Formation {
   Deadline deadline_ = Deadline::never();
   Acceptor acceptor_;
   int size_;
-  Phase phase_ = Phase::kRegister;
+  FormationPhase phase_ = FormationPhase::kRegister;
   std::vector<StoreStream> newcomers_;
   std::vector<Rank> ranks_;
 };
@@ -81,7 +81,7 @@ std::vector<SecureChannel> Formation::run(std::chrono::nanoseconds timeout,
       refuse_from_now_on(error);
       if (awaited) report_once();
     }
-  } while (phase_ != Phase::kGo || !let_all_go());
+  } while (phase_ != FormationPhase::kGo || !let_all_go());
   std::vector<SecureChannel> channels;
   for (Rank& rank : ranks_) channels.push_back(rank.stream->take());
   return channels;
@@ -91,14 +91,14 @@ void Formation::step(Deadline deadline, const StopSignal& stop) {
   wait(deadline, stop);
   admit();
   hear_newcomers();
-  if (phase_ != Phase::kGo) hear_ranks();
+  if (phase_ != FormationPhase::kGo) hear_ranks();
   // Last: a rank that has ended may have said why.
   if (is_aborted() && !refusal_) fail(failed_->why, -1);
   if (!refusal_) advance_phase();
 }
 
 void Formation::refuse_from_now_on(const Error& error) {
-  phase_ = Phase::kRegister;
+  phase_ = FormationPhase::kRegister;
   refusal_ = error.what();
   for (Rank& rank : ranks_) rank.stream.reset();
   unreported_ = error;
@@ -122,7 +122,7 @@ void Formation::wait(Deadline deadline, const StopSignal& stop) {
   for (const Rank& rank : ranks_) {
     if (!rank.stream || rank.let_go) continue;
     // Once all may go, what a rank says belongs to the job and is not read here.
-    const short events = phase_ == Phase::kGo ? short{POLLOUT} : rank.stream->events();
+    const short events = phase_ == FormationPhase::kGo ? short{POLLOUT} : rank.stream->events();
     polls.push_back({rank.stream->fd(), events, 0});
   }
   const uint64_t until = std::min(deadline.at_ns(), acceptor_.next_expiry().at_ns());
@@ -209,7 +209,7 @@ void Formation::hear(Rank& rank) {
       fail("rank " + name_of(rank) + ": " + message->as_text(), rank.stream->peer());
     }
     const bool expected = message->type == StoreMessageType::kConnected &&
-                          phase_ == Phase::kConnect && !rank.connected;
+                          phase_ == FormationPhase::kConnect && !rank.connected;
     if (!expected) fail("rank " + name_of(rank) + " broke the protocol", rank.stream->peer());
     rank.connected = true;
   }
@@ -218,11 +218,13 @@ void Formation::hear(Rank& rank) {
 
 void Formation::advance_phase() {
   const auto all = [this](auto condition) { return std::ranges::all_of(ranks_, condition); };
-  if (phase_ == Phase::kRegister && all([](const Rank& rank) { return rank.stream.has_value(); })) {
-    phase_ = Phase::kConnect;
+  if (phase_ == FormationPhase::kRegister &&
+      all([](const Rank& rank) { return rank.stream.has_value(); })) {
+    phase_ = FormationPhase::kConnect;
     tell_all(StoreMessage::table(members()));
-  } else if (phase_ == Phase::kConnect && all([](const Rank& rank) { return rank.connected; })) {
-    phase_ = Phase::kGo;
+  } else if (phase_ == FormationPhase::kConnect &&
+             all([](const Rank& rank) { return rank.connected; })) {
+    phase_ = FormationPhase::kGo;
     tell_all(StoreMessage::go());
   }
 }
@@ -270,21 +272,21 @@ std::string Formation::missing() const {
   std::string names;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const bool there =
-        phase_ == Phase::kRegister ? ranks_[i].stream.has_value() : ranks_[i].connected;
+        phase_ == FormationPhase::kRegister ? ranks_[i].stream.has_value() : ranks_[i].connected;
     if (!there) names += (names.empty() ? "rank " : ", rank ") + std::to_string(i);
   }
-  return (phase_ == Phase::kRegister ? "no word from " : "no full set of connections on ") + names +
-         " of " + std::to_string(size_);
+  return (phase_ == FormationPhase::kRegister ? "no word from "
+                                              : "no full set of connections on ") +
+         names + " of " + std::to_string(size_);
 }
 
 }  // namespace
 
-std::vector<SecureChannel> form_job(Listener& listener, const Key& key, int size,
-                                    uint32_t generation, std::chrono::nanoseconds timeout,
+std::vector<SecureChannel> form_job(Listener& listener, const FormationOptions& options,
                                     const StopSignal& stop, std::vector<RankInfo>* members,
                                     FailedStart* failed) {
-  Formation formation(listener, key, size, generation, failed);
-  std::vector<SecureChannel> channels = formation.run(timeout, stop);
+  Formation formation(listener, options, failed);
+  std::vector<SecureChannel> channels = formation.run(options.timeout, stop);
   if (members != nullptr) *members = formation.members();
   return channels;
 }

@@ -26,6 +26,13 @@ struct RankInfo {
   int channels = 1;  // streams of a link to another host that it would use
 };
 
+struct FormationOptions {
+  Key key{};
+  int size = 1;
+  uint32_t generation = 0;
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);
+};
+
 // For a server that outlives a start-up that failed, so that ranks which come late hear why.
 struct FailedStart {
   // Raised by a launcher that sees a rank's process end before it connected, which nobody else can
@@ -46,8 +53,7 @@ struct FailedStart {
 // none: programs may take long before they come, or never come at all. Error(kShutdown) once stop
 // is raised. Once `abort` is raised, ranks that are there and those that still come are told why,
 // until stop is raised.
-std::vector<SecureChannel> form_job(Listener& listener, const Key& key, int size,
-                                    uint32_t generation, std::chrono::nanoseconds timeout,
+std::vector<SecureChannel> form_job(Listener& listener, const FormationOptions& options,
                                     const StopSignal& stop,
                                     std::vector<RankInfo>* members = nullptr,
                                     FailedStart* failed = nullptr);

@@ -26,7 +26,7 @@ class World {
       : listener_("127.0.0.1"), meshes_(static_cast<size_t>(size)) {
     const Key key = {7};
     std::jthread server(
-        [&] { channels_ = form_job(listener_, key, size, 0, std::chrono::seconds(60), stop_); });
+        [&] { channels_ = form_job(listener_, {key, size, 0, std::chrono::seconds(60)}, stop_); });
     on_all([&](int rank) {
       MeshOptions options;
       options.rank = rank;

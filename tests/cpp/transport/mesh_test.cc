@@ -28,7 +28,7 @@ class Server {
   explicit Server(int size, std::chrono::nanoseconds timeout = std::chrono::seconds(50),
                   uint32_t generation = 0)
       : listener_("127.0.0.1"), channels_(std::async(std::launch::async, [=, this] {
-          return form_job(listener_, kKey, size, generation, timeout, stop_, &members_);
+          return form_job(listener_, {kKey, size, generation, timeout}, stop_, &members_);
         })) {}
 
   MeshOptions options(int rank, int size, std::string host) const {

@@ -53,7 +53,7 @@ void lose_rank_one(bool shared_memory) {
   if (child == 0) be_rank_one(listener.port(), shared_memory);
   const StopSignal stop;
   auto server = std::async(std::launch::async, [&] {
-    return form_job(listener, Key{}, 2, 0, std::chrono::seconds(60), stop);
+    return form_job(listener, {Key{}, 2, 0, std::chrono::seconds(60)}, stop);
   });
   Mesh mesh = connect_mesh(options_of(0, listener.port(), shared_memory), stop);
   CHECK_EQ(mesh.arena != nullptr, shared_memory);

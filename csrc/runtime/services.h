@@ -1,0 +1,25 @@
+// What the cycle thread and its executor use of the rest of a rank.
+#pragma once
+
+#include "base/stop.h"
+#include "runtime/health/work_counter.h"
+#include "timeline/recorder.h"
+#include "transport/mesh.h"
+
+namespace hvdtune {
+
+class Health;
+class OperationTable;
+
+// Nothing is owned: all of it outlives its users.
+struct Services {
+  Mesh& mesh;
+  OperationTable& table;
+  Health& health;
+  StopSignal& stop;
+  WorkCounter& work_counter;
+  Recorder& recorder;
+  Recorder::EventBuffer& events;  // of the cycle thread
+};
+
+}  // namespace hvdtune
