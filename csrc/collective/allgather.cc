@@ -47,7 +47,7 @@ void allgather_ring(Group& group, uint8_t* output, std::span<const size_t> block
   const auto place = static_cast<size_t>(std::ranges::find(order, group.rank()) - order.begin());
   const int next = order[(place + 1) % size];
   const int last = order[(place + size - 1) % size];
-  // What arrives, in order; all but the last block is handed on.
+  // Chunks that arrive, in order; all but the last block are handed on.
   std::vector<TransferQueue::Pending> arriving;
   const auto pieces = [&](int rank) {
     return (blocks.bytes(rank) + chunk_bytes - 1) / chunk_bytes;

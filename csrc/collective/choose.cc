@@ -12,7 +12,7 @@ using enum Algorithm;
 constexpr size_t kAny = std::numeric_limits<size_t>::max();
 constexpr size_t kKiB = 1024;
 
-// What a row asks of the set's hosts.
+// The condition of a row on the set's hosts.
 enum class Hosts : uint8_t {
   kAny,
   kOneShared,     // one host, with an arena

@@ -1,4 +1,4 @@
-// What a collective needs of its surroundings. N ranks can run as N threads: there is nothing
+// The surroundings of a collective. N ranks can run as N threads: there is nothing
 // global here.
 #pragma once
 

@@ -16,7 +16,7 @@
 
 namespace hvdtune {
 
-// How a rank looks from outside.
+// The state of a rank, seen from outside.
 enum class Liveness : uint8_t { kWell, kFrozen, kUnreachable, kDead };
 
 struct RankView {

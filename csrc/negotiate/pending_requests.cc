@@ -244,7 +244,7 @@ void put_claims(PendingRequests& pending_requests, const std::vector<PendingRequ
   announce.cycles_applied = pending_requests.cycles_applied();
   announce.waiting = pending_requests.everybody_waits();
   for (const PendingRequest& entry : entries) {
-    // Its numbers are to be understood as of when they were announced.
+    // The cache numbers keep the meaning that they had when they were announced.
     announce.cycles_seen = std::min(announce.cycles_seen, entry.cycles_seen);
     const bool whole = entry.forwarded.empty() && entry.in_full.empty() &&
                        entry.by_id.size() == 1 &&

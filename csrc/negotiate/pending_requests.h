@@ -21,7 +21,7 @@
 
 namespace hvdtune {
 
-// What operations are known by: names are unique within a process set.
+// Identifies an operation: names are unique within a process set.
 struct OperationKey {
   uint32_t process_set = kWorldSet;
   std::string name;
@@ -62,7 +62,7 @@ class PendingRequests {
   // Throws Error(kInternal) when the branch announces what it cannot: a rank that is not its own,
   // an operation twice, an unknown number.
   void add(size_t branch, const Announce& announce, uint64_t now_ns);
-  // What the rank of branch 0, this one, has come to without announcing anything.
+  // Updates the state of branch 0, this rank, which announces nothing.
   void note_self(bool waiting, uint64_t cycles_applied, uint32_t adopted_version);
 
   bool has_ready() const { return !ready_.empty(); }
@@ -83,8 +83,8 @@ class PendingRequests {
   void end_join(uint32_t process_set) { joined_.erase(process_set); }
   const RankMask& joined(uint32_t process_set) const;
 
-  // Of all ranks below. A word from before the last cycle that this rank has applied does not
-  // count: that cycle may have ended the wait.
+  // These cover all ranks below. A rank that announced its wait before the last cycle that this
+  // rank has applied does not count as waiting: that cycle may have ended the wait.
   bool everybody_waits() const;
   uint32_t adopted_version() const;
   uint64_t cycles_applied() const;
@@ -120,7 +120,7 @@ class PendingRequests {
   std::vector<PendingRequest> ready_;
   size_t ready_bytes_ = 0;
   std::unordered_map<uint32_t, RankMask> joined_;
-  // Of the message being added.
+  // These two belong to the message that is being added.
   std::vector<OperationKey> touched_;
   std::vector<PendingRequest> joins_;
 };

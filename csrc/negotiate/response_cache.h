@@ -1,4 +1,4 @@
-// What a rank remembers of past responses, so that a repeated tensor travels as a number.
+// Remembers past responses, so that a repeated tensor travels as a number.
 #pragma once
 
 #include <cstdint>

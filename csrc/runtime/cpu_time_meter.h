@@ -14,7 +14,8 @@ struct CpuTime {
 // Thread rule: one thread at a time.
 class CpuTimeMeter {
  public:
-  // What the calling thread had since the same thread called last; none if another did.
+  // The processor time of the calling thread since it last called; none if another thread called
+  // last.
   std::optional<CpuTime> since_last();
 
  private:

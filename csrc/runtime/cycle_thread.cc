@@ -378,7 +378,7 @@ void CycleThread::obey(const TimelineOrder& order) {
   if (!why.empty()) log(LogLevel::kWarning, options_.log_level, rank_, why);
 }
 
-// What a response changes besides tensors.
+// Applies what a response changes besides tensors.
 void CycleThread::change(const Response& response) {
   const Request& request = response.request;
   if (!response.error.empty()) return pending_requests().drop(key_of(request));

@@ -82,12 +82,13 @@ class CycleThread {
   Setting setting() const;
   uint32_t version() const;
   CycleCounts counts() const;
-  // As of the last cycle this rank has carried out. Never null.
+  // The sets after the last cycle that this rank has carried out. Never null.
   std::shared_ptr<const ProcessSets> process_sets() const;
 
   // Tells the other ranks that this one leaves, and ends the thread.
   void shut_down();
-  // What neighbours in the negotiation tree have not received. REQUIRES: shut_down() has returned.
+  // Bytes that neighbours in the negotiation tree have not received. REQUIRES: shut_down() has
+  // returned.
   size_t undelivered_bytes() { return tree_.undelivered_bytes(); }
 
  private:

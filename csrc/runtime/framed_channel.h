@@ -29,7 +29,7 @@ class FramedChannel {
   void queue(FrameKind kind, Bytes payload);
   void flush();
   bool has_unsent() const { return !unsent_.empty(); }
-  // Of what was sent or queued; hands the kernel what it takes.
+  // Bytes that were sent or queued and not acknowledged. Hands the kernel as many as it takes.
   size_t undelivered_bytes();
 
   // The next message that has arrived in full. Never waits. Throws Error(kRankLost) when the peer

@@ -62,8 +62,8 @@ class JobServer {
   void propose(const Proposal& proposal);
   void order(const TimelineOrder& order);
   void close();
-  // As close(); ranks that still wait for each other fail at once with this text. For a launcher
-  // that sees a rank end before it has joined, which no connection can tell.
+  // Closes as close() does, and ranks that still wait for each other fail at once with this text.
+  // For a launcher that sees a rank end before it has joined, which no connection can tell.
   void abort(const std::string& why);
 
  private:

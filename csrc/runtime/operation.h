@@ -54,7 +54,7 @@ struct Operation {
   OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
 };
 
-// What is in flight on this rank, for whoever explains why it does not end.
+// An operation that is in flight on this rank, for the hang detector.
 struct PendingOperation {
   std::shared_ptr<const Request> request;
   uint64_t announced_ns = 0;

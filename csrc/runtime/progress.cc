@@ -104,7 +104,7 @@ void CycleThread::run() {
   disconnect_launcher();
 }
 
-// By this the launcher learns that the ranks may form another job, however long this runtime lives.
+// Tells the launcher that the ranks may form another job, however long this runtime lives.
 void CycleThread::disconnect_launcher() {
   if (!job_) return;
   try {

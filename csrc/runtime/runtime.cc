@@ -27,7 +27,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-// Of two host names with one id, the clock is the same.
+// Hosts with the same id have the same clock, whatever they are called.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -35,7 +35,7 @@ std::string boot_id() {
   return id;
 }
 
-// That this process may run on, 0 if unknown.
+// How many processors this process may run on, 0 if unknown.
 int processors() {
   cpu_set_t allowed;
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;

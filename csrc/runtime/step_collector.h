@@ -1,4 +1,4 @@
-// Steps as all ranks saw them.
+// Collects the durations of each step from all ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class StepCollector {
  public:
   explicit StepCollector(int size) : size_(size) {}
 
-  // What rank 0 knows of its own step; to be called before or after the other ranks' add().
+  // Adds what rank 0 knows of its own step, before or after the other ranks' add().
   void note_own(uint64_t step, int64_t version, uint64_t end_ns) {
     OpenStep& open = steps_[step];
     open.report.version = version;

@@ -1,5 +1,5 @@
-// What the threads of the script do, on its way to the timeline: waiting for operations, what the
-// script says of itself, and how much of a processor the thread that marks steps had.
+// Records what the user's threads do: waits for operations, spans that the script marks, and the
+// processor time of the thread that marks steps.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ class UserThreadRecorder {
   // Names come from a script, so few are different.
   void span(std::string_view name, uint64_t begin_ns, uint64_t end_ns);
 
-  // What the calling thread had from begin to end, not counting its waits: reading it costs
-  // microseconds, so stretches and waits below 0.2 ms are not told apart. Nothing if the step was
-  // not recorded from its begin on.
+  // Measures the processor time of the calling thread from begin to end, without its waits. Reading
+  // it costs microseconds, so stretches and waits below 0.2 ms are not told apart. Returns zeros if
+  // the step was not recorded from its begin on.
   void begin_step();
   CpuTime end_step();
 

@@ -10,7 +10,7 @@ namespace hvdtune::scan {
 enum Text : std::size_t { kName, kCategory, kPid, kTid, kId };
 enum Number : std::size_t { kSeq, kBucket, kBytes, kProcessSet, kCached };
 
-// What texts of an event with escapes in them stand for.
+// The texts of an event, with their escapes resolved.
 using Unescaped = std::array<std::string, 5>;
 
 struct Event {

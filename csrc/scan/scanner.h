@@ -1,6 +1,7 @@
 // Reads runs of well-formed events of a Chrome trace into columns: the fast way through a large
 // file. It knows no damage: it stops before the first event that it does not understand, and
-// hvdtune/timeline/reading/json/document.py reads that one with care and says what is wrong with it.
+// hvdtune/timeline/reading/json/document.py reads that one with care and says what is wrong with
+// it.
 //
 // Not thread-safe: one scanner per file and thread.
 
@@ -55,7 +56,7 @@ class Scanner {
   };
 
   Texts texts_;
-  // Of the last run: the next will be like it, and columns that grow are copied.
+  // Sizes of the last run: the next will be like it, and columns that grow are copied.
   Size last_whole_, last_halves_;
 
   std::size_t read(std::string_view data, std::size_t at, Columns& whole, Columns& halves);

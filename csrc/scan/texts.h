@@ -24,7 +24,7 @@ class Texts {
   const std::deque<std::string>& all() const { return texts_; }
 
  private:
-  // What tells texts apart but for the middle of long ones, without a look at each byte.
+  // Tells texts apart without reading every byte; the middle of long ones is not in it.
   struct Key {
     std::uint64_t size, head, tail;
     bool operator==(const Key&) const = default;
@@ -47,7 +47,7 @@ class Texts {
   std::array<Recent, kRecent> recent_;
 };
 
-// Of a text with room for one Word; the two may overlap.
+// REQUIRES: the text has room for one Word. Head and tail may overlap.
 template <typename Word>
 Texts::Key Texts::key_of(std::string_view text) {
   Word head, tail;

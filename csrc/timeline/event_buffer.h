@@ -27,7 +27,7 @@ class EventBuffer {
     put({begin_ns, pack_duration(kind, begin_ns, end_ns), name, seq, bucket, arg});
   }
 
-  // As record(), for what is needed of all steps: it makes sense of the others.
+  // Records also in steps that are not sampled: events without which the others make no sense.
   void keep(const Record& record) {
     if (sampling_.recording()) put(record);
   }
@@ -79,7 +79,7 @@ class EventBuffers {
   // none, or the buffers are another's.
   bool take(const void* consumer, size_t buffer, size_t most, std::vector<Record>& block);
   size_t count() const;
-  // By all buffers since there are any.
+  // Records that all buffers have dropped since they were made.
   uint64_t dropped() const;
 
   Sampling sampling;

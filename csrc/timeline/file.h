@@ -91,7 +91,7 @@ class TraceFile {
     kDetails = 7,
     kFull = 8
   };
-  // Of names that this segment does not have yet.
+  // The texts of names that this segment does not have yet.
   struct BlockTexts {
     std::string names;
     std::string details;

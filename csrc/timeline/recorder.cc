@@ -14,7 +14,7 @@ void Recorder::start(const RecorderOptions& options) {
     throw Error(ErrorCode::kUsage, "buffer_records must be a power of two");
   }
   const Deadline deadline = Deadline::in(options.timeout);
-  // What is still in the buffers is the last one's.
+  // The records that are still in the buffers belong to the last recording.
   if (const auto recording = newest(); recording != nullptr && !is_recording()) {
     recording->await_end(deadline);
   }
@@ -70,7 +70,7 @@ void Recorder::cancel() {
   if (recording_ != nullptr && requested_) recording_->ask_to_end();
 }
 
-// What was cancelled ends by itself.
+// A recording that was cancelled ends by itself.
 void Recorder::reap_locked() {
   if (recording_ == nullptr || !requested_ || !recording_->has_ended()) return;
   recording_->await_end(Deadline::in({}));

@@ -9,7 +9,8 @@
 namespace hvdtune {
 namespace {
 
-// What is this old is in the file when the process is killed, unless the writer gets no processor.
+// A record of this age is in the file when the process is killed, unless the writer got no
+// processor.
 constexpr int kDrainEveryMs = 25;
 
 }  // namespace

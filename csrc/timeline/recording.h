@@ -26,7 +26,7 @@ struct RecorderOptions {
   StepWindow steps = {};
   std::string metadata = {};      // JSON object, copied into the file as it is
   size_t buffer_records = 65536;  // ring of each buffer made from here on, a power of two; 2 MiB
-  // What whoever starts or stops gives a disk that does not answer.
+  // How long start() and stop() wait for a disk that does not answer.
   std::chrono::nanoseconds timeout = std::chrono::seconds(5);
 };
 

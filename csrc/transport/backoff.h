@@ -1,4 +1,4 @@
-// What a spinning wait does between two looks.
+// The pause of a spinning wait between two checks.
 #pragma once
 
 #include <sched.h>

@@ -37,7 +37,7 @@ struct Transfer {
 // REQUIRES: a link appears at most once for each direction.
 void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal& stop, int spins);
 
-// Its two halves, for whoever works between them or adds to the transfers.
+// The two halves of exchange(), for callers that compute between them or add transfers.
 enum class Pass : uint8_t { kDone, kMoved, kIdle };
 // Moves what can be moved without waiting.
 Pass move_once(std::span<Transfer> transfers);

@@ -30,7 +30,7 @@ enum class Purpose : uint8_t { kStore = 1, kData = 2, kControl = 3, kHealth = 4 
 // The rendezvous server's place in Greeting::to and Channel::peer.
 inline constexpr int kStoreRank = -1;
 
-// What a connection is for; both ends must mean the same.
+// Identifies a connection; both ends must name the same.
 struct ConnectionId {
   Purpose purpose;
   int from;

@@ -26,11 +26,11 @@ class Link {
   virtual short sleep_events(bool want_send, bool want_recv) = 0;
   virtual void wake_up() = 0;
 
-  // To be called now and then while a transfer waits: throws Error(kRankLost, ..., peer()) when the
-  // peer's machine has stopped answering, which neither side's calls would ever say.
+  // Callers call this now and then while a transfer waits. Throws Error(kRankLost, ..., peer())
+  // when the peer's machine has stopped answering, which neither side's calls would ever say.
   virtual void check_answers(uint64_t /*now_ns*/) {}
 
-  // What was sent and could still be lost if this side's process ended.
+  // Bytes that were sent and could still be lost if this side's process ended.
   virtual size_t undelivered_bytes() const { return 0; }
 
   virtual int peer() const = 0;

@@ -25,7 +25,7 @@ namespace {
 
 // Until expect_answers() says otherwise.
 constexpr unsigned kUserTimeoutMs = 30'000;
-// Of the values that need no privilege the one that queues serve first.
+// The highest priority that needs no privilege.
 constexpr unsigned kInteractivePriority = 6;
 
 struct Endpoint {

@@ -55,11 +55,11 @@ class Socket {
   // From here on the peer is lost once its machine leaves what is sent unanswered for `timeout`.
   // For messages the kernel sees to it; for data check_answers() does.
   void expect_answers(Traffic traffic, std::chrono::nanoseconds timeout);
-  // To be called now and then while a transfer waits. A full window is not silence: a reader that
-  // is slow, or waits for another rank, is alive. Throws Error(kTimeout). REQUIRES:
+  // Callers call this now and then while a transfer waits. A full window is not silence: a reader
+  // that is slow, or waits for another rank, is alive. Throws Error(kTimeout). REQUIRES:
   // expect_answers(kData).
   void check_answers(uint64_t now_ns);
-  // What the peer's machine has not acknowledged, 0 once the connection is gone.
+  // Bytes that the peer's machine has not acknowledged, 0 once the connection is gone.
   size_t undelivered_bytes() const;
 
   int fd() const { return fd_.get(); }

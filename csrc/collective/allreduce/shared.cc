@@ -10,7 +10,7 @@
 namespace hvdtune {
 namespace {
 
-// What is copied between processes at a time: all ranks' pieces stay in the second-level cache.
+// So much is copied between processes at a time: all ranks' pieces stay in the second-level cache.
 constexpr size_t kPieceBytes = size_t{128} << 10;
 
 enum Area : size_t { kResult, kFetched };

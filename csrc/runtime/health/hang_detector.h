@@ -28,7 +28,7 @@ struct HangOptions {
   StackSource stack;
 };
 
-// What rank 0 is to do next.
+// The next action of rank 0.
 struct AskAll {
   uint32_t round = 0;
 };
@@ -56,8 +56,8 @@ class HangDetector {
   bool is_reporting() const { return reporting_; }
   std::optional<RankReport> finish_report(uint64_t now);
 
-  // Rank 0: what the others said, and how they look: by rank, the liveness and the silence of
-  // `liveness_views` count.
+  // Rank 0: what the others reported. Of `liveness_views`, by rank, the liveness and the silence
+  // count.
   void note(int rank, const Pulse& pulse, uint64_t now);
   void note(int rank, RankReport report);
   HangStep step(uint64_t now, std::vector<RankView> liveness_views);

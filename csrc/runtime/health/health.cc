@@ -206,7 +206,7 @@ void Health::take(Peer& peer, const Frame& frame) {
   }
 }
 
-// What rank 0 asks and is told.
+// Frames by which rank 0 asks, and their answers.
 void Health::take_order(Peer& peer, const Frame& frame) {
   const uint64_t now = now_ns();
   switch (frame.kind) {

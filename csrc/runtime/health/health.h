@@ -1,10 +1,10 @@
 // Who is alive. A thread of its own, which never takes Python's lock and never waits for data, so
 // that a rank busy for minutes still answers.
 //
-// Every rank pings rank 0; rank 0 answers. A connection that closes without a goodbye frame is a dead
-// rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its host
-// sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to run,
-// it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
+// Every rank pings rank 0; rank 0 answers. A connection that closes without a goodbye frame is a
+// dead rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its
+// host sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to
+// run, it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
 //
 // The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
 // and carry what the hang detector needs; it speaks over these connections, too.
@@ -49,8 +49,9 @@ class Health {
 
   // The loss this job fails with; the first one seen stands.
   std::optional<Error> loss() const;
-  // What a data connection saw. The cause is often another rank that died first, so this waits up
-  // to a second for that news before it settles on `suspect`; less after Error(kTimeout).
+  // Decides on the loss that a data connection saw. The cause is often a rank that died first, so
+  // this waits up to a second for that news before it settles on `suspect`; less after
+  // Error(kTimeout).
   Error settle_loss(const Error& suspect);
   // This rank cannot go on, which the others take as its loss.
   void tell_failure(const std::string& why);

@@ -1,4 +1,4 @@
-// A look at another process of this host, and at the far end of a connection, from outside.
+// Probes another process of this host, and the far end of a connection, from outside.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace hvdtune {
 // This process, as others are to know it.
 ProcessIdentity own_identity();
 
-// What the kernel says about a process of this host. kUnknown when `who` cannot be seen from here:
-// it did not introduce itself, or lives in another pid namespace.
+// Returns what the kernel says about a process of this host. kUnknown when `who` cannot be seen
+// from here: it did not send its identity, or lives in another pid namespace.
 ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& self);
 
 // Whether the host at the far end has left data unacknowledged for this long, which one whose

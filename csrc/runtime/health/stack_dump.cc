@@ -49,7 +49,7 @@ std::string StackDump::text() const {
   std::string line;
   // The first line is a title.
   std::getline(lines, line);
-  // Of what lies further out, only what the user wrote: a framework's frames can be dozens.
+  // Further out only the user's own frames are kept: a framework can have dozens.
   size_t taken = 0;
   bool skipped = false;
   while (taken < kInnermost + kMostOfScript && std::getline(lines, line)) {

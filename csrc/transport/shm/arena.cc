@@ -53,9 +53,9 @@ size_t total_bytes(size_t slot_bytes, size_t local_size) {
 
 }  // namespace
 
-// What one rank tells another. The value is twice the number of meetings that the first has come
-// to, and one more once it has left the last of them. Written by that rank alone but for the
-// sleepers.
+// A cache line that one rank writes for another. The value is twice the number of meetings that the
+// first has come to, and one more once it has left the last of them. Written by that rank alone but
+// for the sleepers.
 struct alignas(kLine) Arena::Line {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> sleepers;

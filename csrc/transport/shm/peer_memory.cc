@@ -50,7 +50,7 @@ bool PeerMemory::reachable() {
   std::array<uint8_t, sizeof card_.cookie> found{};
   const RemoteRange range{card_.address, found.size()};
   const bool read = copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == 0;
-  // What is written is what is there.
+  // This writes back what is there.
   reachable_ = read && found == card_.cookie &&
                copy(&process_vm_writev, card_.pid, found.data(), {&range, 1}) == 0;
   return *reachable_;

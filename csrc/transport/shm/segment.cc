@@ -59,7 +59,7 @@ Segment::~Segment() {
 }
 
 void Segment::make_private() {
-  // What fails leaves the memory shared; in a child of fork there is nobody to tell.
+  // A failure leaves the memory shared; in a child of fork nobody could be told.
   if (data_ != nullptr) {
     mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
   }
