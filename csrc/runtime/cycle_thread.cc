@@ -108,17 +108,17 @@ std::shared_ptr<const ProcessSets> CycleThread::process_sets() const {
 void CycleThread::fail(const Error& error) {
   Error cause = error;
   if (error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kTimeout) {
-    cause = health_.settle_loss(error);
+    cause = health_.resolve_loss(error);
   } else if (error.code() == ErrorCode::kShutdown && health_.loss()) {
     cause = *health_.loss();
   } else {
-    health_.tell_failure(error.what());
+    health_.report_failure(error.what());
   }
   ended_ = true;
   stop_.raise();
   table_.close(cause);
   wake_.notify();
-  tell_job(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
+  send_to_launcher(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
 }
 
 void CycleThread::make_progress() {
@@ -127,7 +127,7 @@ void CycleThread::make_progress() {
   receive();
   announce();
   if (is_root()) {
-    take_orders();
+    receive_orders();
     emit();
   }
 }
@@ -232,7 +232,7 @@ void CycleThread::take_step(const StepMark& mark) {
     throw Error(ErrorCode::kInternal, "a step was reported for rank " + std::to_string(mark.rank));
   }
   if (const auto report = step_collector_.add(mark)) {
-    tell_job(FrameKind::kStep, encode(*report));
+    send_to_launcher(FrameKind::kStep, encode(*report));
   }
 }
 
@@ -250,8 +250,8 @@ void CycleThread::receive() {
 void CycleThread::take_announce(size_t branch, const Announce& announce) {
   // First: the launcher hears of a setting before it hears of steps under it.
   if (is_root() && board_.acknowledge(static_cast<int>(branch), announce.adopted_version)) {
-    tell_job(FrameKind::kAdopted,
-             encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
+    send_to_launcher(FrameKind::kAdopted,
+                     encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
   }
   for (const StepMark& mark : announce.steps) take_step(mark);
   if (is_root()) {
@@ -263,11 +263,11 @@ void CycleThread::take_announce(size_t branch, const Announce& announce) {
   if (!announce.leaving.empty()) send_up(pending_requests_->take_ready(), announce.leaving);
 }
 
-void CycleThread::tell_job(FrameKind kind, Bytes payload) {
+void CycleThread::send_to_launcher(FrameKind kind, Bytes payload) {
   if (job_) job_->queue(kind, payload);
 }
 
-void CycleThread::take_orders() {
+void CycleThread::receive_orders() {
   if (job_) {
     try {
       job_->flush();
@@ -353,7 +353,7 @@ void CycleThread::apply(Cycle cycle) {
     events_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
                   recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
   }
-  if (cycle.timeline) obey(*cycle.timeline);
+  if (cycle.timeline) apply_order(*cycle.timeline);
   for (Response& response : cycle.responses) {
     if (response.compact) cache_.complete(response);
   }
@@ -372,7 +372,7 @@ void CycleThread::apply(Cycle cycle) {
   for (const int32_t rank : cycle.departed) on_rank_left(rank);
 }
 
-void CycleThread::obey(const TimelineOrder& order) {
+void CycleThread::apply_order(const TimelineOrder& order) {
   if (!options_.timeline) return;
   const std::string why = options_.timeline(order);
   if (!why.empty()) log(LogLevel::kWarning, options_.log_level, rank_, why);
@@ -411,7 +411,7 @@ void CycleThread::announce_departures(const std::vector<int32_t>& ranks) {
   cycle.departed = ranks;
   tree_.send_down(encode(cycle), stop_);
   for (const int32_t rank : ranks) {
-    tell_job(FrameKind::kLeft, encode(Notice{rank, ""}));
+    send_to_launcher(FrameKind::kLeft, encode(Notice{rank, ""}));
     on_rank_left(rank);
   }
 }

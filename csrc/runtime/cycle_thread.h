@@ -117,11 +117,11 @@ class CycleThread {
   void receive();
   void take_announce(size_t branch, const Announce& announce);
   void take_step(const StepMark& mark);
-  void take_orders();
+  void receive_orders();
   void emit();
   Cycle compose_cycle(uint64_t now);
   CutReason reason_to_emit() const;
-  void obey(const TimelineOrder& order);
+  void apply_order(const TimelineOrder& order);
   void apply(Cycle cycle);
   void change(const Response& response);
   void on_rank_left(int rank);
@@ -132,7 +132,7 @@ class CycleThread {
     return is_root() && left_ranks_.empty() && (negotiator_->has_ready() || !timeline_.empty());
   }
   OutgoingBatch cycle_batch() const;
-  void tell_job(FrameKind kind, Bytes payload);
+  void send_to_launcher(FrameKind kind, Bytes payload);
   void disconnect_launcher();
   bool wait_is_news();
   std::vector<pollfd> poll_set() const;

@@ -69,7 +69,7 @@ std::vector<Proposal> JobServer::take_proposals() {
   return std::exchange(proposals_, {});
 }
 
-std::vector<TimelineOrder> JobServer::take_orders() {
+std::vector<TimelineOrder> JobServer::receive_orders() {
   const std::lock_guard lock(mutex_);
   return std::exchange(orders_, {});
 }
@@ -106,7 +106,7 @@ void JobServer::serve(SecureChannel rank_0) {
     for (const Proposal& proposal : take_proposals()) {
       channel.queue(FrameKind::kPropose, encode(proposal));
     }
-    for (const TimelineOrder& order : take_orders()) {
+    for (const TimelineOrder& order : receive_orders()) {
       channel.queue(FrameKind::kTimeline, encode(order));
     }
     channel.flush();

@@ -72,7 +72,7 @@ class JobServer {
   void serve(SecureChannel rank_0);
   void publish(JobEvent event);
   std::vector<Proposal> take_proposals();
-  std::vector<TimelineOrder> take_orders();
+  std::vector<TimelineOrder> receive_orders();
 
   const JobServerOptions options_;
   Listener listener_;  // the thread's

@@ -81,7 +81,7 @@ void OperationTable::finish_locked(const OperationKey& key, std::optional<Error>
 }
 
 // Whoever waits and whoever is to be called.
-void OperationTable::tell(std::unique_lock<std::mutex> lock) {
+void OperationTable::notify_endings(std::unique_lock<std::mutex> lock) {
   const std::vector<EndedOperation> endings = std::exchange(endings_, {});
   lock.unlock();
   done_.notify_all();
@@ -95,13 +95,13 @@ void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operat
   for (const auto& operation : operations) {
     finish_locked(key_of(*operation->request), std::nullopt);
   }
-  tell(std::move(lock));
+  notify_endings(std::move(lock));
 }
 
 void OperationTable::fail(std::span<const Failure> failures) {
   std::unique_lock lock(mutex_);
   for (const auto& [key, error] : failures) finish_locked(key, error);
-  tell(std::move(lock));
+  notify_endings(std::move(lock));
 }
 
 void OperationTable::fail_set(uint32_t process_set, const Error& error) {
@@ -113,7 +113,7 @@ void OperationTable::fail_set(uint32_t process_set, const Error& error) {
   for (const OperationKey& key : keys) finish_locked(key, naming_tensor(error, key.name));
   std::erase_if(
       new_, [&](const auto& operation) { return operation->request->process_set == process_set; });
-  tell(std::move(lock));
+  notify_endings(std::move(lock));
 }
 
 std::vector<PendingOperation> OperationTable::pending() const {
@@ -135,7 +135,7 @@ void OperationTable::close(const Error& error) {
   for (const auto& [key, handle] : in_flight_) end_locked(handle, naming_tensor(error, key.name));
   in_flight_.clear();
   new_.clear();
-  tell(std::move(lock));
+  notify_endings(std::move(lock));
 }
 
 const OperationTable::Entry& OperationTable::entry(Handle handle) const {

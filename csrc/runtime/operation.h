@@ -112,7 +112,7 @@ class OperationTable {
   };
   void end_locked(Handle handle, std::optional<Error> error);
   void finish_locked(const OperationKey& key, std::optional<Error> error);
-  void tell(std::unique_lock<std::mutex> lock);
+  void notify_endings(std::unique_lock<std::mutex> lock);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
   bool has_ended_locked(Handle handle) const;

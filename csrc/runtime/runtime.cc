@@ -80,7 +80,7 @@ Runtime::Runtime(const RuntimeOptions& options)
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
   health_ = std::make_unique<Health>(mesh_, health, stop_, health_events_, *hang_detector_);
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
-                           [this](const TimelineOrder& order) { return obey(order); }};
+                           [this](const TimelineOrder& order) { return apply_order(order); }};
   const Services services{mesh_, table_, *health_, stop_, work_counter_, recorder_, cycle_events_};
   cycle_ = std::make_unique<CycleThread>(services, cycle);
   health_->start();
@@ -213,7 +213,7 @@ void Runtime::stop_timeline() {
   if (!error.empty()) log(LogLevel::kWarning, options_.log_level, topology().rank, error);
 }
 
-std::string Runtime::obey(const TimelineOrder& order) {
+std::string Runtime::apply_order(const TimelineOrder& order) {
   if (!order.record) {
     recorder_.cancel();
     return {};

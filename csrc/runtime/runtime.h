@@ -109,7 +109,7 @@ class Runtime {
   void end_of_submitted();
   size_t undelivered_bytes() const;
   std::chrono::nanoseconds delivery_timeout() const;
-  std::string obey(const TimelineOrder& order);
+  std::string apply_order(const TimelineOrder& order);
   RecorderOptions recording(const TimelineOptions& options) const;
   std::string metadata(const TimelineOptions& options) const;
 

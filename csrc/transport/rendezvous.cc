@@ -31,7 +31,7 @@ class Formation {
     std::optional<StoreStream> stream;
     RankInfo member;
     bool connected = false;
-    bool let_go = false;
+    bool released = false;
   };
 
   void wait(Deadline deadline, const StopSignal& stop);
@@ -40,15 +40,15 @@ class Formation {
   void refuse_from_now_on(const Error& error);
   void report_once();
   void admit();
-  void hear_newcomers();
-  bool hear_newcomer(StoreStream& stream);
-  std::optional<std::string> objection(const StoreStream& stream,
-                                       const StoreMessage::Registration& said) const;
-  void hear_ranks();
-  void hear(Rank& rank);
+  void receive_registrations();
+  bool receive_registration(StoreStream& stream);
+  std::optional<std::string> refusal_reason(const StoreStream& stream,
+                                            const StoreMessage::Registration& said) const;
+  void receive_from_ranks();
+  void receive(Rank& rank);
   void advance_phase();
-  bool let_all_go();
-  void tell_all(const StoreMessage& message);
+  bool release_ranks();
+  void send_to_all(const StoreMessage& message);
   [[noreturn]] void fail(const std::string& text, int rank,
                          ErrorCode code = ErrorCode::kRendezvous);
   std::string name_of(const Rank& rank) const;
@@ -81,7 +81,7 @@ std::vector<SecureChannel> Formation::run(std::chrono::nanoseconds timeout,
       refuse_from_now_on(error);
       if (awaited) report_once();
     }
-  } while (phase_ != FormationPhase::kGo || !let_all_go());
+  } while (phase_ != FormationPhase::kGo || !release_ranks());
   std::vector<SecureChannel> channels;
   for (Rank& rank : ranks_) channels.push_back(rank.stream->take());
   return channels;
@@ -90,8 +90,8 @@ std::vector<SecureChannel> Formation::run(std::chrono::nanoseconds timeout,
 void Formation::step(Deadline deadline, const StopSignal& stop) {
   wait(deadline, stop);
   admit();
-  hear_newcomers();
-  if (phase_ != FormationPhase::kGo) hear_ranks();
+  receive_registrations();
+  if (phase_ != FormationPhase::kGo) receive_from_ranks();
   // Last: a rank that has ended may have said why.
   if (is_aborted() && !refusal_) fail(failed_->why, -1);
   if (!refusal_) advance_phase();
@@ -120,7 +120,7 @@ void Formation::wait(Deadline deadline, const StopSignal& stop) {
   acceptor_.add_to(polls);
   for (const StoreStream& stream : newcomers_) polls.push_back({stream.fd(), stream.events(), 0});
   for (const Rank& rank : ranks_) {
-    if (!rank.stream || rank.let_go) continue;
+    if (!rank.stream || rank.released) continue;
     // Once all may go, what a rank says belongs to the job and is not read here.
     const short events = phase_ == FormationPhase::kGo ? short{POLLOUT} : rank.stream->events();
     polls.push_back({rank.stream->fd(), events, 0});
@@ -141,18 +141,18 @@ void Formation::admit() {
   }
 }
 
-void Formation::hear_newcomers() {
-  std::erase_if(newcomers_, [this](StoreStream& stream) { return hear_newcomer(stream); });
+void Formation::receive_registrations() {
+  std::erase_if(newcomers_, [this](StoreStream& stream) { return receive_registration(stream); });
 }
 
 // True once it has become a rank or was sent away.
-bool Formation::hear_newcomer(StoreStream& stream) {
+bool Formation::receive_registration(StoreStream& stream) {
   try {
     const std::optional<StoreMessage> message = stream.try_receive();
     if (!message) return false;
     if (message->type != StoreMessageType::kRegister) return true;
     const StoreMessage::Registration said = message->as_registration();
-    const std::optional<std::string> text = objection(stream, said);
+    const std::optional<std::string> text = refusal_reason(stream, said);
     if (text) {
       report_once();
       stream.queue(StoreMessage::failed(*text));
@@ -171,8 +171,8 @@ bool Formation::hear_newcomer(StoreStream& stream) {
   }
 }
 
-std::optional<std::string> Formation::objection(const StoreStream& stream,
-                                                const StoreMessage::Registration& said) const {
+std::optional<std::string> Formation::refusal_reason(const StoreStream& stream,
+                                                     const StoreMessage::Registration& said) const {
   if (refusal_) return refusal_;
   const std::string who = "rank " + std::to_string(stream.peer());
   if (said.size != size_) {
@@ -187,11 +187,11 @@ std::optional<std::string> Formation::objection(const StoreStream& stream,
   return std::nullopt;
 }
 
-void Formation::hear_ranks() {
+void Formation::receive_from_ranks() {
   for (Rank& rank : ranks_) {
     if (!rank.stream) continue;
     try {
-      hear(rank);
+      receive(rank);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kRankLost) {
         fail(is_aborted() ? failed_->why : "rank " + name_of(rank) + " left during start-up",
@@ -203,7 +203,7 @@ void Formation::hear_ranks() {
   }
 }
 
-void Formation::hear(Rank& rank) {
+void Formation::receive(Rank& rank) {
   while (const std::optional<StoreMessage> message = rank.stream->try_receive()) {
     if (message->type == StoreMessageType::kFailed) {
       fail("rank " + name_of(rank) + ": " + message->as_text(), rank.stream->peer());
@@ -221,31 +221,31 @@ void Formation::advance_phase() {
   if (phase_ == FormationPhase::kRegister &&
       all([](const Rank& rank) { return rank.stream.has_value(); })) {
     phase_ = FormationPhase::kConnect;
-    tell_all(StoreMessage::table(members()));
+    send_to_all(StoreMessage::table(members()));
   } else if (phase_ == FormationPhase::kConnect &&
              all([](const Rank& rank) { return rank.connected; })) {
     phase_ = FormationPhase::kGo;
-    tell_all(StoreMessage::go());
+    send_to_all(StoreMessage::go());
   }
 }
 
 // A rank that is lost from here on is the job's loss, not start-up's.
-bool Formation::let_all_go() {
+bool Formation::release_ranks() {
   bool all = true;
   for (Rank& rank : ranks_) {
-    if (rank.let_go) continue;
+    if (rank.released) continue;
     try {
-      rank.let_go = rank.stream->flush();
+      rank.released = rank.stream->flush();
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kRankLost) throw;
-      rank.let_go = true;
+      rank.released = true;
     }
-    all &= rank.let_go;
+    all &= rank.released;
   }
   return all;
 }
 
-void Formation::tell_all(const StoreMessage& message) {
+void Formation::send_to_all(const StoreMessage& message) {
   for (Rank& rank : ranks_) {
     if (!rank.stream) continue;
     rank.stream->queue(message);
@@ -259,7 +259,7 @@ void Formation::tell_all(const StoreMessage& message) {
 }
 
 void Formation::fail(const std::string& text, int rank, ErrorCode code) {
-  tell_all(StoreMessage::failed(text));
+  send_to_all(StoreMessage::failed(text));
   throw Error(code, text, rank);
 }
 

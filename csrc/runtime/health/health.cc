@@ -68,7 +68,7 @@ std::optional<Error> Health::loss() const {
   return loss_;
 }
 
-Error Health::settle_loss(const Error& suspect) {
+Error Health::resolve_loss(const Error& suspect) {
   {
     std::unique_lock lock(mutex_);
     // A connection that broke may be the echo of a death that rank 0 hears of. Of one that was
@@ -86,7 +86,7 @@ Error Health::settle_loss(const Error& suspect) {
   return *loss();
 }
 
-void Health::tell_failure(const std::string& why) {
+void Health::report_failure(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
     if (!loss_) {
@@ -125,9 +125,9 @@ void Health::run() {
     if (hang_detector_.is_reporting()) until = std::min(until, now + kReportTurnNs);
     sleep(until);
   }
-  if (const auto loss = this->loss()) tell_others(*loss);
+  if (const auto loss = this->loss()) notify_others(*loss);
   FAILPOINT("health/bye");
-  for (Peer& peer : peers_) tell(peer, FrameKind::kBye, {});
+  for (Peer& peer : peers_) send_frame(peer, FrameKind::kBye, {});
 }
 
 void Health::turn(uint64_t now) {
@@ -136,12 +136,12 @@ void Health::turn(uint64_t now) {
   check_silence(now);
   report(now);
   if (rank_ == 0) explain(now);
-  if (const auto loss = this->loss()) tell_others(*loss);
+  if (const auto loss = this->loss()) notify_others(*loss);
 }
 
 void Health::send_identity() {
   FAILPOINT("health/send_identity");
-  for (Peer& peer : peers_) tell(peer, FrameKind::kIdentity, encode(self_));
+  for (Peer& peer : peers_) send_frame(peer, FrameKind::kIdentity, encode(self_));
 }
 
 void Health::sleep(uint64_t until_ns) {
@@ -187,7 +187,7 @@ void Health::take(Peer& peer, const Frame& frame) {
       Writer reply;
       reply.put(pulse.sent_ns);
       reply.put(now_ns());
-      return tell(peer, FrameKind::kPong, reply.take());
+      return send_frame(peer, FrameKind::kPong, reply.take());
     }
     case FrameKind::kPong:
       return take_pong(frame);
@@ -216,7 +216,7 @@ void Health::take_order(Peer& peer, const Frame& frame) {
     case FrameKind::kProbeRequest: {
       const ProbeRequest look = decode_probe_request(frame.payload);
       const ProbeResult seen{look.rank, probe_process(look.who, self_)};
-      return tell(peer, FrameKind::kProbeResult, encode(seen));
+      return send_frame(peer, FrameKind::kProbeResult, encode(seen));
     }
     case FrameKind::kProbeResult: {
       const ProbeResult seen = decode_probe_result(frame.payload);
@@ -265,7 +265,7 @@ void Health::pulse(uint64_t now) {
   const Pulse pulse = hang_detector_.pulse(now_ns());
   if (rank_ == 0) return hang_detector_.note(0, pulse, now);
   FAILPOINT("health/pulse");
-  for (Peer& peer : peers_) tell(peer, FrameKind::kPing, encode(pulse));
+  for (Peer& peer : peers_) send_frame(peer, FrameKind::kPing, encode(pulse));
 }
 
 uint64_t Health::silent_ns(const Peer& peer, uint64_t now) const {
@@ -279,7 +279,7 @@ void Health::check_silence(uint64_t now) {
     const uint64_t silent = silent_ns(peer, now);
     // It answers this at once, and its kernel acknowledges it even if it cannot.
     if (silent >= timeout_ns_ / 2 && !std::exchange(peer.probed, true)) {
-      tell(peer, FrameKind::kPing, encode(Pulse{now, 0, 0}));
+      send_frame(peer, FrameKind::kPing, encode(Pulse{now, 0, 0}));
     }
     if (silent >= timeout_ns_) suspect(peer, now);
     if (silent >= timeout_ns_ && is_lost(peer, now)) {
@@ -311,7 +311,7 @@ void Health::suspect(Peer& peer, uint64_t now) {
   } else if (Peer* prober = rank_ == 0 ? prober_for(peer, now) : nullptr) {
     peer.asked_prober = true;
     peer.state = ProcessState::kUnknown;
-    tell(*prober, FrameKind::kProbeRequest, encode(ProbeRequest{peer.rank, peer.identity}));
+    send_frame(*prober, FrameKind::kProbeRequest, encode(ProbeRequest{peer.rank, peer.identity}));
   }
 }
 
@@ -356,7 +356,7 @@ void Health::report(uint64_t now) {
   if (!report) return;
   if (rank_ == 0) return hang_detector_.note(0, std::move(*report));
   FAILPOINT("health/report");
-  for (Peer& peer : peers_) tell(peer, FrameKind::kReport, encode(*report));
+  for (Peer& peer : peers_) send_frame(peer, FrameKind::kReport, encode(*report));
 }
 
 std::vector<RankView> Health::liveness_views(uint64_t now) const {
@@ -380,7 +380,7 @@ void Health::explain(uint64_t now) {
     Writer round;
     round.put(ask->round);
     const std::vector<uint8_t> payload = round.take();
-    for (Peer& peer : peers_) tell(peer, FrameKind::kAsk, payload);
+    for (Peer& peer : peers_) send_frame(peer, FrameKind::kAsk, payload);
     hang_detector_.begin_report(ask->round, now);
   } else if (const auto* tale = std::get_if<TellAll>(&step)) {
     show_all(tale->page);
@@ -391,7 +391,7 @@ void Health::explain(uint64_t now) {
 }
 
 void Health::show_all(const std::string& page) {
-  for (Peer& peer : peers_) tell(peer, FrameKind::kPage, encode(Notice{0, page}));
+  for (Peer& peer : peers_) send_frame(peer, FrameKind::kPage, encode(Notice{0, page}));
   log(LogLevel::kWarning, log_level_, rank_, page);
 }
 
@@ -402,13 +402,13 @@ void Health::lose(const Error& error) {
     loss_ = error;
   }
   lost_.notify_all();
-  tell_others(error);
+  notify_others(error);
   failed_.raise();
 }
 
-void Health::tell_others(const Error& loss) {
+void Health::notify_others(const Error& loss) {
   if (std::exchange(told_, true)) return;
-  FAILPOINT("health/tell");
+  FAILPOINT("health/notify");
   const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
   const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});
   int reporter = -1;
@@ -421,14 +421,14 @@ void Health::tell_others(const Error& loss) {
     // the other is the one that is lost.
     if (peer.rank == loss.rank() && reporter >= 0) {
       const std::string who = "rank " + std::to_string(reporter);
-      tell(peer, kind, encode(Notice{reporter, who + " has lost this rank: " + loss.what()}));
+      send_frame(peer, kind, encode(Notice{reporter, who + " has lost this rank: " + loss.what()}));
     } else {
-      tell(peer, kind, notice);
+      send_frame(peer, kind, notice);
     }
   }
 }
 
-void Health::tell(Peer& peer, FrameKind kind, Bytes payload) {
+void Health::send_frame(Peer& peer, FrameKind kind, Bytes payload) {
   if (!peer.channel) return;
   FAILPOINT_ON("health/send", peer.channel->fd());
   peer.channel->queue(kind, payload);

@@ -52,9 +52,9 @@ class Health {
   // Decides on the loss that a data connection saw. The cause is often a rank that died first, so
   // this waits up to a second for that news before it settles on `suspect`; less after
   // Error(kTimeout).
-  Error settle_loss(const Error& suspect);
+  Error resolve_loss(const Error& suspect);
   // This rank cannot go on, which the others take as its loss.
-  void tell_failure(const std::string& why);
+  void report_failure(const std::string& why);
 
   // Sends kBye, so that leaving is not taken for dying, and ends the thread.
   void shut_down();
@@ -93,8 +93,8 @@ class Health {
   std::vector<RankView> liveness_views(uint64_t now) const;
   void show_all(const std::string& page);
   void lose(const Error& error);
-  void tell_others(const Error& loss);
-  void tell(Peer& peer, FrameKind kind, Bytes payload);
+  void notify_others(const Error& loss);
+  void send_frame(Peer& peer, FrameKind kind, Bytes payload);
   Peer* find(int rank);
   bool on_one_host(int a, int b) const;
   uint64_t silent_ns(const Peer& peer, uint64_t now) const;
