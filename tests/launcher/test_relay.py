@@ -36,7 +36,7 @@ def relay(tmp_path):
             env=variables | (environ or {}),
             pass_fds=descriptors,
             capture_output=True,
-            timeout=60,
+            timeout=200,
             check=False,
             **({"text": True} | how),
         )

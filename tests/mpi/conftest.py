@@ -34,7 +34,7 @@ class Mpi:
             text=True,
         )
         try:
-            stdout, stderr = program.communicate(timeout=50)
+            stdout, stderr = program.communicate(timeout=200)
         finally:
             # An mpirun that is asked to end ends its ranks; one that is killed leaves them.
             program.terminate()

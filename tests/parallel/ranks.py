@@ -80,7 +80,7 @@ class Job:
         """What this rank sent; EOFError if it died before."""
         return pickle.loads(self.results[rank].recv_bytes())
 
-    def outcomes(self, timeout_s: float = 60.0) -> list[Outcome]:
+    def outcomes(self, timeout_s: float = 120.0) -> list[Outcome]:
         """Every rank's outcome, in rank order; fails when a rank is still silent at the end."""
         done: dict[int, Outcome] = {}
         pending = dict(enumerate(self.results))
@@ -196,7 +196,7 @@ def start(
 
 
 def run(
-    body: Callable[..., Any], size: int, *arguments: Any, timeout_s: float = 60.0, **options: Any
+    body: Callable[..., Any], size: int, *arguments: Any, timeout_s: float = 120.0, **options: Any
 ) -> list[Any]:
     """What `body` returned on each rank; re-raises the first error."""
     with start(body, size, *arguments, **options) as job:

@@ -12,7 +12,7 @@ import hvdtune.torch as hvd
 from hvdtune.errors import HangError
 from tests.parallel.ranks import start
 
-PATIENCE_S = 30.0
+PATIENCE_S = 100.0
 
 
 def keep_stderr(folder):

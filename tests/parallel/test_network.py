@@ -44,7 +44,7 @@ def train_until_it_fails():
         while True:
             hvd.allreduce_(gradient, op=hvd.Max, name="gradient")
     except RankLostError as error:
-        return time.monotonic(), error.rank, str(error)
+        return error.rank, str(error)
 
 
 def wait_until_formed(job):
@@ -53,16 +53,13 @@ def wait_until_formed(job):
     time.sleep(0.3)  # into the training
 
 
-def check_survivors(outcomes, began_s, sides=SIDES):
-    raised_s = []
+def check_survivors(outcomes, sides=SIDES):
     for outcome in outcomes:
         assert outcome.value is not None, outcome.trace
-        at_s, culprit, text = outcome.value
+        culprit, text = outcome.value
         (mine,) = (side for side in sides if outcome.rank in side)
         assert culprit not in mine, f"rank {outcome.rank} blames its own side: {text}"
         assert f"rank {culprit}" in text
-        raised_s.append(at_s - began_s)
-    print(f"all have raised after {max(raised_s):.2f} s")
 
 
 @pytest.mark.parametrize(
@@ -87,14 +84,13 @@ def test_after_a_partition_every_rank_names_one_of_the_other_side(pair, directio
         setting=setting,
     ) as job:
         wait_until_formed(job)
-        began_s = time.monotonic()
         if directions in ("both", "forth"):
             pair.rule(here, there, "drop")
         if directions in ("both", "back"):
             pair.rule(there, here, "drop")
         # Rank 0 still reaches those whose own words it does not hear: it tells one of the other.
         sides = ((0, 1), (2,), (3,)) if directions == "back" else SIDES
-        check_survivors(job.outcomes(timeout_s=30.0), began_s, sides)
+        check_survivors(job.outcomes(), sides)
 
 
 def test_after_a_reset_every_rank_names_one_of_the_other_side(pair):
@@ -103,10 +99,9 @@ def test_after_a_reset_every_rank_names_one_of_the_other_side(pair):
         train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
     ) as job:
         wait_until_formed(job)
-        began_s = time.monotonic()
         pair.rule(here, there, "meta l4proto tcp reject with tcp reset")
         pair.rule(there, here, "meta l4proto tcp reject with tcp reset")
-        check_survivors(job.outcomes(timeout_s=30.0), began_s)
+        check_survivors(job.outcomes())
 
 
 def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
@@ -114,7 +109,6 @@ def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
         train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
     ) as job:
         wait_until_formed(job)
-        began_s = time.monotonic()
         for rank in SIDES[1]:
             os.kill(job.pid(rank), signal.SIGSTOP)
         try:
@@ -125,7 +119,7 @@ def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
         finally:
             for rank in SIDES[1]:
                 os.kill(job.pid(rank), signal.SIGCONT)
-        check_survivors(survivors, began_s)
+        check_survivors(survivors)
 
 
 def test_a_partition_that_rank_0_cannot_see_is_found_by_the_ranks_it_divides():
@@ -134,13 +128,12 @@ def test_a_partition_that_rank_0_cannot_see_is_found_by_the_ranks_it_divides():
         start(train_until_it_fails, 3, places=trio.hosts, heartbeat_timeout_s=HEARTBEAT_S) as job,
     ):
         wait_until_formed(job)
-        began_s = time.monotonic()
         trio.rule(trio.hosts[1], trio.hosts[2], "drop")
         trio.rule(trio.hosts[2], trio.hosts[1], "drop")
         sides = ((0,), (1,), (2,))
-        outcomes = job.outcomes(timeout_s=30.0)
-        check_survivors(outcomes, began_s, sides)
-        assert outcomes[0].value[1] in (1, 2)
+        outcomes = job.outcomes()
+        check_survivors(outcomes, sides)
+        assert outcomes[0].value[0] in (1, 2)
 
 
 def leave_or_wait(go):
@@ -205,7 +198,7 @@ def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text, start_
     with start(never_reached, 4, places=two_by_two(pair), start_timeout_s=start_timeout_s) as job:
         # The ranks there reach the launcher, but no rank here.
         pair.rule(there, here, f"tcp dport != {job.server.port} {rule}")
-        outcomes = job.outcomes(timeout_s=30.0)
+        outcomes = job.outcomes()
     for outcome in outcomes:
         assert isinstance(outcome.error, RendezvousError), outcome.trace
         assert text in str(outcome.error)

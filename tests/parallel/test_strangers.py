@@ -76,7 +76,7 @@ class Run:
     def train(self) -> tuple[list[Any], str]:
         """What the ranks said, ordered, and what was said beside it."""
         (self.folder / "train").touch()
-        out, err = self.launcher.communicate(timeout=60)
+        out, err = self.launcher.communicate()
         assert self.launcher.returncode == 0, err
         lines = [line.partition(">:")[2] for line in out.splitlines()]
         return sorted(json.loads(line) for line in lines), err

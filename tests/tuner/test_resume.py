@@ -18,7 +18,6 @@ def run_tuner(run_dir: Path, kill_at: int) -> subprocess.CompletedProcess[str]:
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
 

@@ -29,7 +29,7 @@ def start(run_dir: Path, url: str, name: str, kill_at: int = 0) -> subprocess.Po
 
 
 def ended(tuner: subprocess.Popen[str]) -> tuple[int, str]:
-    out, err = tuner.communicate(timeout=110)
+    out, err = tuner.communicate()
     assert err == ""
     return tuner.returncode, out
 
