@@ -13,7 +13,7 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.workflows.traces import existing, refuse_overwriting
 
 if TYPE_CHECKING:
-    from hvdtune.timeline.model.slices import Model
+    from hvdtune.timeline import Trace
 
 Paths = Annotated[
     list[Path],
@@ -78,40 +78,32 @@ def export(
 
 
 def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> int:
-    from hvdtune.timeline.reading.folders import expand
-    from hvdtune.timeline.reading.load import load
-    from hvdtune.timeline.reading.merge import merge as merge_ranks
-    from hvdtune.timeline.writing.export import write_chrome
-    from hvdtune.timeline.writing.write_slices import write_slices
+    from hvdtune.timeline import open_trace, write_slices
 
     found = existing(paths)
     refuse_overwriting(target, found)
-    model = load(found)
+    trace = open_trace(found)
     try:
-        if kind in ("chrome", "perfetto") and all(file.format == "hvdtune" for file in model.files):
-            # As after a run: it says more of hvdtune's own events.
-            write_chrome(merge_ranks(expand(found)), target)
-        else:
-            write_slices(model, target, kind)
+        write_slices(trace, target, kind)
     except OSError as error:
         raise HvdtuneError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:
-        print(json.dumps(_written(model, target)))
+        print(json.dumps(_written(trace, target)))
         return 0
-    for text in model.warnings:
+    for text in trace.warnings:
         warning(text)
-    info(f"{target}: {len(model.slices):,} slices of {_plural(len(model.files), 'file')}")
+    info(f"{target}: {len(trace.slices):,} slices of {_plural(len(trace.files), 'file')}")
     return 0
 
 
-def _written(model: Model, target: Path) -> dict[str, Any]:
+def _written(trace: Trace, target: Path) -> dict[str, Any]:
     return {
         "output": str(target),
-        "files": [{"path": file.path, "format": file.format} for file in model.files],
-        "slices": len(model.slices),
-        "ranks": sorted({int(rank) for rank in model.slices["rank"].unique()}),
-        "counts": model.counts,
-        "warnings": model.warnings,
+        "files": [{"path": file.path, "format": file.format} for file in trace.files],
+        "slices": len(trace.slices),
+        "ranks": sorted({int(rank) for rank in trace.slices["rank"].unique()}),
+        "counts": trace.counts,
+        "warnings": trace.warnings,
     }
 
 

@@ -13,14 +13,11 @@ import pandas as pd
 from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, merge, read, summary
+from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS, make_events
-from hvdtune.timeline.reading.folders import find
-from hvdtune.timeline.reading.load import load_found
-from hvdtune.timeline.reading.other_programs import trace_for_findings
 
 
 @dataclass(frozen=True)
@@ -103,15 +100,15 @@ def open_run(path: Path, link_gbps: float | None = None) -> Run:
         path = path.parent
     folder = path if path.is_dir() else path.parent
     study = open_study(folder)
-    if not path.is_dir():
-        return Run(str(path), read(path), study, link_gbps)
     try:
-        return Run(str(path), _read_directory(path), study, link_gbps)
-    except UsageError:  # there is none
+        trace = open_trace(path)
+    except UsageError:  # there is none in the folder
         if study is None:
             raise
         text = "No trace lies beside this study: tune with -o FOLDER, or record the job."
         return Run(str(path), empty_trace([text]), study)
+    warnings = trace.warnings + trace.left_out()
+    return Run(str(path), replace(trace.without_slices(), warnings=warnings), study, link_gbps)
 
 
 def empty_trace(warnings: list[str]) -> Trace:
@@ -125,14 +122,3 @@ def hosts_of(trace: Trace) -> list[str]:
     ranks = trace.meta.get("ranks", {})
     found = (str(ranks[rank].get("host", "")) for rank in sorted(ranks, key=int))
     return [host for host in dict.fromkeys(found) if host]
-
-
-def _read_directory(folder: Path) -> Trace:
-    found = find([folder])
-    if len(found.files) == 1 and not found.guesses:
-        trace = read(found.files[0])
-    elif all(file.suffix == ".hvt" for file in found.files):
-        trace = merge(found.files)
-    else:
-        return trace_for_findings(load_found(found))
-    return replace(trace, warnings=[*found.notes, *trace.warnings])

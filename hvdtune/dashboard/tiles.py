@@ -17,7 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.dashboard.lanes import NAMES_OF_KINDS, SwimlaneRow, busy, depths, whole_stretches
-from hvdtune.timeline.model.schema import KIND_NAMES, Ints, Trace
+from hvdtune.timeline.model.schema import KIND_NAMES, Ints
+from hvdtune.timeline.model.trace import Trace
 
 MAX_SLICES = 6_000
 MAX_MARKS = 300

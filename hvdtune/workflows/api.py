@@ -24,7 +24,7 @@ from hvdtune.workflows.requests import (
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
-    from hvdtune.timeline.model.schema import Trace
+    from hvdtune.timeline.model.trace import Trace
     from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.tune_options import SamplerName
     from hvdtune.workflows.results import ComparisonResult, LaunchResult, StudyResult

@@ -13,8 +13,8 @@ from typing import Final
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
 from hvdtune.launcher.control import ControlClient, JobState, connect
-from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.formats.hvt import is_closed
 from hvdtune.timeline.reading.merge import merge
 from hvdtune.workflows.requests import RecordRequest, StatusReporter, TraceRequest

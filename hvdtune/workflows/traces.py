@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.workflows.requests import StatusReporter, TraceRequest
 
 if TYPE_CHECKING:
-    from hvdtune.timeline.model.schema import Trace
+    from hvdtune.timeline.model.trace import Trace
 
 _RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
 
@@ -112,11 +113,10 @@ def load_trace(paths: Sequence[Path]) -> Trace:
 
     Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
     """
+    from hvdtune.timeline import open_trace
     from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
-    from hvdtune.timeline.reading.load import load as load_model
-    from hvdtune.timeline.reading.other_programs import trace_for_findings
 
-    model = load_model(existing(paths))
-    for text in in_two_files(files_of_ranks(model)):
+    trace = open_trace(existing(paths))
+    for text in in_two_files(files_of_ranks(trace)):
         raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")
-    return trace_for_findings(model)
+    return replace(trace, warnings=trace.warnings + trace.left_out())

@@ -105,7 +105,7 @@ def test_traces_to_compare_have_each_rank_once(capsys, slow):
 def test_a_rank_with_a_step_twice_makes_a_trace_incomplete(capsys, tmp_path):
     trace = Training([10.0, 14.0]).trace()
     twice = tmp_path / "twice.json"
-    write_chrome(dataclasses.replace(trace, events=pd.concat([trace.events] * 2)), twice)
+    write_chrome(dataclasses.replace(trace, recorded=pd.concat([trace.events] * 2)), twice)
     code, out, err = call(capsys, "why", twice)
     assert (code, err) == (0, "")
     assert out.startswith("INCOMPLETE: rank 0 has step 0 twice")

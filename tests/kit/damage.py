@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.timeline import load
-from hvdtune.timeline.model.slices import COLUMNS, Model
+from hvdtune.timeline import Trace, load
+from hvdtune.timeline.model.slices import COLUMNS
 
 
-def read_damaged(path: Path) -> Model | None:
+def read_damaged(path: Path) -> Trace | None:
     """What is left of a trace, None where nothing is; raises AssertionError if that is not sound.
 
     Any other exception is one that escaped the reader.
@@ -29,7 +29,7 @@ def read_damaged(path: Path) -> Model | None:
     return model
 
 
-def cut(path: Path, whole: bytes, length: int) -> Model | None:
+def cut(path: Path, whole: bytes, length: int) -> Trace | None:
     """What is left of the first `length` bytes, which a warning must say are not all."""
     path.write_bytes(whole[:length])
     model = read_damaged(path)
@@ -39,7 +39,7 @@ def cut(path: Path, whole: bytes, length: int) -> Model | None:
     return model
 
 
-def replace_byte(path: Path, whole: bytes, at: int, byte: int) -> Model | None:
+def replace_byte(path: Path, whole: bytes, at: int, byte: int) -> Trace | None:
     """What is left when one byte is another."""
     path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
     return read_damaged(path)

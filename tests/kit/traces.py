@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hvdtune.timeline.model.slices import COLUMNS, Model
+from hvdtune.timeline import Trace
+from hvdtune.timeline.model.slices import COLUMNS
 from hvdtune.timeline.reading.json.batch import EventScanner
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import DamageReport
@@ -37,7 +38,7 @@ def pieces(text: bytes, size: int) -> Iterator[bytes]:
         yield text[at : at + size]
 
 
-def rows(model: Model, *, args: bool = True) -> list[tuple[Any, ...]]:
+def rows(model: Trace, *, args: bool = True) -> list[tuple[Any, ...]]:
     """The slices as a multiset."""
     texts = {name: object for name, kind in COLUMNS.items() if kind == "category"}
     names = [name for name in COLUMNS if args or name != "args"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtune.timeline import merge
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.writing.export_horovod import write_horovod
 from tests.kit import rank_files as files
 

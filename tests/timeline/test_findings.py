@@ -165,12 +165,12 @@ def test_ranks_with_another_order_are_found() -> None:
 def test_missing_evidence_names_nobody() -> None:
     trace = Training([10.0, 10.0, 14.0]).trace()
     events = trace.events
-    without_rank = dataclasses.replace(trace, events=events[events["rank"] != 1])
-    without_steps = dataclasses.replace(trace, events=events[events["kind"] != "STEP"])
+    without_rank = dataclasses.replace(trace, recorded=events[events["rank"] != 1])
+    without_steps = dataclasses.replace(trace, recorded=events[events["kind"] != "STEP"])
     announced = (events["kind"] == "NEGOTIATE") & (events["rank"] == 2)
-    without_announcements = dataclasses.replace(trace, events=events[~announced])
+    without_announcements = dataclasses.replace(trace, recorded=events[~announced])
     few = Training([10.0, 10.0, 14.0], steps=5).trace()
-    nothing = dataclasses.replace(trace, events=events.iloc[:0])
+    nothing = dataclasses.replace(trace, recorded=events.iloc[:0])
     said = []
     for cut in (without_rank, without_steps, without_announcements, few, nothing):
         answer = ask(cut)

@@ -17,7 +17,7 @@ from hvdtune.timeline.analysis.metrics import (
     stragglers,
 )
 from hvdtune.timeline.analysis.report import measure
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 from tests.kit.synthetic import Recorder, Training
 
 # Rank 1 computes 5 ms longer; 2 ms of its step are input.

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from hvdtune.timeline import merge
-from hvdtune.timeline.model.schema import Trace
 from hvdtune.timeline.model.steps import common_steps, cut_before, cut_to_steps
+from hvdtune.timeline.model.trace import Trace
 from tests.kit import rank_files as files
 
 

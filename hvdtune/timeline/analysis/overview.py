@@ -14,8 +14,8 @@ from hvdtune.timeline.model.statistics import KindRow, NameRow, Statistics, stat
 from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of
 from hvdtune.timeline.reading.formats import hvdtune_json
-from hvdtune.timeline.reading.json.source import opened
-from hvdtune.timeline.reading.load import Failures, load_found
+from hvdtune.timeline.reading.inspection import TraceFile
+from hvdtune.timeline.reading.opening import Failures, open_files
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class FileOverview:
     Attributes:
         path: the file, or the folder that has all of them.
         count: how many files there are.
-        formats: see `model.File`.
+        formats: see `slices.File`.
         origin_unix_ns: time 0 of `statistics`.
     """
 
@@ -123,20 +123,20 @@ def overview(paths: Iterable[Path]) -> Overview:
     found = find(paths)
     failures = Failures(found)
     files: list[FileOverview] = []
-    small: list[Path] = []
-    for path in found.files:
+    small: list[TraceFile] = []
+    for file in found.files:
         try:
-            kept = _from_cache(path)
+            kept = _from_cache(file)
         except TraceFormatError as error:
-            failures.add(path, error)
+            failures.add(file, error)
             continue
         if kept is None:
-            small.append(path)
+            small.append(file)
         else:
             files.append(kept)
     if small:
         try:
-            files.append(_loaded(TraceFiles(small, found.guesses)))
+            files.append(_loaded(TraceFiles(small)))
         except (TraceFormatError, UsageError) as error:
             if not files:
                 raise
@@ -147,31 +147,28 @@ def overview(paths: Iterable[Path]) -> Overview:
     return Overview(files, [*found.notes, *failures.warnings])
 
 
-def _from_cache(path: Path) -> FileOverview | None:
-    with opened(path) as file:
-        start = file.read(8)
-    if not cache.is_worth_it(path, start):
+def _from_cache(file: TraceFile) -> FileOverview | None:
+    if not cache.is_worth_it(file):
         return None
-    with cache.cached(path) as kept:
+    with cache.cached(file.path) as kept:
         if kept is None:
             return None
         parsed, told = kept.statistics()
         name, origin = kept.format
-    # As after load(): what it says of its recording comes first.
-    warnings = hvdtune_json.warnings_of(parsed) + parsed.warnings
-    return FileOverview(str(path), (name,), told, parsed.counts, warnings, origin)
+    warnings = hvdtune_json.warnings_of(parsed)
+    return FileOverview(str(file.path), (name,), told, parsed.counts, warnings, origin)
 
 
 def _loaded(found: TraceFiles) -> FileOverview:
-    model = load_found(found)
-    paths = found.files
+    trace = open_files(found)
+    paths = [file.path for file in found.files]
     return FileOverview(
         path=str(paths[0]) if len(paths) == 1 else folder_of(paths),
-        formats=tuple(dict.fromkeys(file.format for file in model.files)),
-        statistics=statistics_of(model),
-        counts={phase: dict(numbers) for phase, numbers in model.counts.items()},
-        warnings=model.warnings + in_two_files(files_of_ranks(model)),
-        origin_unix_ns=model.origin_unix_ns,
+        formats=tuple(dict.fromkeys(file.format for file in trace.files)),
+        statistics=statistics_of(trace),
+        counts={phase: dict(numbers) for phase, numbers in trace.counts.items()},
+        warnings=trace.warnings + in_two_files(files_of_ranks(trace)),
+        origin_unix_ns=trace.origin_unix_ns,
         count=len(paths),
     )
 

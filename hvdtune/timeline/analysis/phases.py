@@ -7,7 +7,8 @@ import pandas as pd
 
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
 from hvdtune.timeline.model.lateness import lateness
-from hvdtune.timeline.model.schema import COLLECTIVES, Trace
+from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.trace import Trace
 
 # Phases may overlap one another: their times do not add up to anything.
 PHASES: dict[str, tuple[str, ...]] = {

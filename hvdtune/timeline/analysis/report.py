@@ -13,7 +13,7 @@ import pandas as pd
 
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import METRICS, breakdown
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
 
 MOST_ROWS = 50  # of a table; the rest is counted

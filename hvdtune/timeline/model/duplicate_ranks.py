@@ -3,15 +3,17 @@
 from collections.abc import Iterable
 
 from hvdtune.timeline.model.schema import KIND_NAMES
-from hvdtune.timeline.model.slices import Model
+from hvdtune.timeline.model.trace import Trace
 
 
-def files_of_ranks(model: Model) -> list[tuple[int, str]]:
-    """Ranks with the files that hold events of theirs which a job of hvdtune's has."""
-    slices = model.slices[model.slices["kind"].isin(KIND_NAMES)]
+def files_of_ranks(trace: Trace) -> list[tuple[int, str]]:
+    """Ranks with the files, if there are several, that hold events of hvdtune's kinds of theirs."""
+    if len(trace.files) < 2:
+        return []
+    slices = trace.slices[trace.slices["kind"].isin(KIND_NAMES)]
     pairs = slices[["rank", "file"]].drop_duplicates().sort_values(["rank", "file"])
     return [
-        (int(rank), model.files[int(file)].path)
+        (int(rank), trace.files[int(file)].path)
         for rank, file in zip(pairs["rank"], pairs["file"], strict=True)
     ]
 

@@ -13,8 +13,8 @@ from hvdtune.timeline.model.schema import (
     KIND_NAMES,
     KINDS,
     PROCESS_SET_UNIT,
+    HasEvents,
     Kind,
-    Trace,
 )
 from hvdtune.timeline.model.viewer_rows import ViewerRows
 
@@ -30,7 +30,7 @@ def json_text(value: object) -> str:
     return msgspec.json.encode(value).decode().replace(r"\\", r"\u005c")
 
 
-def head_of(trace: Trace, rows: ViewerRows) -> dict[str, Any]:
+def head_of(trace: HasEvents, rows: ViewerRows) -> dict[str, Any]:
     """What an export says of a trace beside its events."""
     return {
         "hvdtune": FORMAT,
@@ -46,12 +46,12 @@ def rank_title(rank: int, host: str | None) -> str:
     return f"rank {rank} ({host})" if host else f"rank {rank}"
 
 
-def json_names(trace: Trace) -> NDArray[Any]:
+def json_names(trace: HasEvents) -> NDArray[Any]:
     """JSON text of each category of the events' names."""
     return json_texts(trace.events["name"].cat.categories)
 
 
-def span_titles(trace: Trace) -> list[str]:
+def span_titles(trace: HasEvents) -> list[str]:
     """What a SPAN of each category of the events' names is called: what it is, if that is clear."""
     names = trace.events["name"].cat.categories
     return ["SPAN" if text == "" or text in KINDS else text for text in names]
@@ -62,7 +62,7 @@ def json_texts(texts: Iterable[str]) -> NDArray[Any]:
     return np.array([json_text(text) for text in texts], dtype=object)
 
 
-def event_columns(trace: Trace, rows: ViewerRows) -> Columns:
+def event_columns(trace: HasEvents, rows: ViewerRows) -> Columns:
     """What an event's line is made of, a column each; names and kinds as numbers."""
     events = trace.events
     columns: Columns = {key: events[key].to_numpy() for key in ("rank", "seq", "bucket", "arg")}
@@ -91,7 +91,7 @@ def _announced_operations(columns: Columns) -> NDArray[Any]:
     return names
 
 
-def _negotiation_details(trace: Trace) -> tuple[NDArray[Any], NDArray[Any]]:
+def _negotiation_details(trace: HasEvents) -> tuple[NDArray[Any], NDArray[Any]]:
     """For each negotiation, its process set and who was late, as JSON; "" where there is none."""
     process_set, late = (np.full(len(trace.events), "", dtype=object) for _ in range(2))
     where = np.flatnonzero(trace.events["kind"].cat.codes.to_numpy() == _NEGOTIATE)

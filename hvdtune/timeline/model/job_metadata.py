@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 
 Value = bool | int | float | str
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.model.schema import PROCESS_SET_UNIT, Trace
+from hvdtune.timeline.model.schema import PROCESS_SET_UNIT, HasEvents
 
 # What tells one collective from all others, the same on every rank.
 COLLECTIVE_KEY = ("name", "process_set", "seq")
 
 
-def lateness(trace: Trace, seqs: Iterable[int] | None = None) -> pd.DataFrame:
+def lateness(trace: HasEvents, seqs: Iterable[int] | None = None) -> pd.DataFrame:
     """One row per collective whose announcement by at least two ranks is in the trace.
 
     Args:
@@ -42,7 +42,7 @@ def _recorded(events: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _computed(events: pd.DataFrame, trace: Trace) -> pd.DataFrame:
+def _computed(events: pd.DataFrame, trace: HasEvents) -> pd.DataFrame:
     announced = events[events["kind"] == "NEGOTIATE"]
     # Ordered by begin, as the events are.
     announced = announced.assign(process_set=announced["arg"] // PROCESS_SET_UNIT)
@@ -56,7 +56,7 @@ def _computed(events: pd.DataFrame, trace: Trace) -> pd.DataFrame:
     return rows[first["rank"] != last["rank"]].reset_index()
 
 
-def _clock_doubt_ns(trace: Trace) -> dict[int, float]:
+def _clock_doubt_ns(trace: HasEvents) -> dict[int, float]:
     clocks = trace.meta.get("clock", {})
     return {
         int(rank): 1000 * clocks.get(rank, {}).get("residual_us", 0.0)

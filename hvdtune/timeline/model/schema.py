@@ -1,12 +1,14 @@
-"""What a trace is: kinds of events, the record they are stored in, and the table of all of them."""
+"""What events are: their kinds, the record they are stored in, and the table of all of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from hvdtune.timeline.model.ordering import time_order
 
 Ints = NDArray[np.int64]
 Column = Literal["name", "seq", "bucket", "arg"]
@@ -102,33 +104,21 @@ OTHER_COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Trace:
-    """Events of all ranks on one clock.
+class HasEvents(Protocol):
+    """What rules about events need of a trace; see `trace.Trace`."""
 
-    Attributes:
-        events: one row per event, ordered by begin_ns: rank (int32), kind and name (categories of
-            text), begin_ns, end_ns, seq, bucket, arg (int64; `KINDS` says what they mean). Times
-            are rank 0's clock, 0 is the first event. For LATE, which only version 0.1 recorded,
-            end - begin is how late the last rank was; for CLOCK, the round trip; seq of CLOCK is
-            the measured offset in ns.
-        meta: "ranks": {rank: metadata its file carries}; "dropped": {rank: records lost};
-            "clock": {rank: see `clock.ClockFit`}; "shapes": {tensor: dtype and shape, as in
-            "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
-            time 0 on rank 0's monotonic clock and in ns since 1970.
-        warnings: what could not be read or is not known, one sentence each.
-        others: slices of kinds that only other programs record, by begin_ns; None: there are none.
-            `OTHER_COLUMNS`, which `model` names, on the clock of `events`.
-    """
+    @property
+    def events(self) -> pd.DataFrame: ...
 
-    events: pd.DataFrame
-    meta: dict[str, Any] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    others: pd.DataFrame | None = None
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
 
 
 def make_events(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> pd.DataFrame:
-    """Build `Trace.events` from unordered columns.
+    """Build `trace.Trace.events` from unordered columns.
 
     Args:
         columns: one array per column of `COLUMNS`; kind holds indices into `KIND_NAMES`, name
@@ -141,7 +131,9 @@ def make_events(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> pd
     rank_of_text = np.empty(len(texts), dtype=np.int64)
     rank_of_text[by_text] = np.arange(len(texts))
     ordered = {**columns, "name": rank_of_text[codes]}
-    order = _total_order(ordered)
+    # Of equal begins an enclosing span comes first, and the order is always the same.
+    ties = [ordered[key] for key in ("kind", "name", "seq", "bucket", "arg")]
+    order = time_order(ordered["begin_ns"], [ordered["rank"], -ordered["end_ns"], *ties])
     kinds = pd.Index(KIND_NAMES, dtype="str")
     categories = pd.Index([texts[index] for index in by_text], dtype="str")
     kind_codes = ordered["kind"][order].astype(np.int8)
@@ -155,20 +147,3 @@ def make_events(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> pd
     for name in INT_COLUMNS:
         frame[name] = ordered[name][order].astype(np.int64)
     return pd.DataFrame(frame, copy=False)
-
-
-def _total_order(columns: Mapping[str, NDArray[Any]]) -> NDArray[np.intp]:
-    # By begin; equal begins so that an enclosing span comes first and the order is always the
-    # same. Few begins are equal, so the costly sort is kept to those.
-    begin = columns["begin_ns"]
-    order = np.argsort(begin, kind="stable")
-    equal = begin[order][1:] == begin[order][:-1]
-    tied = np.zeros(len(order), dtype=bool)
-    tied[1:] |= equal
-    tied[:-1] |= equal
-    rows = order[tied]
-    later_keys = ("arg", "bucket", "seq", "name", "kind")
-    keys = [columns[key][rows] for key in later_keys]
-    keys += [-columns["end_ns"][rows], columns["rank"][rows], begin[rows]]
-    order[tied] = rows[np.lexsort(keys)]
-    return order

@@ -1,6 +1,6 @@
 """The one model that a trace of any format becomes: a table of slices, and what is known of it.
 
-Columns of `Model.slices`, one row per thing that a viewer would draw, ordered by begin_ns (equal
+Columns of `Trace.slices`, one row per thing that a viewer would draw, ordered by begin_ns (equal
 begins: the longer first); texts are pandas categories:
 
     rank         int32     who did it; -1: the file does not say
@@ -8,7 +8,7 @@ begins: the longer first); texts are pandas categories:
     name         category  as in the file; for ours the kind, NEGOTIATE_ALLREDUCE and the like, or
                            of a SPAN what the script said it does
     tensor       category  the tensor it is about; "": none
-    begin_ns     int64     0 is the first event of all files; `Model.origin_unix_ns` says when
+    begin_ns     int64     0 is the first event of all files; `Trace.origin_unix_ns` says when
     end_ns       int64     equals begin_ns for instants and counters
     open         bool      the file has no end for it; end_ns is then the last time of its thread
     seq          int64     number of the operation among those of its name; for STEP the step; -1:
@@ -26,7 +26,7 @@ begins: the longer first); texts are pandas categories:
     pid, tid     category  as in the file, as text
     id           category  of an asynchronous slice or a flow; "": none
     args         str       the event's "args" as JSON text, those of B and E joined; "": none
-    file         int16     where in `Model.files` it comes from
+    file         int16     where in `Trace.files` it comes from
 
 Kinds are those of `schema.KINDS` (STEP, NEGOTIATE, QUEUE, ALLREDUCE ... JOIN, BUCKET, PACK, REDUCE,
 EXCHANGE, UNPACK, WAIT, CYCLE, KNOB_ADOPTED, CLOCK) and `FOREIGN_KINDS`, which only other programs
@@ -38,9 +38,11 @@ Tensors of one bucket repeat its slice: never sum durations, take unions (`inter
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from hvdtune.timeline.model.schema import KIND_NAMES
 
@@ -88,23 +90,23 @@ class File:
     around: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Model:
-    """A trace of any format.
+def kind_column(codes: NDArray[np.int8]) -> pd.Categorical:
+    """Numbers of kinds as the model's column."""
+    kinds = pd.Index(KIND_TEXTS, dtype="str")
+    return pd.Categorical.from_codes(cast("Any", codes), categories=kinds)
 
-    Attributes:
-        slices: see the module.
-        files: what it was read from.
-        origin_unix_ns: time 0 in ns since 1970; None: unknown.
-        ranks: what is known of each rank: host, size, versions, clock (see `clock.ClockFit`).
-        counts: events in the files by phase letter: {"X": {"read": 9, "shown": 8, "reported": 1}}.
-            Each is shown (an E as the end of a slice, an M as a title) or told of in `warnings`.
-        warnings: what could not be read or is not known, one sentence each, with byte offsets.
-    """
 
-    slices: pd.DataFrame
-    files: tuple[File, ...] = ()
-    origin_unix_ns: int | None = None
-    ranks: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+def categorical(codes: NDArray[Any], texts: list[str]) -> pd.Categorical:
+    """Numbers of texts as categories; texts that are not used are none."""
+    used = np.flatnonzero(np.bincount(codes, minlength=1)) if len(codes) else np.empty(0, np.intp)
+    place = np.zeros(int(used[-1]) + 1 if len(used) else 1, np.int32)
+    place[used] = np.arange(len(used), dtype=np.int32)
+    categories = pd.Index([texts[code] for code in used.tolist()], dtype="str")
+    return pd.Categorical.from_codes(place[codes], categories=categories, validate=False)
+
+
+def categories_of(values: list[str], index: NDArray[Any]) -> pd.Categorical:
+    """The text of each row, from a few values (which may be equal) and the one of each row."""
+    numbers: dict[str, int] = {}
+    codes = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int32)
+    return categorical(codes[index] if len(codes) else codes, list(numbers))

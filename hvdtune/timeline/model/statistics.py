@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from hvdtune.timeline.model.coverage import Spans, bins_for, cover
 from hvdtune.timeline.model.interning import PairInterner, raise_to
 from hvdtune.timeline.model.schema import Ints
-from hvdtune.timeline.model.slices import KIND_TEXTS, Model
+from hvdtune.timeline.model.slices import KIND_TEXTS
+from hvdtune.timeline.model.trace import Trace
 
 MAX_NAMES = 100
 # Slices of these letters have a length: they are no instants, counters or flows.
@@ -214,9 +215,9 @@ def _longer(values: NDArray[Any], length: int) -> NDArray[Any]:
     return np.concatenate((values, np.zeros(length - len(values), values.dtype)))
 
 
-def statistics_of(model: Model) -> Statistics:
+def statistics_of(trace: Trace) -> Statistics:
     """The statistics of a model."""
-    slices = model.slices
+    slices = trace.slices
     keys = ["rank", "process", "thread"]
     track = slices.groupby(keys, observed=True, sort=True).ngroup().to_numpy()
     first = np.unique(track, return_index=True)[1]

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 
 
 def common_steps(trace: Trace) -> list[int]:

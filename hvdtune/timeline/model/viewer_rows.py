@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, Ints, Trace
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, HasEvents, Ints
 
 # Not 0: Perfetto takes thread 0 of process 1 for thread 1.
 STEPS, COMMUNICATION, CLOCK, SCRIPT, FIRST_TENSOR = 1, 2, 3, 4, 16
@@ -34,7 +34,7 @@ class ViewerRows:
     tensors: dict[int, str]
 
 
-def assign_rows(trace: Trace) -> ViewerRows:
+def assign_rows(trace: HasEvents) -> ViewerRows:
     """Give every event a row on which spans only ever nest.
 
     Spans that overlap without nesting cannot be drawn on one row: the later one goes to a further

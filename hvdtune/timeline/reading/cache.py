@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hvdtune.timeline.model.statistics import SliceTally, Statistics, Track
-from hvdtune.timeline.reading.formats import hvt, parquet
 from hvdtune.timeline.reading.formats.detection import format_of
 from hvdtune.timeline.reading.formats.frame import process_title, thread_title
+from hvdtune.timeline.reading.inspection import TraceFile
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.chrome_json import parse
@@ -28,10 +28,8 @@ from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import (
     CHUNK_BYTES,
-    GZIP_MAGIC,
     Summed,
     chunks,
-    is_archive,
     opened,
 )
 
@@ -95,12 +93,11 @@ class Cached:
         return bytes(self._file.metadata.metadata[key])
 
 
-def is_worth_it(path: Path, start: bytes) -> bool:
+def is_worth_it(file: TraceFile) -> bool:
     """Whether parsing takes longer than anybody likes to wait twice."""
-    packed = start.startswith(GZIP_MAGIC)
-    if start.startswith((hvt.MAGIC, parquet.MAGIC)) or is_archive(start):
-        return False  # no Chrome trace
-    return path.stat().st_size * (10 if packed else 1) >= MIN_BYTES
+    if file.kind != "text":
+        return False
+    return file.path.stat().st_size * (10 if file.packed else 1) >= MIN_BYTES
 
 
 def cache_path(path: Path) -> Path:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.timeline.reading.formats import hvt, parquet
-from hvdtune.timeline.reading.json.source import is_archive, opened
+from hvdtune.errors import UsageError
+from hvdtune.timeline.reading.inspection import TraceFile, inspect
 
 _LAUNCH = re.compile(r"launch-([0-9]{1,9})")
 _JOB = re.compile(r"rank-[0-9]+-job([0-9]{1,9})\.hvt")
@@ -20,12 +19,10 @@ class TraceFiles:
 
     Attributes:
         files: the traces.
-        guesses: those of them that only lie in a folder, and may be no traces at all.
         notes: what was chosen where there was a choice.
     """
 
-    files: list[Path] = field(default_factory=list)
-    guesses: set[Path] = field(default_factory=set)
+    files: list[TraceFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -40,13 +37,13 @@ def find(paths: Iterable[Path | str]) -> TraceFiles:
         if path.is_dir():
             _look_into(path, found)
         else:
-            found.files.append(path)
+            found.files.append(inspect(path))
     return found
 
 
 def expand(paths: Iterable[Path | str]) -> list[Path]:
-    """The files of `find`."""
-    return find(paths).files
+    """The paths of the files of `find`."""
+    return [file.path for file in find(paths).files]
 
 
 def named(paths: Sequence[Path | str]) -> str:
@@ -67,18 +64,17 @@ def folder_of(paths: Sequence[Path | str]) -> str:
 def _look_into(folder: Path, found: TraceFiles) -> None:
     for name in ("trace.json", "trace.json.gz"):
         if (folder / name).is_file():
-            found.files.append(folder / name)
+            found.files.append(inspect(folder / name))
             return
     for place in (folder / "ranks", folder):
-        files = _rank_files(place) or _of_newest_launch(place, found)
-        if files:
-            found.files += _of_newest_job(files, found)
+        if ranks := _rank_files(place) or _of_newest_launch(place, found):
+            found.files += map(inspect, _of_newest_job(ranks, found))
             return
     for pattern in ("*", "**/*"):
-        files = [file for file in sorted(folder.glob(pattern)) if _may_be_a_trace(file)]
-        if files:
+        paths = [path for path in sorted(folder.glob(pattern)) if path.name[0] != "."]
+        seen = [inspect(path, listed=True) for path in paths if path.is_file()]
+        if files := [file for file in seen if file.error is None]:
             found.files += files
-            found.guesses.update(files)
             return
     raise UsageError(f"{folder}: holds no trace")
 
@@ -118,15 +114,3 @@ def _of_newest_job(files: Sequence[Path], found: TraceFiles) -> list[Path]:
             f"is the newest, job {newest}; name another's files to see it"
         )
     return jobs[newest]
-
-
-def _may_be_a_trace(path: Path) -> bool:
-    if path.name.startswith(".") or not path.is_file():
-        return False
-    try:
-        with opened(path) as file:
-            start = file.read(1 << 12).lstrip()
-    except TraceFormatError:
-        return False
-    known = (hvt.MAGIC, parquet.MAGIC, b"\x1f\x8b", b"[", b"{", b"\xef\xbb\xbf")
-    return start.startswith(known) or is_archive(start)

@@ -15,9 +15,10 @@ from hvdtune.timeline.model.schema import (
     KINDS,
     Column,
     Ints,
-    Trace,
     make_events,
 )
+from hvdtune.timeline.model.slices import File
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.causality import align
 from hvdtune.timeline.reading.clock import ClockFit, fit_clock
 from hvdtune.timeline.reading.formats.hvt import RankFile, read_rank_file
@@ -108,7 +109,8 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
     wall = _wall_offset(files.get(0))
     if wall is not None:
         meta["origin_unix_ns"] = origin + wall
-    return Trace(make_events(columns, list(names)), meta, warnings)
+    first = str(next(iter(read.values())).path)
+    return Trace(make_events(columns, list(names)), meta, warnings, (File(first, "hvdtune"),))
 
 
 def _shapes(files: Iterable[RankFile]) -> dict[str, str]:

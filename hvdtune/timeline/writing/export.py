@@ -25,7 +25,8 @@ from hvdtune.timeline.model.event_labels import (
     rank_title,
     span_titles,
 )
-from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, Kind, Trace
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, Kind
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.model.viewer_rows import ViewerRows, assign_rows
 
 EVENTS_PER_CHUNK = 1 << 16
@@ -42,12 +43,16 @@ def write_chrome(trace: Trace, path: Path | str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when it is whole; packed if that ends in ".gz"."""
+def replacing(path: Path, *, plain: bool = False) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is whole; packed if that ends in ".gz".
+
+    Args:
+        plain: it is never packed.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
         with open(partial, "wb") as file:
-            if path.suffix == ".gz":
+            if path.suffix == ".gz" and not plain:
                 with gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as packed:
                     yield cast("IO[bytes]", packed)
             else:

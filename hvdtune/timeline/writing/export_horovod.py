@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT, Trace
+from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.writing.export import replacing
 
 _TRAVEL: Final = {

@@ -1,19 +1,18 @@
-"""Writes a model as Chrome JSON, Parquet or CSV; all but CSV read back as the same slices."""
+"""Writes a trace as Chrome JSON, Parquet or CSV; all but CSV read back as the same slices."""
 
-import gzip
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.slices import Model
+from hvdtune.timeline.model.event_labels import json_text
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.model.viewer_rows import lanes_of
-from hvdtune.timeline.reading.formats import container
+from hvdtune.timeline.reading.formats import container, parquet
+from hvdtune.timeline.writing.export import replacing, write_chrome
 
 Kind = Literal["chrome", "perfetto", "parquet", "csv"]
 _ROWS_PER_CHUNK = 1 << 16
@@ -21,60 +20,36 @@ _WITH_ID = frozenset("bnstfNODSTp")
 _ENDINGS = {"b": "e", "S": "F"}
 
 
-def write_slices(model: Model, path: Path | str, kind: Kind) -> None:
-    """Write a model to a file, gzipped where its name ends in ".gz".
+def write_slices(trace: Trace, path: Path | str, kind: Kind) -> None:
+    """Write a trace to a file, gzipped where its name ends in ".gz".
 
     Args:
         kind: "chrome" and "perfetto" are the same JSON, which both viewers open; slices that
             overlap without nesting get further rows there. "parquet" and "csv" have the columns
-            of the model.
+            of `Trace.slices`.
 
     Raises:
         OSError: it cannot be written; nothing is left of it then.
     """
-    path = Path(path)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        if kind == "parquet":
-            from hvdtune.timeline.reading.formats.parquet import write_parquet
-
-            write_parquet(model, partial)
-        else:
-            with open(partial, "wb") as file, _packed(file, path) as target:
-                _WRITERS[kind](model, target)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    if trace.parsed is None and kind in ("chrome", "perfetto"):
+        # As after a run, which says more of hvdtune's own events.
+        write_chrome(trace, path)
+        return
+    with replacing(Path(path), plain=kind == "parquet") as file:
+        _WRITERS[kind](trace, file)
 
 
-def _packed(file: IO[bytes], path: Path) -> Any:
-    if path.suffix == ".gz":
-        return gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0)
-    return _Open(file)
+def _write_csv(trace: Trace, file: IO[bytes]) -> None:
+    trace.slices.to_csv(file, index=False)
 
 
-class _Open:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def __enter__(self) -> IO[bytes]:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-def _write_csv(model: Model, file: IO[bytes]) -> None:
-    model.slices.to_csv(file, index=False)
-
-
-def _write_chrome(model: Model, file: IO[bytes]) -> None:
-    rows = _Rows(model.slices)
-    files = list(_files(model))
+def _write_chrome(trace: Trace, file: IO[bytes]) -> None:
+    rows = _Rows(trace.slices)
+    files = list(_files(trace))
     said: dict[str, Any] = {"version": container.VERSION, "files": files, "tracks": rows.tracks}
-    said |= {"origin_unix_ns": model.origin_unix_ns, "counts": model.counts}
-    said |= {"warnings": model.warnings}
-    head = _json({container.KEY: said})
+    said |= {"origin_unix_ns": trace.origin_unix_ns, "counts": trace.counts}
+    said |= {"warnings": trace.warnings}
+    head = json_text({container.KEY: said})
     file.write(f'{{"displayTimeUnit":"ms","otherData":{head},\n"traceEvents":[\n'.encode())
     first = True
     for lines in (rows.titles(), *rows.lines()):
@@ -84,10 +59,10 @@ def _write_chrome(model: Model, file: IO[bytes]) -> None:
     file.write(b"\n]}\n")
 
 
-def _files(model: Model) -> Iterator[dict[str, Any]]:
-    file = model.slices["file"].to_numpy()
-    rank = model.slices["rank"].to_numpy()
-    for index, each in enumerate(model.files):
+def _files(trace: Trace) -> Iterator[dict[str, Any]]:
+    file = trace.slices["file"].to_numpy()
+    rank = trace.slices["rank"].to_numpy()
+    for index, each in enumerate(trace.files):
         said: dict[str, Any] = {"path": each.path, "format": each.format}
         own = np.unique(rank[file == index])
         if len(own) == 1:
@@ -95,16 +70,12 @@ def _files(model: Model) -> Iterator[dict[str, Any]]:
         yield said | {"around": dict(each.around)}
 
 
-_WRITERS: dict[str, Callable[[Model, IO[bytes]], None]] = {
+_WRITERS: dict[str, Callable[[Trace, IO[bytes]], None]] = {
     "chrome": _write_chrome,
     "perfetto": _write_chrome,
+    "parquet": parquet.write_parquet,
     "csv": _write_csv,
 }
-
-
-def _json(value: object) -> str:
-    # Perfetto's reader loses its place at a backslash before the quote that ends a string.
-    return msgspec.json.encode(value).decode().replace(r"\\", r"\u005c")
 
 
 class _Rows:
@@ -153,16 +124,21 @@ class _Rows:
         if not any(ids):
             return [""] * len(chunk)
         pairs = zip(chunk["file"].tolist(), ids, strict=True)
-        return [_json(container.id_in_export(file, text)) if text else "" for file, text in pairs]
+        return [
+            json_text(container.id_in_export(file, text)) if text else "" for file, text in pairs
+        ]
 
     def lines(self) -> Iterator[list[str]]:
         """Lines of events, a chunk at a time."""
         texts = {
-            key: np.array([_json(str(text)) for text in self._slices[key].cat.categories], object)
+            key: np.array(
+                [json_text(str(text)) for text in self._slices[key].cat.categories], object
+            )
             for key in ("name", "category")
         }
         places = np.array(
-            [f'"pid":{_json(pid)},"tid":{_json(tid)}' for pid, tid in self._places] or [""], object
+            [f'"pid":{json_text(pid)},"tid":{json_text(tid)}' for pid, tid in self._places] or [""],
+            object,
         )
         for begin in range(0, len(self._slices), _ROWS_PER_CHUNK):
             chunk = self._slices.iloc[begin : begin + _ROWS_PER_CHUNK]
@@ -202,7 +178,7 @@ def _number(text: str) -> int | str:
 
 
 def _title(what: str, pid: Any, tid: Any, title: str) -> str:
-    return _json({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": title}})
+    return json_text({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": title}})
 
 
 def _events(
@@ -236,7 +212,7 @@ def _events(
             yield [f'{{"ph":"C",{middle},"cycle":{seq}{rest}}}']
         else:
             scope = ',"s":"t"' if phase == "i" else ',"bp":"e"' if phase == "f" else ""
-            yield [f'{{"ph":{_json(phase)},{middle}{scope}{rest}}}']
+            yield [f'{{"ph":{json_text(phase)},{middle}{scope}{rest}}}']
 
 
 def _us(ns: int) -> str:

@@ -28,7 +28,7 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.tuner.storage.trial import ARTIFACT_PREFIX, artifacts_of
 
 if TYPE_CHECKING:  # pandas takes a second, for which a study that is resumed should not wait
-    from hvdtune.timeline.model.schema import Trace
+    from hvdtune.timeline.model.trace import Trace
     from hvdtune.timeline.reading.formats.hvt import RankFile
 
 ARTIFACTS_FOLDER: Final = "artifacts"

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from hvdtune.timeline.analysis.findings import buckets, exposed, negotiation, network, slow_ranks
 from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, TraceEvidence, TraceFinding
 from hvdtune.timeline.model.job_metadata import JobMetadata
-from hvdtune.timeline.model.schema import COLLECTIVES, Trace
+from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.trace import Trace
 
 MOST_FINDINGS = 5
 MANY_DROPPED = 0.01
@@ -89,8 +90,9 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     events = trace.events
     if events.empty:
-        # Slices that say nothing of a job are no events: the format's gaps tell why.
-        yield from job.gaps or ("the trace has no events",)
+        slices = 0 if trace.parsed is None else len(trace.parsed)
+        none = f"no step and no collective is among its {slices:,} slice(s)"
+        yield from job.gaps or (none if slices else "the trace has no events",)
         return
     yield from job.gaps
     if job.missing:

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from hvdtune.timeline.analysis.phases import tensor_table
-from hvdtune.timeline.model.schema import Trace
+from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Tensors"
 

@@ -1,9 +1,11 @@
 """Which kind of Chrome trace a file is, by what is in it."""
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import pandas as pd
 
+from hvdtune.timeline.model.trace import InferEvents
 from hvdtune.timeline.reading.formats import generic, horovod, hvdtune_json, kineto
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
@@ -12,6 +14,7 @@ class Format(Protocol):
     """A module that says what a kind of Chrome trace means."""
 
     NAME: str
+    GAP: str  # what such a file never tells, however it was recorded; "": nothing
 
     def recognizes(self, parsed: ParsedFile, /) -> bool:
         """Whether it is of this kind."""
@@ -28,9 +31,20 @@ class Format(Protocol):
     def origin_unix_ns(self, parsed: ParsedFile, /) -> int | None:
         """The file's time 0 in ns since 1970."""
 
+    @property
+    def infer_events(self) -> InferEvents | None:
+        """Completes the events that are among its slices, where findings need more."""
+
 
 # The first that recognizes a file has it.
 FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
+
+
+def evidence_of(names: Collection[str]) -> tuple[list[str], InferEvents | None]:
+    """What files of these formats never tell, and how their events are completed."""
+    used = [each for each in FORMATS if each.NAME in names]
+    gaps = [each.GAP for each in used if each.GAP]
+    return gaps, used[0].infer_events if len(used) == len(names) == 1 else None
 
 
 def format_of(parsed: ParsedFile) -> Format:

@@ -1,14 +1,19 @@
 """Columns of the model from what was parsed, as far as every format has them."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import categorical, categories_of
+from hvdtune.timeline.model.slices import (
+    COLUMNS,
+    KIND_TEXTS,
+    categorical,
+    categories_of,
+    kind_column,
+)
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 _DIRECT = ("begin_ns", "end_ns", "open", "seq", "bucket", "bytes", "process_set")
@@ -47,12 +52,6 @@ def process_title(parsed: ParsedFile, pid: str) -> str:
 def thread_title(parsed: ParsedFile, pid: str, tid: str) -> str:
     """What a thread is called."""
     return parsed.tracks.threads.get(pid, {}).get(tid) or (f"tid {tid}" if tid else "")
-
-
-def kind_column(codes: NDArray[np.int8]) -> pd.Categorical:
-    """Numbers of kinds as the model's column."""
-    kinds = pd.Index(KIND_TEXTS, dtype="str")
-    return pd.Categorical.from_codes(cast("Any", codes), categories=kinds)
 
 
 def kinds_of_frame(frame: pd.DataFrame, kind: Callable[[str, str], str]) -> NDArray[np.int8]:

@@ -9,6 +9,8 @@ import pandas as pd
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "chrome"
+GAP = "a trace of a program that is not known has no collectives and no steps"
+infer_events = None
 _RANK = re.compile(r"rank[ _-]?([0-9]{1,7})\b", re.IGNORECASE)
 
 

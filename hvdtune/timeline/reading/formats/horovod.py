@@ -9,12 +9,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.schema import COLLECTIVES
-from hvdtune.timeline.model.slices import KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import categories_of
-from hvdtune.timeline.reading.formats.frame import count_within, kind_column, kinds_of_frame
+from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
+from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "horovod"
+GAP = (
+    "a timeline of Horovod's has the events of rank 0 alone, and when other ranks announced only "
+    "for tensors that the response cache did not know"
+)
+infer_events = None
 
 _KINDS = {
     **{name: name for name in COLLECTIVES},

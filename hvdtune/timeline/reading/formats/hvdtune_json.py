@@ -6,13 +6,15 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.model.schema import KIND_NAMES, KINDS
-from hvdtune.timeline.model.slices import KIND_TEXTS
+from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
+from hvdtune.timeline.model.trace import ranks_of
 from hvdtune.timeline.reading.formats import container
-from hvdtune.timeline.reading.formats.file_slices import categories_of
-from hvdtune.timeline.reading.formats.frame import kind_column, kinds_of_frame
+from hvdtune.timeline.reading.formats.frame import kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "hvdtune-json"
+GAP = ""
+infer_events = None
 _META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}
 
 
@@ -36,7 +38,7 @@ def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]
     used, inverse = np.unique(np.where(on_tensor, rows, -1), return_inverse=True)
     tensors = _tensors(parsed)
     frame["tensor"] = categories_of([tensors.get(row, "") for row in used.tolist()], inverse)
-    return ranks_of_meta(meta_of(parsed))
+    return ranks_of(meta_of(parsed))
 
 
 def rank_of_track(parsed: ParsedFile) -> list[int]:
@@ -51,7 +53,7 @@ def origin_unix_ns(parsed: ParsedFile) -> int | None:
 
 
 def meta_of(parsed: ParsedFile) -> dict[str, Any]:
-    """`schema.Trace.meta` as it was exported, as far as it is sound."""
+    """`Trace.meta` as it was exported, as far as it is sound."""
     other = parsed.around.get("otherData")
     meta = other.get("meta") if isinstance(other, dict) else None
     kept: dict[str, Any] = {}
@@ -64,23 +66,19 @@ def meta_of(parsed: ParsedFile) -> dict[str, Any]:
 
 
 def warnings_of(parsed: ParsedFile) -> list[str]:
-    """What was known to be wrong when hvdtune wrote the file, an export of any trace; or none."""
+    """What is wrong with a file, and with the trace that hvdtune wrote to it, if it did."""
     other = parsed.around.get("otherData")
-    said = other if isinstance(other, dict) else {}
-    said = said.get(container.KEY) or (said if "hvdtune" in said else {})
+    head = other if isinstance(other, dict) else {}
+    said = head.get(container.KEY) or (head if "hvdtune" in head else {})
     texts = said.get("warnings") if isinstance(said, dict) else None
-    return [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
-
-
-def ranks_of_meta(meta: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """`Model.ranks` from `schema.Trace.meta`."""
-    ranks: dict[int, dict[str, Any]] = {}
-    for rank, said in meta.get("ranks", {}).items():
-        ranks[rank] = dict(said) if isinstance(said, dict) else {}
-    for part in ("clock", "dropped"):
-        for rank, said in meta.get(part, {}).items():
-            ranks.setdefault(rank, {})[part] = said
-    return ranks
+    known = [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
+    written = head.get("events") if "hvdtune" in head else None
+    shown = sum(numbers["shown"] for phase, numbers in parsed.counts.items() if phase != "M")
+    if isinstance(written, int) and shown < written:
+        lost = [f"{parsed.path}: {shown} of {written} events could be read"]
+    else:
+        lost = []
+    return [*known, *parsed.warnings, *lost]
 
 
 def kind(name: str, category: str) -> str:

@@ -8,13 +8,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.schema import COLLECTIVES
-from hvdtune.timeline.model.slices import KIND_TEXTS
-from hvdtune.timeline.reading.formats.file_slices import categories_of
-from hvdtune.timeline.reading.formats.frame import count_within, kind_column, kinds_of_frame
+from hvdtune.timeline.model.schema import (
+    COLLECTIVES,
+    COLUMNS,
+    INPUT,
+    KIND_NAMES,
+    PROCESS_SET_UNIT,
+    make_events,
+)
+from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
+from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "kineto"
+GAP = ""
 
 _COLLECTIVE = re.compile(
     r"(?:(?:nccl|gloo|mpi|ucc|xccl):|nccl(?:Dev)?Kernel_)_?(all_?reduce|broadcast|all_?gather|"
@@ -132,3 +139,59 @@ def _said(args: str) -> tuple[int, int]:
     if isinstance(elements, int) and size and 0 <= elements < 2**50:
         moved = elements * size
     return int(group) if re.fullmatch("[0-9]{1,9}", group) else 0, moved
+
+
+def infer_events(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+    """Completes the events of `slices` with what findings need.
+
+    torch.profiler writes no announcements and no buckets: a collective's begin on a rank is taken
+    for its announcement, and the collective for a bucket of its own. Its data loaders are input.
+    """
+    return _with(events, _announcements(slices), _inputs(slices))
+
+
+def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
+    """NEGOTIATE and BUCKET events of collectives, and the collectives with the bucket's number."""
+    slices = slices[slices["kind"].isin(COLLECTIVES)]
+    process_set = slices["process_set"].clip(lower=0).to_numpy(np.int64)
+    texts = slices["tensor"].astype(str).to_numpy(object)
+    names = np.where(process_set > 0, texts + " of group " + process_set.astype(str), texts)
+    bucket, _ = pd.factorize(pd.MultiIndex.from_arrays([names, slices["seq"].to_numpy()]))
+    rows = pd.DataFrame(
+        {
+            "rank": slices["rank"].to_numpy(),
+            "kind": slices["kind"].astype(str).to_numpy(object),
+            "name": names,
+            "begin_ns": slices["begin_ns"].to_numpy(),
+            "end_ns": slices["end_ns"].to_numpy(),
+            "seq": slices["seq"].clip(lower=0).to_numpy(),
+            "bucket": bucket,
+            "arg": slices["bytes"].clip(lower=0).to_numpy(),
+        }
+    )
+    # Announced, and from the cache: there is none that could be missed.
+    announced = rows.assign(kind="NEGOTIATE", end_ns=rows["begin_ns"], arg=1)
+    announced["arg"] += process_set * PROCESS_SET_UNIT
+    return pd.concat(
+        [rows, announced, rows.assign(kind="BUCKET", name="operation never fuses", seq=1)]
+    )
+
+
+def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
+    slices = slices[slices["kind"] == "INPUT"]
+    rows = slices[["rank", "begin_ns", "end_ns"]].reset_index(drop=True)
+    return rows.assign(kind="SPAN", name=INPUT, seq=0, bucket=0, arg=0)
+
+
+def _with(events: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
+    """The events with others, in which collectives replace those that are there."""
+    kept = events[~events["kind"].isin(COLLECTIVES)].astype({"kind": object, "name": object})
+    rows = pd.concat([kept, *more], ignore_index=True)
+    names, texts = pd.factorize(rows["name"].astype(object))
+    codes = {name: code for code, name in enumerate(KIND_NAMES)}
+    columns: dict[str, Any] = {
+        key: rows[key].to_numpy(np.int64) for key in COLUMNS if key not in ("kind", "name")
+    }
+    columns["kind"] = rows["kind"].astype(object).map(codes).to_numpy(np.int64)
+    columns["name"] = names.astype(np.int64)
+    return make_events(columns, [str(text) for text in texts])

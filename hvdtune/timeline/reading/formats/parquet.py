@@ -1,7 +1,7 @@
 """A model as Parquet: its columns, and the rest of it in the file's metadata."""
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS, File, Model
+from hvdtune.timeline.model.slices import COLUMNS, KIND_TEXTS, File, kind_column
+from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
-from hvdtune.timeline.reading.formats.frame import kind_column
 
 MAGIC = b"PAR1"
 KEY = b"hvdtune.model"
@@ -28,19 +28,19 @@ class _Said(msgspec.Struct):
     warnings: list[str]
 
 
-def write_parquet(model: Model, path: Path) -> None:
+def write_parquet(trace: Trace, file: IO[bytes]) -> None:
     """Write the columns of a model, texts as texts."""
     said = _Said(
         VERSION,
-        list(model.files),
-        model.origin_unix_ns,
-        {rank: dict(known) for rank, known in model.ranks.items()},
-        {phase: dict(numbers) for phase, numbers in model.counts.items()},
-        model.warnings,
+        list(trace.files),
+        trace.origin_unix_ns,
+        {rank: dict(known) for rank, known in trace.ranks.items()},
+        {phase: dict(numbers) for phase, numbers in trace.counts.items()},
+        trace.warnings,
     )
-    table = pa.Table.from_pandas(model.slices, preserve_index=False)
+    table = pa.Table.from_pandas(trace.slices, preserve_index=False)
     table = table.replace_schema_metadata({KEY: msgspec.json.encode(said)})
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(table, file, compression="zstd")
 
 
 def read_parts(path: Path) -> list[FileSlices]:

@@ -89,7 +89,7 @@ def members(file: IO[bytes], report: DamageReport) -> list[ArchiveMember]:
         infos = archive.infolist()
         if len(infos) != _said_count(file, archive):
             raise zipfile.BadZipFile("it has not as many entries as it says")
-        infos = [info for info in infos if not info.is_dir()]
+        infos = [info for info in infos if not info.filename.endswith("/")]
         end = archive.start_dir
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, EOFError) as error:
         infos = None

@@ -2,77 +2,87 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hvdtune.errors import HvdtuneError, TraceFormatError, UsageError
-from hvdtune.timeline.model.slices import File, Model
+from hvdtune.timeline.model.event_labels import head_of
+from hvdtune.timeline.model.ordering import slice_order
+from hvdtune.timeline.model.slices import File
+from hvdtune.timeline.model.trace import Trace, meta_of
+from hvdtune.timeline.model.viewer_rows import assign_rows
 from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of, named
-from hvdtune.timeline.reading.formats import container, hvdtune_json, hvt, native_reader, parquet
-from hvdtune.timeline.reading.formats.detection import format_of
+from hvdtune.timeline.reading.formats import container, hvdtune_json, parquet
+from hvdtune.timeline.reading.formats.detection import evidence_of, format_of
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
+from hvdtune.timeline.reading.inspection import TraceFile
 from hvdtune.timeline.reading.json import archive
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import chunks, is_archive, opened
+from hvdtune.timeline.reading.json.source import chunks, opened
 from hvdtune.timeline.reading.merge import merge
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?([0-9]{1,7})(?![0-9])", re.IGNORECASE)
 _MAGIC_BYTES = 8
 
 
-def load(paths: Path | str | Iterable[Path | str]) -> Model:
+def open_trace(paths: Path | str | Iterable[Path | str]) -> Trace:
     """Open a trace: one file, the files of several ranks, or folders of them.
 
     Known are hvdtune's own files and exports, Horovod's timelines, torch.profiler's traces and
     Chrome traces of any program; plain, gzipped or in a zip archive; whole, cut off or damaged.
     Files of a folder that are no traces are passed over; what cannot be read of a trace is told
-    in `Model.warnings`.
+    in `Trace.warnings`.
 
     Raises:
         UsageError: a folder holds no trace.
         TraceFormatError: nothing can be read; its `offset` is the byte where that failed.
 
     Example:
-        >>> model = load("traces/")  # doctest: +SKIP
-        >>> model.slices.query("kind == 'ALLREDUCE'")  # doctest: +SKIP
+        >>> trace = open_trace("traces/")  # doctest: +SKIP
+        >>> trace.slices.query("kind == 'ALLREDUCE'")  # doctest: +SKIP
     """
-    return load_found(find([paths] if isinstance(paths, Path | str) else paths))
+    return open_files(find([paths] if isinstance(paths, Path | str) else paths))
 
 
-def load_found(found: TraceFiles) -> Model:
-    """As `load`, where the files are known; leaves in `found` those that were read."""
+def open_files(found: TraceFiles) -> Trace:
+    """As `open_trace`, where the files are known; leaves in `found` those that were read."""
     failures = Failures(found)
+    recordings = [file.path for file in found.files if file.kind == "recording"]
+    recorded = merge(recordings) if recordings else None
     parts: list[FileSlices] = []
     eventless: dict[Path, list[FileSlices]] = {}  # `[]` beside traces may be anything
-    own_files = [path for path in found.files if _is_own(path)]
-    if own_files:
-        parts.append(native_reader.part_of(merge(own_files), str(own_files[0])))
-    for path in found.files:
-        if path in own_files:
+    for file in found.files:
+        if file.kind == "recording":
             continue
         try:
-            read = parts_of(path)
+            read = _parts_of(file)
         except TraceFormatError as error:
-            failures.add(path, error)
+            failures.add(file, error)
             continue
-        if path in found.guesses and not any(part.counts or part.warnings for part in read):
-            eventless[path] = read
+        if file.listed and not any(part.counts or part.warnings for part in read):
+            eventless[file.path] = read
         else:
             parts += read
-    passed_over = {*failures.paths, *(eventless if parts else ())}
-    parts = parts or [part for read in eventless.values() for part in read]
+    passed_over = {*failures.paths, *(eventless if parts or recorded else ())}
+    if not parts and recorded is None:
+        parts = [part for read in eventless.values() for part in read]
+        if not parts:
+            raise failures.error()
+    found.files = [file for file in found.files if file.path not in passed_over]
+    notes = [*found.notes, *failures.warnings]
+    if recorded is None:
+        return join(parts, notes)
     if not parts:
-        raise failures.error()
-    found.files = [path for path in found.files if path not in passed_over]
-    return join(parts, [*found.notes, *failures.warnings])
+        return replace(recorded, warnings=[*notes, *recorded.warnings])
+    return join([_part_of(recorded), *parts], notes)
 
 
 class Failures:
@@ -86,36 +96,50 @@ class Failures:
     def __init__(self, found: TraceFiles) -> None:
         self.paths: list[Path] = []
         self.warnings: list[str] = []
-        self._guesses = found.guesses
+        self._listed = sorted(file.path for file in found.files if file.listed)
         self._first: TraceFormatError | None = None
 
-    def add(self, path: Path, error: TraceFormatError) -> None:
-        """`path` could not be read."""
-        self.paths.append(path)
-        if not (path in self._guesses and isinstance(error, NoTraceError)):
+    def add(self, file: TraceFile, error: TraceFormatError) -> None:
+        """`file` could not be read."""
+        self.paths.append(file.path)
+        if not (file.listed and isinstance(error, NoTraceError)):
             self._first = self._first or error
             self.warnings.append(str(error))
 
     def error(self) -> HvdtuneError:
         """What to raise where nothing could be read."""
-        if self._first is None and self._guesses:
-            return UsageError(f"{folder_of(sorted(self._guesses))}: holds no trace")
+        if self._first is None and self._listed:
+            return UsageError(f"{folder_of(self._listed)}: holds no trace")
         return self._first or TraceFormatError("no trace to read")
 
 
-def parts_of(path: Path) -> list[FileSlices]:
-    """What is in a file that is not hvdtune's own; archives and exports hold several parts.
+def _part_of(trace: Trace) -> FileSlices:
+    """A recording, to be joined with what other programs recorded."""
+    around = {"otherData": head_of(trace, assign_rows(trace))}
+    return FileSlices(
+        file=replace(trace.files[0], around=around),
+        frame=trace.slices.drop(columns="file"),
+        origin_unix_ns=trace.origin_unix_ns,
+        ranks=trace.ranks,
+        counts={phase: dict(numbers) for phase, numbers in trace.counts.items()},
+        warnings=trace.warnings,
+    )
+
+
+def _parts_of(file: TraceFile) -> list[FileSlices]:
+    """What is in a file that is no recording; archives and exports hold several parts.
 
     Raises:
         TraceFormatError: nothing of it can be read.
     """
-    with opened(path) as file:
-        if file.read(len(parquet.MAGIC)) == parquet.MAGIC:
-            return parquet.read_parts(path)
+    if file.error is not None:
+        raise file.error
+    if file.kind == "parquet":
+        return parquet.read_parts(file.path)
     parts = []
-    for parsed in parse_file(path):
+    for parsed in _parse(file):
         held = container.files_in(parsed)
-        parts += [describe(parsed)] if held is None else _unpacked(parsed, held)
+        parts += [_describe(parsed)] if held is None else _unpacked(parsed, held)
     return parts
 
 
@@ -127,7 +151,7 @@ def _unpacked(
     origin = said.get("origin_unix_ns")
     parts = []
     for held_file, file in held:
-        part = describe(held_file)
+        part = _describe(held_file)
         part.origin_unix_ns = origin if isinstance(origin, int) and abs(origin) < 2**62 else None
         part.counts, part.warnings = {}, []
         rank = file.get("rank")
@@ -137,24 +161,20 @@ def _unpacked(
         parts.append(part)
     if parts:
         parts[0].counts = parsed.counts
-        parts[0].warnings = hvdtune_json.warnings_of(parsed) + parsed.warnings
+        parts[0].warnings = hvdtune_json.warnings_of(parsed)
     return parts
 
 
-def parse_file(path: Path) -> list[ParsedFile]:
-    """As `parts_of`, before it is known what the parts mean."""
-    with opened(path) as file:
-        start = file.read(_MAGIC_BYTES)
-        if not start:
-            raise TraceFormatError(f"{path}: the file is empty", str(path), 0)
-        if is_archive(start):
-            return _archived(file, path)
-        if cache.is_worth_it(path, start):
-            with cache.cached(path) as kept:
+def _parse(file: TraceFile) -> list[ParsedFile]:
+    with opened(file.path) as text:
+        if file.kind == "archive":
+            return _archived(text, file.path)
+        if cache.is_worth_it(file):
+            with cache.cached(file.path) as kept:
                 if kept is not None:
                     return [kept.parsed()]
-        report = DamageReport(str(path))
-        return [parse(chunks(file, start, report), report)]
+        report = DamageReport(str(file.path))
+        return [parse(chunks(text, text.read(_MAGIC_BYTES), report), report)]
 
 
 def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
@@ -176,19 +196,24 @@ def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
     raise TraceFormatError(text, str(path), max(around.first_offset, 0))
 
 
-def describe(parsed: ParsedFile) -> FileSlices:
+def _describe(parsed: ParsedFile) -> FileSlices:
     """What a file means."""
     kind = format_of(parsed)
     frame = frame_of(parsed)
     ranks = kind.finish(frame, parsed)
-    warnings = hvdtune_json.warnings_of(parsed) + parsed.warnings
-    origin = kind.origin_unix_ns(parsed)
-    file = File(parsed.path, kind.NAME, parsed.around | parsed.tracks.clues)
-    return FileSlices(file, frame, origin, ranks, parsed.counts, warnings)
+    return FileSlices(
+        file=File(parsed.path, kind.NAME, parsed.around | parsed.tracks.clues),
+        frame=frame,
+        origin_unix_ns=kind.origin_unix_ns(parsed),
+        ranks=ranks,
+        meta=hvdtune_json.meta_of(parsed) if kind.NAME == hvdtune_json.NAME else {},
+        counts=parsed.counts,
+        warnings=hvdtune_json.warnings_of(parsed),
+    )
 
 
-def join(parts: Sequence[FileSlices], warnings: list[str]) -> Model:
-    """One model of several parts, on one clock as far as that is known.
+def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
+    """One trace of several parts, on one clock as far as that is known.
 
     Args:
         warnings: what is known already; the parts' follow.
@@ -203,7 +228,7 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Model:
     first = int(begin.min()) if len(begin) else 0
     frame["begin_ns"] = begin - first
     frame["end_ns"] = frame["end_ns"].to_numpy() - first
-    order = order_of(frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    order = slice_order(frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy())
     if order is not None:
         frame = frame.take(order)
     ranks: dict[int, dict[str, Any]] = {}
@@ -215,36 +240,30 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Model:
             sums = counts.setdefault(phase, dict.fromkeys(numbers, 0))
             for key, number in numbers.items():
                 sums[key] += number
-    return Model(
-        slices=frame.reset_index(drop=True),
-        files=tuple(part.file for part in parts),
-        origin_unix_ns=None if origin is None else origin + first,
-        ranks=dict(sorted(ranks.items())),
-        counts=dict(sorted(counts.items())),
+    formats = [part.file.format for part in parts]
+    gaps, infer = evidence_of({*formats})
+    meta = meta_of(dict(sorted(ranks.items()))) | ({"gaps": gaps} if gaps else {})
+    return Trace(
+        meta=meta | _own_meta(parts, origin, first),
         warnings=warnings,
+        files=tuple(part.file for part in parts),
+        parsed=frame.reset_index(drop=True),
+        parsed_counts=dict(sorted(counts.items())),
+        infer=infer,
     )
 
 
-def order_of(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.intp] | None:
-    """Indices that order by begin, the longer first among equal begins; None: it is so already."""
-    later = begin[1:] > begin[:-1]
-    if (later | ((begin[1:] == begin[:-1]) & (end[1:] <= end[:-1]))).all():
-        return None
-    order = np.argsort(begin, kind="stable")
-    equal = begin[order][1:] == begin[order][:-1]
-    tied = np.zeros(len(order), dtype=bool)
-    tied[1:] |= equal
-    tied[:-1] |= equal
-    rows = order[tied]
-    order[tied] = rows[np.lexsort((-end[rows], begin[rows]))]
-    return order
-
-
-def _is_own(path: Path) -> bool:
-    with opened(path) as file:
-        start = file.read(len(hvt.MAGIC))
-    # A rank killed as it began a new segment leaves PATH empty and PATH.1 whole.
-    return start == hvt.MAGIC or (not start and path.with_name(path.name + ".1").exists())
+def _own_meta(parts: Sequence[FileSlices], origin: int | None, first: int) -> dict[str, Any]:
+    """What hvdtune alone says of a trace, whose first slice begins at `first` of its clock."""
+    meta: dict[str, Any] = {}
+    shapes = {name: text for part in parts for name, text in part.meta.get("shapes", {}).items()}
+    if shapes:
+        meta["shapes"] = shapes
+    if len(parts) == 1 and "origin_ns" in parts[0].meta:
+        meta["origin_ns"] = parts[0].meta["origin_ns"] + first
+    if origin is not None:
+        meta["origin_unix_ns"] = origin + first
+    return meta
 
 
 def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:

@@ -1,6 +1,6 @@
-"""What hvdtune's own files become in the model; `as_trace` is the way back."""
+"""From events to slices: what viewers draw of hvdtune's own recordings."""
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pandas as pd
@@ -10,34 +10,32 @@ from numpy.typing import NDArray
 from hvdtune.timeline.model.event_labels import (
     args_template,
     event_columns,
-    head_of,
     json_names,
     rank_title,
     span_titles,
 )
-from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, Trace
-from hvdtune.timeline.model.slices import KIND_TEXTS, File
+from hvdtune.timeline.model.ordering import slice_order
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT, HasEvents
+from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
 from hvdtune.timeline.model.viewer_rows import assign_rows
-from hvdtune.timeline.reading.formats.file_slices import FileSlices, categories_of
-from hvdtune.timeline.reading.formats.frame import kind_column
-from hvdtune.timeline.reading.formats.hvdtune_json import ranks_of_meta
-
-NAME = "hvdtune"
 
 _NUMBERS = ("seq", "step", "cycle", "bucket", "bytes", "process_set")
 _KIND = [KINDS[name] for name in KIND_NAMES]
 _NEGOTIATE = KIND_NAMES.index("NEGOTIATE")
 _CYCLE = KIND_NAMES.index("CYCLE")
 _SPAN = KIND_NAMES.index("SPAN")
+_SPANS: Final = np.array([each.span for each in _KIND])
+_LETTERS: Final = ("X", "i", "C")
+assert KIND_TEXTS[1 : 1 + len(KIND_NAMES)] == KIND_NAMES
 
 
-def part_of(trace: Trace, path: str) -> FileSlices:
-    """The model's columns of a trace of hvdtune's."""
+def slices_of(trace: HasEvents) -> pd.DataFrame:
+    """`trace.Trace.slices` from events."""
     rows = assign_rows(trace)
     said = event_columns(trace, rows)
     kind = said["kind"].astype(np.int64)
     begin = trace.events["begin_ns"].to_numpy()
-    span = np.array([each.span for each in _KIND])[kind]
+    span = _SPANS[kind]
     number = {name: _field(trace, kind, name) for name in _NUMBERS}
     seq = np.max([number[name] for name in ("seq", "step", "cycle")], axis=0)
     announced = kind == _NEGOTIATE
@@ -58,30 +56,36 @@ def part_of(trace: Trace, path: str) -> FileSlices:
         "bytes": number["bytes"],
         "process_set": np.where(announced, arg // PROCESS_SET_UNIT, number["process_set"]),
         "cached": np.where(announced, arg % PROCESS_SET_UNIT, -1).astype(np.int8),
-        "phase": categories_of(["X", "i", "C"], np.where(span, 0, np.where(kind == _CYCLE, 2, 1))),
+        "phase": categories_of(list(_LETTERS), _letter_codes(kind)),
         "category": categories_of(
             ["" if each.name == "CYCLE" else each.row for each in _KIND], kind
         ),
         **_places(trace, ranks, rows.row, rows.titles),
         "id": categories_of([""], np.zeros(len(kind), np.int8)),
         "args": _args(trace, said),
+        "file": np.zeros(len(kind), np.int16),
     }
-    assert KIND_TEXTS[1 : 1 + len(KIND_NAMES)] == KIND_NAMES
-    letters = columns["phase"].value_counts()
-    return FileSlices(
-        file=File(path, NAME, {"otherData": head_of(trace, rows)}),
-        frame=pd.DataFrame(columns, copy=False),
-        origin_unix_ns=trace.meta.get("origin_unix_ns"),
-        ranks=ranks_of_meta(trace.meta),
-        counts={
-            str(letter): {"read": int(count), "shown": int(count), "reported": 0}
-            for letter, count in letters.items()
-        },
-        warnings=trace.warnings,
-    )
+    frame = pd.DataFrame(columns, copy=False)
+    order = slice_order(begin, columns["end_ns"])
+    return frame if order is None else frame.take(order).reset_index(drop=True)
 
 
-def _field(trace: Trace, kind: NDArray[np.int64], label: str) -> NDArray[np.int64]:
+def counts_of(events: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """`trace.Trace.counts` from events, all of which are shown."""
+    letters = _letter_codes(events["kind"].cat.codes.to_numpy().astype(np.int64))
+    counts = np.bincount(letters, minlength=len(_LETTERS)).tolist()
+    return {
+        letter: {"read": count, "shown": count, "reported": 0}
+        for letter, count in sorted(zip(_LETTERS, counts, strict=True))
+        if count
+    }
+
+
+def _letter_codes(kind: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(_SPANS[kind], 0, np.where(kind == _CYCLE, 2, 1))
+
+
+def _field(trace: HasEvents, kind: NDArray[np.int64], label: str) -> NDArray[np.int64]:
     """What events call `label`, whichever column it is in; -1 where their kind has none."""
     values = np.full(len(kind), -1, np.int64)
     for code, each in enumerate(_KIND):
@@ -105,7 +109,7 @@ def _names(
 
 
 def _places(
-    trace: Trace, ranks: NDArray[np.int64], row: NDArray[np.int64], titles: dict[int, str]
+    trace: HasEvents, ranks: NDArray[np.int64], row: NDArray[np.int64], titles: dict[int, str]
 ) -> dict[str, Any]:
     known = trace.meta.get("ranks", {})
     used, of_rank = np.unique(ranks, return_inverse=True)
@@ -121,7 +125,7 @@ def _places(
     }
 
 
-def _args(trace: Trace, said: dict[str, NDArray[Any]]) -> "pd.Series[str]":
+def _args(trace: HasEvents, said: dict[str, NDArray[Any]]) -> "pd.Series[str]":
     names = json_names(trace)
     texts = np.empty(len(said["kind"]), object)
     for code in np.unique(said["kind"]).tolist():

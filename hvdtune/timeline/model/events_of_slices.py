@@ -1,4 +1,4 @@
-"""What of a model is a trace of hvdtune's own kind, which its tables and its dashboard show."""
+"""From slices to events: those of hvdtune's kinds, which its tables and its dashboard show."""
 
 from typing import Any
 
@@ -13,10 +13,8 @@ from hvdtune.timeline.model.schema import (
     OTHER_COLUMNS,
     PROCESS_SET_UNIT,
     Kind,
-    Trace,
     make_events,
 )
-from hvdtune.timeline.model.slices import Model
 
 # Labels that the model has columns for; others are in "args".
 _KNOWN = {"seq", "step", "cycle", "bucket", "bytes", "process_set", "cached", ""}
@@ -25,19 +23,10 @@ _KNOWN = {"seq", "step", "cycle", "bucket", "bytes", "process_set", "cached", ""
 _DRAWN = ("X", "b", "i", "n")
 
 
-def trace_of(model: Model) -> Trace:
-    """A model as a trace of hvdtune's: the slices whose kinds it records itself, and the others.
-
-    A warning says how many are neither: counters, flows. What the model does not know is 0.
-    """
-    slices = model.slices
-    kind = slices["kind"].cat.codes.to_numpy().astype(np.int64) - 1
-    ours = (kind >= 0) & (kind < len(KIND_NAMES))
-    warnings = list(model.warnings)
-    others = _others(slices[~ours])
-    left_out = len(slices) - int(ours.sum()) - len(others)
-    if left_out:
-        warnings.append(f"{left_out:,} events are counters, flows and the like: left out")
+def events_of(slices: pd.DataFrame) -> pd.DataFrame:
+    """`trace.Trace.events` from slices; what those do not know is 0."""
+    kind = _kinds(slices)
+    ours = kind >= 0
     slices, kind = slices[ours], kind[ours]
     names: dict[str, int] = {"": 0}
     columns: dict[str, NDArray[Any]] = {
@@ -50,23 +39,32 @@ def trace_of(model: Model) -> Trace:
     for code in np.unique(kind).tolist():
         where = np.flatnonzero(kind == code)
         _fill(columns, where, slices.iloc[where], KINDS[KIND_NAMES[code]], names)
-    meta: dict[str, Any] = {key: {} for key in ("ranks", "clock", "dropped")}
-    for rank, known in model.ranks.items():
-        said = dict(known)
-        for part in ("clock", "dropped"):
-            if part in said:
-                meta[part][rank] = said.pop(part)
-        meta["ranks"][rank] = said
-    if model.origin_unix_ns is not None:
-        meta["origin_unix_ns"] = model.origin_unix_ns
-    events = make_events(columns, list(names))
-    return Trace(events, meta, warnings, None if others.empty else others)
+    return make_events(columns, list(names))
 
 
-def _others(slices: pd.DataFrame) -> pd.DataFrame:
-    """See `Trace.others`."""
-    drawn = slices.loc[slices["phase"].isin(_DRAWN), list(OTHER_COLUMNS)]
-    return drawn.assign(rank=drawn["rank"].clip(lower=0)).reset_index(drop=True)
+def others_of(slices: pd.DataFrame) -> pd.DataFrame | None:
+    """`trace.Trace.others` from slices."""
+    others = slices.loc[(_kinds(slices) < 0) & _is_drawn(slices), list(OTHER_COLUMNS)]
+    if others.empty:
+        return None
+    return others.assign(rank=others["rank"].clip(lower=0)).reset_index(drop=True)
+
+
+def left_out(slices: pd.DataFrame) -> list[str]:
+    """One sentence on slices that are in neither table: counters, flows; or none."""
+    count = int(((_kinds(slices) < 0) & ~_is_drawn(slices)).sum())
+    return [f"{count:,} events are counters, flows and the like: left out"] if count else []
+
+
+def _kinds(slices: pd.DataFrame) -> NDArray[np.int64]:
+    """Numbers of hvdtune's kinds; -1 for all others."""
+    kind = slices["kind"].cat.codes.to_numpy().astype(np.int64) - 1
+    return np.where(kind < len(KIND_NAMES), kind, -1)
+
+
+def _is_drawn(slices: pd.DataFrame) -> NDArray[np.bool_]:
+    drawn: NDArray[np.bool_] = slices["phase"].isin(_DRAWN).to_numpy()
+    return drawn
 
 
 def _fill(

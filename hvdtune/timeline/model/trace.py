@@ -1,0 +1,124 @@
+"""A trace of any format: its slices, and the events of hvdtune's kinds among them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from hvdtune.timeline.model.events_of_slices import events_of, left_out, others_of
+from hvdtune.timeline.model.slices import File
+from hvdtune.timeline.model.slices_of_events import counts_of, slices_of
+
+# From slices and the events among them to events that findings can use.
+InferEvents = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What was read of one or several files, on one clock.
+
+    It holds the events that a job recorded, or the slices that were parsed, and derives the other
+    when it is asked for.
+
+    Attributes:
+        recorded: `events`, where they are not derived from `parsed`.
+        meta: "ranks": {rank: metadata its file carries}; "dropped": {rank: records lost};
+            "clock": {rank: see `clock.ClockFit`}; "shapes": {tensor: dtype and shape, as in
+            "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
+            time 0 on rank 0's monotonic clock and in ns since 1970; "gaps": sentences on evidence
+            that files of these formats never hold.
+        warnings: what could not be read or is not known, one sentence each, with byte offsets.
+        files: what it was read from.
+        parsed: `slices`, where they are not derived from `recorded`.
+        parsed_counts: `counts` of `parsed`.
+        infer: completes the events of `parsed`; see `formats.detection`.
+        kept_others: `others`, where `parsed` is not kept.
+    """
+
+    recorded: pd.DataFrame | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    files: tuple[File, ...] = ()
+    parsed: pd.DataFrame | None = None
+    parsed_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    infer: InferEvents | None = None
+    kept_others: pd.DataFrame | None = None
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """One row per event of hvdtune's kinds, ordered by begin_ns.
+
+        Columns rank (int32), kind and name (categories of text), begin_ns, end_ns, seq, bucket, arg
+        (int64; `schema.KINDS` says what they mean). Times are rank 0's clock, 0 is the first event.
+        For LATE, which only version 0.1 recorded, end - begin is how late the last rank was; for
+        CLOCK, the round trip; seq of CLOCK is the measured offset in ns.
+        """
+        if self.recorded is not None:
+            return self.recorded
+        assert self.parsed is not None
+        events = events_of(self.parsed)
+        return events if self.infer is None else self.infer(self.parsed, events)
+
+    @cached_property
+    def others(self) -> pd.DataFrame | None:
+        """Slices of kinds that only other programs record, by begin_ns; None: there are none.
+
+        Columns `schema.OTHER_COLUMNS`, on the clock of `events`.
+        """
+        return self.kept_others if self.parsed is None else others_of(self.parsed)
+
+    @cached_property
+    def slices(self) -> pd.DataFrame:
+        """Everything that a viewer would draw; see `slices`."""
+        return slices_of(self) if self.parsed is None else self.parsed
+
+    @cached_property
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Events in the files by phase letter: {"X": {"read": 9, "shown": 8, "reported": 1}}.
+
+        Each is shown (an E as the end of a slice, an M as a title) or told of in `warnings`.
+        """
+        return counts_of(self.events) if self.parsed is None else self.parsed_counts
+
+    @property
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """What is known of each rank: host, size, versions, clock, records lost."""
+        return ranks_of(self.meta)
+
+    @property
+    def origin_unix_ns(self) -> int | None:
+        """Time 0 in ns since 1970; None: unknown."""
+        return self.meta.get("origin_unix_ns")
+
+    def left_out(self) -> list[str]:
+        """One sentence on slices that are neither in `events` nor in `others`; or none."""
+        return [] if self.parsed is None else left_out(self.parsed)
+
+    def without_slices(self) -> "Trace":
+        """The same events and others in a fraction of the memory."""
+        return replace(self, recorded=self.events, kept_others=self.others, parsed=None, infer=None)
+
+
+def ranks_of(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """`Trace.ranks` from `Trace.meta`."""
+    ranks: dict[int, dict[str, Any]] = {}
+    for rank, known in meta.get("ranks", {}).items():
+        ranks[rank] = dict(known) if isinstance(known, dict) else {}
+    for key in ("clock", "dropped"):
+        for rank, known in meta.get(key, {}).items():
+            ranks.setdefault(rank, {})[key] = known
+    return ranks
+
+
+def meta_of(ranks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """`Trace.meta` from `Trace.ranks`."""
+    meta: dict[str, Any] = {"ranks": {}, "clock": {}, "dropped": {}}
+    for rank, known in ranks.items():
+        rest = dict(known)
+        for key in ("clock", "dropped"):
+            if key in rest:
+                meta[key][rank] = rest.pop(key)
+        meta["ranks"][rank] = rest
+    return meta

@@ -1,0 +1,56 @@
+"""What kind of file a path is, found once by its first bytes, whatever it is called."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.reading.formats import hvt, parquet
+from hvdtune.timeline.reading.json.source import GZIP_MAGIC, is_archive, opened
+
+# "recording": a rank's own file; "text": JSON, perhaps packed; "unreadable": see `error`.
+Kind = Literal["recording", "parquet", "archive", "text", "unreadable"]
+_START_BYTES: Final = 1 << 12
+_TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A file that may be a trace.
+
+    Attributes:
+        error: why it cannot be read.
+        listed: nobody named it, it only lies in a folder, and may be anything.
+        packed: it is gzipped.
+    """
+
+    path: Path
+    kind: Kind
+    error: TraceFormatError | None = None
+    listed: bool = False
+    packed: bool = False
+
+
+def inspect(path: Path, *, listed: bool = False) -> TraceFile:
+    """Looks into a file; what is wrong with it is in the result."""
+    try:
+        with opened(path) as file:
+            start = file.read(_START_BYTES)
+    except TraceFormatError as error:
+        return TraceFile(path, "unreadable", error, listed)
+    # A rank killed as it began a new segment leaves PATH empty and PATH.1 whole.
+    if start.startswith(hvt.MAGIC) or (not start and path.with_name(f"{path.name}.1").exists()):
+        return TraceFile(path, "recording", None, listed)
+    if not start:
+        return _refused(path, "the file is empty", listed=listed)
+    if start.startswith(parquet.MAGIC):
+        return TraceFile(path, "parquet", None, listed)
+    if is_archive(start):
+        return TraceFile(path, "archive", None, listed)
+    if listed and not start.lstrip().startswith(_TEXT_STARTS):
+        return _refused(path, "this is no trace", listed=listed)
+    return TraceFile(path, "text", None, listed, packed=start.startswith(GZIP_MAGIC))
+
+
+def _refused(path: Path, text: str, *, listed: bool) -> TraceFile:
+    return TraceFile(path, "unreadable", TraceFormatError(f"{path}: {text}", str(path), 0), listed)
