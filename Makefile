@@ -84,10 +84,12 @@ fuzz: $(VENV)/.test
 	python -m studies.fuzz.guided --seconds $(FUZZ_SECONDS)
 
 # What the test suite has a short form of: 100 kills at random instants, 1,000 runs through
-# failpoints, 2,000 random programs, traces cut at every byte of their last 48 kB, and 20 times as
-# many collectives under ThreadSanitizer
-soak: $(VENV)/.test sanitize-thread
+# failpoints, 2,000 random programs, traces cut at every byte of their last 48 kB, 20 times as many
+# collectives under ThreadSanitizer, and mutations of messages under AddressSanitizer
+soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_contract_test_cc
+	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_allreduce_test_cc
+	HVDTUNE_TEST_CASES=20 build/address,undefined/wire_mutation_test_cc
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow

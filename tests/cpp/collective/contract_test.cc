@@ -1,8 +1,6 @@
 // The contract over threads. With HVDTUNE_TEST_CASES=N, N times the usual number of cases.
 #include "collective/contract.h"
 
-#include <cstdlib>
-
 using namespace hvdtune;
 using namespace hvdtune::testing;
 
@@ -17,11 +15,6 @@ struct Layout {
 constexpr Layout kLayouts[] = {{1, 1, 5}, {2, 1, 10}, {2, 2, 10}, {3, 1, 8},  {3, 2, 8},
                                {3, 3, 8}, {4, 1, 8},  {4, 2, 15}, {4, 4, 8},  {6, 2, 8},
                                {6, 3, 8}, {7, 3, 8},  {16, 1, 2}, {16, 4, 4}, {16, 3, 2}};
-
-int times() {
-  const char* text = std::getenv("HVDTUNE_TEST_CASES");
-  return text == nullptr ? 1 : std::atoi(text);
-}
 
 // The runtime refuses the others.
 bool exists(const Reduction& reduction) {
@@ -102,7 +95,7 @@ TEST(every_collective_keeps_its_promise_on_every_layout_and_transport) {
       World world(layout.size, layout.hosts, shared_memory);
       Set set(world, all(layout.size));
       Cases cases(static_cast<unsigned>(layout.size * 10 + layout.hosts));
-      for (int i = 0; i < layout.cases * times(); ++i) check_any(set, cases);
+      for (int i = 0; i < testing::cases(layout.cases); ++i) check_any(set, cases);
     }
   }
 }
@@ -133,13 +126,14 @@ TEST(sets_that_overlap_and_sets_side_by_side_keep_it_too) {
       sets.push_back(std::make_unique<Set>(world, ranks));
     }
     Cases cases(7);
-    for (int i = 0; i < 20 * times(); ++i) check_any(*sets[cases.next() % sets.size()], cases);
+    for (int i = 0; i < testing::cases(20); ++i)
+      check_any(*sets[cases.next() % sets.size()], cases);
     // even and odd ranks at the same time
     std::jthread beside([&] {
       Cases odd(8);
-      for (int i = 0; i < 10 * times(); ++i) check_any(*sets[2], odd);
+      for (int i = 0; i < testing::cases(10); ++i) check_any(*sets[2], odd);
     });
     Cases even(9);
-    for (int i = 0; i < 30 * times(); ++i) check_any(*sets[1], even);
+    for (int i = 0; i < testing::cases(30); ++i) check_any(*sets[1], even);
   }
 }

@@ -104,7 +104,7 @@ TEST(operations_that_follow_each_other_do_not_mix) {
     world.each([&](Group& group, int rank) {
       std::mt19937 random(3);
       const Reduction reduction{DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, group.size()};
-      for (int i = 0; i < 120; ++i) {
+      for (int i = 0; i < cases(40); ++i) {
         const size_t counts[] = {0, 1, 2047, 2048, 2049, 16'384, 16'385, 40'000, 100'000};
         const size_t count = counts[random() % std::size(counts)];
         Setting setting;
