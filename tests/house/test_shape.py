@@ -16,7 +16,7 @@ HOROVODS = ("torch", "tensorflow", "keras", "mxnet", "alias", "horovod")
 # One thing that both languages know
 IN_BOTH = {"Knob", "ReduceOp", "Reduction", "StackSource", "StepWindow"}
 # To be renamed
-LEFT = {"Phase", "_Event", "_Head", "_Run"}
+LEFT = {"TraceFile", "_Run"}
 # To be cut
 LEFT_IMPORTS = {("hvdtune.core.rank.runtime", "hvdtune.core.rank.process_sets")}
 # In a script that is loaded by path, since it may import nothing of hvdtune's
