@@ -127,7 +127,7 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
 
 
 def _show_error(error: Exception) -> None:
-    """What could not be computed is told above the page; the rest of the page stands."""
+    """Tell above the page what could not be computed; the rest of the page stands."""
     set_props("failure", {"children": _in_words(error)})
 
 
@@ -141,7 +141,7 @@ def _in_words(error: Exception) -> Component:
 
 
 def _refuse_nonsense(app: Dash) -> None:
-    """What fails beside a callback, whose faults `_show_error` tells, is no request of ours."""
+    """Refuse requests that are not of this page: what fails beside a callback is one."""
 
     def refuse(error: Exception) -> Any:
         if isinstance(error, HTTPException):

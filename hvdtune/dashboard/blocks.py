@@ -19,7 +19,7 @@ GRAPH: Any = {
 
 
 def spoken(text: str) -> dict[str, Any]:
-    """What a component is, for those who do not see it."""
+    """Describe a component to those who do not see it."""
     return {"aria-label": text}
 
 

@@ -40,7 +40,7 @@ class Run:
 
     @cached_property
     def job(self) -> JobMetadata:
-        """What the trace says of the job."""
+        """The metadata of the job, as far as the trace has it."""
         return job_metadata_of(self.trace, self.link_gbps)
 
     @cached_property
@@ -85,7 +85,7 @@ class Run:
 
     @cached_property
     def swimlane(self) -> Swimlane:
-        """Its lanes."""
+        """The lanes of its timeline."""
         return Swimlane.of(self.trace)
 
 

@@ -195,7 +195,7 @@ def lanes_of_threads(others: pd.DataFrame) -> list[SwimlaneRow]:
 
 
 def _labels(threads: pd.DataFrame) -> list[str]:
-    """What threads are called: by their title, and by more where several of a rank share that."""
+    """The names of threads: their title, and by more where several of a rank share that."""
     labels = threads["thread"].astype(str).str.strip()
     labels = labels.mask(labels == "", "no thread")
     for more in ("process", "tid"):

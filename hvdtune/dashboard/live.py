@@ -74,7 +74,7 @@ class Live:
 
     @property
     def now(self) -> Snapshot:
-        """As last read."""
+        """The job as it was last read."""
         with self._lock:
             return self._now
 

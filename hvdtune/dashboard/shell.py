@@ -32,7 +32,7 @@ class PageAddress:
 
     @classmethod
     def of(cls, search: str | None, runs: int) -> "PageAddress":
-        """Of the part of an address behind its question mark."""
+        """Parse the part of an address behind its question mark."""
         query = parse_qs((search or "").removeprefix("?"), max_num_fields=200)
         text = query.get("run", ["0"])[0]
         known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < runs
@@ -91,7 +91,7 @@ def _content() -> Component:
 
 
 def _troubles() -> list[Component]:
-    """What is wrong, above the page: nothing, as long as nothing is."""
+    """A message above the page on what is wrong: nothing, as long as nothing is."""
     unreachable = failure(
         "The dashboard does not answer: what is shown is as it was.",
         "Is it still running? Start it again and open the link that it prints.",

@@ -148,7 +148,7 @@ def _when(event: pd.Series) -> Iterator[list[str]]:
 
 
 def _theirs(event: pd.Series) -> Iterator[list[str]]:
-    """Of a row of `Trace.others`."""
+    """Describe a row of `Trace.others`."""
     for what in ("process", "thread", "category"):
         if text := str(event[what]):
             yield [what, text]
@@ -197,7 +197,7 @@ def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFr
 
 
 def _more(trace: Trace, event: pd.Series) -> Iterator[tuple[str, str]]:
-    """What is to be said of the kind of event."""
+    """Explain the kind of event."""
     kind, events = event["kind"], trace.events
     if kind in COLLECTIVES:
         yield "bytes", f"{event['arg']:,}"

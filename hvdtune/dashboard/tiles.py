@@ -35,14 +35,14 @@ class TileWindow:
 
     @classmethod
     def of(cls, first_ns: float, last_ns: float, pixels: int) -> "TileWindow":
-        """Of any two times: in order, and far enough apart."""
+        """A window between any two times, in order and far enough apart."""
         count = min(max(pixels, 1), MAX_PIXELS)
         first, last = sorted((int(first_ns), int(last_ns)))
         return cls(first, max(last, first + count), count)
 
     @property
     def edges_ns(self) -> Ints:
-        """Of the pixels."""
+        """The edges of the pixels."""
         span = self.last_ns - self.first_ns
         return self.first_ns + np.arange(self.pixels + 1, dtype=np.int64) * span // self.pixels
 
@@ -169,7 +169,7 @@ class Marks:
 
     @classmethod
     def of(cls, events: pd.DataFrame) -> "Marks":
-        """Those of the lowest rank that has any."""
+        """The marks of the lowest rank that has any."""
         at_ns, texts = {}, {}
         for key, kind in (("steps", "STEP"), ("adopted", "KNOB_ADOPTED"), ("cycles", "CYCLE")):
             rows = events[events["kind"] == kind]

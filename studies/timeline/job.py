@@ -150,7 +150,7 @@ def train(work: Work, steps: int, folder: str) -> Took:
 
 
 def stolen_share(before: Any, after: Any) -> float:
-    """Of the processor time between two `psutil.cpu_times()`: where nothing is stolen, 0."""
+    """The share of processor time between two `psutil.cpu_times()` that was stolen, from 0."""
     whole = sum(after) - sum(before)
     return (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / max(whole, 1e-9)
 

@@ -54,7 +54,7 @@ class Launched:
     stolen: float
 
     def step_takes_ms(self, *, in_every_step: bool) -> float:
-        """Of all ranks: the marks of a step lie apart where a rank pauses, their sum does not.
+        """The sum over all ranks: a step's marks lie apart where a rank pauses, their sum does not.
 
         What is in every step moves the median, which rare disturbances do not.
         """

@@ -117,7 +117,7 @@ def plain_trace(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def origin(run_folder, plain_trace):
-    """Of a dashboard of two runs."""
+    """The address of a dashboard of two runs."""
     with served(open_run(run_folder), open_run(plain_trace)) as origin:
         yield origin
 
@@ -144,7 +144,7 @@ def page(tab):
 
 
 def watch(page, origin):
-    """What the page complains of, and what it asks of other origins, from now on."""
+    """Errors on the page, and what it requests from other origins, from now on."""
     complaints = []
     page.on("console", lambda m: m.type in ("error", "warning") and complaints.append(m.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))

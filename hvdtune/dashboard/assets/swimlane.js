@@ -59,7 +59,6 @@
       this.resize();
     }
 
-    // ---- time and pixels
 
     get width() { return Math.max(this.canvas.clientWidth - GUTTER, 50); }
     x_of(ns) { return GUTTER + ((ns - this.from) / (this.to - this.from)) * this.width; }
@@ -100,7 +99,6 @@
       this.look(this.from + by, this.to + by);
     }
 
-    // ---- tiles
 
     query(more) {
       const query = new URLSearchParams({ run: this.config.run });
@@ -166,7 +164,6 @@
 
     color_of(label) { return label[0] < 0 ? COLORS.tensor : COLORS[label[1]] || COLORS.tensor; }
 
-    // ---- drawing
 
     draw_soon() {
       if (this.drawing) return;
@@ -349,7 +346,6 @@
       c.fillRect(0, RULER - 1, this.canvas.clientWidth, 1);
     }
 
-    // ---- what is said
 
     say(text) { if (this.status) this.status.textContent = text; }
 
@@ -443,7 +439,6 @@
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
     }
 
-    // ---- mouse and keys
 
     slice_at(x, y) {
       if (!this.tile || !this.tile.exact || !this.deepest) return -1;

@@ -86,7 +86,7 @@ def by_host(ranks: Iterable[Any], hosts: Mapping[int, str]) -> list[int]:
 
 
 def labels_of(ranks: Sequence[int], hosts: Mapping[int, str]) -> list[str]:
-    """What ranks are called: with their host, where there are several."""
+    """The names of ranks: with their host, where there are several."""
     if len({hosts.get(rank) for rank in ranks}) < 2:
         return [f"rank {rank}" for rank in ranks]
     return [f"{plain(hosts.get(rank) or 'unknown host')}: rank {rank}" for rank in ranks]

@@ -113,7 +113,7 @@ def study_of(trials: pd.DataFrame) -> "optuna.Study | None":
 
 
 def _space(values: list[Any]) -> "optuna.distributions.BaseDistribution | None":
-    """Of one knob's values; None: they are all alike."""
+    """The distribution of one knob's values; None: they are all alike."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     if len(set(map(str, values))) < 2:

@@ -55,7 +55,7 @@ def plain(text: object) -> str:
 
 
 def pattern_of(shape: str, colour: str, theme: Theme) -> dict[str, object]:
-    """Of a bar: tells it from others where colours do not."""
+    """The pattern of a bar, which tells it from others where colours do not."""
     return {"shape": shape, "size": 5, "fgcolor": theme.surface, "bgcolor": colour}
 
 

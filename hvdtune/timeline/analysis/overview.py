@@ -83,7 +83,7 @@ class Overview:
         return dict(sorted(sums.items()))
 
     def warnings(self) -> list[str]:
-        """Of all files."""
+        """The warnings of all files."""
         found = [text for file in self.files for text in file.warnings]
         ranks = {
             (row.rank, file.path)

@@ -68,7 +68,7 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
 
 
 def _from_announcement(events: pd.DataFrame, done: pd.DataFrame) -> pd.DataFrame:
-    """Of each tensor: from announcements to ends, and the bytes of its buckets."""
+    """For each tensor, the times from announcements to ends, and the bytes of its buckets."""
     key = ["rank", "name", "seq"]
     asked = events.loc[events["kind"] == "NEGOTIATE", [*key, "begin_ns"]]
     both = done[[*key, "end_ns"]].merge(asked.drop_duplicates(key), on=key)

@@ -35,7 +35,7 @@ class Cover:
         return np.repeat(groups, np.diff(self.starts)), self.begin, self.end
 
     def total_ns(self) -> Ints:
-        """What each group covers."""
+        """The time that each group covers."""
         return np.diff(_before(self.end - self.begin)[self.starts])
 
     def busy(self, bins: int) -> NDArray[np.float32]:

@@ -31,7 +31,7 @@ def json_text(value: object) -> str:
 
 
 def head_of(trace: HasEvents, rows: ViewerRows) -> dict[str, Any]:
-    """What an export says of a trace beside its events."""
+    """The head of an export: everything about a trace but its events."""
     return {
         "hvdtune": FORMAT,
         "events": len(trace.events),
@@ -42,7 +42,7 @@ def head_of(trace: HasEvents, rows: ViewerRows) -> dict[str, Any]:
 
 
 def rank_title(rank: int, host: str | None) -> str:
-    """What the process of a rank is called."""
+    """The title of the process of a rank."""
     return f"rank {rank} ({host})" if host else f"rank {rank}"
 
 
@@ -52,7 +52,7 @@ def json_names(trace: HasEvents) -> NDArray[Any]:
 
 
 def span_titles(trace: HasEvents) -> list[str]:
-    """What a SPAN of each category of the events' names is called: what it is, if that is clear."""
+    """The title of a SPAN for each category of the events' names: its name, if that is clear."""
     names = trace.events["name"].cat.categories
     return ["SPAN" if text == "" or text in KINDS else text for text in names]
 
@@ -63,7 +63,7 @@ def json_texts(texts: Iterable[str]) -> NDArray[Any]:
 
 
 def event_columns(trace: HasEvents, rows: ViewerRows) -> Columns:
-    """What an event's line is made of, a column each; names and kinds as numbers."""
+    """The values in events' lines, a column each; names and kinds as numbers."""
     events = trace.events
     columns: Columns = {key: events[key].to_numpy() for key in ("rank", "seq", "bucket", "arg")}
     columns["kind"] = events["kind"].cat.codes.to_numpy()

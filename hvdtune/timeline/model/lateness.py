@@ -29,7 +29,7 @@ def lateness(trace: HasEvents, seqs: Iterable[int] | None = None) -> pd.DataFram
 
 
 def _recorded(events: pd.DataFrame) -> pd.DataFrame:
-    """What the coordinator of version 0.1 saw; its process sets had no number."""
+    """Rows that the coordinator of version 0.1 recorded; its process sets had no number."""
     late = events[events["kind"] == "LATE"]
     return pd.DataFrame(
         {

@@ -86,7 +86,7 @@ def _letter_codes(kind: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _field(trace: HasEvents, kind: NDArray[np.int64], label: str) -> NDArray[np.int64]:
-    """What events call `label`, whichever column it is in; -1 where their kind has none."""
+    """The values called `label`, whichever column has them; -1 where a kind has none."""
     values = np.full(len(kind), -1, np.int64)
     for code, each in enumerate(_KIND):
         column = next((key for key, said in each.fields.items() if said == label), None)

@@ -84,7 +84,7 @@ class Trace:
 
     @property
     def ranks(self) -> dict[int, dict[str, Any]]:
-        """What is known of each rank: host, size, versions, clock, records lost."""
+        """Metadata of each rank: host, size, versions, clock, records lost."""
         return ranks_of(self.meta)
 
     @property

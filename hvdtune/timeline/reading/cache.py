@@ -77,7 +77,7 @@ class Cached:
         return self._parsed(self._file.read(), msgspec.json.decode(self._said(_TEXTS)))
 
     def statistics(self) -> tuple[ParsedFile, Statistics]:
-        """What is known of it without its rows, which `ParsedFile.table` then lacks."""
+        """Its statistics without its rows, which `ParsedFile.table` then lacks."""
         told = msgspec.json.decode(self._said(_STATISTICS), type=Statistics)
         return self._parsed(SCHEMA.empty_table(), []), told
 

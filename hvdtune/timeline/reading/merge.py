@@ -239,7 +239,7 @@ def _wall_clock_fit(file: RankFile, rank_0: RankFile | None, warnings: list[str]
 
 
 def _wall_offset(file: RankFile | None) -> int | None:
-    """What to add to the monotonic clock to get ns since 1970."""
+    """The number to add to the monotonic clock to get ns since 1970."""
     if file is None:
         return None
     unix, monotonic = file.metadata.get("unix_ns"), file.metadata.get("monotonic_ns")

@@ -107,7 +107,7 @@ class Failures:
             self.warnings.append(str(error))
 
     def error(self) -> HvdtuneError:
-        """What to raise where nothing could be read."""
+        """The error to raise where nothing could be read."""
         if self._first is None and self._listed:
             return UsageError(f"{folder_of(self._listed)}: holds no trace")
         return self._first or TraceFormatError("no trace to read")
@@ -127,7 +127,7 @@ def _part_of(trace: Trace) -> FileSlices:
 
 
 def _parts_of(file: TraceFile) -> list[FileSlices]:
-    """What is in a file that is no recording; archives and exports hold several parts.
+    """Read a file that is no recording; archives and exports hold several parts.
 
     Raises:
         TraceFormatError: nothing of it can be read.
@@ -197,7 +197,7 @@ def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
 
 
 def _describe(parsed: ParsedFile) -> FileSlices:
-    """What a file means."""
+    """Interpret a file by the reader of its format."""
     kind = format_of(parsed)
     frame = frame_of(parsed)
     ranks = kind.finish(frame, parsed)
@@ -254,7 +254,7 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
 
 
 def _own_meta(parts: Sequence[FileSlices], origin: int | None, first: int) -> dict[str, Any]:
-    """What hvdtune alone says of a trace, whose first slice begins at `first` of its clock."""
+    """Metadata that only hvdtune writes; the first slice begins at `first` of its clock."""
     meta: dict[str, Any] = {}
     shapes = {name: text for part in parts for name, text in part.meta.get("shapes", {}).items()}
     if shapes:

@@ -129,7 +129,7 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
-    """Of each step, ms in which its slowest rank waited while it was in these phases."""
+    """For each step, the ms in which its slowest rank waited while it was in these phases."""
     rows = path_rows(evidence.steps)
     result = np.zeros(len(rows))
     for rank, own in rows.groupby("rank"):

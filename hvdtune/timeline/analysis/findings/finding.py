@@ -147,7 +147,7 @@ class TraceEvidence:
 
     @cached_property
     def blocked(self) -> NDArray[np.float64]:
-        """Of each step, what even its slowest rank waited for: communication that nothing hides."""
+        """The time of each step that even its slowest rank waited: nothing hides it."""
         result: NDArray[np.float64] = stragglers.part(self.steps, "blocked_ms").min(axis=1)
         return result
 
@@ -168,7 +168,7 @@ class TraceEvidence:
         changed: Sequence[Step] = (),
         costs: CostModel | None = None,
     ) -> StepCost:
-        """What `steps` cost by not being under other rules or costs, or not being as `changed`.
+        """The time that `steps` would save under other rules or costs, or being as `changed`.
 
         The model says which share of the exposed communication would go; how much there is was
         measured.
@@ -192,7 +192,7 @@ class TraceEvidence:
         return cost_of(saved * (most / mean) if mean > most > 0 else saved, self.step_ms)
 
     def saved_by_shorter(self, share: float) -> StepCost:
-        """What steps cost by every bucket taking this share of its time too long.
+        """The time that steps would save if every bucket took this share less of its time.
 
         Where computing hides a part of communication, what goes first is the part that it does not
         hide. Without the settings, which the model needs, both parts are taken to go alike.

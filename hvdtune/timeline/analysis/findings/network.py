@@ -68,7 +68,7 @@ def exchange_share(evidence: TraceEvidence) -> float:
 
 
 def _slow_link(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """Of two ranks each waits for the other, whoever is slow; of more, the others tell."""
+    """Needs three ranks: of two, each waits for the other, whoever is slow."""
     waits = waits_for_peers(evidence)
     if waits.shape[1] < 3:
         return
@@ -202,7 +202,7 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
 
 
 def _rate_gbps(rows: pd.DataFrame) -> float:
-    """Of one direction of a rank's link while it exchanges: transfers count both."""
+    """The rate of one direction of a rank's link while it exchanges: transfers count both."""
     lasted = (rows["end_ns"] - rows["begin_ns"]).groupby(rows["rank"]).sum()
     moved = rows["arg"].groupby(rows["rank"]).sum()
     return float((8 * moved / 2 / lasted.clip(lower=1)).median())

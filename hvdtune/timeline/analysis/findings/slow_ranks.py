@@ -75,7 +75,7 @@ def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def _spent(evidence: TraceEvidence) -> Iterator[tuple[_BusyPart, Floats]]:
-    """What each part has of busy time: together no more than there is."""
+    """The share that each part has of busy time; together no more than there is."""
     left = evidence.busy.to_numpy().copy()
     for part in _PARTS:
         spent = np.minimum(evidence.part(part.column), left)
@@ -153,7 +153,7 @@ def _culprit(busy: Floats, spent: Floats, gone: Floats) -> int | None:
 
 
 def _steady_excess(busy: Floats) -> Floats:
-    """What each rank has more of in its typical step than the next one: only one rank can."""
+    """The time by which each rank exceeds, in its typical step, the next one: only one rank can."""
     result = np.zeros_like(busy)
     if busy.shape[1] < 2:
         return result

@@ -39,7 +39,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentence(table: pd.DataFrame, threshold_bytes: int | None = None) -> str:
-    """What most buckets were closed for, and how full they were where the threshold is known."""
+    """Says why most buckets were closed and, if the threshold is known, how full they were."""
     if table.empty:
         return "There are no buckets."
     most = table.sort_values("buckets").iloc[-1]

@@ -26,7 +26,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """What the least lucky rank has."""
+    """The overlap of the rank that has least of it."""
     known = table.dropna()
     if known.empty:
         return "There was no communication in any step."

@@ -74,7 +74,7 @@ def _split(
 
 
 def id_in_export(index: int, text: str) -> str:
-    """What an id of a file is called: viewers take equal ids of several files for one.
+    """The id in an export for an id of a file; viewers take equal ids of several files for one.
 
     A number stays one, because Perfetto knows flows by number only.
     """

@@ -23,7 +23,7 @@ class Format(Protocol):
         """Fills in the model's columns; what is known of each rank."""
 
     def kind(self, name: str, category: str, /) -> str:
-        """What events of a name and a category are; see `model.KIND_TEXTS`."""
+        """The kind of events of a name and a category; see `slices.KIND_TEXTS`."""
 
     def rank_of_track(self, parsed: ParsedFile, /) -> list[int]:
         """The rank that each track is of, -1 where the file does not say."""
@@ -41,7 +41,7 @@ FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
 
 
 def evidence_of(names: Collection[str]) -> tuple[list[str], InferEvents | None]:
-    """What files of these formats never tell, and how their events are completed."""
+    """The gaps that files of these formats always have, and how their events are completed."""
     used = [each for each in FORMATS if each.NAME in names]
     gaps = [each.GAP for each in used if each.GAP]
     return gaps, used[0].infer_events if len(used) == len(names) == 1 else None

@@ -45,12 +45,12 @@ def frame_of(parsed: ParsedFile) -> pd.DataFrame:
 
 
 def process_title(parsed: ParsedFile, pid: str) -> str:
-    """What a process is called."""
+    """The title of a process."""
     return parsed.tracks.processes.get(pid) or (f"pid {pid}" if pid else "")
 
 
 def thread_title(parsed: ParsedFile, pid: str, tid: str) -> str:
-    """What a thread is called."""
+    """The title of a thread."""
     return parsed.tracks.threads.get(pid, {}).get(tid) or (f"tid {tid}" if tid else "")
 
 

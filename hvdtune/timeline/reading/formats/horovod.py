@@ -68,7 +68,7 @@ def origin_unix_ns(parsed: ParsedFile) -> int | None:
 
 
 def kind(name: str, category: str) -> str:
-    """What events of a name and a category are; see `model.KIND_TEXTS`."""
+    """The kind of events of a name and a category; see `slices.KIND_TEXTS`."""
     if name.startswith("NEGOTIATE_"):
         return "NEGOTIATE"
     if _TICK.fullmatch(name):

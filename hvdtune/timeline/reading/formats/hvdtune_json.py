@@ -66,7 +66,7 @@ def meta_of(parsed: ParsedFile) -> dict[str, Any]:
 
 
 def warnings_of(parsed: ParsedFile) -> list[str]:
-    """What is wrong with a file, and with the trace that hvdtune wrote to it, if it did."""
+    """Warnings on a file, and on the trace that hvdtune wrote to it, if it did."""
     other = parsed.around.get("otherData")
     head = other if isinstance(other, dict) else {}
     said = head.get(container.KEY) or (head if "hvdtune" in head else {})
@@ -82,7 +82,7 @@ def warnings_of(parsed: ParsedFile) -> list[str]:
 
 
 def kind(name: str, category: str) -> str:
-    """What events of a name and a category are; see `model.KIND_TEXTS`."""
+    """The kind of events of a name and a category; see `slices.KIND_TEXTS`."""
     if category == KINDS["SPAN"].row and name not in KINDS:
         return "SPAN"  # its name is what the script said it does
     if name == "cycle":

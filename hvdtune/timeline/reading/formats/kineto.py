@@ -84,7 +84,7 @@ def origin_unix_ns(parsed: ParsedFile) -> int | None:
 
 
 def kind(name: str, category: str) -> str:
-    """What events of a name and a category are; see `model.KIND_TEXTS`."""
+    """The kind of events of a name and a category; see `slices.KIND_TEXTS`."""
     if category in ("user_annotation", "gpu_user_annotation") and _STEP.fullmatch(name):
         return "STEP" if category == "user_annotation" else ""
     if _LOADER.match(name):

@@ -203,7 +203,7 @@ def _by_header(header: _MemberHeader) -> ArchiveMember:
 def _by_both(
     file: IO[bytes], info: zipfile.ZipInfo, header: _MemberHeader, limits: list[int]
 ) -> ArchiveMember:
-    """What most speaks for, where directory and header differ."""
+    """The likeliest reading where directory and header differ."""
     member = _by_header(header)
     methods = (info.compress_type, header.method)
     known = [method for method in methods if method in (_STORED, _DEFLATED)]

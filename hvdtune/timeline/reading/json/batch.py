@@ -85,7 +85,7 @@ class EventRows:
         self._args.append(args)
 
     def batch(self) -> EventBatch:
-        """What was added since the last call."""
+        """The rows added since the last call."""
         table = np.array(self._rows, dtype=np.int64).reshape(len(self._rows), 8 + len(NUMBERS))
         name, category, pid, tid, ident = (table[:, k].astype(np.int32) for k in range(1, 6))
         args = pa.array(self._args, pa.string())

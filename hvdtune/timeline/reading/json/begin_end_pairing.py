@@ -138,7 +138,7 @@ def _joined_args(args: pa.Array, begins: NDArray[np.intp], ends: NDArray[np.intp
 
 
 def _merged(first: str, second: str) -> str:
-    """What the end says comes last and prevails, as in a viewer."""
+    """Join the arguments; those of the end come last and prevail, as in a viewer."""
     if first[:1] != "{" or second[:1] != "{":
         return second
     inside = [text[1:-1].strip() for text in (first, second)]

@@ -335,7 +335,7 @@ class Document:
         return -1
 
     def _read_rest(self) -> None:
-        """What follows the events."""
+        """Read the values that follow the events."""
         window = self._window
         if self._in_object:
             self._read_keys(due=1)

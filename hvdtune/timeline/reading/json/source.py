@@ -38,7 +38,7 @@ class Summed:
         return data
 
     def crc(self) -> int:
-        """Of the whole file, the rest of which is read for it."""
+        """The CRC-32 of the whole file, the rest of which is read for it."""
         while self.read(CHUNK_BYTES):
             pass
         return self._crc
@@ -90,7 +90,7 @@ class Pieces:
         self._piece = io.BytesIO()
 
     def read(self, size: int, /) -> bytes:
-        """What is left of a piece, `size` bytes at most."""
+        """Read the rest of a piece, `size` bytes at most."""
         while not (data := self._piece.read(size)):
             piece = next(self._pieces, None)
             if piece is None:
@@ -106,7 +106,7 @@ class Pieces:
 def inflated(
     file: Readable, start: bytes, report: DamageReport, wbits: int = 31, at: int = 0
 ) -> Iterator[bytes]:
-    """What was compressed: gzipped pieces one after the other, or one stream that is `RAW`.
+    """Decompress gzipped pieces one after the other, or one stream that is `RAW`.
 
     Args:
         start: what was read of it already.
