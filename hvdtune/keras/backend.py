@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hvdtune.core.gradients import Groups
+from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.rank.collectives import Reduction
 from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import UsageError

@@ -11,13 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from hvdtune.core.gradients import (
-    COMBINER,
-    Groups,
-    passes_of,
-    reduction_of_gradients,
-    variables_of,
-)
+from hvdtune.core.gradients.groups import Groups
+from hvdtune.core.gradients.keras_variables import COMBINER, variables_of
+from hvdtune.core.gradients.options import passes_of, reduction_of_gradients
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.compression import NoneCompressor
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of

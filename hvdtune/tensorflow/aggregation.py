@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.gradients import passes_of
+from hvdtune.core.gradients.options import passes_of
 
 Tensor = Any
 

@@ -13,17 +13,9 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.gradients import (
-    Gradient,
-    Groups,
-    arrange,
-    check_groups,
-    distinct,
-    grouped,
-    joint_name,
-    layer_and_own,
-    without_counters,
-)
+from hvdtune.core.gradients.groups import Groups, check_groups, grouped
+from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
+from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.compression import compressor_of
@@ -167,7 +159,7 @@ def _arranged(
         return [rows]
     keys = [key_of(sources[row.parameter]) for row in rows]
     plan = arrange(rows, grouped(rows, keys, options.groups, key_of))
-    return [*plan.groups, *(pack.members for pack in plan.packs)]
+    return [*plan.groups, *(pack.members for pack in plan.flat_buffers)]
 
 
 def dense_parts(gradients: Iterable[Any]) -> list[Tensor]:

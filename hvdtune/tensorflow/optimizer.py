@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.gradients import Groups, passes_of
+from hvdtune.core.gradients.groups import Groups
+from hvdtune.core.gradients.options import passes_of
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.core.gradients import Groups, reduction_of_gradients, variables_of
+from hvdtune.core.gradients.groups import Groups
+from hvdtune.core.gradients.keras_variables import variables_of
+from hvdtune.core.gradients.options import reduction_of_gradients
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError

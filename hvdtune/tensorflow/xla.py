@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any
 
-from hvdtune.core.gradients import COMBINER
+from hvdtune.core.gradients.keras_variables import COMBINER
 from hvdtune.errors import UsageError
 
 

@@ -15,7 +15,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core.gradients import Gradient, Outbox, Pack, joint_name
+from hvdtune.core.gradients.plan import FlatBuffer, Gradient, joint_name
+from hvdtune.core.gradients.request_batcher import RequestBatcher
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.adapter import Buffer, Ready
 from hvdtune.errors import StepOrderError, UsageError
@@ -250,11 +251,11 @@ class InPlace:
     def is_trained(self) -> bool:
         return any(row.parameter.requires_grad for row in self.members)
 
-    def send(self, outbox: Outbox) -> None:
+    def send(self, batcher: RequestBatcher) -> None:
         if self._request is not None and len(self._parts) == 1:
             address = self._parts[0].address()
             if address is not None:
-                outbox.add(self._request, [address], self._nbytes)
+                batcher.add(self._request, [address], self._nbytes)
                 self.sent = True
                 return
         taken = [part.take() for part in self._parts]
@@ -263,7 +264,7 @@ class InPlace:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
             self._request = self._ask(joint_name(self.members), specs)
         ready = [each for _, each in taken if each is not None]
-        outbox.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
+        batcher.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
         self.sent = True
 
     def receive(self) -> None:
@@ -286,7 +287,7 @@ class Packed:
     """
 
     def __init__(
-        self, pack: Pack[torch.Tensor], dtype: torch.dtype, ask: Ask, *, zero_copy: bool
+        self, pack: FlatBuffer[torch.Tensor], dtype: torch.dtype, ask: Ask, *, zero_copy: bool
     ) -> None:
         self.members = list(pack.members)
         self._request = ask(pack.name, [(pack.members[0].dtype, (pack.count,))])
@@ -301,7 +302,7 @@ class Packed:
         # Of the first member, for all; None once they have been moved.
         self._kept = None if shared is None or self._converts else Kept()
 
-    def send(self, outbox: Outbox) -> None:
+    def send(self, batcher: RequestBatcher) -> None:
         first = self._parameters[0].grad
         if self._kept is not None and first is not None and self._kept.is_same(first):
             self._kept = None
@@ -328,7 +329,7 @@ class Packed:
             if views:
                 torch._foreach_copy_(views, gradients)
         memory = self._memory
-        outbox.add(self._request, [memory.data_ptr()], memory.numel() * memory.element_size())
+        batcher.add(self._request, [memory.data_ptr()], memory.numel() * memory.element_size())
         self._sent = True
 
     def receive(self) -> None:

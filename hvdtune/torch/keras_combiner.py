@@ -7,15 +7,9 @@ from typing import Any
 
 import torch
 
-from hvdtune.core.gradients import (
-    Gradient,
-    arrange,
-    check_groups,
-    distinct,
-    grouped,
-    joint_name,
-    layer_and_own,
-)
+from hvdtune.core.gradients.groups import check_groups, grouped
+from hvdtune.core.gradients.keras_variables import distinct, layer_and_own
+from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, synchronize
@@ -104,7 +98,7 @@ class KerasCombiner:
     ) -> list[Sequence[Gradient[int]]]:
         keys = [id(variables[row.parameter]) for row in rows]
         plan = arrange(rows, grouped(rows, keys, self._options.groups, id))
-        return [*plan.groups, *(pack.members for pack in plan.packs)]
+        return [*plan.groups, *(pack.members for pack in plan.flat_buffers)]
 
 
 def _described(number: int, name: str, tensor: torch.Tensor) -> Gradient[int]:

@@ -10,21 +10,12 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core.gradients import (
-    DENSE,
-    Gradient,
-    Groups,
-    Layouts,
-    Outbox,
-    Pack,
-    PassBook,
-    arrange,
-    check_groups,
-    check_names,
-    grouped,
-    passes_of,
-    reduction_of_gradients,
-)
+from hvdtune.core.gradients.backward_passes import BackwardPassCounter
+from hvdtune.core.gradients.groups import Groups, check_groups, grouped
+from hvdtune.core.gradients.options import check_names, passes_of, reduction_of_gradients
+from hvdtune.core.gradients.plan import FlatBuffer, Gradient, arrange
+from hvdtune.core.gradients.request_batcher import RequestBatcher
+from hvdtune.core.gradients.sparsity import DENSE, SparsityTable
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp, allreduce_request
@@ -120,9 +111,10 @@ class GradientOptimizer(Wrapper):
         super().__init__(optimizer, names, options)
         process_set = options.process_set
         self._travels = process_set.included() and process_set.size() > 1
-        self._book: PassBook[int] = PassBook(options.passes_per_step)  # by id: tensors hash slowly
-        self._outbox = Outbox()
-        self._layouts: Layouts[torch.Tensor] = Layouts(
+        # By id: tensors hash slowly.
+        self._passes: BackwardPassCounter[int] = BackwardPassCounter(options.passes_per_step)
+        self._batcher = RequestBatcher()
+        self._sparsity: SparsityTable[torch.Tensor] = SparsityTable(
             process_set, always_dense=options.sparse_as_dense
         )
         self._rows: dict[torch.Tensor, Gradient[torch.Tensor]] = {}
@@ -145,14 +137,14 @@ class GradientOptimizer(Wrapper):
         compression = self._options.compression
         rows = {p: describe(p, self._names[p], compression) for p in parameters if p.requires_grad}
         self._rows.update(rows)
-        self._layouts.add(rows.values())
+        self._sparsity.add(rows.values())
         chosen = grouped([*rows.values()], [id(p) for p in rows], groups, id)
         plan = arrange(rows.values(), chosen)
         for members in plan.groups:
             self._operate_on(members)
             for row in members:
                 _hook(row.parameter, self)
-        for pack in plan.packs:
+        for pack in plan.flat_buffers:
             self._packed.append(self._pack(pack))
             for row in pack.watched():
                 _hook(row.parameter, self)
@@ -162,7 +154,7 @@ class GradientOptimizer(Wrapper):
         operation = InPlace(rows, self._ask, options.compression, zero_copy=options.zero_copy)
         self._operations.update((row.parameter, operation) for row in rows)
 
-    def _pack(self, pack: Pack[torch.Tensor]) -> Packed:
+    def _pack(self, pack: FlatBuffer[torch.Tensor]) -> Packed:
         dtype = _TORCH_DTYPES[pack.members[0].dtype]
         return Packed(pack, dtype, self._ask, zero_copy=self._options.zero_copy)
 
@@ -172,19 +164,19 @@ class GradientOptimizer(Wrapper):
         return lambda name, tensors: allreduce_request(name, tensors, reduction, process_set)
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
-        if not self._book.passes:
-            self._layouts.begin_step()
-        if not self._book.is_due(id(parameter)):
+        if not self._passes.passes:
+            self._sparsity.begin_step()
+        if not self._passes.is_due(id(parameter)):
             return
         operation = self._operations.get(parameter)
-        if operation is None or not self._layouts.is_known(parameter):
+        if operation is None or not self._sparsity.is_known(parameter):
             return
         if operation.is_complete(parameter):
-            operation.send(self._outbox)
+            operation.send(self._batcher)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
-        self._book.passes_per_step = passes_of(passes)
+        self._passes.passes_per_step = passes_of(passes)
 
     def synchronize(self) -> None:
         """Waits until every gradient holds the combined value; `step` does it by itself.
@@ -203,17 +195,17 @@ class GradientOptimizer(Wrapper):
 
     def _combine(self) -> None:
         self._take_unfrozen()
-        self._layouts.begin_step()
-        self._arrange_anew(self._layouts.settle(layout_of))
+        self._sparsity.begin_step()
+        self._arrange_anew(self._sparsity.settle(layout_of))
         for packed in self._packed:
-            packed.send(self._outbox)
+            packed.send(self._batcher)
         operations = list(dict.fromkeys(self._operations.values()))
         for operation in operations:
             if not operation.sent and operation.is_trained():
-                operation.send(self._outbox)
+                operation.send(self._batcher)
             operation.sent = False
-        self._book.end_step()
-        self._outbox.wait()
+        self._passes.end_step()
+        self._batcher.wait()
         for packed in self._packed:
             packed.receive()
         for operation in operations:
@@ -244,7 +236,7 @@ class GradientOptimizer(Wrapper):
             rest = [row for row in packed.members if row.parameter not in sparse]
             if len(rest) < len(packed.members):
                 self._packed.remove(packed)
-                self._packed += [self._pack(Pack(tuple(rest)))] if rest else []
+                self._packed += [self._pack(FlatBuffer(tuple(rest)))] if rest else []
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -261,7 +253,7 @@ class GradientOptimizer(Wrapper):
 
         So an infinity on one rank is one on all, and all leave the step out.
         """
-        if self._should_synchronize and (self._book.passes or not self._synchronized):
+        if self._should_synchronize and (self._passes.passes or not self._synchronized):
             self.synchronize()
             self._by_scaler = True
         return bool(getattr(self._wrapped, "_step_supports_amp_scaling", False))
@@ -285,7 +277,7 @@ class GradientOptimizer(Wrapper):
     step.hooked = True  # type: ignore[attr-defined]  # the wrapped optimizer's step runs the hooks
 
     def _synchronize_once(self) -> None:
-        if self._synchronized and not self._book.passes:
+        if self._synchronized and not self._passes.passes:
             if self._by_scaler:
                 return
             warnings.warn(
@@ -298,7 +290,7 @@ class GradientOptimizer(Wrapper):
     def _combining(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
             loss = closure()
-            if self._should_synchronize or self._book.passes:
+            if self._should_synchronize or self._passes.passes:
                 self.synchronize()
             return loss
 
@@ -307,8 +299,8 @@ class GradientOptimizer(Wrapper):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the wrapped optimizer's; a step that was begun, or has failed, is forgotten."""
         with contextlib.suppress(CollectiveError):
-            self._outbox.wait()
-        self._book.end_step()
+            self._batcher.wait()
+        self._passes.end_step()
         for operation in self._operations.values():
             operation.forget()
         self._synchronized = False
@@ -320,7 +312,7 @@ class GradientOptimizer(Wrapper):
         Raises:
             StepOrderError: there are gradients that no `step` or `synchronize` has waited for.
         """
-        if self._book.passes:
+        if self._passes.passes:
             raise StepOrderError(
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(): gradients are still being combined"

@@ -7,7 +7,9 @@ from typing import cast
 
 import torch
 
-from hvdtune.core.gradients import DENSE, UNKNOWN, Gradient, Outbox
+from hvdtune.core.gradients.plan import Gradient
+from hvdtune.core.gradients.request_batcher import RequestBatcher
+from hvdtune.core.gradients.sparsity import DENSE, UNKNOWN
 from hvdtune.core.rank import collectives
 from hvdtune.core.rank.collectives import ReduceOp, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
@@ -64,7 +66,7 @@ def sparse_allreduce_async(
 
 
 def layout_of(parameter: torch.Tensor) -> int:
-    """Of the gradient that it has, as hvdtune.core.gradients.Layouts wants it."""
+    """Of the gradient that it has, as hvdtune.core.gradients.sparsity.SparsityTable wants it."""
     gradient = parameter.grad
     if gradient is None:
         return UNKNOWN
@@ -107,7 +109,7 @@ class Sparse:
     def is_trained(self) -> bool:
         return self.members[0].parameter.requires_grad
 
-    def send(self, outbox: Outbox) -> None:
+    def send(self, batcher: RequestBatcher) -> None:
         row = self.members[0]
         gradient = self._present(row.parameter)
         self._taken = Taken(row, gradient)

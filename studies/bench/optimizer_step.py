@@ -286,7 +286,7 @@ class _Lone:
 
     def __init__(self) -> None:
         import hvdtune.torch as hvd
-        from hvdtune.core.gradients import SMALL_BYTES, arrange
+        from hvdtune.core.gradients.plan import SMALL_BYTES, arrange
         from hvdtune.core.rank import runtime
         from hvdtune.core.rank.collectives import Reduction, allreduce_request
         from hvdtune.torch.gradients import describe
@@ -311,7 +311,7 @@ class _Lone:
             describe(p, name, hvd.Compression.none) for name, p in self._others.named_parameters()
         )
         counts = [(group[0].name, group[0].count) for group in plan.groups]
-        counts += [(pack.name, pack.count) for pack in plan.packs]
+        counts += [(pack.name, pack.count) for pack in plan.flat_buffers]
         self._memory = [torch.zeros(count) for _, count in counts]
         self._requests = [
             allreduce_request(name, [("float32", [count])], Reduction()) for name, count in counts

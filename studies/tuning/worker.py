@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hvdtune.core.config.environment import Config
-from hvdtune.core.gradients import Outbox
+from hvdtune.core.gradients.request_batcher import RequestBatcher
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
 from studies.tuning.scenarios import SCENARIOS, Scenario
@@ -52,7 +52,7 @@ class Step:
     """One training step, again and again. All ranks hold the same values, so averages stay."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._outbox = Outbox(flush_bytes=scenario.together_bytes)
+        self._batcher = RequestBatcher(flush_bytes=scenario.together_bytes)
         self._gradients = []
         for tensor in reversed(list(scenario.tensors())):
             values = np.ones(tensor.count, dtype=np.float32)
@@ -73,8 +73,8 @@ class Step:
             while due >= self._bytes_per_product:
                 np.dot(self._matrix, self._matrix, out=self._product)
                 due -= self._bytes_per_product
-            self._outbox.add(request, [values.ctypes.data], values.nbytes)
-        self._outbox.wait()
+            self._batcher.add(request, [values.ctypes.data], values.nbytes)
+        self._batcher.wait()
 
 
 class CheckedStep(Step):

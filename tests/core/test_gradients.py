@@ -2,19 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtune.core.gradients import (
-    PACK_BYTES,
-    SMALL_BYTES,
-    WATCHED,
-    Gradient,
-    PassBook,
-    arrange,
-    check_names,
-    distinct,
-    layer_and_own,
-    split,
-    without_counters,
-)
+from hvdtune.core.gradients.backward_passes import BackwardPassCounter
+from hvdtune.core.gradients.groups import split
+from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
+from hvdtune.core.gradients.options import check_names
+from hvdtune.core.gradients.plan import FLAT_BUFFER_BYTES, SMALL_BYTES, WATCHED, Gradient, arrange
 from hvdtune.errors import StepOrderError, UsageError
 
 
@@ -33,11 +25,11 @@ def test_every_gradient_travels_once_large_ones_alone(sizes, odd):
     rows = gradients(sizes)
     rows[:odd] = gradients(sizes[:odd], "float64")
     plan = arrange(rows)
-    packed = [member for pack in plan.packs for member in pack.members]
+    packed = [member for pack in plan.flat_buffers for member in pack.members]
     alone = [row for (row,) in plan.groups]
     assert sorted(row.parameter for row in (*alone, *packed)) == list(range(len(sizes)))
     assert all(member.nbytes < SMALL_BYTES for member in packed)
-    for pack in plan.packs:
+    for pack in plan.flat_buffers:
         assert len({member.dtype for member in pack.members}) == 1
         assert len(pack.members) > 1
         assert pack.count == sum(member.count for member in pack.members)
@@ -45,16 +37,16 @@ def test_every_gradient_travels_once_large_ones_alone(sizes, odd):
 
 def test_packs_are_bounded_and_have_names_of_their_own():
     each = SMALL_BYTES - 4
-    plan = arrange(gradients([each] * (3 * PACK_BYTES // each)))
-    assert len(plan.packs) >= 3
-    assert all(pack.count * 4 <= PACK_BYTES for pack in plan.packs)
-    assert len({pack.name for pack in plan.packs}) == len(plan.packs)
+    plan = arrange(gradients([each] * (3 * FLAT_BUFFER_BYTES // each)))
+    assert len(plan.flat_buffers) >= 3
+    assert all(pack.count * 4 <= FLAT_BUFFER_BYTES for pack in plan.flat_buffers)
+    assert len({pack.name for pack in plan.flat_buffers}) == len(plan.flat_buffers)
 
 
 def test_what_cannot_be_packed_travels_alone():
     plan = arrange(gradients([4] * 5, packable=False))
     assert [len(group) for group in plan.groups] == [1] * 5
-    assert plan.packs == ()
+    assert plan.flat_buffers == ()
 
 
 @given(st.lists(st.sampled_from([4, SMALL_BYTES]), min_size=1, max_size=30), st.integers(1, 40))
@@ -65,7 +57,7 @@ def test_groups_are_kept_as_given_and_the_rest_travels_as_without(sizes, parts):
     wanted = [tuple(group) for group in groups if group]
     assert list(plan.groups[: len(wanted)]) == wanted
     rest = arrange(rows[len(rows) // 2 :])
-    assert (plan.groups[len(wanted) :], plan.packs) == (rest.groups, rest.packs)
+    assert (plan.groups[len(wanted) :], plan.flat_buffers) == (rest.groups, rest.flat_buffers)
 
 
 def test_a_split_is_in_order_and_as_even_as_can_be():
@@ -75,14 +67,14 @@ def test_a_split_is_in_order_and_as_even_as_can_be():
 
 @pytest.mark.parametrize("members", [2, WATCHED, WATCHED + 1, 1000])
 def test_few_members_of_a_pack_are_watched(members):
-    (pack,) = arrange(gradients([4] * members)).packs
+    (pack,) = arrange(gradients([4] * members)).flat_buffers
     watched = pack.watched()
     assert 1 <= len(watched) <= WATCHED
     assert watched[0] is pack.members[0]
 
 
 def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step():
-    book = PassBook(passes_per_step=2)
+    book = BackwardPassCounter(passes_per_step=2)
     assert [book.is_due("w"), book.any_due(), book.is_due("w"), book.any_due()] == [
         False,
         False,

@@ -1,0 +1,81 @@
+"""Which gradients are sparse, agreed on by all ranks."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Generic, TypeVar
+
+from hvdtune.core.gradients.plan import Gradient
+from hvdtune.core.rank import handles
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.process_sets import ProcessSet, id_of
+
+P = TypeVar("P", bound=Hashable)
+
+UNKNOWN: Final = 0
+DENSE: Final = 255
+
+
+class SparsityTable(Generic[P]):
+    """Which gradients are sparse: settled by all ranks, as soon as one of them has a gradient.
+
+    A layout is DENSE, or how many dimensions of a sparse gradient are indexed; where ranks differ
+    the largest counts, so that dense wins. What no rank has had a gradient of is UNKNOWN and asked
+    about again at the next step. A rank that has no gradient thus knows what the others send.
+
+    Args:
+        always_dense: nothing is asked; sparse gradients become dense before they travel.
+    """
+
+    def __init__(self, process_set: ProcessSet, *, always_dense: bool) -> None:
+        self._process_set = process_set
+        self._layouts: dict[P, int] = {}
+        self._names: dict[P, str] = {}
+        self._unknown: list[P] = []
+        self._default = DENSE if always_dense else UNKNOWN
+        self._joins = handles.joins(id_of(process_set))
+
+    def is_known(self, parameter: P) -> bool:
+        """Whether its layout has been settled, so that its gradient may travel."""
+        return not self._unknown or self._layouts[parameter] != UNKNOWN
+
+    def add(self, gradients: Iterable[Gradient[P]]) -> None:
+        """Every rank must add the same ones, between the same steps."""
+        for gradient in gradients:
+            self._layouts[gradient.parameter] = self._default
+            self._names[gradient.parameter] = gradient.name
+            if self._default == UNKNOWN:
+                self._unknown.append(gradient.parameter)
+
+    def begin_step(self) -> None:
+        """Forgets what was settled before a join: a rank without data has missed it."""
+        joins = handles.joins(id_of(self._process_set))
+        if joins != self._joins:
+            self._joins = joins
+            self._layouts = dict.fromkeys(self._layouts, self._default)
+            self._unknown = list(self._layouts) if self._default == UNKNOWN else []
+
+    def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
+        """Asks all ranks about what is unknown; what is known from now on.
+
+        Args:
+            layout_of: of the gradient that a parameter has on this rank, UNKNOWN for none.
+
+        Raises:
+            CollectiveError: see hvdtune.core.rank.collectives.
+        """
+        unknown = self._unknown
+        if not unknown:
+            return {}
+        codes = array("B", [layout_of(parameter) for parameter in unknown])
+        name = f"layouts.{self._names[unknown[0]]}"
+        largest = Reduction(ReduceOp.MAX)
+        request = allreduce_request(name, [("uint8", [len(codes)])], largest, self._process_set)
+        address, _ = codes.buffer_info()
+        done = handles.start(request, [address], [address], [codes], lambda _: None)
+        handles.synchronize(done)
+        settled = {p: code for p, code in zip(unknown, codes, strict=True) if code != UNKNOWN}
+        self._layouts.update(settled)
+        self._unknown = [p for p in unknown if p not in settled]
+        return settled
