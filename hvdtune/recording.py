@@ -85,7 +85,7 @@ def _begin(recording: _Recording, asked_by: str) -> None:
         raise UsageError(f"{asked_by}: {error.strerror}") from None
     runtime.native().start_timeline(str(recording.part), 0)
     _current = recording
-    runtime.call_after_shutdown(_finish)
+    runtime.on_shutdown(_finish)
 
 
 def _obey_horovods_variable() -> None:
@@ -99,7 +99,7 @@ def _obey_horovods_variable() -> None:
     _begin(_Recording(target, *place, horovod=True, cycles=cycles), f"HOROVOD_TIMELINE={path}")
 
 
-runtime.call_after_init(_obey_horovods_variable)
+runtime.on_init(_obey_horovods_variable)
 
 
 def stop_timeline() -> None:

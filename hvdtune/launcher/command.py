@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from hvdtune.core.job.interrupt import hold, release, stop_point
+from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.run import ExitReport
 from hvdtune.launcher.spawn import ProcessGroup
@@ -45,7 +45,7 @@ class Command:
         self._group = ProcessGroup()
         self._output = Output(len(plan.environs), writers, _TAIL_LINES)
         self._children: list[subprocess.Popen[bytes]] = []
-        hold(self)
+        defer_signals(self)
         try:
             for rank, environ in enumerate(plan.environs):
                 child = self._group.start(plan.command, environ, ())
@@ -67,7 +67,7 @@ class Command:
 
     def wait(self, timeout_s: float) -> None:
         """Returns when a process has ended since the last call, or after the timeout."""
-        stop_point()
+        check_signals()
         self._output.wait_for_change(timeout_s)
         self._note_end()
 
@@ -87,7 +87,7 @@ class Command:
         try:
             while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
                 self._output.wait_for_change(min(left_s, 0.1))
-                stop_point()  # asked again: no more grace
+                check_signals()  # asked again: no more grace
         finally:
             self._end()
 
@@ -126,7 +126,7 @@ class Command:
         try:
             self._end_all()
         finally:
-            release(self)
+            resume_signals(self)
 
     def _end_all(self) -> None:
         rank = self._first_failed() if self._failed_rank is None else self._failed_rank

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from hvdtune.core.config.environment import KEY_BYTES, worker_environ
-from hvdtune.core.job.interrupt import hold, release, stop_point
+from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.control import Control, JobState, JobSteps, StepLog, open_control
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.plan import Slot, slot_environ
@@ -177,7 +177,7 @@ class Job:
         self._control: Control | None = None
         self._steps = 0
         self._step_log = StepLog()
-        hold(self)
+        defer_signals(self)
 
     @classmethod
     def start(
@@ -245,7 +245,7 @@ class Job:
 
     def next_event(self, timeout_s: float) -> JobEvent | None:
         """The oldest event of the ranks not yet taken, None when none comes in time."""
-        stop_point()
+        check_signals()
         self._supervise()
         if self._pending:
             return self._pending.popleft()
@@ -267,7 +267,7 @@ class Job:
     def wait_for_change(self, timeout_s: float) -> bool:
         """Returns when a rank has ended since the last call, or after the timeout: whether any
         still runs."""
-        stop_point()
+        check_signals()
         self._output.wait_for_change(timeout_s)
         return bool(self._running())
 
@@ -284,7 +284,7 @@ class Job:
             try:
                 while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
                     self._output.wait_for_change(min(left_s, 0.1))
-                    stop_point()  # asked again: no more grace
+                    check_signals()  # asked again: no more grace
             finally:
                 self._end()
 
@@ -394,7 +394,7 @@ class Job:
         try:
             self._end_all()
         finally:
-            release(self)
+            resume_signals(self)
 
     def _end_all(self) -> None:
         """Leaves no process and no descriptor, whatever the state."""

@@ -81,10 +81,10 @@ def _follow_job() -> None:
     if _library is not None:
         _library.bind()
     if runtime.is_initialized():
-        runtime.call_after_shutdown(_follow_job)
+        runtime.on_shutdown(_follow_job)
 
 
-runtime.call_after_init(_follow_job)
+runtime.on_init(_follow_job)
 if runtime.is_initialized():
     _follow_job()
 

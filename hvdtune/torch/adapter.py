@@ -27,21 +27,21 @@ DTYPES: Final = {
 class TorchAdapter:
     """Implements hvdtune.core.rank.adapter.Adapter for dense tensors in host or CUDA memory."""
 
-    def stage(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Ready | None]:
+    def copy_in(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Ready | None]:
         require_dense(tensor)
         if tensor.is_cuda:
-            host = self.landing(tensor)
+            host = self.staging_output(tensor)
             return host, copy_to_host(tensor.detach(), host)
         return tensor.detach().contiguous(), None
 
-    def landing(self, output: torch.Tensor) -> torch.Tensor:
+    def staging_output(self, output: torch.Tensor) -> torch.Tensor:
         if not output.is_cuda:
             return output
         return torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
 
-    def deliver(self, landing: torch.Tensor, output: torch.Tensor) -> None:
+    def copy_out(self, staged: torch.Tensor, output: torch.Tensor) -> None:
         if output.is_cuda:
-            output.detach().copy_(landing, non_blocking=True)
+            output.detach().copy_(staged, non_blocking=True)
 
     def buffer(self, tensor: torch.Tensor) -> Buffer:
         if tensor.device.type != "cpu":

@@ -192,7 +192,7 @@ class _Member:
         if self._is_checked:
             _check_dtype(packed.dtype, self._row.dtype, self._row.name)
         self._packed = packed
-        self._host, ready = ADAPTER.stage(packed)
+        self._host, ready = ADAPTER.copy_in(packed)
         return ADAPTER.buffer(self._host), ready
 
     def _move_when_kept(self, gradient: torch.Tensor) -> None:
@@ -216,7 +216,7 @@ class _Member:
         gradient = taken.check()
         if packed is None or host is None:
             return
-        ADAPTER.deliver(host, packed)
+        ADAPTER.copy_out(host, packed)
         combined = packed if packed.is_cuda else host
         result = self._compression.decompress(combined, self._context)
         if result.data_ptr() != gradient.data_ptr():

@@ -8,7 +8,13 @@ import time
 import pytest
 
 from hvdtune.core.config.environment import own_environ
-from hvdtune.core.job.interrupt import Stopped, hold, release, stop_point, stop_signals
+from hvdtune.core.job.interrupt import (
+    Stopped,
+    check_signals,
+    defer_signals,
+    resume_signals,
+    stop_signals,
+)
 from hvdtune.launcher.command import Command, CommandPlan
 
 
@@ -66,37 +72,37 @@ def test_a_signal_is_raised_at_once_where_there_is_nothing_to_end():
 def test_a_signal_that_came_while_processes_were_ended_is_raised_afterwards():
     one, other = object(), object()
     with stop_signals():
-        hold(one)
-        hold(other)
+        defer_signals(one)
+        defer_signals(other)
         os.kill(os.getpid(), signal.SIGHUP)
-        release(one)
+        resume_signals(one)
         with pytest.raises(Stopped, match="SIGHUP"):
-            release(other)
-        release(other)
+            resume_signals(other)
+        resume_signals(other)
 
 
 def test_a_signal_that_comes_twice_at_once_is_one_request_and_a_later_one_is_another():
     holder = object()
     with stop_signals():
-        hold(holder)
+        defer_signals(holder)
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Stopped):
-            stop_point()
-        stop_point()
+            check_signals()
+        check_signals()
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Stopped):
-            stop_point()
-        release(holder)
+            check_signals()
+        resume_signals(holder)
 
 
 def test_the_third_request_that_nobody_raises_ends_the_process():
     script = (
         "import os, signal, time\n"
-        "from hvdtune.core.job.interrupt import hold, stop_signals\n"
+        "from hvdtune.core.job.interrupt import defer_signals, stop_signals\n"
         "with stop_signals():\n"
-        "    hold(os)\n"
+        "    defer_signals(os)\n"
         "    for _ in range(3):\n"
         "        time.sleep(0.2)\n"
         "        print('asked', flush=True)\n"
@@ -112,21 +118,21 @@ def test_the_third_request_that_nobody_raises_ends_the_process():
 def test_a_signal_that_nobody_could_raise_is_raised_at_the_end():
     holder = object()
     with pytest.raises(Stopped), stop_signals():
-        hold(holder)
+        defer_signals(holder)
         os.kill(os.getpid(), signal.SIGINT)
-    release(holder)
+    resume_signals(holder)
 
 
 def test_another_thread_is_not_stopped_in_place_of_the_main_one():
     holder = object()
     with stop_signals():
-        hold(holder)
+        defer_signals(holder)
         os.kill(os.getpid(), signal.SIGINT)
-        thread = threading.Thread(target=stop_point)
+        thread = threading.Thread(target=check_signals)
         thread.start()
         thread.join()
         with pytest.raises(Stopped):
-            release(holder)
+            resume_signals(holder)
 
 
 def test_what_was_ignored_or_handled_before_stays_so():

@@ -21,7 +21,7 @@ class Slow(TorchAdapter):
     def __init__(self):
         self.arrive = threading.Event()
 
-    def stage(self, tensor):
+    def copy_in(self, tensor):
         host = torch.full_like(tensor, float("nan"))
 
         def wait():
@@ -30,11 +30,11 @@ class Slow(TorchAdapter):
 
         return host, wait
 
-    def landing(self, output):
+    def staging_output(self, output):
         return torch.empty_like(output)
 
-    def deliver(self, landing, output):
-        output.copy_(landing)
+    def copy_out(self, staged, output):
+        output.copy_(staged)
 
 
 def start(adapter, tensor, name):

@@ -2,8 +2,9 @@
 
 Python raises it between any two instructions. In the middle of `Popen.poll` or `Event.wait` that
 leaves a lock taken for good, and ending the job then waits for it for ever. So while there are
-processes to end (`hold`) a signal is only noted, and raised where nothing is half done. Where that
-does not come the third one ends this process as if nobody had handled it; its children see that.
+processes to end (`defer_signals`) a signal is only noted, and raised by `check_signals`, where
+nothing is half done. Where that does not come the third one ends this process as if nobody had
+handled it; its children see that.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# Ids of what has processes to end. One operation of a set is atomic, so any thread may.
-_holders: Final[set[int]] = set()
+# Ids of the owners that have processes to end. One operation of a set is atomic, so any thread may.
+_deferring: Final[set[int]] = set()
 # The signals not yet raised, and when the latest came; the main thread's, as is all that handles
 # signals.
 _noted: Final[list[int]] = []
@@ -56,7 +57,7 @@ def stop_signals(numbers: Sequence[signal.Signals] = _SIGNALS) -> Iterator[None]
     try:
         yield
         if taken:
-            stop_point()
+            check_signals()
     finally:
         for number, action in taken.items():
             signal.signal(number, action)
@@ -64,22 +65,22 @@ def stop_signals(numbers: Sequence[signal.Signals] = _SIGNALS) -> Iterator[None]
             _noted.clear()
 
 
-def hold(owner: object) -> None:
-    """Until `release`, signals are raised by `stop_point` only. `owner` has processes to end."""
-    _holders.add(id(owner))
+def defer_signals(owner: object) -> None:
+    """Leaves signals to `check_signals` until `resume_signals`. `owner` has processes to end."""
+    _deferring.add(id(owner))
 
 
-def release(owner: object) -> None:
-    """The owner has ended its processes. Raises Stopped for what was noted, if nobody else holds.
+def resume_signals(owner: object) -> None:
+    """The owner has ended its processes. Raises Stopped for what was noted, if nobody else defers.
 
     May be called again.
     """
-    _holders.discard(id(owner))
-    if not _holders:
-        stop_point()
+    _deferring.discard(id(owner))
+    if not _deferring:
+        check_signals()
 
 
-def stop_point() -> None:
+def check_signals() -> None:
     """Raises Stopped if a signal has been noted. Where nothing is half done, before a wait."""
     if _noted and threading.current_thread() is threading.main_thread():
         raise Stopped(_noted.pop(0))
@@ -96,8 +97,8 @@ def _stop(number: int, _: FrameType | None) -> None:
     if _latest_s - before_s < _ONE_REQUEST_S:
         return
     _noted.append(number)
-    if not _holders:
-        stop_point()
+    if not _deferring:
+        check_signals()
     elif len(_noted) > _MOST_NOTED:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -32,17 +32,17 @@ class Adapter(Protocol[T]):
     each way.
     """
 
-    def stage(self, tensor: T) -> tuple[T, Ready | None]:
+    def copy_in(self, tensor: T) -> tuple[T, Ready | None]:
         """The values in contiguous host memory: the tensor itself where it is that already.
 
         Returns None where they are there at once. Raises UsageError for what is no tensor.
         """
 
-    def landing(self, output: T) -> T:
+    def staging_output(self, output: T) -> T:
         """The host tensor that the core fills for `output`: itself where it can be."""
 
-    def deliver(self, landing: T, output: T) -> None:
-        """Gives `output` what has landed, in the order of its device's work."""
+    def copy_out(self, staged: T, output: T) -> None:
+        """Gives `output` what is in `staged`, in the order of its device's work."""
 
     def buffer(self, tensor: T) -> Buffer:
         """Its memory. Raises UsageError for a dtype, layout or device the core cannot reduce."""

@@ -230,16 +230,16 @@ def allreduce_async(
     read = [adapter.buffer(source) for source in sources]
     if outputs is None:
         outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
-    landings = [adapter.landing(output) for output in outputs]
-    written = [adapter.buffer(landing) for landing in landings]
+    staging = [adapter.staging_output(output) for output in outputs]
+    written = [adapter.buffer(staged) for staged in staging]
     request = allreduce_request(name, _specs(read), reduction, process_set)
 
     def finish(_: _native.Operation) -> Any:
-        for landing, output in zip(landings, outputs, strict=True):
-            adapter.deliver(landing, output)
+        for staged, output in zip(staging, outputs, strict=True):
+            adapter.copy_out(staged, output)
         return list(outputs) if grouped else outputs[0]
 
-    keep = (*sources, *landings)
+    keep = (*sources, *staging)
     return handles.start(request, _addresses(read), _addresses(written), keep, finish, ready)
 
 
@@ -262,15 +262,15 @@ def broadcast_async(
     (source,), ready = _staged(adapter, [tensor])
     read = adapter.buffer(source)
     result = adapter.empty(read.shape, tensor) if output is None else output
-    landing = adapter.landing(result)
-    written = adapter.buffer(landing)
+    staged = adapter.staging_output(result)
+    written = adapter.buffer(staged)
     request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
 
     def finish(_: _native.Operation) -> T:
-        adapter.deliver(landing, result)
+        adapter.copy_out(staged, result)
         return result
 
-    keep = (source, landing)
+    keep = (source, staged)
     return handles.start(request, [read.address], [written.address], keep, finish, ready)
 
 
@@ -401,20 +401,20 @@ def reducescatter_async(
             )
         rows = _share(buffer.shape[0], process_set.rank(), process_set.size())
         outputs.append(adapter.empty((rows, *buffer.shape[1:]), tensor))
-    landings = [adapter.landing(output) for output in outputs]
+    staging = [adapter.staging_output(output) for output in outputs]
     request = _request(_Op.REDUCESCATTER, name, _specs(read), process_set, reduction=reduction)
 
     def finish(_: _native.Operation) -> Any:
-        for landing, output in zip(landings, outputs, strict=True):
-            adapter.deliver(landing, output)
+        for staged, output in zip(staging, outputs, strict=True):
+            adapter.copy_out(staged, output)
         return outputs if grouped else outputs[0]
 
     # A rank that gets no rows has no memory for them; the core wants an address all the same.
     written = [
-        adapter.buffer(landing).address or buffer.address
-        for landing, buffer in zip(landings, read, strict=True)
+        adapter.buffer(staged).address or buffer.address
+        for staged, buffer in zip(staging, read, strict=True)
     ]
-    keep = (*sources, *landings)
+    keep = (*sources, *staging)
     return handles.start(request, _addresses(read), written, keep, finish, ready)
 
 
@@ -447,12 +447,12 @@ def join(process_set: ProcessSet = global_process_set) -> int:
 
 def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: T) -> T:
     result = adapter.empty(operation.result_shape(index), like)
-    landing = adapter.landing(result)
-    operation.copy_result(index, adapter.buffer(landing).address, operation.result_bytes(index))
-    adapter.deliver(landing, result)
+    staged = adapter.staging_output(result)
+    operation.copy_result(index, adapter.buffer(staged).address, operation.result_bytes(index))
+    adapter.copy_out(staged, result)
     return result
 
 
 def _staged(adapter: Adapter[T], tensors: Sequence[T]) -> tuple[list[T], list[Ready]]:
-    staged = [adapter.stage(tensor) for tensor in tensors]
+    staged = [adapter.copy_in(tensor) for tensor in tensors]
     return [source for source, _ in staged], [ready for _, ready in staged if ready is not None]

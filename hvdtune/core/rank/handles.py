@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
-import threading
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from hvdtune.core.rank import runtime
 from hvdtune.core.rank.adapter import Ready
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, UsageError
 
 if TYPE_CHECKING:
@@ -37,22 +33,6 @@ class _Pending:
         return handles_of(self.submitted)[0]
 
 
-_lock = threading.Lock()  # guards the names, _joins, _pending and _late
-_pending: dict[int, _Pending] = {}
-_next_handle = itertools.count(1)
-_late: ThreadPoolExecutor | None = None  # submits what waits for its values; one, so in call order
-_next_name: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
-_joins: Counter[tuple[int, int]] = Counter()
-
-
-def _forget_after_fork() -> None:
-    global _lock, _pending, _late
-    _lock, _pending, _late = threading.Lock(), {}, None
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
-
-
 def named(kind: str, name: str | None, process_set: int) -> str:
     """`kind.name`; what has no name is numbered in call order, each process set by itself.
 
@@ -62,8 +42,8 @@ def named(kind: str, name: str | None, process_set: int) -> str:
     if name:
         check_name(name)
         return f"{kind}.{name}"
-    with _lock:
-        return f"{kind}.noname.{next(_next_name[runtime.generation(), process_set])}"
+    with PROCESS.lock:
+        return f"{kind}.noname.{next(PROCESS.unnamed[PROCESS.generation, process_set])}"
 
 
 def check_name(name: str) -> None:
@@ -76,15 +56,15 @@ def check_name(name: str) -> None:
 
 def note_join(process_set: int) -> None:
     """All ranks of the set have met in `join`: they number what has no name from 0 again."""
-    with _lock:
-        _next_name.pop((runtime.generation(), process_set), None)
-        _joins[runtime.generation(), process_set] += 1
+    with PROCESS.lock:
+        PROCESS.unnamed.pop((PROCESS.generation, process_set), None)
+        PROCESS.joins[PROCESS.generation, process_set] += 1
 
 
 def joins(process_set: int) -> int:
     """How often all ranks of the set have met in `join`, the same on each of them."""
-    with _lock:
-        return _joins[runtime.generation(), process_set]
+    with PROCESS.lock:
+        return PROCESS.joins[PROCESS.generation, process_set]
 
 
 def start(
@@ -106,11 +86,11 @@ def start(
         UsageError, DuplicateNameError, CollectiveError: see hvdtune.core.rank.collectives. With
             `ready`, `synchronize` raises them.
     """
-    native = runtime.native()
+    native = PROCESS.native()
     submitted = submit(native, [request], inputs, outputs, ready)
-    with _lock:
-        handle = next(_next_handle)
-        _pending[handle] = _Pending(native, submitted, tuple(keep_alive), finish)
+    with PROCESS.lock:
+        handle = next(PROCESS.handles)
+        PROCESS.pending[handle] = _Pending(native, submitted, tuple(keep_alive), finish)
     return handle
 
 
@@ -130,20 +110,18 @@ def submit(
             wait()
         return native.submit(requests, inputs, outputs)
 
-    global _late
-    with _lock:
-        if _late is None:
-            _late = ThreadPoolExecutor(1, thread_name_prefix="hvdtune-late")
-            runtime.call_after_shutdown(_end_late)
-        return _late.submit(when_ready)
+    with PROCESS.lock:
+        if PROCESS.submitter is None:
+            PROCESS.submitter = ThreadPoolExecutor(1, thread_name_prefix="hvdtune-late")
+            PROCESS.on_shutdown.append(_end_submitter)
+        return PROCESS.submitter.submit(when_ready)
 
 
-def _end_late() -> None:
-    global _late
-    with _lock:
-        late, _late = _late, None
-    if late is not None:
-        late.shutdown()
+def _end_submitter() -> None:
+    with PROCESS.lock:
+        submitter, PROCESS.submitter = PROCESS.submitter, None
+    if submitter is not None:
+        submitter.shutdown()
 
 
 def handles_of(submitted: Submitted) -> list[int]:
@@ -174,8 +152,8 @@ def synchronize(handle: int) -> Any:
     try:
         submitted = pending.handle()
     except CollectiveError:
-        with _lock:
-            _pending.pop(handle, None)
+        with PROCESS.lock:
+            PROCESS.pending.pop(handle, None)
         raise
     try:
         while not pending.native.wait(submitted, WAIT_SLICE_S):
@@ -183,8 +161,8 @@ def synchronize(handle: int) -> Any:
     except CollectiveError as error:
         failure = error
     operation = pending.native.release(submitted)
-    with _lock:
-        _pending.pop(handle, None)
+    with PROCESS.lock:
+        PROCESS.pending.pop(handle, None)
     if failure is not None:
         try:
             raise failure
@@ -215,8 +193,8 @@ def wait_all(native: _native.Runtime, handles: Sequence[int]) -> None:
 
 
 def _find(handle: int) -> _Pending:
-    with _lock:
-        pending = _pending.get(handle)
+    with PROCESS.lock:
+        pending: _Pending | None = PROCESS.pending.get(handle)
     if pending is None:
         raise UsageError(f"handle {handle} is unknown, or was synchronized before")
     return pending

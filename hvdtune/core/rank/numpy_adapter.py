@@ -30,13 +30,13 @@ Array = np.ndarray[Any, Any]
 class ArrayAdapter:
     """Implements hvdtune.core.rank.adapter.Adapter for arrays, which are in host memory."""
 
-    def stage(self, tensor: Array) -> tuple[Array, Ready | None]:
+    def copy_in(self, tensor: Array) -> tuple[Array, Ready | None]:
         return np.ascontiguousarray(tensor).reshape(tensor.shape), None
 
-    def landing(self, output: Array) -> Array:
+    def staging_output(self, output: Array) -> Array:
         return output
 
-    def deliver(self, landing: Array, output: Array) -> None:
+    def copy_out(self, staged: Array, output: Array) -> None:
         pass
 
     def buffer(self, tensor: Array) -> Buffer:

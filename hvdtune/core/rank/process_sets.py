@@ -11,7 +11,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hvdtune.core.rank import handles, runtime
+from hvdtune.core.rank import handles
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 
 _ADD: Final = 7  # the core's operations, by their numbers on the wire
@@ -54,7 +55,7 @@ class ProcessSet:
     @property
     def process_set_id(self) -> int | None:
         """Its number while it is registered, else None."""
-        return self._number if self._generation == runtime.generation() else None
+        return self._number if self._generation == PROCESS.generation else None
 
     def size(self) -> int:
         """How many ranks it has.
@@ -70,21 +71,21 @@ class ProcessSet:
         Raises:
             UsageError: this process is not included, or the set is not registered.
         """
-        members = self._members()
-        if runtime.rank() not in members:
-            raise UsageError(f"rank {runtime.rank()} does not belong to {self}")
-        return members.index(runtime.rank())
+        members, rank = self._members(), PROCESS.told("rank")
+        if rank not in members:
+            raise UsageError(f"rank {rank} does not belong to {self}")
+        return members.index(rank)
 
     def included(self) -> bool:
         """Whether this process belongs to it. Raises UsageError when it is not registered."""
-        return runtime.rank() in self._members()
+        return PROCESS.told("rank") in self._members()
 
     def _members(self) -> Sequence[int]:
         id_of(self)
         return self._ranks
 
     def _register(self, number: int | None) -> None:
-        self._number, self._generation = number, runtime.generation()
+        self._number, self._generation = number, PROCESS.generation
 
     @classmethod
     def _registered(cls, number: int, ranks: Sequence[int]) -> ProcessSet:
@@ -102,14 +103,14 @@ class _World(ProcessSet):
 
     @property
     def ranks(self) -> list[int] | None:
-        return list(self._members()) if runtime.is_initialized() else None
+        return list(self._members()) if PROCESS.runtime is not None else None
 
     @property
     def process_set_id(self) -> int | None:
         return 0
 
     def _members(self) -> Sequence[int]:
-        return range(runtime.size())
+        return range(PROCESS.told("size"))
 
 
 global_process_set: Final[ProcessSet] = _World()
@@ -149,11 +150,12 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     ranks = wanted.ranks or []
     if wanted.process_set_id is not None:
         raise UsageError(f"{wanted} is registered already")
-    for number, members in runtime.native().process_sets().items():
+    for number, members in PROCESS.native().process_sets().items():
         if list(members) == ranks:
             raise UsageError(f"a process set of the ranks {ranks} is registered already: {number}")
-    if ranks[0] < 0 or ranks[-1] >= runtime.size():
-        raise UsageError(f"{wanted} has ranks that the job has not: there are {runtime.size()}")
+    size = PROCESS.told("size")
+    if ranks[0] < 0 or ranks[-1] >= size:
+        raise UsageError(f"{wanted} has ranks that the job has not: there are {size}")
     wanted._register(_change(_ADD, "add_process_set", ranks)[0])
     return wanted
 
@@ -180,7 +182,7 @@ def ids_and_ranks() -> dict[int, list[int]]:
     Raises:
         UsageError: `init` has not been called.
     """
-    return {number: list(ranks) for number, ranks in runtime.native().process_sets().items()}
+    return {number: list(ranks) for number, ranks in PROCESS.native().process_sets().items()}
 
 
 def _change(op: int, kind: str, numbers: Sequence[int]) -> list[int]:

@@ -9,25 +9,18 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from hvdtune.core import _native
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.core.rank.process import Undo as Undo
 
 SHORTEST_NS: Final = 100_000  # what is shorter hardly explains a slow step
 INPUT: Final = "input"
 GARBAGE: Final = "gc"
 CHECKPOINT: Final = "checkpoint"
-
-Undo = Callable[[], None]
-
-_runtime: _native.Runtime | None = None
-_watchers: list[Callable[[], Undo]] = []
-_undo: list[Undo] = []
 
 
 @contextmanager
@@ -53,13 +46,14 @@ def span(name: str) -> Iterator[None]:
 
 def note(name: str, begin_ns: int) -> None:
     """What `span` records, of what began at `begin_ns` of `time.monotonic_ns` and ends now."""
-    if _runtime is not None:
-        _runtime.mark_span(name, begin_ns, time.monotonic_ns())
+    runtime = PROCESS.runtime
+    if runtime is not None:
+        runtime.mark_span(name, begin_ns, time.monotonic_ns())
 
 
 def watch(watcher: Callable[[], Undo]) -> None:
     """Has `watcher` called by every `init`, and what it returns by the next `shutdown`."""
-    _watchers.append(watcher)
+    PROCESS.watchers.append(watcher)
 
 
 def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
@@ -78,31 +72,8 @@ def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
     return lambda: setattr(owner, attribute, before)
 
 
-def begin(runtime: _native.Runtime) -> None:
-    """Called by `init`."""
-    global _runtime
-    _runtime = runtime
-    _undo.extend(watcher() for watcher in _watchers)
-
-
-def end() -> None:
-    """Called by `shutdown`."""
-    global _runtime
-    _runtime = None
-    while _undo:
-        _undo.pop()()
-
-
-def _forget_after_fork() -> None:
-    # Never called in the child: a lock of the runtime may be held by a thread that is not here.
-    global _runtime
-    _runtime = None
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
-
-
-def _watch_garbage() -> Undo:
+def watch_garbage() -> Undo:
+    """Has each collection of garbage be a span, unless it is short."""
     began = 0
 
     def note_collection(phase: str, info: dict[str, int]) -> None:
@@ -114,6 +85,3 @@ def _watch_garbage() -> Undo:
 
     gc.callbacks.append(note_collection)
     return lambda: gc.callbacks.remove(note_collection)
-
-
-watch(_watch_garbage)

@@ -24,7 +24,7 @@ from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Formed
 from hvdtune.core.job.child_command import module_command
-from hvdtune.core.job.interrupt import hold, release, stop_point
+from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.tuner.measure.live_run import ExitStatus, RunningJob
 from hvdtune.tuner.measure.progress import StudyProgress
@@ -142,7 +142,7 @@ class TunerSupervisor:
         tuner = self._tuner
         if tuner is None:
             return
-        stop_point()
+        check_signals()
         try:
             self._forward_events(tuner)
             while (message := tuner.next()) is not None:
@@ -247,7 +247,7 @@ class _Tuner:
     reads nothing holds nobody up."""
 
     def __init__(self, begin: StartStudy) -> None:
-        hold(self)
+        defer_signals(self)
         here, there = socket.socketpair()
         with there:
             try:
@@ -262,7 +262,7 @@ class _Tuner:
                 )
             except OSError as error:
                 here.close()
-                release(self)
+                resume_signals(self)
                 raise StudyError(f"cannot start the tuner: {error.strerror}") from None
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -308,7 +308,7 @@ class _Tuner:
         try:
             self._end()
         finally:
-            release(self)
+            resume_signals(self)
 
     def _end(self) -> None:
         # The tuner sees that nobody is there any more, closes its database and ends.

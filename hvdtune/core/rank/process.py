@@ -1,0 +1,209 @@
+"""What is global in a process: one object with one fork hook.
+
+The C++ core has no process-wide state, but Horovod's functions are called on no object. So the job
+that a process is in, its operations in flight and what watches it are attributes of `PROCESS`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import dataclasses
+import itertools
+import os
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtune import __version__
+from hvdtune.core.config.environment import LOG_LEVELS, Config
+from hvdtune.core.mpi import startup
+from hvdtune.core.rank.affinity import threads_on
+from hvdtune.core.rank.stacks import StackSource, open_stack_source
+from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+Undo = Callable[[], None]
+
+_OF_THE_PARENT: Final = (
+    "this process was forked from a rank of a job and does not take part in it: hvdtune's "
+    "functions can be called in the parent only; start a process of its own (spawn) to use them"
+)
+
+
+class Process:
+    """The job of this process, its operations in flight, and the callbacks around them.
+
+    Thread rule: any thread. `forming` is held by whoever makes or leaves a job, which may wait for
+    other ranks; `lock` guards the operations and is never held while anything is waited for.
+
+    Attributes:
+        runtime: of the job, None outside of one.
+        place: of this rank, {} outside of a job.
+        generation: how many jobs this process has been in.
+        on_init: called by every `init` that makes this process part of a job.
+        on_shutdown: called once, by the next `shutdown`, when this process has left the job.
+        pending: the operations that have a handle and were not synchronized.
+        submitter: submits what waits for its values, on one thread, so in the order of calls.
+        unnamed: numbers the operations without a name, by generation and process set.
+        joins: how often all ranks have met in `join`, by generation and process set.
+        watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
+    """
+
+    def __init__(self) -> None:
+        self.forming = threading.Lock()
+        self.lock = threading.Lock()
+        self.runtime: _native.Runtime | None = None
+        self.place: dict[str, Any] = {}
+        self.generation = 0
+        self.on_init: list[Callable[[], None]] = []
+        self.on_shutdown: list[Callable[[], None]] = []
+        self.pending: dict[int, Any] = {}
+        self.submitter: ThreadPoolExecutor | None = None
+        self.handles = itertools.count(1)
+        self.unnamed: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(
+            itertools.count
+        )
+        self.joins: Counter[tuple[int, int]] = Counter()
+        self.watchers: list[Callable[[], Undo]] = []
+        self._undo: list[Undo] = []
+        self._stacks: StackSource | None = None
+        self._launched = 0  # jobs that the launcher has formed; they are told apart by number
+        self._was_forked = False  # from a process that was in a job
+
+    def native(self) -> _native.Runtime:
+        """The runtime of this process.
+
+        Raises:
+            UsageError: `init` has not been called.
+        """
+        runtime = self.runtime
+        if runtime is None:
+            if self._was_forked:
+                raise UsageError(_OF_THE_PARENT)
+            raise UsageError("Horovod has not been initialized; use hvd.init().")
+        return runtime
+
+    def told(self, name: str) -> Any:
+        """What is known of this rank's place. Raises UsageError as `native` does."""
+        self.native()
+        return self.place[name]
+
+    def form(self, config: Config | None, comm: object) -> bool:
+        """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`."""
+        with self.forming:
+            if self.runtime is not None:
+                return False
+            config = config or Config.from_environ()
+            if self._was_forked:
+                raise UsageError(_OF_THE_PARENT)
+            by_mpi = startup.is_wanted(config, comm)
+            if by_mpi:
+                with startup.join(config, comm) as place:
+                    more = {"launched": False, "mpi": place.data}
+                    runtime, self._stacks = _start(place.config, more)
+                    place.await_formed()
+            else:
+                config = dataclasses.replace(config, generation=config.generation + self._launched)
+                runtime, self._stacks = _start(config, {})
+                self._launched += 1
+            self.place = runtime.topology() | {
+                "mpi": by_mpi,
+                "zero_copy": _can_share(config),
+                "recorded": bool(config.timeline or config.horovod_timeline),
+                "horovod_timeline": config.horovod_timeline,
+                "horovod_cycles": config.horovod_cycles,
+            }
+            self.generation += 1
+            self.runtime = runtime
+            self._undo.extend(watcher() for watcher in self.watchers)
+        atexit.register(self.leave)
+        return True
+
+    def leave(self) -> None:
+        """Leaves the job; operations still pending fail on every rank. Without a job, nothing."""
+        with self.forming:
+            runtime, self.runtime, self.place = self.runtime, None, {}
+            stacks, self._stacks = self._stacks, None
+        while self._undo:
+            self._undo.pop()()
+        if runtime is not None:
+            runtime.shutdown()
+            startup.note_end(failed=runtime.has_lost_a_rank())
+        if stacks is not None:
+            stacks.close()
+        atexit.unregister(self.leave)
+        while self.on_shutdown:
+            self.on_shutdown.pop()()
+
+    def forget_after_fork(self) -> None:
+        """In the child: the parent's connections and threads are not its own."""
+        # Either lock may have been held by a thread that is not here.
+        self.forming, self.lock = threading.Lock(), threading.Lock()
+        self.pending, self.submitter = {}, None
+        if self.runtime is None:
+            return
+        # Never destroyed: that would end the parent's connections.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.runtime))
+        self.runtime, self.place, self._stacks, self._was_forked = None, {}, None, True
+        self.on_shutdown.clear()
+        atexit.unregister(self.leave)
+
+
+def _can_share(config: Config) -> bool:
+    ours = config.transport != "tcp" and config.cpu_operations != "mpi"
+    return config.zero_copy and ours
+
+
+def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, StackSource | None]:
+    from hvdtune.core import _native
+
+    stacks = open_stack_source() if config.size > 1 else None
+    try:
+        with threads_on(config.thread_core):
+            return _native.Runtime(_options(config, stacks) | more), stacks
+    except BaseException:
+        if stacks is not None:
+            stacks.close()
+        raise
+
+
+def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "rank": config.rank,
+        "size": config.size,
+        "host": config.host,
+        "bind_address": config.address,
+        "shared_memory": config.transport != "tcp",
+        "setting": dict(config.setting),
+        "heartbeat_timeout_s": config.heartbeat_timeout_s,
+        "start_timeout_s": config.start_timeout_s,
+        "hang_warning_s": config.hang_warning_s,
+        "hang_abort_s": config.hang_abort_s,
+        "failpoint": config.failpoint,
+        "log_level": LOG_LEVELS.index(config.log_level),
+        "timeline_path": config.timeline_path,
+        "timeline_max_bytes": config.timeline_max_bytes,
+        "timeline_stops": config.timeline_when_full == "stop",
+        "timeline_first_step": config.timeline_steps.first,
+        "timeline_end_step": config.timeline_steps.end,
+        "timeline_every_step": config.timeline_steps.every,
+        "version": __version__,
+    }
+    if stacks is not None:
+        options["stack_signal"] = stacks.signal
+        options["stack_fd"] = stacks.fd
+    if config.rendezvous_port:
+        options["store_address"] = config.rendezvous_address
+        options["store_port"] = config.rendezvous_port
+        options["key"] = config.key
+        options["generation"] = config.generation
+    return options
+
+
+PROCESS: Final = Process()
+os.register_at_fork(after_in_child=PROCESS.forget_after_fork)
