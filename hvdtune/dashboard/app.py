@@ -29,7 +29,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtune.dashboard.blocks import failure, nothing
-from hvdtune.dashboard.data import Run, open_run
+from hvdtune.dashboard.data import RunView, open_run
 from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.gate import guard, is_loopback
@@ -83,7 +83,7 @@ def serve(
     print("hvdtune dashboard: ended")
 
 
-def _opened(path: Path, link_gbps: float | None) -> Run:
+def _opened(path: Path, link_gbps: float | None) -> RunView:
     run = open_run(path, link_gbps)
     events = len(run.trace.events) + (0 if run.trace.others is None else len(run.trace.others))
     if events >= MANY_EVENTS:

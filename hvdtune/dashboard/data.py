@@ -21,7 +21,7 @@ from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS, make_events
 
 
 @dataclass(frozen=True)
-class Run:
+class RunView:
     """One run as the pages show it; what they need of its trace is computed once, when asked for.
 
     `link_gbps` is what a link between hosts can carry, in 10^9 bit/s, if somebody said so. Two
@@ -89,7 +89,7 @@ class Run:
         return Swimlane.of(self.trace)
 
 
-def open_run(path: Path, link_gbps: float | None = None) -> Run:
+def open_run(path: Path, link_gbps: float | None = None) -> RunView:
     """Open a merged trace, a raw rank file, a run's directory, or the file of a study.
 
     Raises UsageError when there is nothing to open at `path`, TraceFormatError when it is no trace.
@@ -106,9 +106,9 @@ def open_run(path: Path, link_gbps: float | None = None) -> Run:
         if study is None:
             raise
         text = "No trace lies beside this study: tune with -o FOLDER, or record the job."
-        return Run(str(path), empty_trace([text]), study)
+        return RunView(str(path), empty_trace([text]), study)
     warnings = trace.warnings + trace.left_out()
-    return Run(str(path), replace(trace.without_slices(), warnings=warnings), study, link_gbps)
+    return RunView(str(path), replace(trace.without_slices(), warnings=warnings), study, link_gbps)
 
 
 def empty_trace(warnings: list[str]) -> Trace:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import plotly.graph_objects as go
 
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.breakdown import breakdown_figure, busy_times_figure
 from hvdtune.dashboard.figures.buckets import bucket_sizes_figure, cycles_figure
 from hvdtune.dashboard.figures.ranks import lateness_figure, waits_figure
@@ -15,43 +15,43 @@ from hvdtune.dashboard.figures.verification import verification_figure
 from hvdtune.timeline.analysis.metrics import stragglers
 
 
-def _busy_times(run: Run, theme: Theme) -> go.Figure:
+def _busy_times(run: RunView, theme: Theme) -> go.Figure:
     return busy_times_figure(stragglers.busy_times(run.steps), theme)
 
 
-def _lateness(run: Run, theme: Theme) -> go.Figure:
+def _lateness(run: RunView, theme: Theme) -> go.Figure:
     return lateness_figure(stragglers.busy_times(run.steps), run.job.hosts, theme)
 
 
-def _bucket_sizes(run: Run, theme: Theme) -> go.Figure:
+def _bucket_sizes(run: RunView, theme: Theme) -> go.Figure:
     return bucket_sizes_figure(run.trace.events, _knob(run, "fusion_threshold_bytes"), theme)
 
 
-def _cycles(run: Run, theme: Theme) -> go.Figure:
+def _cycles(run: RunView, theme: Theme) -> go.Figure:
     return cycles_figure(run.trace.events, _knob(run, "cycle_time_ms"), theme)
 
 
-def _trials(run: Run, theme: Theme) -> go.Figure:
+def _trials(run: RunView, theme: Theme) -> go.Figure:
     if run.study is None:
         return empty_figure(theme, 340)
     return trials_figure(run.study.trials, run.study.noise_floor_percent, theme)
 
 
-def _verification(run: Run, theme: Theme) -> go.Figure:
+def _verification(run: RunView, theme: Theme) -> go.Figure:
     if run.study is None:
         return empty_figure(theme, 320)
     interval = run.study.verdict.interval_percent if run.study.verdict else None
     return verification_figure(run.study.verification, interval, theme)
 
 
-def _incumbent(run: Run, theme: Theme) -> go.Figure:
+def _incumbent(run: RunView, theme: Theme) -> go.Figure:
     return (
         empty_figure(theme, 280) if run.study is None else incumbent_figure(run.study.trials, theme)
     )
 
 
-def _of_knobs(name: str) -> Callable[[Run, Theme], go.Figure]:
-    def draw(run: Run, theme: Theme) -> go.Figure:
+def _of_knobs(name: str) -> Callable[[RunView, Theme], go.Figure]:
+    def draw(run: RunView, theme: Theme) -> go.Figure:
         if run.study is None:
             return empty_figure(theme, 320)
         return knobs_figure(name, run.study.trials, theme)
@@ -59,12 +59,12 @@ def _of_knobs(name: str) -> Callable[[Run, Theme], go.Figure]:
     return draw
 
 
-def _knob(run: Run, name: str) -> float | None:
+def _knob(run: RunView, name: str) -> float | None:
     value = run.job.setting.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-FIGURES: Mapping[str, Callable[[Run, Theme], go.Figure]] = {
+FIGURES: Mapping[str, Callable[[RunView, Theme], go.Figure]] = {
     "breakdown": lambda run, theme: breakdown_figure(run.steps, theme),
     "busy_times": _busy_times,
     "lateness": _lateness,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hvdtune.dashboard.data import Run, empty_trace
+from hvdtune.dashboard.data import RunView, empty_trace
 from hvdtune.errors import HvdtuneError
 from hvdtune.timeline import Trace, merge
 
@@ -28,7 +28,7 @@ class Attached:
         title: what to call it.
         files: the rank files as they are now; none before the first rank has begun.
         goes_on: whether the job still does; asked by one thread only.
-        link_gbps: see `data.Run`.
+        link_gbps: see `data.RunView`.
         steps: of ranks whose files are not here, too: columns rank, step, step_ms, the latest of
             all ranks; asked by the same thread. None: all files are here.
     """
@@ -51,7 +51,7 @@ class Snapshot:
         steps: see `Attached`; None: the run has them.
     """
 
-    run: Run
+    run: RunView
     number: int = 0
     note: str = _NOT_YET
     ended: bool = False
@@ -67,7 +67,7 @@ class Live:
     def __init__(self, attached: Attached, every_s: float = EVERY_S) -> None:
         self._attached, self._every_s = attached, every_s
         self._lock = threading.Lock()
-        self._now = Snapshot(Run(attached.title, empty_trace([])))
+        self._now = Snapshot(RunView(attached.title, empty_trace([])))
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read_on, name="hvdtune-live", daemon=True)
         self._thread.start()
@@ -120,11 +120,11 @@ class Live:
             traceback.print_exception(error)
             return replace(before, note=f"Its last events cannot be analysed: {error!r}")
 
-    def _analysed(self, trace: Trace) -> Run:
+    def _analysed(self, trace: Trace) -> RunView:
         # It is being written: nobody has closed it.
         warnings = [text for text in trace.warnings if "did not close it" not in text]
         told = replace(trace, warnings=warnings)
-        run = Run(self._attached.title, told, link_gbps=self._attached.link_gbps)
+        run = RunView(self._attached.title, told, link_gbps=self._attached.link_gbps)
         # Here, where it counts as time taken, and not when a page asks.
         _ = run.summary, run.answer
         return run

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.dashboard.data import Run, hosts_of, open_run
+from hvdtune.dashboard.data import RunView, hosts_of, open_run
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
@@ -16,7 +16,7 @@ TRACES = Path(__file__).parents[1] / "timeline" / "data"
 
 
 def test_tensors_ranks_and_hosts_are_named():
-    run = Run("run", training_trace(ranks=3, tensors=4))
+    run = RunView("run", training_trace(ranks=3, tensors=4))
     assert run.tensors[0] == "model.layer0.weight"
     assert HOSTILE in run.tensors
     assert run.ranks == [0, 1, 2]
@@ -28,7 +28,7 @@ def test_a_directory_opens_its_merged_trace(tmp_path, name):
     trace = training_trace()
     write_chrome(trace, tmp_path / name)
     run = open_run(tmp_path)
-    assert run.tensors == Run("run", trace).tensors
+    assert run.tensors == RunView("run", trace).tensors
     assert run.summary["steps"] == 6
     assert run.study is None
 

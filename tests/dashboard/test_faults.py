@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.drawings import FIGURES
 
 from .conftest import Dashboard, opened, served
@@ -12,7 +12,7 @@ from .synthetic import training_trace
 @pytest.fixture(scope="module")
 def tab(browser):
     with (
-        served(Run("run", training_trace(tensors=4, steps=30, hostile=False))) as origin,
+        served(RunView("run", training_trace(tensors=4, steps=30, hostile=False))) as origin,
         opened(browser, origin) as (page, _),
     ):
         yield page, origin

@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.dashboard.app import create_app
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.gate import names_this_machine
 from hvdtune.dashboard.runs import Runs
 
@@ -13,7 +13,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 @pytest.fixture(scope="module")
 def server():
-    return create_app(Runs([Run("run", training_trace())]), TOKEN).server
+    return create_app(Runs([RunView("run", training_trace())]), TOKEN).server
 
 
 @pytest.fixture

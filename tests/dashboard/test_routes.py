@@ -1,7 +1,7 @@
 import pytest
 
 from hvdtune.dashboard.app import create_app
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 
 from .decode import decode
@@ -10,7 +10,7 @@ from .synthetic import HOSTILE, training_trace
 
 @pytest.fixture(scope="module")
 def client():
-    client = create_app(Runs([Run("run", training_trace())]), "a-token").server.test_client()
+    client = create_app(Runs([RunView("run", training_trace())]), "a-token").server.test_client()
     client.get("/?token=a-token")
     return client
 
@@ -59,7 +59,7 @@ def test_routes_only_answer_questions(client):
 
 
 def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):
-    client = create_app(Runs([Run("run", training_trace())]), "a-token").server.test_client()
+    client = create_app(Runs([RunView("run", training_trace())]), "a-token").server.test_client()
     client.get("/?token=a-token", base_url="http://localhost")
     answer = client.post("/_dash-update-component", json={}, base_url="http://localhost")
     assert answer.status_code == 400

@@ -16,7 +16,7 @@ from hvdtune.dashboard.blocks import (
     number_columns,
     section,
 )
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
@@ -38,7 +38,7 @@ _HEADERS = {
 }
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     del run
     return [
         html.H1(TITLE),
@@ -124,7 +124,7 @@ def _asked(search: str | None, runs: int) -> tuple[int, int]:
 
 
 def _pictures(
-    pair: tuple[Run, Run], left: pd.DataFrame, right: pd.DataFrame, theme: str | None
+    pair: tuple[RunView, RunView], left: pd.DataFrame, right: pd.DataFrame, theme: str | None
 ) -> Component:
     for run, own in zip(pair, (left, right), strict=True):
         if own.empty:

@@ -4,7 +4,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
 
@@ -37,7 +37,7 @@ _BANDWIDTH = {
 }
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     events = run.trace.events
     reasons = fusion.table(events)
     if reasons.empty:

@@ -9,7 +9,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import GRAPH, drawn, note, nothing, section
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.live import Snapshot
@@ -24,7 +24,7 @@ _LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all that is kep
 MOST_ADOPTED = 20
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     del run
     return [html.H1(TITLE), html.Div(id="live-place"), dcc.Store(id="live-run", data=place.run)]
 
@@ -119,7 +119,7 @@ def _steps(now: Snapshot, last: int) -> tuple[pd.DataFrame, list[tuple[int, str]
     return shown, _adopted(now.run, seen[seen["step"].isin(kept)])
 
 
-def _adopted(run: Run, steps: pd.DataFrame) -> list[tuple[int, str]]:
+def _adopted(run: RunView, steps: pd.DataFrame) -> list[tuple[int, str]]:
     """Step and setting, of those of these steps."""
     events = run.trace.events
     adopted = events[(events["kind"] == "KNOB_ADOPTED") & (events["rank"] == events["rank"].min())]
@@ -162,7 +162,7 @@ def _told(now: Snapshot) -> str:
     )
 
 
-def _verdict(run: Run) -> list[Component]:
+def _verdict(run: RunView) -> list[Component]:
     answer = run.answer
     if answer.verdict == "incomplete":
         return [note(f"Too early to tell: {'; '.join(answer.missing)}.")]

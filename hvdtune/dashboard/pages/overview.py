@@ -9,7 +9,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
-from hvdtune.dashboard.data import Run, hosts_of
+from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
@@ -28,7 +28,7 @@ _PAGES = {
 }
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     return [
         html.H1(TITLE),
         _verdict(run, place),
@@ -50,12 +50,12 @@ def layout(run: Run, place: PageAddress) -> list[Component]:
     ]
 
 
-def _bandwidth(run: Run) -> str:
+def _bandwidth(run: RunView) -> str:
     said = bandwidth.sentence(bandwidth.table(run.trace.events), run.link_gbps)
     return said if run.link_gbps else f"{said} With --link-gbps it is compared with the limit."
 
 
-def _verdict(run: Run, place: PageAddress) -> Component:
+def _verdict(run: RunView, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
         texts = [html.P(f"{text[:1].upper()}{text[1:]}.") for text in answer.missing]
@@ -95,7 +95,7 @@ def _sure(found: TraceFinding) -> str:
     }[found.confidence]
 
 
-def _show(run: Run, place: PageAddress, found: TraceFinding) -> Component:
+def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:
     """Where to see it: the step in which it is plainest, or the page that is about it."""
     if found.kind in _PAGES:
         return html.A("Show me", href=link(_PAGES[found.kind], place.run))
@@ -116,7 +116,7 @@ def _show(run: Run, place: PageAddress, found: TraceFinding) -> Component:
     return html.A(f"Show me in step {step:.0f}", href=link("/timeline", place.run, **more))
 
 
-def _findings(run: Run, place: PageAddress) -> Component:
+def _findings(run: RunView, place: PageAddress) -> Component:
     rows = [
         html.Tr(
             [
@@ -147,7 +147,7 @@ def _findings(run: Run, place: PageAddress) -> Component:
     return section("Findings", html.Div(table, className="scroll"), *notes, name="findings")
 
 
-def _about(run: Run) -> Component:
+def _about(run: RunView) -> Component:
     ranks, hosts, job = run.ranks, hosts_of(run.trace), run.job
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
@@ -178,7 +178,7 @@ def _about(run: Run) -> Component:
     )
 
 
-def _step_cards(run: Run) -> list[Component]:
+def _step_cards(run: RunView) -> list[Component]:
     said = run.summary
     if "step_ms_p50" not in said:
         return [card("Step time", "not known", "the trace marks no steps")]
@@ -196,7 +196,7 @@ def _step_cards(run: Run) -> list[Component]:
     ]
 
 
-def _clock_card(run: Run) -> Component:
+def _clock_card(run: RunView) -> Component:
     fits = run.trace.meta.get("clock", {}).values()
     residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
     if residuals:
@@ -205,7 +205,7 @@ def _clock_card(run: Run) -> Component:
     return card("Clock", "as is", "one rank" if alone else "offsets were not measured")
 
 
-def _ranks(run: Run, place: PageAddress) -> Component:
+def _ranks(run: RunView, place: PageAddress) -> Component:
     if run.steps["rank"].nunique() < 2:
         return html.Span()
     return section(
@@ -216,7 +216,7 @@ def _ranks(run: Run, place: PageAddress) -> Component:
     )
 
 
-def _efficiency(run: Run) -> Component:
+def _efficiency(run: RunView) -> Component:
     table = efficiency.table(run.steps)
     if table.empty:
         return html.Span()

@@ -5,7 +5,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import stragglers
 
@@ -23,7 +23,7 @@ _HEADERS = {
 }
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     if run.steps["rank"].nunique() < 2:
         return [
             html.H1(TITLE),

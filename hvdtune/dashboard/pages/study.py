@@ -6,7 +6,7 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, section, sentences
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.search import study_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
@@ -27,7 +27,7 @@ _EXPORTS = {
 }
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     study = run.study
     if study is None:
         return [

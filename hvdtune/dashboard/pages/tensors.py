@@ -7,7 +7,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_u
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import GRAPH, drawn, grid, note, nothing, section
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
@@ -18,7 +18,7 @@ from hvdtune.timeline.analysis.metrics import tensors
 PATH, TITLE = "/tensors", "Tensors"
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     rows = tensor_rows(run.trace)
     if rows.empty:
         return [

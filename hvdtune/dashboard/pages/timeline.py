@@ -8,7 +8,7 @@ from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import nothing, section, sentences, spoken
-from hvdtune.dashboard.data import Run
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 
@@ -39,7 +39,7 @@ _MEANINGS = (
 )
 
 
-def layout(run: Run, place: PageAddress) -> list[Component]:
+def layout(run: RunView, place: PageAddress) -> list[Component]:
     if not run.swimlane.lanes:
         return [
             html.H1(TITLE),
@@ -94,7 +94,7 @@ def layout(run: Run, place: PageAddress) -> list[Component]:
     ]
 
 
-def _controls(run: Run, place: PageAddress) -> Component:
+def _controls(run: RunView, place: PageAddress) -> Component:
     names, ranks = run.tensors, run.ranks
     asked = [name for name in place.query.get("tensor", ()) if name in set(names)]
     chosen = [text for text in place.query.get("rank", ()) if text in set(map(str, ranks))]

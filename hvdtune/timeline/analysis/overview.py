@@ -14,7 +14,7 @@ from hvdtune.timeline.model.statistics import KindRow, NameRow, Statistics, stat
 from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of
 from hvdtune.timeline.reading.formats import hvdtune_json
-from hvdtune.timeline.reading.inspection import TraceFile
+from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.opening import Failures, open_files
 
 
@@ -123,7 +123,7 @@ def overview(paths: Iterable[Path]) -> Overview:
     found = find(paths)
     failures = Failures(found)
     files: list[FileOverview] = []
-    small: list[TraceFile] = []
+    small: list[InspectedFile] = []
     for file in found.files:
         try:
             kept = _from_cache(file)
@@ -147,7 +147,7 @@ def overview(paths: Iterable[Path]) -> Overview:
     return Overview(files, [*found.notes, *failures.warnings])
 
 
-def _from_cache(file: TraceFile) -> FileOverview | None:
+def _from_cache(file: InspectedFile) -> FileOverview | None:
     if not cache.is_worth_it(file):
         return None
     with cache.cached(file.path) as kept:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from hvdtune.timeline.model.statistics import SliceTally, Statistics, Track
 from hvdtune.timeline.reading.formats.detection import format_of
 from hvdtune.timeline.reading.formats.frame import process_title, thread_title
-from hvdtune.timeline.reading.inspection import TraceFile
+from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.chrome_json import parse
@@ -93,7 +93,7 @@ class Cached:
         return bytes(self._file.metadata.metadata[key])
 
 
-def is_worth_it(file: TraceFile) -> bool:
+def is_worth_it(file: InspectedFile) -> bool:
     """Whether parsing takes longer than anybody likes to wait twice."""
     if file.kind != "text":
         return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hvdtune.errors import UsageError
-from hvdtune.timeline.reading.inspection import TraceFile, inspect
+from hvdtune.timeline.reading.inspection import InspectedFile, inspect
 
 _LAUNCH = re.compile(r"launch-([0-9]{1,9})")
 _JOB = re.compile(r"rank-[0-9]+-job([0-9]{1,9})\.hvt")
@@ -22,7 +22,7 @@ class TraceFiles:
         notes: what was chosen where there was a choice.
     """
 
-    files: list[TraceFile] = field(default_factory=list)
+    files: list[InspectedFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 

@@ -15,7 +15,7 @@ _TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
 
 
 @dataclass(frozen=True)
-class TraceFile:
+class InspectedFile:
     """A file that may be a trace.
 
     Attributes:
@@ -31,26 +31,28 @@ class TraceFile:
     packed: bool = False
 
 
-def inspect(path: Path, *, listed: bool = False) -> TraceFile:
+def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
     """Looks into a file; what is wrong with it is in the result."""
     try:
         with opened(path) as file:
             start = file.read(_START_BYTES)
     except TraceFormatError as error:
-        return TraceFile(path, "unreadable", error, listed)
+        return InspectedFile(path, "unreadable", error, listed)
     # A rank killed as it began a new segment leaves PATH empty and PATH.1 whole.
     if start.startswith(hvt.MAGIC) or (not start and path.with_name(f"{path.name}.1").exists()):
-        return TraceFile(path, "recording", None, listed)
+        return InspectedFile(path, "recording", None, listed)
     if not start:
         return _refused(path, "the file is empty", listed=listed)
     if start.startswith(parquet.MAGIC):
-        return TraceFile(path, "parquet", None, listed)
+        return InspectedFile(path, "parquet", None, listed)
     if is_archive(start):
-        return TraceFile(path, "archive", None, listed)
+        return InspectedFile(path, "archive", None, listed)
     if listed and not start.lstrip().startswith(_TEXT_STARTS):
         return _refused(path, "this is no trace", listed=listed)
-    return TraceFile(path, "text", None, listed, packed=start.startswith(GZIP_MAGIC))
+    return InspectedFile(path, "text", None, listed, packed=start.startswith(GZIP_MAGIC))
 
 
-def _refused(path: Path, text: str, *, listed: bool) -> TraceFile:
-    return TraceFile(path, "unreadable", TraceFormatError(f"{path}: {text}", str(path), 0), listed)
+def _refused(path: Path, text: str, *, listed: bool) -> InspectedFile:
+    return InspectedFile(
+        path, "unreadable", TraceFormatError(f"{path}: {text}", str(path), 0), listed
+    )

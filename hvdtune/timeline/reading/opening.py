@@ -21,7 +21,7 @@ from hvdtune.timeline.reading.formats import container, hvdtune_json, parquet
 from hvdtune.timeline.reading.formats.detection import evidence_of, format_of
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
-from hvdtune.timeline.reading.inspection import TraceFile
+from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.json import archive
 from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
@@ -99,7 +99,7 @@ class Failures:
         self._listed = sorted(file.path for file in found.files if file.listed)
         self._first: TraceFormatError | None = None
 
-    def add(self, file: TraceFile, error: TraceFormatError) -> None:
+    def add(self, file: InspectedFile, error: TraceFormatError) -> None:
         """`file` could not be read."""
         self.paths.append(file.path)
         if not (file.listed and isinstance(error, NoTraceError)):
@@ -126,7 +126,7 @@ def _part_of(trace: Trace) -> FileSlices:
     )
 
 
-def _parts_of(file: TraceFile) -> list[FileSlices]:
+def _parts_of(file: InspectedFile) -> list[FileSlices]:
     """Read a file that is no recording; archives and exports hold several parts.
 
     Raises:
@@ -165,7 +165,7 @@ def _unpacked(
     return parts
 
 
-def _parse(file: TraceFile) -> list[ParsedFile]:
+def _parse(file: InspectedFile) -> list[ParsedFile]:
     with opened(file.path) as text:
         if file.kind == "archive":
             return _archived(text, file.path)
