@@ -43,7 +43,7 @@ class Formation {
   void receive_registrations();
   bool receive_registration(StoreStream& stream);
   std::optional<std::string> refusal_reason(const StoreStream& stream,
-                                            const StoreMessage::Registration& said) const;
+                                            const StoreMessage::Registration& registration) const;
   void receive_from_ranks();
   void receive(Rank& rank);
   void advance_phase();
@@ -151,8 +151,8 @@ bool Formation::receive_registration(StoreStream& stream) {
     const std::optional<StoreMessage> message = stream.try_receive();
     if (!message) return false;
     if (message->type != StoreMessageType::kRegister) return true;
-    const StoreMessage::Registration said = message->as_registration();
-    const std::optional<std::string> text = refusal_reason(stream, said);
+    const StoreMessage::Registration registration = message->as_registration();
+    const std::optional<std::string> text = refusal_reason(stream, registration);
     if (text) {
       report_once();
       stream.queue(StoreMessage::failed(*text));
@@ -161,7 +161,7 @@ bool Formation::receive_registration(StoreStream& stream) {
     }
     Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
     rank.stream.emplace(std::move(stream));
-    rank.member = said.member;
+    rank.member = registration.member;
     return true;
   } catch (const Error& error) {
     const auto index = static_cast<size_t>(stream.peer());
@@ -171,12 +171,12 @@ bool Formation::receive_registration(StoreStream& stream) {
   }
 }
 
-std::optional<std::string> Formation::refusal_reason(const StoreStream& stream,
-                                                     const StoreMessage::Registration& said) const {
+std::optional<std::string> Formation::refusal_reason(
+    const StoreStream& stream, const StoreMessage::Registration& registration) const {
   if (refusal_) return refusal_;
   const std::string who = "rank " + std::to_string(stream.peer());
-  if (said.size != size_) {
-    return who + " was started for a job of " + std::to_string(said.size) +
+  if (registration.size != size_) {
+    return who + " was started for a job of " + std::to_string(registration.size) +
            " ranks, this one has " + std::to_string(size_);
   }
   if (stream.peer() >= size_) {

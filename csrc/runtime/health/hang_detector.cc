@@ -133,7 +133,7 @@ HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) 
              liveness_views[static_cast<size_t>(&peer - peers_.data())].liveness == Liveness::kWell;
     };
     if (std::ranges::any_of(peers_, silent) && now < asked_ns_ + kReportNs) return {};
-    return judge(now, std::move(liveness_views));
+    return decide(now, std::move(liveness_views));
   }
   const bool judge_again = abort_ns_ > 0 && hang_ns_ >= next_judgement_ns_;
   if (hang_ns_ < next_page_ns_ && !judge_again) return {};
@@ -143,7 +143,7 @@ HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) 
   return AskAll{++round_};
 }
 
-HangStep HangDetector::judge(uint64_t now, std::vector<RankView> views) {
+HangStep HangDetector::decide(uint64_t now, std::vector<RankView> views) {
   asking_ = false;
   complete(views, now);
   const std::vector<Wait> waits = explain(views, sets_(), warning_ns_);

@@ -77,7 +77,7 @@ class HangDetector {
     std::string last_stack;
   };
   uint64_t stuck_ns(uint64_t now);
-  HangStep judge(uint64_t now, std::vector<RankView> views);
+  HangStep decide(uint64_t now, std::vector<RankView> views);
   void complete(std::vector<RankView>& views, uint64_t now) const;
 
   const int rank_;

@@ -254,7 +254,7 @@ void Health::take_news(Error error, int reporter) {
       reporter_ = reporter;
     }
   }
-  told_ = rank_ != 0;  // rank 0 passes it on
+  notified_ = rank_ != 0;  // rank 0 passes it on
   lost_.notify_all();
   failed_.raise();
 }
@@ -407,7 +407,7 @@ void Health::lose(const Error& error) {
 }
 
 void Health::notify_others(const Error& loss) {
-  if (std::exchange(told_, true)) return;
+  if (std::exchange(notified_, true)) return;
   FAILPOINT("health/notify");
   const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
   const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});

@@ -113,7 +113,7 @@ class Health {
   uint64_t pings_ = 0;
   uint64_t next_pulse_ns_ = 0;
   uint64_t next_check_ns_ = 0;
-  bool told_ = false;
+  bool notified_ = false;
 
   WakeSignal wake_;
   std::atomic<bool> leaving_{false};
