@@ -103,7 +103,7 @@ def top(
 def doctor(
     *, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
 ) -> int:
-    """What this machine has for hvdtune, and how to get what is missing."""
+    """Show what this machine has for hvdtune, and how to get what is missing."""
     from hvdtune.doctor import examine, render_json, render_text
 
     findings = examine()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hvdtune.cli.duration import format_duration
 from hvdtune.launcher.output import terminal_writer
 from hvdtune.tuner.measure.progress import NO_LIMIT_S
 from hvdtune.tuner.space.search_space import describe
@@ -19,6 +18,16 @@ if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.workflows.requests import ProgressView
+
+
+def format_duration(seconds: float) -> str:
+    """`8m05s`, `1h02m` or `45s`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
 def headline(progress: StudyProgress) -> str:
@@ -33,7 +42,7 @@ def headline(progress: StudyProgress) -> str:
 
 
 def measurement(progress: StudyProgress, default: Setting) -> list[str]:
-    """What is being measured: the setting; then gain so far with its error, pairs, steps/s."""
+    """Describes the measurement: the setting; then gain so far with its error, pairs, steps/s."""
     if progress.setting is None:
         return []
     parts: list[str] = []

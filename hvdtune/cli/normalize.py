@@ -57,7 +57,7 @@ def _from_environment(options: RunOptions) -> dict[str, Any]:
 
 
 def _adapter(options: RunOptions) -> Adapter | None:
-    """That of the options, else of a profile that a plain run cannot apply."""
+    """The adapter of the options, else of a profile that a plain run cannot apply."""
     if options.adapter is not None or options.profile is None or options.trials is not None:
         return options.adapter
     from hvdtune.tuner.results.profile import read_profile
@@ -183,7 +183,7 @@ def restarts(options: Options) -> bool:
 
 
 def notices(options: RunOptions) -> Iterator[str]:
-    """What the user should know of options that do nothing here."""
+    """Sentences about options that do nothing here."""
     by_mpi = controller(options, launch_defaults()) == "mpi"
     for option, effect, name in _given(options):
         is_autotune = name.startswith("autotune_")

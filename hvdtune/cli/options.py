@@ -3,6 +3,7 @@
 Those that only horovodrun has are in `horovod_options.py`.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Annotated, Any, Final, Literal
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hvdtune.cli.duration import parse_duration
 from hvdtune.cli.horovod_options import CONFIG_FILE, HorovodOptions
 from hvdtune.cli.split import split_command
 from hvdtune.errors import UsageError
@@ -21,11 +21,17 @@ _TIMELINE: Final = "Timeline"
 _TUNING: Final = "Tuning"
 
 
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in `90`, `90s`, `8m`, `1h30m`. Raises BadParameter unless they are more than zero."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    total = hours * 3600 + minutes * 60 + seconds
+    if total <= 0:
+        raise typer.BadParameter(f"'{text}' is not a time such as 90, 90s, 8m or 1h30m")
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +180,7 @@ class RunOptions(HorovodOptions):
         float | None,
         typer.Option(
             rich_help_panel=_TUNING,
-            parser=_duration,
+            parser=parse_duration,
             metavar="TIME",
             help="Time for the study, as in 8m.",
         ),
@@ -264,7 +270,7 @@ class RunOptions(HorovodOptions):
         float | None,
         typer.Option(
             rich_help_panel=_TUNING,
-            parser=_duration,
+            parser=parse_duration,
             metavar="TIME",
             help="Time measured of each launch in --mode restart. [default: 3s]",
         ),

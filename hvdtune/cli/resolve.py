@@ -213,7 +213,7 @@ def setting_request(options: RunOptions) -> SettingRequest:
 
 
 def rank_variables(options: RunOptions) -> dict[str, str]:
-    """What the options, not the environment, tell the ranks beside their knobs."""
+    """The variables that the options, not the environment, give the ranks beside their knobs."""
     variables: dict[str, str] = {}
     for name, (_, effect) in horovod_rows().items():
         value = getattr(options, name)

@@ -94,7 +94,7 @@ def _compare(
 def _print(
     result: MeasuredRun, document: dict[str, Any], *, as_json: bool, tail: bool = False
 ) -> None:
-    """What came of it and where it lies; with --json the document is all that stdout gets."""
+    """Prints the verdict and the files; with --json the document is all that stdout gets."""
     page = sys.stderr if as_json else sys.stdout
     if tail:
         print(f"last lines of rank 0 (launch {result.launch}):", file=page)

@@ -33,7 +33,7 @@ def print_list(
 
 
 def print_study(study: OpenStudy) -> None:
-    """What was run, its trials, its verification by launches, and its verdict."""
+    """Prints the command, its trials, its verification by launches, and its verdict."""
     console = _console()
     console.print(Text(f"{study.place}: {study.state}", style="bold"))
     if study.run.get("command"):

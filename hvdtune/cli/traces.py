@@ -40,7 +40,7 @@ def shown(context: typer.Context) -> None:
 
 
 def stats(paths: Paths, *, as_json: Json = False) -> int:
-    """What is in a trace, by kind, name and thread, and what could not be read of it."""
+    """Show what is in a trace, by kind, name and thread, and what could not be read of it."""
     from hvdtune.cli.trace_tables import print_stats
     from hvdtune.timeline.analysis.overview import overview
 

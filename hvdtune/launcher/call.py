@@ -73,7 +73,7 @@ def write_outcome(descriptor: int, outcome: tuple[Any, ...]) -> bool:
 
 
 def read_outcome(descriptor: int) -> tuple[Any, ...] | None:
-    """What a rank left in its file, None when it left nothing whole. Raises what pickle does."""
+    """Reads what a rank left in its file, None if nothing whole. Raises what pickle does."""
     with open(f"/proc/self/fd/{descriptor}", "rb") as file:
         return pickle.load(file) if file.read(1) == b"\1" else None
 

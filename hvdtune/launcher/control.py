@@ -97,7 +97,7 @@ class StepLog:
         self._job = self._first = 0
 
     def begin_job(self) -> None:
-        """Those of the job before are forgotten."""
+        """Forgets the steps of the job before."""
         with self._lock:
             self._job += 1
             self._rows.clear()

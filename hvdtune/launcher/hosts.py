@@ -47,7 +47,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 
 
 def remote_hosts(names: Iterable[str]) -> tuple[str, ...]:
-    """Of the names of hosts, those of other machines, each once, in order."""
+    """The names that are other machines', each once, in order."""
     return tuple(name for name in dict.fromkeys(names) if not is_local(name))
 
 
@@ -68,7 +68,7 @@ def is_local(name: str) -> bool:
 
 
 def ssh_args(port: int | None, identity_file: str | None) -> tuple[str, ...]:
-    """What ssh is told of how to log in, beyond what its own configuration says."""
+    """The arguments that tell ssh how to log in, beyond its own configuration."""
     words = () if port is None else ("-p", str(port))
     return words if identity_file is None else (*words, "-i", identity_file)
 

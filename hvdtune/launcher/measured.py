@@ -72,7 +72,7 @@ class MetricLines:
 
     @property
     def none_found(self) -> str:
-        """What is wrong where there are no steps."""
+        """Says what is wrong where there are no steps."""
         return (
             f"no line of the output matched --metric-regex {self._metric.pattern} with a number "
             f"above 0 in its group; the output is in {self._log}"
@@ -91,7 +91,7 @@ class MetricLines:
                 self._steps.append((max(1, round(step_s * 1e9)),))
 
     def steps(self) -> list[tuple[int, ...]]:
-        """Those not yet taken."""
+        """The steps not yet taken."""
         return [self._steps.popleft() for _ in range(len(self._steps))]
 
 
@@ -112,7 +112,7 @@ class MeasuredJob:
 
     @property
     def without_steps(self) -> str:
-        """What is wrong where no step came; "" where the wall time will do."""
+        """Says what is wrong where no step came; "" where the wall time will do."""
         return self._lines.none_found if self._lines else ""
 
     @property
@@ -121,7 +121,7 @@ class MeasuredJob:
         return (self._ended_s or time.monotonic()) - self._began_s
 
     def steps(self) -> Sequence[tuple[int, ...]]:
-        """Those not yet taken, in nanoseconds by rank."""
+        """The steps not yet taken, in nanoseconds by rank."""
         taken = []
         while (event := self.job.next_event(0.0)) is not None:
             if isinstance(event, StepDone):
@@ -163,7 +163,7 @@ class MeasuredCommand:
 
     @property
     def without_steps(self) -> str:
-        """What is wrong where no step came; "" where the wall time will do."""
+        """Says what is wrong where no step came; "" where the wall time will do."""
         return self._lines.none_found if self._lines else ""
 
     @property
@@ -172,7 +172,7 @@ class MeasuredCommand:
         return self.command.wall_s
 
     def steps(self) -> Sequence[tuple[int, ...]]:
-        """Those not yet taken, in nanoseconds by process."""
+        """The steps not yet taken, in nanoseconds by process."""
         clocked = [] if self._clock is None else self._clock.steps()
         steps = clocked if self._lines is None else self._lines.steps()
         if steps and self._fault is None:

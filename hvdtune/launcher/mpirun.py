@@ -105,7 +105,7 @@ def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
 
 
 def exportable(names: Sequence[str]) -> tuple[str, ...]:
-    """Of the names of variables, those that make sense on another host."""
+    """The names of variables that make sense on another host."""
     return tuple(name for name in sorted(names) if _NAME.fullmatch(name) and not is_own(name))
 
 

@@ -39,7 +39,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """What is left at the end of the stream, as a line."""
+        """The rest at the end of the stream, as a line."""
         rest, self._rest = self._rest, b""
         return [rest.rstrip(b"\r") + b"\n"] if rest else []
 
@@ -197,7 +197,7 @@ def terminal_writer() -> Writer:
 
 
 def stamped(write: Writer) -> Writer:
-    """As `write`, with the local time before every line, as mpirun and horovodrun show it."""
+    """`write` with the local time before every line, as mpirun and horovodrun show it."""
 
     def write_stamped(stream: str, text: bytes) -> None:
         now = time.strftime("%a %b %d %H:%M:%S %Y").encode()

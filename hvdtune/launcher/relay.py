@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def ssh_command(host: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """What starts the agent; nothing secret is in it.
+    """The command that starts the agent; nothing secret is in it.
 
     ssh never asks: there is one terminal, and many ranks.
     """
@@ -111,7 +111,7 @@ class _Conversation:
 
     def hold(self, job: RemoteJob, answer_s: float) -> int | None:
         """The rank's return code, None when ssh ended before it was told."""
-        rest = self._await_greeting(answer_s)
+        rest = self._wait_for_magic(answer_s)
         if rest is None:
             return None
         incoming = self._frames(rest)
@@ -149,8 +149,8 @@ class _Conversation:
             return "ssh cannot log in without asking (its own words are above)"
         return "the rank was not started: is hvdtune installed in the same place there?"
 
-    def _await_greeting(self, answer_s: float) -> bytes | None:
-        """What follows MAGIC; a login shell may print something before it."""
+    def _wait_for_magic(self, answer_s: float) -> bytes | None:
+        """The bytes after MAGIC; a login shell may print something before it."""
         greeting = b""
         deadline_s = time.monotonic() + answer_s
         while frames.MAGIC not in greeting:

@@ -217,7 +217,7 @@ class Job:
 
     @property
     def state(self) -> JobState:
-        """What others may know of the job; may be asked from any thread."""
+        """The state that control clients see; may be asked from any thread."""
         return JobState(
             title=self._plan.title,
             ranks=len(self._plan.slots),

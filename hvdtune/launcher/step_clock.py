@@ -33,7 +33,7 @@ class StepClock:
         self._taken = 0
 
     def environ(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """What makes a Python process with this environment load the hook."""
+        """The variables that make a Python process with this environment load the hook."""
         return {"PYTHONPATH": ":".join(filter(None, [str(self.folder), environ.get("PYTHONPATH")]))}
 
     def steps(self) -> list[tuple[int, ...]]:
@@ -57,13 +57,13 @@ class StepClock:
         return new
 
     def ddp_arguments(self) -> list[dict[str, Any]]:
-        """Of every DistributedDataParallel that was made, by process, as made."""
+        """The arguments of every DistributedDataParallel that was made, by process."""
         files = sorted(self.folder.glob("*.ddp"), key=lambda file: int(file.stem))
         whole = [line for file in files for line in file.read_text().splitlines(keepends=True)]
         return [json.loads(line) for line in whole if line.endswith("\n")]
 
     def ddp_fault(self) -> str:
-        """What is wrong with a DistributedDataParallel that was made; "" for nothing.
+        """Says what is wrong with a DistributedDataParallel that was made; "" for nothing.
 
         Its arguments go through names that a version of torch may change.
         """

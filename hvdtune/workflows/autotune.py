@@ -68,7 +68,9 @@ def autotune(
         record = trace.path is not None or output.folder is not None
         parts = live_parts(job, default, identity)
         launches = stack.enter_context(Launches(parts.starter, folder, writers, record=record))
-        run = _Run(launches, compose(parts, job, launches), folder.path, options, log, reporter)
+        run = _TunedLaunch(
+            launches, compose(parts, job, launches), folder.path, options, log, reporter
+        )
         result = run.to_end()
         if record:
             raw, target = folder.ranks(launches.number), trace.path or folder.trace
@@ -89,7 +91,7 @@ def _tune_options(job: JobRequest, study: StudyRequest, fixed: tuple[str, ...]) 
 
 
 @dataclass(frozen=True)
-class _Run:
+class _TunedLaunch:
     launches: Launches[Job]
     study: Study
     folder: Path

@@ -35,7 +35,7 @@ _POLL_S: Final = 0.25
 def fingerprint(
     plan: JobPlan, options: JobOptions, probe: StatusReporter | None = None
 ) -> dict[str, Any]:
-    """What a profile says of where it was measured, but for what the script itself shows.
+    """The fingerprint of a job before it starts, without what only the running script shows.
 
     With `probe`, which hears of failure, a small job of hvdtune's own measures the link first, for
     about a second.

@@ -195,7 +195,7 @@ class CommandStarter:
             yield MeasuredCommand(command, clock if self._has_clock else None, lines)
 
     def ddp_arguments(self, limit_s: float) -> dict[str, Value]:
-        """What the script itself gives DistributedDataParallel, as knobs.
+        """The arguments that the script itself gives DistributedDataParallel, as knobs.
 
         Raises StudyError when it ends, or the time does, before it has made one.
         """

@@ -53,7 +53,7 @@ def tune(
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
 
     def first_settings(known: Any) -> list[Setting]:
-        """What a run without this user's settings has, and what won before."""
+        """The default without this user's settings, and the winner of a study like this."""
         near = past_winner(known)
         if near is None:
             return [default_setting()]

@@ -117,7 +117,7 @@ def _wait_for_time(job: ControlClient, seconds: float | None) -> None:
 
 
 def _read(files: Path, state: JobState) -> Trace:
-    """What the ranks of this host have recorded, closed unless they go on by themselves."""
+    """Reads the files of this host's ranks, closed unless they go on by themselves."""
     give_up_s = time.monotonic() + (0.0 if state.timeline else _CLOSING_S)
     here = state.ranks - state.remote
     while time.monotonic() < give_up_s:

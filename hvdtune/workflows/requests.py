@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hvdtune.core.config.knobs import Setting, Value, parse_assignments, validate
-from hvdtune.launcher.hosts import Host
-from hvdtune.launcher.run import JobOptions, JobPlan
-
 if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Setting, Value
+    from hvdtune.launcher.hosts import Host
+    from hvdtune.launcher.run import JobOptions, JobPlan
     from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.targets import Adapter
     from hvdtune.tuner.space.tune_options import SamplerName
@@ -40,6 +39,8 @@ class SettingRequest:
 
     def core_setting(self) -> dict[str, Value]:
         """The values of hvdtune's own knobs, checked. Raises UsageError."""
+        from hvdtune.core.config.knobs import parse_assignments, validate
+
         setting = {**self.profile_setting(), **self.named}
         if self.fix:
             setting |= parse_assignments(self.fix)

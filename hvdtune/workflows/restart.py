@@ -73,7 +73,7 @@ class RestartTarget:
         return JobInfo(len(job.plan.slots), job.hosts) if self.starter.starts_ranks else None
 
     def fingerprint(self, job: JobRequest, reporter: StatusReporter) -> dict[str, Any]:
-        """What is known of the command before it starts."""
+        """The fingerprint of the command before it starts."""
         adapter = job.adapter
         known = fingerprint(job.plan, job.options, reporter if adapter == "hvdtune" else None)
         if adapter != "hvdtune":

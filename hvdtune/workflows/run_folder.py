@@ -1,4 +1,4 @@
-"""The folder of a run: where what it leaves lies, and whose it is."""
+"""The folder of a run: its files, and which command it belongs to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PLACE: Final = ("storage", "name")
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """What a run runs.
+    """Which command a run folder belongs to.
 
     Runs of one folder have the same command and the same host for each rank, and studies of one
     folder the same `study`: what is searched, what is compared, how it is measured. None: no study.
@@ -116,7 +116,7 @@ class RunFolder:
 
 
 def contents(run_dir: Path) -> list[tuple[str, str]]:
-    """What a run has left in its folder, for the user: (path, meaning)."""
+    """The files that a run has left, for the user: (path, meaning)."""
     meanings = {
         "report.md": "report",
         "profile.yaml": "the chosen setting, for --profile",
@@ -179,7 +179,10 @@ def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
 
 
 def _measured(run: dict[str, Any]) -> dict[str, Any]:
-    """What pairs depend on, without what is as usual; older runs do not tell all of it."""
+    """The parts of the study that pairs depend on, where they are not as usual.
+
+    Older runs do not tell all of them.
+    """
     study = {"objectives": ["step_time"], **(run.get("study") or {})}
     return {
         name: value

@@ -118,7 +118,7 @@ def open_study(
 
 
 def compose(parts: StudyParts, job: JobRequest, launches: Launches[Any]) -> Study:
-    """What the tuner is given."""
+    """The Study that the tuner is given."""
     known = parts.fingerprint()
     return Study(
         start_job=(
@@ -210,7 +210,7 @@ def sampling(
 
 
 def searched(study: StudyRequest, job: JobRequest, default: Setting) -> dict[str, Any]:
-    """What a study searches, as run.json has it."""
+    """The search space as run.json has it."""
     return {
         "default": dict(default),
         "knobs": study.knobs,
@@ -244,12 +244,12 @@ def chosen_share(
 
 
 def describe_share(share: SharedStudy | None) -> dict[str, str]:
-    """What run.json says of it: a run is continued in the same study only."""
+    """The entries of run.json: a run is continued in the same study only."""
     return {} if share is None else {"storage": shown_url(share.url), "name": share.study}
 
 
 def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> RunIdentity:
-    """What the run folder of this job says."""
+    """The identity of this job's run folder."""
     return RunIdentity(job.words, tuple(slot.host for slot in job.plan.slots), study)
 
 

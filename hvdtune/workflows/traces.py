@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.workflows.requests import StatusReporter, TraceRequest
 
 if TYPE_CHECKING:
     from hvdtune.timeline.model.trace import Trace
+    from hvdtune.workflows.requests import StatusReporter, TraceRequest
 
 _RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
 

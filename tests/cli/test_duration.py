@@ -1,6 +1,8 @@
 import pytest
+import typer
 
-from hvdtune.cli.duration import format_duration, parse_duration
+from hvdtune.cli.display import format_duration
+from hvdtune.cli.options import parse_duration
 
 
 @pytest.mark.parametrize(
@@ -21,7 +23,7 @@ def test_times_as_people_write_them(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "0", "m", "-5", "8x", "5s8m", "eight", "1e3"])
 def test_other_texts_are_refused(text):
-    with pytest.raises(ValueError, match="is not a time such as"):
+    with pytest.raises(typer.BadParameter, match="is not a time such as"):
         parse_duration(text)
 
 

@@ -28,10 +28,10 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _MIB = 1 << 20
 
 
-class StepClock:
+class StepStamper:
     """Appends the time of every step's end, 8 bytes, to FOLDER/PID.steps.
 
-    Of the first optimizer that steps only: where there are several, it steps once per iteration.
+    Only the first optimizer that steps counts: of several, it steps once per iteration.
     A wrapper's step contains that of what it wraps, so the outermost counts.
     """
 
@@ -63,7 +63,7 @@ class StepClock:
 
 def clock_steps(module: Any) -> None:
     """`module` is torch.optim.optimizer."""
-    clock = StepClock()
+    clock = StepStamper()
     module.register_optimizer_step_pre_hook(clock.before)
     module.register_optimizer_step_post_hook(clock.after)
 
