@@ -93,7 +93,7 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
-	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/test_damage.py -m slow
+	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/reading/test_damage.py -m slow
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
 
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench

@@ -9,7 +9,7 @@ import pytest
 
 from hvdtune.timeline import read
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def test_ranks_of_torch_profiler_are_compared() -> None:
