@@ -9,24 +9,26 @@ from pathlib import Path
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
-from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
-from hvdtune.tuner.measure.live_run import JobCrashed, ScriptFailed, TrialFailed
+from hvdtune.tuner.measure.calibration import Calibration, calibrate
 from hvdtune.tuner.measure.pair_plan import VerifyPlan, plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
-from hvdtune.tuner.measure.restart_run import make_run
+from hvdtune.tuner.measure.run import JobCrashed, ScriptFailed, TrialFailed
+from hvdtune.tuner.measure.runs import make_run
 from hvdtune.tuner.results.fingerprint import complete_fingerprint
-from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
+from hvdtune.tuner.results.profile import make_profile, write_profile
 from hvdtune.tuner.results.study_report import (
     render_comparison,
     render_floor,
     write_document,
     write_verdict,
 )
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove, verify
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.noise_floor import NoiseFloor, judge_noise_floor
 from hvdtune.tuner.stats.verdict import A_AND_B, Verdict
+from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.pair_log import PairLog
 from hvdtune.tuner.storage.study_store import PAIRS_FILE
 from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
@@ -53,12 +55,12 @@ def compare(
     """
     options = options or TuneOptions()
     with _open_bench(study, run_dir, options, progress, clock) as runner:
-        calibration = calibrate(runner, _shape(runner, options), options)
+        calibration = calibrate(runner, _shape(runner), options)
+        context = StudyContext(runner, calibration, options)
         left_s = runner.reporter.seconds_left
-        cost = current_cost(runner, calibration)
-        plan = plan_verify(options, calibration.noise, cost, left_s, gain=0.0)
+        plan = plan_verify(options, calibration.noise, context.cost, left_s, gain=0.0)
         with _naming("B"):
-            verdict = prove(runner, setting, calibration, plan, options, A_AND_B)
+            verdict = prove(context, setting, plan, wording=A_AND_B)
         _write_comparison(runner, study, calibration, verdict, run_dir)
         runner.reporter.phase("done", verdict.text)
     return verdict
@@ -77,7 +79,7 @@ def measure_noise_floor(
     """
     options = options or TuneOptions()
     with _open_bench(study, run_dir, options, progress, clock) as runner:
-        shape = _shape(runner, options)
+        shape = _shape(runner)
         pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
         plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
         with _naming("the script"):
@@ -106,17 +108,23 @@ def _open_bench(
     with PairLog(run_dir / PAIRS_FILE) as log:
         if any(pair.reference != study.default for pair in log.pairs):
             raise StudyError(f"{run_dir} holds pairs against another setting; choose another")
-        first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = make_run(study.start_job, study.default, options, clock, reporter, first_launch)
+        run = make_run(
+            study.start_job,
+            study.default,
+            options,
+            clock,
+            reporter,
+            first_launch=1 + max((pair.launch for pair in log.pairs), default=-1),
+        )
         reporter.phase("start", "starting the script")
         try:
-            yield PairRunner(live, log, reporter, study.default, seed=options.seed)
+            yield PairRunner(run, log, reporter, study.default, seed=options.seed)
         finally:
-            live.stop()
+            run.stop()
 
 
-def _shape(runner: PairRunner, options: TuneOptions) -> BlockShape:
-    fresh = choose_shape(runner, options)
+def _shape(runner: PairRunner) -> BlockShape:
+    fresh = runner.run.choose_shape()
     # What was interrupted goes on with blocks of the same length; some were cut short.
     steps = max((pair.steps // len(pair.order) for pair in runner.log.pairs), default=0)
     if steps == 0 or fresh.settle_steps == 0:
@@ -138,7 +146,7 @@ def _naming(name: str) -> Iterator[None]:
 def _write_comparison(
     runner: PairRunner, study: Study, calibration: Calibration, verdict: Verdict, run_dir: Path
 ) -> None:
-    fingerprint = complete_fingerprint(study.fingerprint, runner.run.world, run_dir)
+    fingerprint = complete_fingerprint(study.fingerprint, runner.run.job_info, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     report = render_comparison(verdict, study.default, calibration, runner.log.pairs)
     with _as_study_error():

@@ -9,19 +9,20 @@ from pathlib import Path
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
-from hvdtune.tuner.measure.calibration import Calibration, calibrate, choose_shape, current_cost
-from hvdtune.tuner.measure.live_run import ExitStatus as ExitStatus
-from hvdtune.tuner.measure.live_run import LiveRun, RunOver, TrialFailed
-from hvdtune.tuner.measure.live_run import RunningJob as RunningJob
+from hvdtune.tuner.measure.calibration import calibrate
 from hvdtune.tuner.measure.pair_plan import plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
-from hvdtune.tuner.measure.restart_run import ByRestarting, make_run
+from hvdtune.tuner.measure.restart_run import ByRestarting
+from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunOver, TrialFailed
+from hvdtune.tuner.measure.runs import make_run
 from hvdtune.tuner.results.fingerprint import complete_fingerprint
-from hvdtune.tuner.results.profile import make_profile, replace_file, write_profile
+from hvdtune.tuner.results.profile import make_profile, write_profile
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.race import race
+from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.search.stopping import Stop
 from hvdtune.tuner.search.trial_loop import search
 from hvdtune.tuner.search.verification import prove
@@ -29,6 +30,7 @@ from hvdtune.tuner.space.search_space import ALL_SCOPES, Space, describe, make_s
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.stats.verdict import Verdict, keep_default
+from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
@@ -45,11 +47,9 @@ class AfterVerdict:
 
     job: RunningJob
     verdict: Verdict
-    calibration: Calibration
-    runner: PairRunner
-    live: LiveRun
+    context: StudyContext
+    run: ResumableRun
     space: Space
-    options: TuneOptions
     run_dir: Path
 
 
@@ -94,22 +94,22 @@ def tune(
             first_settings=first,
             share=study.share,
             timelines=timelines,
+            sampler=sampler_for(space, options),
         ) as store,
         store.open_pairs() as log,
     ):
-        first_launch = 1 + max((pair.launch for pair in log.pairs), default=-1)
-        live = make_run(
+        run = make_run(
             study.start_job,
             space.default,
             options,
             clock,
             reporter,
-            first_launch if study.attached is None else study.attached,
-            study.host,
-            attached=study.attached is not None,
+            first_launch=1 + max((pair.launch for pair in log.pairs), default=-1),
+            attached=study.attached,
+            host=study.host,
         )
         runner = PairRunner(
-            live,
+            run,
             log,
             reporter,
             space.default,
@@ -118,11 +118,12 @@ def tune(
             traces=study.traces,
             steps=options.step_budget,
         )
-        calibration, verdict = _run_or_leave(runner, store, options, study, run_dir)
-        job = live.detach(verdict.setting)
+        context, verdict = _run_or_leave(runner, store, options, study, run_dir)
+        job = run.detach(verdict.setting)
         reporter.phase("done", verdict.text)
-        if after is not None and job is not None and isinstance(live, LiveRun):
-            after(AfterVerdict(job, verdict, calibration, runner, live, space, options, run_dir))
+        resumable = run.resumable
+        if after is not None and job is not None and resumable is not None:
+            after(AfterVerdict(job, verdict, context, resumable, space, run_dir))
     return TuneResult(verdict, job)
 
 
@@ -138,16 +139,16 @@ def _space(study: Study, options: TuneOptions) -> Space:
         study.knobs,
         study.default,
         study.hosts,
-        options.tunable,
-        options.fixed,
-        options.ranges,
+        tunable=options.tunable,
+        fixed=options.fixed,
+        ranges=options.ranges,
         scopes=ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",),
     )
 
 
 def _run_or_leave(
     runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
-) -> tuple[Calibration, Verdict]:
+) -> tuple[StudyContext, Verdict]:
     """As `_run`; where that fails the training goes on with the default before the error is raised.
 
     Stopped from outside, the tuner stops the run.
@@ -172,28 +173,29 @@ def _run_or_leave(
 
 def _run(
     runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
-) -> tuple[Calibration, Verdict]:
+) -> tuple[StudyContext, Verdict]:
     runner.reporter.phase("start", "starting the script")
     try:
-        calibration = calibrate(runner, _shape(runner, store, options), options)
+        calibration = calibrate(runner, _shape(runner, store), options)
     except RunOver:
         text = "the script ended before the default was measured; let it take more steps"
         raise StudyError(text) from None
+    context = StudyContext(runner, calibration, options)
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
     try:
-        stop = search(runner, store, calibration, options)
+        stop = search(context, store)
         store.set("stop", stop.text)
-        verdict = _decide(runner, store, calibration, options, stop)
+        verdict = _decide(context, store, stop)
     except RunOver:
         verdict = keep_default(runner.default, floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
-    _write_results(runner, store, calibration, verdict, study, run_dir)
-    return calibration, verdict
+    _write_results(context, store, verdict, study, run_dir)
+    return context, verdict
 
 
-def _shape(runner: PairRunner, store: StudyStore, options: TuneOptions) -> BlockShape:
-    fresh = choose_shape(runner, options)
+def _shape(runner: PairRunner, store: StudyStore) -> BlockShape:
+    fresh = runner.run.choose_shape()
     stored = store.get("block")
     if stored is not None:
         # Pairs of one study are alike: a resumed one keeps the block length.
@@ -204,29 +206,21 @@ def _shape(runner: PairRunner, store: StudyStore, options: TuneOptions) -> Block
     return fresh
 
 
-def _decide(
-    runner: PairRunner,
-    store: StudyStore,
-    calibration: Calibration,
-    options: TuneOptions,
-    stop: Stop,
-) -> Verdict:
-    ranked = race(runner, store, calibration, options)
-    for trial, gain in ((runner.trial, runner.posterior.mean) for runner in ranked):
-        plan = plan_verify(
-            options,
-            calibration.noise,
-            current_cost(runner, calibration),
-            runner.seconds_left,
-            gain,
-        )
+def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
+    options, calibration = context.options, context.calibration
+    ranked = race(context, store)
+    for candidate in ranked:
+        trial = candidate.trial
+        seconds_left = context.runner.seconds_left
+        gain = candidate.posterior.mean
+        plan = plan_verify(options, calibration.noise, context.cost, seconds_left, gain)
         try:
-            return prove(runner, trial.setting, calibration, plan, options, trial=trial.number)
+            return prove(context, trial.setting, plan, trial=trial.number)
         except TrialFailed as failure:
-            setting = describe(trial.setting, runner.default)
-            runner.reporter.notice(f"{setting} failed its verification: {failure}")
+            setting = describe(trial.setting, context.default)
+            context.reporter.notice(f"{setting} failed its verification: {failure}")
     tried = sum(
-        trial.pairs > 0 and not trial.is_duplicate and trial.setting != runner.default
+        trial.pairs > 0 and not trial.is_duplicate and trial.setting != context.default
         for trial in store.trials()
     )
     if ranked:
@@ -246,8 +240,8 @@ def _decide(
                 f"{options.max_verify_pairs} pairs the default would differ from itself by up to "
                 f"{to_percent(longest):.1f} %; quieten the machine"
             )
-            return keep_default(runner.default, longest, reason, "noisy")
-    return keep_default(runner.default, calibration.floor(options.min_verify_pairs), reason)
+            return keep_default(context.default, longest, reason, "noisy")
+    return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
 
 
 def _none_measured(stop: Stop) -> str:
@@ -265,16 +259,14 @@ def _cut_short(store: StudyStore) -> str:
 
 
 def _write_results(
-    runner: PairRunner,
-    store: StudyStore,
-    calibration: Calibration,
-    verdict: Verdict,
-    study: Study,
-    run_dir: Path,
+    context: StudyContext, store: StudyStore, verdict: Verdict, study: Study, run_dir: Path
 ) -> None:
-    fingerprint = complete_fingerprint(study.fingerprint, runner.run.world, run_dir)
+    runner = context.runner
+    fingerprint = complete_fingerprint(study.fingerprint, context.run.job_info, run_dir)
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = render_report(verdict, runner.default, calibration, store.trials(), runner.log.pairs)
+    report = render_report(
+        verdict, runner.default, context.calibration, store.trials(), runner.log.pairs
+    )
     report += "\n" + render_search(store, runner, verdict.candidate)
     try:
         profile = make_profile(verdict, runner.default, fingerprint, created)

@@ -20,7 +20,7 @@ from hvdtune.core.job.channel import StepDone
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import AfterVerdict
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
-from hvdtune.tuner.measure.live_run import RunOver, TrialFailed
+from hvdtune.tuner.measure.run import RunOver, TrialFailed
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.cusum import Change, Drift
 from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
@@ -53,7 +53,7 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
     """Watches to the end of the job. `changed` is told every setting that becomes the good one."""
     job = training.job
     watcher = _Watcher(training, changed)
-    drift = Drift(_sample_steps(training.calibration.shape))
+    drift = Drift(_sample_steps(training.context.calibration.shape))
     while True:
         event = job.next_event(_POLL_S)
         if event is None and job.poll() is not None:
@@ -63,7 +63,7 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
             if change is not None:
                 if not watcher.examine(change):
                     return
-                drift = Drift(_sample_steps(training.calibration.shape))
+                drift = Drift(_sample_steps(training.context.calibration.shape))
 
 
 def _sample_steps(shape: BlockShape) -> int:
@@ -74,46 +74,46 @@ class _Watcher:
     def __init__(self, training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
         self._training = training
         self._changed = changed
-        self._bench, self._live = training.runner, training.live
+        self._runner, self._run = training.context.runner, training.run
         self._good: Setting = training.verdict.setting
 
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
         pace = f"steps take {change.factor:.2f} times as long as before"
-        self._bench.reporter.notice(f"{pace}: the setting is looked at again, pair by pair")
-        self._live.attach(self._training.job)
+        self._runner.reporter.notice(f"{pace}: the setting is looked at again, pair by pair")
+        self._run.attach(self._training.job)
         try:
             shape = self._shape()
             said = [self._check(shape), self._search(shape)]
         except RunOver:
             return False
         except StudyError as error:
-            self._adopt(self._bench.default)
+            self._adopt(self._runner.default)
             said = [f"{error}; the default is used"]
         text = "; ".join(filter(None, said))
-        self._bench.reporter.notice(f"after the change: {text}")
+        self._runner.reporter.notice(f"after the change: {text}")
         self._write(change, text)
         return self._training.job.poll() is None
 
     def _shape(self) -> BlockShape:
-        options = self._training.options
+        options = self._training.context.options
         self._rest(0.5)
-        return shape_for(self._live.step_s, options.block_s, options.min_block_steps)
+        return shape_for(self._run.step_s, options.block_s, options.min_block_steps)
 
     def _check(self, shape: BlockShape) -> str:
-        if self._good == self._bench.default:
+        if self._good == self._runner.default:
             return "the default was in use"
-        setting = describe(self._good, self._bench.default)
+        setting = describe(self._good, self._runner.default)
         proof = self._prove(self._good, shape)
         if proof is None or not proof.holds:
-            self._adopt(self._bench.default)
+            self._adopt(self._runner.default)
             why = "makes the script fail" if proof is None else f"has not proved itself ({proof})"
             return f"{setting} {why}, the default is used"
         return f"{setting} still beats the default ({proof})"
 
     def _search(self, shape: BlockShape) -> str:
         """The best of a few trials is used if it is proved; its gain is against the default."""
-        if self._good != self._bench.default:
+        if self._good != self._runner.default:
             return ""
         best: tuple[float, Setting] | None = None
         study = self._fresh_study()
@@ -126,13 +126,13 @@ class _Watcher:
                 continue
             mean = estimate(values).mean
             study.tell(trial, mean)
-            if setting != self._bench.default and mean > (best[0] if best else 0.0):
+            if setting != self._runner.default and mean > (best[0] if best else 0.0):
                 best = mean, setting
         proof = None if best is None else self._prove(best[1], shape)
         if best is None or proof is None or not proof.holds:
             return f"none of {_TRIALS} other settings beats it"
         self._adopt(best[1])
-        return f"{describe(best[1], self._bench.default)} is used ({proof})"
+        return f"{describe(best[1], self._runner.default)} is used ({proof})"
 
     def _fresh_study(self) -> optuna.Study:
         """What was measured before is of another training: only the old winner is worth a try."""
@@ -145,12 +145,12 @@ class _Watcher:
         return study
 
     def _prove(self, setting: Setting, shape: BlockShape) -> _Proof | None:
-        pairs = self._training.options.min_verify_pairs
+        pairs = self._training.context.options.min_verify_pairs
         values = self._pairs(setting, shape, pairs)
         if values is None:
             return None
         own = estimate(values, _CONFIDENCE)
-        floor = self._training.calibration.floor(own.n)
+        floor = self._training.context.calibration.floor(own.n)
         holds = own.low > 0 and own.mean > floor and signed_rank_p(values) < 1 - _CONFIDENCE
         return _Proof(own.gain_percent, (to_percent(own.low), to_percent(own.high)), own.n, holds)
 
@@ -159,9 +159,9 @@ class _Watcher:
         values: list[float] = []
         try:
             while len(values) < count:
-                pair = self._bench.pair("drift", setting, shape)
+                pair = self._runner.pair("drift", setting, shape)
                 values.append(pair.log_ratio)
-                self._rest(_REST * (self._live.pair_s or shape.pair_s))
+                self._rest(_REST * self._run.cost(shape).pair_s)
                 if len(values) >= 2 and estimate(values).high < 0:
                     break
         except TrialFailed:
@@ -169,7 +169,7 @@ class _Watcher:
         return values
 
     def _rest(self, seconds: float) -> None:
-        self._live.run_for(self._good, seconds)
+        self._run.run_for(self._good, seconds)
 
     def _adopt(self, setting: Setting) -> None:
         self._good = setting
@@ -189,4 +189,4 @@ class _Watcher:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
-            self._bench.reporter.notice(f"cannot write {path}: {error.strerror}")
+            self._runner.reporter.notice(f"cannot write {path}: {error.strerror}")

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.knobs import Knob, Setting
 
 if TYPE_CHECKING:
     from hvdtune.tuner.measure.host_load import HostProbe
-    from hvdtune.tuner.measure.live_run import StartJob
     from hvdtune.tuner.measure.restart_run import ByRestarting
+    from hvdtune.tuner.measure.run import StartJob
+    from hvdtune.tuner.measure.trace_files import Traces
     from hvdtune.tuner.storage.shared_study import SharedStudy
 
 PROFILE_FILE: Final = "profile.yaml"
 VERDICT_FILE: Final = "verdict.json"
 REPORT_FILE: Final = "report.md"
-
-# Raw traces of the ranks of a launch, rank 0's first.
-Traces = Callable[[int], Sequence[Path]]
 
 
 @dataclass(frozen=True)
@@ -45,20 +42,3 @@ class Study:
     traces: Traces | None = None
     attached: int | None = None
     share: SharedStudy | None = None
-
-
-@dataclass(frozen=True)
-class RawTraces:
-    """The raw traces in a run folder: `traces(launch)` are those of its ranks, rank 0's first."""
-
-    run_dir: Path
-    ranks: int
-
-    def __call__(self, launch: int) -> list[Path]:
-        folder = launch_folder(self.run_dir, launch)
-        return [folder / f"rank-{rank}.hvt" for rank in range(self.ranks)]
-
-
-def launch_folder(run_dir: Path, launch: int) -> Path:
-    """Where the raw traces of a launch are."""
-    return run_dir / "ranks" / f"launch-{launch}"

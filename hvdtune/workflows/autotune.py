@@ -12,8 +12,8 @@ from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.launcher.run import Job
-from hvdtune.tuner.measure.live_run import ExitStatus
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.horovod_csv import write_table
 from hvdtune.tuner.space.search_space import make_space
@@ -55,7 +55,12 @@ def autotune(
     # As with Horovod, a knob whose value the user names is fixed.
     options = _tune_options(job, study, tuple(named))
     make_space(
-        load_knobs(), default, len(job.hosts), options.tunable, options.fixed, options.ranges
+        load_knobs(),
+        default,
+        len(job.hosts),
+        tunable=options.tunable,
+        fixed=options.fixed,
+        ranges=options.ranges,
     )
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:

@@ -20,8 +20,8 @@ from hvdtune.launcher.plan import torch_environ
 from hvdtune.launcher.rank_files import rank_files
 from hvdtune.launcher.run import ExitReport, Job, JobOptions, JobPlan
 from hvdtune.launcher.step_clock import StepClock
+from hvdtune.tuner.measure.trace_files import RawTraces
 from hvdtune.tuner.space.targets import Target
-from hvdtune.tuner.study import RawTraces
 from hvdtune.workflows.requests import OutputRequest, StatusReporter
 from hvdtune.workflows.run_folder import RunFolder
 

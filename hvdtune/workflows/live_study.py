@@ -77,7 +77,14 @@ def tune(
 def _tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> TuneOptions:
     search = search_options(study)
     fixed = tuple(parse_assignments(job.values.fix))
-    make_space(load_knobs(), default, len(job.hosts), search["tunable"], fixed, search["ranges"])
+    make_space(
+        load_knobs(),
+        default,
+        len(job.hosts),
+        tunable=search["tunable"],
+        fixed=fixed,
+        ranges=search["ranges"],
+    )
     keep = study.keep_timelines
     return TuneOptions(
         **search,

@@ -17,7 +17,7 @@ from hvdtune.errors import UsageError
 from hvdtune.launcher.measured import Metric
 from hvdtune.launcher.plan import starts_its_own_ranks
 from hvdtune.tuner.controller import tune as run_study
-from hvdtune.tuner.measure.live_run import JobInfo
+from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import ALL_SCOPES, make_space
 from hvdtune.tuner.space.targets import (
@@ -135,8 +135,15 @@ def tune_by_restarting(
         found = find_target(job, restart, knobs=names, limit_s=study.time_budget_s)
         target, default = found.target, found.reference
         options = _tune_options(job, study, restart, target)
-        searchable = options.tunable, options.fixed, options.ranges
-        make_space(target.knobs, default, len(job.hosts), *searchable, ALL_SCOPES)
+        make_space(
+            target.knobs,
+            default,
+            len(job.hosts),
+            tunable=options.tunable,
+            fixed=options.fixed,
+            ranges=options.ranges,
+            scopes=ALL_SCOPES,
+        )
         identity = {
             **searched(study, job, default),
             **restart_identity(job, restart),

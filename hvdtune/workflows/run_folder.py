@@ -93,7 +93,7 @@ class RunFolder:
 
     def ranks(self, launch: int) -> Path:
         """The folder of one launch's raw traces, made if need be."""
-        from hvdtune.tuner.study import launch_folder
+        from hvdtune.tuner.measure.trace_files import launch_folder
 
         folder = launch_folder(self.path, launch)
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,9 @@ from hvdtune.launcher.output import Writer
 from hvdtune.launcher.rank_files import rank_files
 from hvdtune.launcher.run import Job
 from hvdtune.tuner.measure.host_load import LocalHost
-from hvdtune.tuner.measure.live_run import JobInfo
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting
+from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.search.samplers import check_sampler, default_sampler
 from hvdtune.tuner.space.objectives import check_objectives
 from hvdtune.tuner.space.space_file import read_space

@@ -25,11 +25,13 @@ from pathlib import Path
 import numpy as np
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
-from hvdtune.tuner.measure.live_run import LiveRun, StartJob
+from hvdtune.tuner.measure.calibration import calibrate
+from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.pair_plan import plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
+from hvdtune.tuner.measure.run import StartJob
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
@@ -171,10 +173,10 @@ def one_verdict(
     ):
         runner = PairRunner(run, log, reporter, default, seed=options.seed)
         try:
-            found = calibrate(runner, choose_shape(runner, options), options)
-            cost = current_cost(runner, found)
-            plan = plan_verify(options, found.noise, cost, _VERIFY_S, 0.0)
-            return prove(runner, candidate, found, plan, options)
+            context = StudyContext(runner, calibrate(runner, run.choose_shape(), options), options)
+            noise = context.calibration.noise
+            plan = plan_verify(options, noise, context.cost, _VERIFY_S, 0.0)
+            return prove(context, candidate, plan)
         finally:
             run.stop()
 

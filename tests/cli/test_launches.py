@@ -45,7 +45,7 @@ def measure_pair(tmp_path, monkeypatch):
             by = ByRestarting(launches.start)
             run = RestartRun(by, prepared.reference, chosen, clock, reporter)
             run.ensure_running()
-            times = run.measure({**prepared.reference, **changed}, "BAAB", run.shape)
+            times = run.measure({**prepared.reference, **changed}, "BAAB", run.choose_shape())
         logs = [folder.log(launch).read_text() for launch in range(3)]
         return prepared, run, times, [[*filter(_told, sorted(log.splitlines()))] for log in logs]
 

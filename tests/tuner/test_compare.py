@@ -9,8 +9,8 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.comparison import compare, measure_noise_floor
-from hvdtune.tuner.measure.live_run import ScriptFailed
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import ScriptFailed
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.noise_floor import NoiseFloor

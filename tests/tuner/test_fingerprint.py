@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hvdtune.errors import UsageError
-from hvdtune.tuner.measure.live_run import JobInfo
+from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
     LinkSpeed,

@@ -6,8 +6,9 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
-from hvdtune.tuner.measure.live_run import JobCrashed, LiveRun, ScriptEnded, TrialFailed
+from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
+from hvdtune.tuner.measure.run import JobCrashed, ScriptEnded, TrialFailed
 from hvdtune.tuner.space.tune_options import TuneOptions
 from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster
 
@@ -34,8 +35,8 @@ def test_a_pair_proposes_its_setting_and_the_default_in_order() -> None:
 
     assert cluster.jobs[0].proposed == [FAST, DEFAULT, DEFAULT, FAST]
     assert times.log_ratio == pytest.approx(0.5, abs=0.1)
-    assert live.world is not None
-    assert live.world.size == 2
+    assert live.job_info is not None
+    assert live.job_info.size == 2
 
 
 def test_warm_up_steps_do_not_set_the_step_time() -> None:
@@ -43,7 +44,7 @@ def test_warm_up_steps_do_not_set_the_step_time() -> None:
     live.ensure_running()
 
     assert live.step_s == pytest.approx(0.02)
-    assert live.launch_s > 6.0
+    assert live.cost(SHAPE).launch_s > 6.0
 
 
 def test_the_natural_end_asks_for_the_pair_again_in_the_next_launch() -> None:

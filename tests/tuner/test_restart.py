@@ -7,9 +7,9 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.controller import TuneResult, tune
-from hvdtune.tuner.measure.live_run import TrialFailed
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
+from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.space.tune_options import by_restarting
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
@@ -42,7 +42,7 @@ def study(script: Script, run_dir: Path, **options: Any) -> tuple[TuneResult, Si
 def test_a_pair_is_two_fresh_launches_in_the_order_drawn() -> None:
     run, machine = make(Script(gain=lambda setting: 0.3 * (setting == VIEWS)))
     run.ensure_running()
-    times = run.measure(VIEWS, "BAAB", run.shape)
+    times = run.measure(VIEWS, "BAAB", run.choose_shape())
 
     assert [command.setting for command in machine.commands] == [DEFAULT, VIEWS, DEFAULT]
     assert times.order == "BA"
@@ -53,9 +53,9 @@ def test_a_launch_ends_when_it_has_its_steps_after_those_that_warm_it_up() -> No
     run, machine = make(Script(step_s=0.02, step_noise=0.0, launch_noise=0.0))
     run.ensure_running()
     before = machine.clock.now()
-    times = run.measure(VIEWS, "ABBA", run.shape)
+    times = run.measure(VIEWS, "ABBA", run.choose_shape())
 
-    assert (run.shape.steps, run.shape.settle_steps) == (100, 20)
+    assert (run.choose_shape().steps, run.choose_shape().settle_steps) == (100, 20)
     assert times.steps == 200
     assert machine.clock.now() - before == pytest.approx(2 * (4.0 + 120 * 0.02), abs=0.5)
 
@@ -64,8 +64,8 @@ def test_a_command_shorter_than_a_launch_should_be_is_measured_over_what_it_has(
     run, _ = make(Script(steps=30))
     run.ensure_running()
 
-    assert (run.shape.steps, run.shape.settle_steps) == (20, 10)
-    assert run.measure(VIEWS, "ABBA", run.shape).steps == 40
+    assert (run.choose_shape().steps, run.choose_shape().settle_steps) == (20, 10)
+    assert run.measure(VIEWS, "ABBA", run.choose_shape()).steps == 40
 
 
 def test_a_command_that_tells_no_steps_is_measured_by_its_wall_time() -> None:
@@ -75,7 +75,7 @@ def test_a_command_that_tells_no_steps_is_measured_by_its_wall_time() -> None:
 
     assert run.measured_by == "the wall time of the command"
     assert run.step_s == pytest.approx(4.0, abs=0.3)
-    assert run.measure(VIEWS, "ABBA", run.shape).log_ratio == pytest.approx(0.22, abs=0.08)
+    assert run.measure(VIEWS, "ABBA", run.choose_shape()).log_ratio == pytest.approx(0.22, abs=0.08)
 
 
 def test_an_endless_command_without_steps_is_refused_when_the_time_is_up() -> None:
@@ -90,13 +90,13 @@ def test_a_setting_with_which_the_command_fails_is_given_up() -> None:
     run, _ = make(Script(fails=lambda setting, launch: setting == VIEWS))
     run.ensure_running()
     with pytest.raises(TrialFailed, match="exited with code 3; its last line: last words"):
-        run.measure(VIEWS, "ABBA", run.shape)
+        run.measure(VIEWS, "ABBA", run.choose_shape())
 
 
 def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
     run, machine = make(Script(fails=lambda setting, launch: launch == 1))
     run.ensure_running()
-    run.measure(VIEWS, "ABBA", run.shape)
+    run.measure(VIEWS, "ABBA", run.choose_shape())
 
     assert [command.setting for command in machine.commands[1:]] == [DEFAULT, DEFAULT, VIEWS]
 
@@ -105,14 +105,14 @@ def test_a_reference_that_fails_again_and_again_ends_the_study() -> None:
     run, _ = make(Script(fails=lambda setting, launch: launch > 0 and is_default(setting)))
     run.ensure_running()
     with pytest.raises(StudyError, match="cannot be measured, 3 times in a row"):
-        run.measure(VIEWS, "ABBA", run.shape)
+        run.measure(VIEWS, "ABBA", run.choose_shape())
 
 
 def test_a_setting_that_hangs_is_given_up_and_ended() -> None:
     run, machine = make(Script(hangs=lambda setting: setting == VIEWS))
     run.ensure_running()
     with pytest.raises(TrialFailed, match="no step for"):
-        run.measure(VIEWS, "BAAB", run.shape)
+        run.measure(VIEWS, "BAAB", run.choose_shape())
 
     assert machine.commands[-1].over
 

@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import UsageError
-from hvdtune.tuner.search.samplers import check_sampler, distributions, make_sampler
+from hvdtune.tuner.search.samplers import check_sampler, distributions, make_sampler, sampler_for
 from hvdtune.tuner.space.search_space import KnobRange, make_space
 from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
 from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
@@ -24,7 +24,7 @@ def run(path: Path, sampler: SamplerName, trials: int = 25, seed: int = 1) -> li
     space = make_space(KNOBS, DEFAULT, ranges={"cycle_time_ms": KnobRange(0.1, 10.0)})
     drawn = []
     options = TuneOptions(trials=trials, seed=seed, sampler=sampler)
-    with StudyStore(path, space, options) as store:
+    with StudyStore(path, space, options, sampler=sampler_for(space, options)) as store:
         for _ in range(trials):
             number, setting = store.ask()
             drawn.append(setting)
@@ -63,7 +63,7 @@ def test_the_noisy_process_learns_where_the_gain_is(tmp_path: Path) -> None:
 def test_a_grid_is_searched_once(tmp_path: Path) -> None:
     space = make_space(KNOBS, DEFAULT, tunable=("cache_enabled", "cycle_time_ms"))
     options = TuneOptions(trials=8, sampler="grid")
-    with StudyStore(tmp_path, space, options) as store:
+    with StudyStore(tmp_path, space, options, sampler=sampler_for(space, options)) as store:
         asked = 0
         while not store.is_exhausted:
             number, _ = store.ask()

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.tuner.measure.calibration import calibrate, choose_shape, current_cost
+from hvdtune.tuner.measure.calibration import calibrate
 from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.pair_plan import plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
@@ -44,11 +45,10 @@ def one_verdict(script: Script, directory: Path) -> Verdict:
     live = LiveRun(cluster.start, DEFAULT, options, cluster.clock, reporter)
     with PairLog(directory / f"{script.seed}.jsonl") as log:
         runner = PairRunner(live, log, reporter, DEFAULT, seed=options.seed)
-        found = calibrate(runner, choose_shape(runner, options), options)
-        plan = plan_verify(
-            options, found.noise, current_cost(runner, found), 80.0, script.gain(CANDIDATE)
-        )
-        return prove(runner, CANDIDATE, found, plan, options)
+        found = calibrate(runner, live.choose_shape(), options)
+        context = StudyContext(runner, found, options)
+        plan = plan_verify(options, found.noise, context.cost, 80.0, script.gain(CANDIDATE))
+        return prove(context, CANDIDATE, plan)
 
 
 def rates(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hvdtune.errors import StudyError
+from hvdtune.tuner.measure.blocks import Interference
 
 _CPUCLOCK_SCHED = 2
 _NOT_HERE = "CPU time can be measured only while every rank runs on the launcher's host"
@@ -24,6 +25,15 @@ class HostCounters:
     steal_s: float = 0.0
     pressure_s: float = 0.0
     retransmits: int = 0
+
+
+@dataclass(frozen=True)
+class HostSample:
+    """What the clock and the host's counters say at one moment; `cpu_s` is that of the ranks."""
+
+    at_s: float
+    host: HostCounters
+    cpu_s: float
 
 
 class HostProbe(Protocol):
@@ -107,3 +117,17 @@ def retransmits(snmp: str) -> int:
     rows = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
     named = dict(zip(*rows, strict=False)) if len(rows) == 2 else {}
     return int(named.get("RetransSegs", 0))
+
+
+def interference_between(
+    before: HostSample, after: HostSample, longest_step: float
+) -> Interference:
+    """What disturbed a block that was measured between two samples."""
+    lasted_s = max(after.at_s - before.at_s, 1e-9)
+    return Interference(
+        # Booked in ticks, of which a short block may get those of before.
+        steal=min((after.host.steal_s - before.host.steal_s) / lasted_s, 1.0),
+        pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,
+        retransmits_per_s=(after.host.retransmits - before.host.retransmits) / lasted_s,
+        longest_step=longest_step,
+    )

@@ -8,23 +8,30 @@ import contextlib
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Closed, Formed, JobEvent, Lost, Rejected, StepDone
 from hvdtune.errors import HvdtuneError, StudyError
-from hvdtune.tuner.measure.blocks import (
-    Block,
-    BlockMeter,
-    BlockShape,
-    Interference,
-    Order,
-    PairTimes,
+from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
+from hvdtune.tuner.measure.host_load import (
+    HostProbe,
+    HostSample,
+    UnwatchedHost,
+    interference_between,
 )
-from hvdtune.tuner.measure.host_load import HostCounters, HostProbe, UnwatchedHost
+from hvdtune.tuner.measure.pair_plan import PairCost
 from hvdtune.tuner.measure.progress import Clock, Reporter
+from hvdtune.tuner.measure.run import (
+    JobCrashed,
+    JobInfo,
+    RunningJob,
+    RunOver,
+    ScriptEnded,
+    ScriptFailed,
+    StartJob,
+    TrialFailed,
+)
 from hvdtune.tuner.space.tune_options import TuneOptions
 
 _POLL_S = 0.2
@@ -38,77 +45,8 @@ _WARM_MOST_S = 1.5
 _WINDOW_MOST_S = 5.0
 
 
-class ExitStatus(Protocol):
-    """How the script ended: exit code, one line about it ("" if well), its last output lines."""
-
-    @property
-    def returncode(self) -> int: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def tail(self) -> tuple[str, ...]: ...
-
-
-class RunningJob(Protocol):
-    """A started script; `terminate` returns when none of its processes is left."""
-
-    def propose(self, setting: Setting) -> int: ...
-    def next_event(self, timeout_s: float) -> JobEvent | None: ...
-    def poll(self) -> ExitStatus | None: ...
-    def terminate(self) -> None: ...
-
-
-# Starts the script as the launch of this number.
-StartJob = Callable[[int], RunningJob]
-
-
-class TrialFailed(Exception):
-    """This setting cannot be measured; the study goes on."""
-
-
-class JobCrashed(TrialFailed):
-    """The script failed while this setting was measured."""
-
-    def __init__(self, reason: str, exit_code: int) -> None:
-        super().__init__(reason)
-        self.exit_code = exit_code
-
-
-class ScriptEnded(Exception):
-    """The script came to its natural end; what was being measured is measured again."""
-
-
-class ScriptFailed(StudyError):
-    """The script failed and that ended the study; `exit_code` is the script's own."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-class RunOver(StudyError):
-    """The script has ended and is not to be started again."""
-
-
-@dataclass(frozen=True)
-class JobInfo:
-    """The ranks as they found each other."""
-
-    size: int
-    hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class HostSample:
-    """What the clock and the host's counters say at one moment; `cpu_s` is that of the ranks."""
-
-    at_s: float
-    host: HostCounters
-    cpu_s: float
-
-
 class LiveRun:
-    """The script being tuned, over all its launches.
+    """A Run that changes settings while the script goes on.
 
     Args:
         start_job: starts the script with the default setting.
@@ -125,9 +63,9 @@ class LiveRun:
         options: TuneOptions,
         clock: Clock,
         reporter: Reporter,
+        *,
         first_launch: int = 0,
         host: HostProbe | None = None,
-        *,
         attached: bool = False,
     ) -> None:
         self._start_job = start_job
@@ -140,26 +78,36 @@ class LiveRun:
         self._lost = ""
         self._crashes = 0
         self._barren = 0
-        self.may_launch = True
+        self._may_launch = True
         self.job: RunningJob | None = None
         self.launch = first_launch - 1
-        self.launch_s = 0.0
+        self._launch_s = 0.0
         self.step_s = 0.0
         self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
         self._host = host or UnwatchedHost()
         self._counts_cpu = "cpu_time" in options.objectives
         self._pids: tuple[int, ...] = ()
         self.steps_taken = 0
-        self.launch_steps = 0
-        self.world: JobInfo | None = None
+        self.training_steps = 0
+        self.job_info: JobInfo | None = None
 
     @property
-    def pair_s(self) -> float | None:
-        """What a pair takes: the median of the latest, None before the first.
+    def resumable(self) -> "LiveRun":
+        """This run: its training goes on after the study."""
+        return self
 
-        Of the latest, because a machine shared with others changes its pace within a study.
-        """
-        return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
+    def choose_shape(self) -> BlockShape:
+        """Blocks of the length asked for, by the time of a step."""
+        self.ensure_running()
+        return shape_for(self.step_s, self._options.block_s, self._options.min_block_steps)
+
+    def cost(self, shape: BlockShape) -> PairCost:
+        """The median of the latest pairs: a machine shared with others changes its pace."""
+        recent = self._recent_pairs_s
+        return PairCost(statistics.median(recent) if recent else shape.pair_s, self._launch_s)
+
+    def check_affordable(self, seconds_left: float, calibrated: int) -> None:
+        """Nothing to check: the script was to be run anyway."""
 
     def ensure_running(self) -> None:
         """Start the script unless it is running; returns when its steps are warm.
@@ -186,16 +134,18 @@ class LiveRun:
         self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
     ) -> PairTimes:
         """One pair in the running launch; its first half where typical steps of that have a log
-        ratio below `hopeless`.
-
-        Raises ScriptEnded (measure again), TrialFailed (give this setting up) or StudyError.
-        """
+        ratio below `hopeless`."""
         began = self._clock.now()
-        pair = self._extended(PairTimes(order, ()), setting, shape, 2)
-        if pair.first_half.typical_log_ratio < hopeless:
-            pair = pair.first_half
-        else:
-            pair = self._extended(pair, setting, shape, len(order))
+        try:
+            pair = self._extended(PairTimes(order, ()), setting, shape, 2)
+            if pair.first_half.typical_log_ratio < hopeless:
+                pair = pair.first_half
+            else:
+                pair = self._extended(pair, setting, shape, len(order))
+        except ScriptEnded:
+            if self._may_launch:
+                self._reporter.notice("the script has ended and is started again")
+            raise
         self._crashes = self._barren = 0
         self._recent_pairs_s.append(self._clock.now() - began)
         return pair
@@ -224,7 +174,7 @@ class LiveRun:
     def attach(self, job: RunningJob) -> None:
         """Measure on the job that goes on; when it ends, that is the end."""
         self.job = job
-        self.may_launch = False
+        self._may_launch = False
 
     def run_for(self, setting: Setting, seconds: float) -> None:
         """Let the script take steps under a setting for so long, which tells their time.
@@ -239,20 +189,20 @@ class LiveRun:
             raise RunOver("the script has ended") from None
 
     def _launch(self) -> None:
-        if not self.may_launch:
+        if not self._may_launch:
             raise RunOver("the script has ended")
-        self.may_launch = self._options.restarts
+        self._may_launch = self._options.restarts
         self.launch += 1
         self._barren += 1
         self._version = 0
         self._lost = ""
-        self.launch_steps = 0
+        self.training_steps = 0
         self._reporter.launched(self.launch)
         began = self._clock.now()
         self.job = self._start_job(self.launch)
         self._await_formed()
         self.step_s = self._warm_up()
-        self.launch_s = self._clock.now() - began
+        self._launch_s = self._clock.now() - began
 
     def _await_formed(self) -> None:
         limit_s = self._options.form_timeout_s
@@ -261,7 +211,7 @@ class LiveRun:
             event = self._event("calling hvd.init()")
             if isinstance(event, Formed):
                 hosts = tuple(sorted({rank.host for rank in event.ranks}))
-                self.world = JobInfo(len(event.ranks), hosts)
+                self.job_info = JobInfo(len(event.ranks), hosts)
                 self._pids = tuple(rank.pid for rank in event.ranks)
                 return
             if self._clock.now() > deadline:
@@ -338,7 +288,7 @@ class LiveRun:
             event = self._event(waited_for)
             if isinstance(event, StepDone):
                 self.steps_taken += 1
-                self.launch_steps += 1
+                self.training_steps += 1
                 return event
             if isinstance(event, Rejected) and event.version == self._version:
                 self._propose(self._default)
@@ -398,17 +348,3 @@ class LiveRun:
             times = f"{reason}, {self._crashes} times in a row{last}"
             raise ScriptFailed(times, exit_code)
         raise JobCrashed(reason, exit_code)
-
-
-def interference_between(
-    before: HostSample, after: HostSample, longest_step: float
-) -> Interference:
-    """What disturbed a block that lay between two looks."""
-    lasted_s = max(after.at_s - before.at_s, 1e-9)
-    return Interference(
-        # Booked in ticks, of which a short block may get those of before.
-        steal=min((after.host.steal_s - before.host.steal_s) / lasted_s, 1.0),
-        pressure=(after.host.pressure_s - before.host.pressure_s) / lasted_s,
-        retransmits_per_s=(after.host.retransmits - before.host.retransmits) / lasted_s,
-        longest_step=longest_step,
-    )

@@ -8,15 +8,14 @@ from pathlib import Path
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError, TraceFormatError
 from hvdtune.tuner.measure.blocks import Block, BlockShape, Order, PairTimes, log_ratio, orders
-from hvdtune.tuner.measure.live_run import LiveRun, ScriptEnded
 from hvdtune.tuner.measure.outliers import OutlierDetector
 from hvdtune.tuner.measure.progress import Phase, Reporter
-from hvdtune.tuner.measure.restart_run import RestartRun
+from hvdtune.tuner.measure.run import Run, ScriptEnded
+from hvdtune.tuner.measure.trace_files import Traces
 from hvdtune.tuner.space.objectives import Objective
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.stats.estimates import CONFIDENCE, Estimate, Noise, estimate, pooled
 from hvdtune.tuner.storage.pair_log import Pair, PairLog
-from hvdtune.tuner.study import Traces
 
 # Of a setting that is so much slower half a pair says enough.
 _HOPELESS = -0.35
@@ -44,7 +43,7 @@ class PairRunner:
 
     def __init__(
         self,
-        run: LiveRun | RestartRun,
+        run: Run,
         log: PairLog,
         reporter: Reporter,
         default: Setting,
@@ -154,8 +153,7 @@ class PairRunner:
                     setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
                 )
             except ScriptEnded:
-                if self.run.may_launch:
-                    self.reporter.notice("the script has ended and is started again")
+                continue
         disturbance = self._outliers.detect(times.order, times.blocks)
         self._learn(setting, times.order, times.blocks)
         again = disturbance is not None and may_repeat and self._may_set_aside()

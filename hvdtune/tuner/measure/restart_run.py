@@ -20,19 +20,15 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
-from hvdtune.tuner.measure.host_load import HostProbe, UnwatchedHost
-from hvdtune.tuner.measure.live_run import (
-    ExitStatus,
+from hvdtune.tuner.measure.host_load import (
+    HostProbe,
     HostSample,
-    JobCrashed,
-    JobInfo,
-    LiveRun,
-    ScriptFailed,
-    StartJob,
-    TrialFailed,
+    UnwatchedHost,
     interference_between,
 )
+from hvdtune.tuner.measure.pair_plan import PairCost, least_pairs, least_s
 from hvdtune.tuner.measure.progress import Clock, Reporter
+from hvdtune.tuner.measure.run import ExitStatus, JobCrashed, JobInfo, ScriptFailed, TrialFailed
 from hvdtune.tuner.space.tune_options import TuneOptions
 
 _POLL_S = 0.1
@@ -41,6 +37,8 @@ _RECENT_PAIRS = 9
 _TOO_SLOW = 4.0
 # The first launch of a command reads from disk what later ones find in memory.
 _FIRST_IS_SLOWER = 2.0
+# The budget that is asked for is not to be too short again.
+_MARGIN = 1.1
 
 
 class RunningCommand(Protocol):
@@ -72,15 +70,15 @@ StartCommand = Callable[[Setting, int], RunningCommand]
 class ByRestarting:
     """How a command is started that is measured by restarting.
 
-    `world` is what its ranks are, None where nobody knows.
+    `job_info` tells its ranks, None where nobody knows them.
     """
 
     start: StartCommand
-    world: JobInfo | None = None
+    job_info: JobInfo | None = None
 
 
 class RestartRun:
-    """The command being tuned, over all its launches.
+    """A Run whose blocks are launches of the command.
 
     Args:
         by: how it is started.
@@ -89,10 +87,6 @@ class RestartRun:
         host: tells what else happens while blocks are taken.
     """
 
-    may_launch = True
-    launch_s = 0.0  # part of every pair
-    launch_steps = 0  # no training goes on
-
     def __init__(
         self,
         by: ByRestarting,
@@ -100,6 +94,7 @@ class RestartRun:
         options: TuneOptions,
         clock: Clock,
         reporter: Reporter,
+        *,
         first_launch: int = 0,
         host: HostProbe | None = None,
     ) -> None:
@@ -115,32 +110,56 @@ class RestartRun:
         self._failures = 0
         self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
         self.launch = first_launch - 1
-        self.world = by.world
-        self.launch_wall_s = 0.0  # of the first, unmeasured one
+        self.job_info = by.job_info
+        self._launch_wall_s = 0.0  # of the first, unmeasured one
         self.measured_by = ""
         self._without_steps = ""
         self.steps_taken = 0
 
     @property
-    def pair_s(self) -> float | None:
-        """What a pair takes: the median of the latest, None before the first."""
-        return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
-
-    @property
-    def least_pair_s(self) -> float:
-        """What a pair takes at least, as far as that is known. Only after `ensure_running`."""
-        return self.pair_s or 2 * self.launch_wall_s / _FIRST_IS_SLOWER
-
-    @property
     def step_s(self) -> float:
-        """Of the first launch: a step, or the whole command where that is what is measured."""
+        """A step of the first launch, or all of it where the wall time is what is measured."""
         return 0.0 if self._shape is None else self._shape.step_s
 
     @property
-    def shape(self) -> BlockShape:
-        """What a launch measures; fixed by the first one. Only after `ensure_running`."""
+    def training_steps(self) -> int:
+        """Always 0: no launch goes on after the study."""
+        return 0
+
+    @property
+    def resumable(self) -> None:
+        """Always None: no launch goes on after the study."""
+        return None
+
+    def choose_shape(self) -> BlockShape:
+        """The part of a launch that is measured, which the first launch fixes."""
+        self.ensure_running()
         assert self._shape is not None
         return self._shape
+
+    def cost(self, shape: BlockShape) -> PairCost:
+        """The median of the latest pairs, which contain their launches."""
+        return PairCost(self._pair_s() or shape.pair_s, launch_s=0.0)
+
+    def check_affordable(self, seconds_left: float, calibrated: int) -> None:
+        """Raise StudyError if launches take so long that the time left cannot pay for an answer."""
+        likely_s = 2 * self._launch_wall_s
+        least_pair_s = self._pair_s() or likely_s / _FIRST_IS_SLOWER
+        if least_s(self._options, least_pair_s, calibrated) <= seconds_left:
+            return
+        pair_s = self._pair_s() or likely_s
+        calibration, trial, verification = least_pairs(self._options)
+        tried = f"{trial} of one other setting, " if trial else ""
+        needed_s = _MARGIN * (self._launch_wall_s + least_s(self._options, pair_s))
+        raise StudyError(
+            f"the time budget is too short: a pair of launches takes {pair_s:.3g} s, and the least "
+            f"is {calibration + trial + verification} pairs ({calibration} of the default with "
+            f"itself, {tried}{verification} to verify it); give it --time-budget "
+            f"{_rounded_up(needed_s)} or more"
+        )
+
+    def _pair_s(self) -> float | None:
+        return statistics.median(self._recent_pairs_s) if self._recent_pairs_s else None
 
     def ensure_running(self) -> None:
         """Launch the default once, unmeasured, to see what can be measured and how long it takes.
@@ -155,7 +174,7 @@ class RestartRun:
                 self._count_failure(failure)
                 continue
             self._failures = 0
-            self.launch_wall_s = wall_s
+            self._launch_wall_s = wall_s
             self._has_steps = probe.count > 0
             if not self._has_steps and self._without_steps:
                 late = "" if ended else " (so far: the time budget is over)"
@@ -309,23 +328,6 @@ class RestartRun:
             raise StudyError(what)
 
 
-def make_run(
-    start: StartJob | ByRestarting,
-    default: Setting,
-    options: TuneOptions,
-    clock: Clock,
-    reporter: Reporter,
-    first_launch: int = 0,
-    host: HostProbe | None = None,
-    *,
-    attached: bool = False,
-) -> LiveRun | RestartRun:
-    """The run of a study, by how its script is started."""
-    if isinstance(start, ByRestarting):
-        return RestartRun(start, default, options, clock, reporter, first_launch, host)
-    return LiveRun(start, default, options, clock, reporter, first_launch, host, attached=attached)
-
-
 class _Probe:
     """Takes steps until there are as many as a launch is going to need."""
 
@@ -362,3 +364,7 @@ def _how_much(shape: BlockShape) -> str:
     if shape.settle_steps == 0 and shape.steps == 1:
         return f", {shape.step_s:.3g} s"
     return f": {shape.steps} of each launch after {shape.settle_steps} that warm it up"
+
+
+def _rounded_up(seconds: float) -> str:
+    return f"{math.ceil(seconds)}s" if seconds < 600 else f"{math.ceil(seconds / 60)}m"

@@ -26,8 +26,8 @@ from hvdtune.core.job.channel import Formed
 from hvdtune.core.job.child_command import module_command
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import HvdtuneError, StudyError
-from hvdtune.tuner.measure.live_run import ExitStatus, RunningJob
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import ExitStatus, RunningJob
 from hvdtune.tuner.process.messages import (
     FailureMessage,
     JobEventMessage,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.tuner.measure.live_run import JobInfo
+from hvdtune.tuner.measure.run import JobInfo
 
 # Probes of one link on a busy machine differ by up to three times.
 _LINK_DIFFERS = 4.0
@@ -63,12 +63,12 @@ def parse_fingerprint(stored: Mapping[str, Any]) -> Fingerprint:
 
 
 def complete_fingerprint(
-    known: Mapping[str, Any] | None, world: JobInfo | None, run_dir: Path
+    known: Mapping[str, Any] | None, job: JobInfo | None, run_dir: Path
 ) -> dict[str, Any]:
-    """What is known before a launch, with what a launch has shown: ranks, hosts and tensors."""
+    """Complete what is known before a launch by what it shows: ranks, hosts and tensors."""
     fingerprint: dict[str, Any] = {}
-    if world is not None:
-        fingerprint |= {"world": world.size, "hosts": list(world.hosts)}
+    if job is not None:
+        fingerprint |= {"world": job.size, "hosts": list(job.hosts)}
     tensors = recorded_tensors(run_dir)
     if tensors is not None:
         fingerprint["tensors"] = msgspec.to_builtins(tensors)

@@ -1,7 +1,6 @@
 """profile.yaml: a chosen setting with the evidence for it."""
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from hvdtune.errors import UsageError
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.files import replace_file
 
 FORMAT_VERSION = 1
 
@@ -170,16 +170,3 @@ def _read_yaml(path: Path) -> Any:
         line = f":{mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not valid YAML"
         raise UsageError(f"{path}{line}: {problem}") from error
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write through a temporary file beside `path`, so that a reader never sees half of it."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        # A write, unlike an open, does not say which file.
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        part.unlink(missing_ok=True)

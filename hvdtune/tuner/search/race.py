@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hvdtune.tuner.measure.calibration import Calibration
-from hvdtune.tuner.measure.live_run import TrialFailed
-from hvdtune.tuner.measure.pair_runner import PairRunner
+from hvdtune.tuner.measure.run import TrialFailed
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.space.objectives import by_merit
-from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import from_percent, pooled, t_reach
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 
@@ -42,19 +40,17 @@ class Candidate:
     posterior: Posterior
 
 
-def finalists(
-    runner: PairRunner, store: StudyStore, calibration: Calibration, options: TuneOptions
-) -> list[Candidate]:
+def finalists(context: StudyContext, store: StudyStore) -> list[Candidate]:
     """The trials that may be better than the default by what the study resolves, best first."""
     completed = [
         trial
         for trial in store.trials()
-        if trial.state == "complete" and not trial.is_duplicate and trial.setting != runner.default
+        if trial.state == "complete" and not trial.is_duplicate and trial.setting != context.default
     ]
-    if len(options.objectives) > 1:
-        return _by_merit(completed, calibration)
-    posteriors = _posteriors(runner, store, calibration)
-    worth = from_percent(options.resolution_percent)
+    if len(context.options.objectives) > 1:
+        return _by_merit(context, completed)
+    posteriors = _posteriors(context, store)
+    worth = from_percent(context.options.resolution_percent)
     candidates = [Candidate(t, posteriors[t.number]) for t in completed if t.number in posteriors]
     hopeful = [
         candidate for candidate in candidates if candidate.posterior.chance(worth) >= _LIKELY
@@ -62,50 +58,48 @@ def finalists(
     return sorted(hopeful, key=lambda candidate: -candidate.posterior.mean)
 
 
-def race(
-    runner: PairRunner, store: StudyStore, calibration: Calibration, options: TuneOptions
-) -> list[Candidate]:
+def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     """The best trials after they have raced, best first, without those that failed or turned out
     not to be worth a verification.
 
     Of several objectives there is none by which to race: they stay in their order.
     """
-    running = finalists(runner, store, calibration, options)[: options.race_entrants]
-    if len(running) < 2 or len(options.objectives) > 1:
+    running = finalists(context, store)[: context.options.race_entrants]
+    if len(running) < 2 or len(context.options.objectives) > 1:
         return running
-    runner.reporter.phase("race", f"the best {len(running)} trials against each other")
+    context.reporter.phase("race", f"the best {len(running)} trials against each other")
     failed: set[int] = set()
-    for round_number in range(1, options.race_pairs + 1):
+    for round_number in range(1, context.options.race_pairs + 1):
         for trial in [candidate.trial for candidate in running]:
-            if len(runner.search_log_ratios("race", trial.setting)) >= round_number:
+            if len(context.runner.search_log_ratios("race", trial.setting)) >= round_number:
                 continue
             try:
-                runner.pair("race", trial.setting, calibration.shape, trial.number)
+                context.runner.pair("race", trial.setting, context.calibration.shape, trial.number)
             except TrialFailed as failure:
-                runner.reporter.notice(f"trial {trial.number} leaves the race: {failure}")
+                context.reporter.notice(f"trial {trial.number} leaves the race: {failure}")
                 failed.add(trial.number)
         still = {candidate.trial.number for candidate in running} - failed
         running = [
-            candidate
-            for candidate in finalists(runner, store, calibration, options)
-            if candidate.trial.number in still
+            candidate for candidate in finalists(context, store) if candidate.trial.number in still
         ]
         if len(running) < 2:
             break
-        if round_number < options.race_pairs:
+        if round_number < context.options.race_pairs:
             running = running[: max(2, math.ceil(len(running) / 2))]
     return running
 
 
-def _posteriors(
-    runner: PairRunner, store: StudyStore, calibration: Calibration
-) -> Mapping[int, Posterior]:
+def _posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Posterior]:
     observed = store.observations()
     for trial in store.trials():
-        raced = runner.search_log_ratios("race", trial.setting) if trial.number in observed else []
+        raced = (
+            context.runner.search_log_ratios("race", trial.setting)
+            if trial.number in observed
+            else []
+        )
         if raced:
-            values = runner.search_log_ratios("search", trial.setting) + raced
-            own = pooled(values, calibration.search_noise, 0.95)
+            values = context.runner.search_log_ratios("search", trial.setting) + raced
+            own = pooled(values, context.calibration.search_noise, 0.95)
             observed[trial.number] = replace(
                 observed[trial.number], value=own.mean, stderr=own.stderr
             )
@@ -121,9 +115,9 @@ def _posteriors(
     }
 
 
-def _by_merit(trials: Sequence[TrialView], calibration: Calibration) -> list[Candidate]:
+def _by_merit(context: StudyContext, trials: Sequence[TrialView]) -> list[Candidate]:
     """Those that may be better in the first objective, what is recommended first."""
-    reach = t_reach(calibration.search_noise.df)
+    reach = t_reach(context.calibration.search_noise.df)
     hopeful = {t.number for t in trials if t.log_ratio + reach * t.log_stderr > 0}
     by_number = {trial.number: trial for trial in trials}
     ordered = by_merit({trial.number: trial.log_ratios for trial in trials}, hopeful)

@@ -1,6 +1,5 @@
 """Who proposes the next setting: Optuna's samplers by name, and our own noise-aware one."""
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,13 +19,13 @@ from optuna.trial import FrozenTrial, TrialState
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space.search_space import Axis, Space, key_of
-from hvdtune.tuner.space.tune_options import DEFAULT_SAMPLER, SamplerName
+from hvdtune.tuner.space.tune_options import DEFAULT_SAMPLER, SamplerName, TuneOptions
+from hvdtune.tuner.space.unit_cube import at_share, share_of, to_cube
 from hvdtune.tuner.stats.estimates import Observation
+from hvdtune.tuner.storage.trial import observations
 
 _CANDIDATES = 1024
 _NEAR_BEST = 256
-# Where "off" is, on an axis from 0 to 1: often a cliff separates it from the smallest value.
-_OFF = -0.25
 # A first look along an axis goes at least this share of its range away from the default.
 _FIRST_LOOK = 0.25
 # What a sampler needs beyond hvdtune's own dependencies, by the module that is imported.
@@ -72,6 +71,20 @@ def make_sampler(
         return optuna.samplers.TPESampler(
             seed=seed, multivariate=True, group=True, n_startup_trials=startup
         )
+
+
+def sampler_for(
+    space: Space, options: TuneOptions
+) -> Callable[[int, Callable[[Setting], str]], BaseSampler]:
+    """What makes the sampler of a study, of a seed and a key, as `StudyStore` asks for it."""
+    return lambda seed, key: make_sampler(
+        options.sampler,
+        space,
+        seed=seed,
+        trials=options.trials,
+        objectives=len(options.objectives),
+        key=key,
+    )
 
 
 def default_sampler(objectives: int) -> SamplerName:
@@ -181,9 +194,9 @@ class NoisyGpSampler(BaseSampler):
         )
         best = dict(params[list(observed)[int(np.argmax(means))]])
         axis, third = ranges[looks // 2], looks % 2
-        own = min(int(3 * max(_share(axis, float(best[axis.knob.name])), 0.0)), 2)
+        own = min(int(3 * max(share_of(axis, float(best[axis.knob.name])), 0.0)), 2)
         place = ([each for each in range(3) if each != own][third] + self._generator.random()) / 3
-        best[axis.knob.name] = _at_share(axis, float(place))
+        best[axis.knob.name] = at_share(axis, float(place))
         return best
 
     def _departure(self, axis: Axis) -> dict[str, Any]:
@@ -193,10 +206,10 @@ class NoisyGpSampler(BaseSampler):
             others = [choice for choice in axis.choices if choice != default]
             params[axis.knob.name] = others[int(self._generator.integers(len(others)))]
             return params
-        start = _share(axis, float(default))
+        start = share_of(axis, float(default))
         low, high = max(start - _FIRST_LOOK, 0.0), min(start + _FIRST_LOOK, 1.0)
         place = float(self._generator.random()) * (low + 1.0 - high)
-        params[axis.knob.name] = _at_share(axis, place if place < low else place + high - low)
+        params[axis.knob.name] = at_share(axis, place if place < low else place + high - low)
         return params
 
     def sample_independent(
@@ -219,38 +232,6 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     return {axis.knob.name: _distribution(axis) for axis in space.axes}
 
 
-def observations(trials: Sequence[FrozenTrial], space: Space) -> dict[int, Observation]:
-    """What the ended trials say, by number; the default's gain is 0 by definition."""
-    found = {}
-    for trial in trials:
-        gain, stderr = trial.user_attrs.get("gain_percent"), trial.user_attrs.get("stderr")
-        inside = set(trial.params) >= {axis.knob.name for axis in space.axes}
-        if gain is None or stderr is None or "duplicate_of" in trial.user_attrs or not inside:
-            continue
-        point = to_cube(space, trial.params)
-        if trial.user_attrs.get("setting") == space.default:
-            found[trial.number] = Observation(point, 0.0, 0.0)
-        else:
-            found[trial.number] = Observation(point, math.log1p(gain / 100), stderr / 100)
-    return found
-
-
-def to_cube(space: Space, params: Mapping[str, Any]) -> list[float]:
-    """Parameters as a point: a range is one dimension, a choice among k is k of them, or one of
-    two values where k is 2."""
-    point: list[float] = []
-    for axis in space.axes:
-        value = params[axis.knob.name]
-        if len(axis.choices) == 2:
-            point.append(0.6 * axis.choices.index(value))
-        elif axis.choices:
-            point += [0.5 * (choice == value) for choice in axis.choices]
-        else:
-            is_off = axis.off and float(value) < axis.low
-            point.append(_OFF if is_off else _share(axis, float(value)))
-    return point
-
-
 def draw_params(
     space: Space, observed: Sequence[Observation], generator: np.random.Generator
 ) -> list[dict[str, Any]]:
@@ -267,7 +248,7 @@ def _random_params(space: Space, generator: np.random.Generator) -> dict[str, An
         axis.knob.name: (
             axis.choices[int(generator.integers(len(axis.choices)))]
             if axis.choices
-            else _at_share(axis, float(generator.random()))
+            else at_share(axis, float(generator.random()))
         )
         for axis in space.axes
     }
@@ -284,7 +265,7 @@ def _params_near(
         at += width
         if not axis.choices:
             near = own[0] + float(generator.normal(0, 0.1))
-            params[axis.knob.name] = _at_share(axis, min(max(near, 0.0), 1.0))
+            params[axis.knob.name] = at_share(axis, min(max(near, 0.0), 1.0))
             continue
         index = int(own[0] > 0) if width == 1 else int(np.argmax(own))
         if generator.random() < 0.2:
@@ -299,18 +280,3 @@ def _distribution(axis: Axis) -> BaseDistribution:
     if axis.is_plain:
         return IntDistribution(int(axis.low), int(axis.high))
     return FloatDistribution(axis.sampled_low, axis.high, log=axis.knob.log)
-
-
-def _share(axis: Axis, value: float) -> float:
-    low, high = axis.sampled_low, axis.high
-    if axis.knob.log:
-        return math.log(max(value, low) / low) / math.log(high / low)
-    return (value - low) / (high - low)
-
-
-def _at_share(axis: Axis, share: float) -> float | int:
-    low, high = axis.sampled_low, axis.high
-    if axis.knob.log:
-        return float(min(low * math.exp(share * math.log(high / low)), high))
-    value = low + share * (high - low)
-    return round(value) if axis.is_plain else value

@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from hvdtune.tuner.search.samplers import draw_params, to_cube
+from hvdtune.tuner.search.samplers import draw_params
 from hvdtune.tuner.space.search_space import Space
+from hvdtune.tuner.space.unit_cube import to_cube
 from hvdtune.tuner.stats.estimates import Observation, from_percent
 
 # Fewer trials say too little about the space between them.

@@ -2,20 +2,18 @@
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.blocks import BlockShape
-from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.measure.pair_plan import VerifyPlan
 from hvdtune.tuner.measure.pair_runner import PairRunner
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.stats.verdict import A_GAIN, Verdict, Wording, judge
 from hvdtune.tuner.storage.pair_log import by_launch
 
 
 def prove(
-    runner: PairRunner,
+    context: StudyContext,
     setting: Setting,
-    calibration: Calibration,
     plan: VerifyPlan,
-    options: TuneOptions,
+    *,
     wording: Wording = A_GAIN,
     trial: int | None = None,
 ) -> Verdict:
@@ -24,16 +22,18 @@ def prove(
     Raises TrialFailed when the setting makes the script fail.
     """
     for index in range(len(plan.looks)):
-        launches = verify(runner, setting, calibration.shape, plan, trial, index)
+        launches = verify(
+            context.runner, setting, context.calibration.shape, plan, trial=trial, look=index
+        )
         pairs = sum(len(launch) for launch in launches)
         verdict = judge(
             setting,
-            runner.default,
+            context.default,
             launches,
-            calibration.floor(pairs),
-            options.resolution_percent,
-            wording,
-            plan.confidence,
+            context.calibration.floor(pairs),
+            resolution_percent=context.options.resolution_percent,
+            wording=wording,
+            confidence=plan.confidence,
         )
         if verdict.kind != "noisy":
             break
@@ -45,6 +45,7 @@ def verify(
     setting: Setting,
     shape: BlockShape,
     plan: VerifyPlan,
+    *,
     trial: int | None = None,
     look: int = 0,
 ) -> list[list[float]]:

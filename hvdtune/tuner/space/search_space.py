@@ -173,6 +173,7 @@ def make_space(
     knobs: Sequence[Knob],
     default: Setting,
     hosts: int = 1,
+    *,
     tunable: Sequence[str] | None = None,
     fixed: Sequence[str] = (),
     ranges: Mapping[str, KnobRange] | None = None,

@@ -75,6 +75,7 @@ def judge(
     default: Setting,
     launches: Sequence[Sequence[float]],
     floor: float,
+    *,
     resolution_percent: float = TuneOptions.resolution_percent,
     wording: Wording = A_GAIN,
     confidence: float = CONFIDENCE,

@@ -21,7 +21,6 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hvdtune.core.config.knobs import Knob, Setting, Value
 from hvdtune.errors import StudyError, UsageError
-from hvdtune.tuner.results.profile import replace_file
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import (
@@ -40,6 +39,7 @@ from hvdtune.tuner.storage.database import (
     parse_url,
     shown_url,
 )
+from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.leases import Lease, LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of, parse_pair
 from hvdtune.tuner.storage.shared_study import SharedStudy, StudyReference
@@ -257,7 +257,7 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
     fixed = tuple(str(text).partition("=")[0] for text in said.get("fix") or ())
     hosts = len(set(run.get("hosts") or ())) or 1
     try:
-        return make_space(knobs, default, hosts, names or None, fixed)
+        return make_space(knobs, default, hosts, tunable=names or None, fixed=fixed)
     except UsageError as error:
         raise StudyError(f"{folder}: {error}: begin a new study") from error
 

@@ -15,12 +15,12 @@ from typing import Any, Final, Protocol, Self
 import optuna
 import sqlalchemy
 from optuna.exceptions import UpdateFinishedTrialError
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
-from hvdtune.tuner.search.samplers import GridSampler, make_sampler, observations
 from hvdtune.tuner.space.search_space import Space, key_of
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Estimate, Observation, to_percent
@@ -49,7 +49,7 @@ from hvdtune.tuner.storage.trial import Further as Further
 from hvdtune.tuner.storage.trial import StudyView as StudyView
 from hvdtune.tuner.storage.trial import TrialOutcome as TrialOutcome
 from hvdtune.tuner.storage.trial import TrialView as TrialView
-from hvdtune.tuner.storage.trial import view_trials
+from hvdtune.tuner.storage.trial import observations, view_trials
 
 LOCK_FILE: Final = "tuner.lock"
 # How often a tuner asks anew when others are measuring what it was given, and how long it then
@@ -57,6 +57,10 @@ LOCK_FILE: Final = "tuner.lock"
 _BUSY_ASKS: Final = 10
 _BUSY_WAIT_S: Final = 60.0
 _BUSY_POLL_S: Final = 0.5
+
+
+# Makes a sampler, of a seed and of a key that is equal for settings of which one is enough.
+MakeSampler = Callable[[int, Callable[[Setting], str]], BaseSampler]
 
 
 class KeepsTimelines(Protocol):
@@ -71,7 +75,8 @@ class StudyStore:
 
     Opening a directory that holds a study continues it: trials a dead tuner left running are
     marked as failed and put in the queue again. With `share` the study is in the database of
-    several tuners, and all that this one sees are trials comparable with its own.
+    several tuners, and all that this one sees are trials comparable with its own. `sampler` makes
+    what proposes settings; without it they are drawn at random.
 
     Raises StudyError when the study is of another space or default, in use, or unreadable.
     """
@@ -85,12 +90,14 @@ class StudyStore:
         first_settings: Sequence[Setting] = (),
         share: SharedStudy | None = None,
         timelines: KeepsTimelines | None = None,
+        sampler: MakeSampler | None = None,
     ) -> None:
         self.space = space
         self.plan_key: Callable[[Setting], str] = key_of
         self._first_settings = first_settings
         self._run_dir = run_dir
         self._timelines = timelines
+        self._make_sampler = sampler or (lambda seed, key: RandomSampler(seed=seed))
         self._trials: dict[int, optuna.Trial] = {}
         self._busy: dict[str, Lease] = {}
         self._membership: StudyMembership | None = None
@@ -302,15 +309,9 @@ class StudyStore:
                 self._study.enqueue_trial(self.space.params_of(setting))
         # Tuners that share a study must not draw the same points.
         own = 0 if self._membership is None else int(self._membership.tuner[:6], 16)
-        self._study.sampler = make_sampler(
-            options.sampler,
-            self.space,
-            # A resumed study must not draw its first points a second time.
-            seed=options.seed + len(trials) + own,
-            trials=options.trials,
-            objectives=len(options.objectives),
-            key=lambda setting: self.plan_key(setting),
-        )
+        # A resumed study must not draw its first points a second time.
+        seed = options.seed + len(trials) + own
+        self._study.sampler = self._make_sampler(seed, lambda setting: self.plan_key(setting))
         self._requeue_zombies()
 
     def _ask(self) -> tuple[optuna.Trial, dict[str, Value]]:

@@ -1,13 +1,16 @@
 """What a trial is, as it ends and as it is read back."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.config.knobs import Value
-from hvdtune.tuner.stats.estimates import from_percent
+from hvdtune.tuner.space.search_space import Space
+from hvdtune.tuner.space.unit_cube import to_cube
+from hvdtune.tuner.stats.estimates import Observation, from_percent
 from hvdtune.tuner.storage.pair_log import Pair
 
 # Of the attributes by which Optuna knows a trial's artifacts.
@@ -126,6 +129,22 @@ def view_trial(trial: FrozenTrial) -> TrialView:
         by=attributes.get("by", ""),
         timeline=next(iter(artifacts_of(trial)), ""),
     )
+
+
+def observations(trials: Sequence[FrozenTrial], space: Space) -> dict[int, Observation]:
+    """The results of the ended trials by number; the default's gain is 0 by definition."""
+    found = {}
+    for trial in trials:
+        gain, stderr = trial.user_attrs.get("gain_percent"), trial.user_attrs.get("stderr")
+        inside = set(trial.params) >= {axis.knob.name for axis in space.axes}
+        if gain is None or stderr is None or "duplicate_of" in trial.user_attrs or not inside:
+            continue
+        point = to_cube(space, trial.params)
+        if trial.user_attrs.get("setting") == space.default:
+            found[trial.number] = Observation(point, 0.0, 0.0)
+        else:
+            found[trial.number] = Observation(point, math.log1p(gain / 100), stderr / 100)
+    return found
 
 
 def artifacts_of(trial: FrozenTrial) -> list[str]:
