@@ -20,7 +20,7 @@ fi
 cmake -S "$(dirname "$0")/../.." -B "$build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ \
   -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DHVDTUNE_PYTHON=OFF -DHVDTUNE_FUZZ=ON \
   -DHVDTUNE_SANITIZE=fuzzer-no-link,address,undefined > /dev/null
-cmake --build "$build" -j "$jobs"
+cmake --build "$build" --target fuzz -j "$jobs"
 cd "$build"
 ./seeds inputs
 mkdir -p corpus/{frame,message,handshake,scan}
