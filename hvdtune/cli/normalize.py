@@ -80,12 +80,13 @@ def _check_modes(options: Options) -> None:
     if restarts(options) and (options.mode == "live" or options.autotune):
         other = "--autotune" if options.autotune else "--mode live"
         raise UsageError(
-            f"{other} tunes hvdtune in a run; it goes with no --adapter and no restart"
+            f"{other} tunes hvdtune in a run; it cannot be combined with --adapter or "
+            "--mode restart"
         )
 
 
 def _check_needs(options: Options) -> None:
-    """Raises UsageError for options that mean nothing without others, or beside them."""
+    """Raises UsageError for options that need others, or exclude them."""
     if not restarts(options):
         for option, given in (
             ("--vary", options.vary),
@@ -112,7 +113,7 @@ def _check_needs(options: Options) -> None:
         raise UsageError("--timeline-steps is empty: say which, as in 100:120 or ::50")
     if searches:
         _refuse(
-            "goes with no tuning, which looks at all steps",
+            "cannot be combined with tuning, which looks at all steps",
             {
                 "--timeline-steps": options.timeline_steps,
                 "--timeline-when-full stop": options.timeline_when_full == "stop" or None,
@@ -188,11 +189,11 @@ def notices(options: RunOptions) -> Iterator[str]:
     for option, effect, name in _given(options):
         is_autotune = name.startswith("autotune_")
         if isinstance(effect, Idle) and effect.said and (options.autotune or not is_autotune):
-            yield f"{option} has nothing to do: {effect.why}"
+            yield f"{option} has no effect: {effect.why}"
         elif name in _OF_MPI and not by_mpi:
-            yield f"{option} has nothing to do without --mpi"
+            yield f"{option} has no effect without --mpi"
         elif name in _OF_AUTOTUNE and not options.autotune:
-            yield f"{option} has nothing to do without --autotune"
+            yield f"{option} has no effect without --autotune"
     if options.network_interfaces and "," in options.network_interfaces:
         yield f"of the network interfaces the first is used: {interface(options)}"
 

@@ -60,7 +60,7 @@ def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter, *, as_
         if result.usage:
             advice = f"to run it with this setting:\n    {result.usage}"
         page = sys.stderr if as_json else sys.stdout
-        print(f"the command is not started once more; {advice}", file=page)
+        print(f"the command is not started again; {advice}", file=page)
         return result.verdict.exit_code
     from hvdtune.workflows.live_study import tune
 

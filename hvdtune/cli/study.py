@@ -98,7 +98,7 @@ def export(
             "--output",
             "-o",
             metavar="PREFIX",
-            help="Begin of the files' names. [default: the study's name]",
+            help="Beginning of the files' names. [default: the study's name]",
         ),
     ] = None,
     runs: Runs = _RUNS,
@@ -150,7 +150,8 @@ def delete(
         reference = None
     left = delete_run(place.folder)
     if left:
-        info(f"left in {place.folder}, not being of the study: {_few(left, place.folder)}")
+        few = _few(left, place.folder)
+        info(f"left in {place.folder}, because it does not belong to the study: {few}")
     if reference is not None:
         info(f"left where others may use it: {reference}")
     return 0
@@ -215,7 +216,9 @@ def _places(runs: Path, url: sqlalchemy.URL | None) -> list[StudyPlace]:
     if url is not None:
         return stored_places(url)
     if not runs.is_dir() and (runs.exists() or runs != _RUNS):
-        raise UsageError(f"--runs {runs} is {'no folder' if runs.exists() else 'not there'}")
+        raise UsageError(
+            f"--runs {runs} {'is not a folder' if runs.exists() else 'does not exist'}"
+        )
     return run_places(runs)
 
 

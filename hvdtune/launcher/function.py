@@ -77,7 +77,7 @@ def run(
         num_proc: how many ranks; `np` is its old name.
         hosts: where, as "127.0.0.1:2,127.0.0.2:2"; `hostfile` is a file of "name slots=N" lines.
             By default they are on this host. Other hosts are reached by ssh, which is told
-            `ssh_port` and `ssh_identity_file`; `disable_cache` has nothing to do.
+            `ssh_port` and `ssh_identity_file`; `disable_cache` has no effect.
         start_timeout: seconds that the ranks have to find each other in `init`, 30 by default.
         output_filename: a folder in which each rank's output is kept as well, as
             rank.N/stdout and rank.N/stderr.

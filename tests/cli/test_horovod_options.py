@@ -196,12 +196,12 @@ def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--num-nccl-streams 2", ["--num-nccl-streams has nothing to do: no collective"]),
-        ("--tcp", ["--tcp has nothing to do without --mpi"]),
+        ("--num-nccl-streams 2", ["--num-nccl-streams has no effect: no collective"]),
+        ("--tcp", ["--tcp has no effect without --mpi"]),
         ("--tcp --mpi", []),
-        ("--autotune-log-file a.csv", ["--autotune-log-file has nothing to do without --autotune"]),
+        ("--autotune-log-file a.csv", ["--autotune-log-file has no effect without --autotune"]),
         ("--autotune --autotune-log-file a.csv", []),
-        ("--autotune --autotune-warmup-samples 3", ["--autotune-warmup-samples has nothing to do"]),
+        ("--autotune --autotune-warmup-samples 3", ["--autotune-warmup-samples has no effect"]),
         ("--autotune-warmup-samples 3", []),
         ("--network-interfaces lo,eth1", ["of the network interfaces the first is used: lo"]),
         ("--disable-cache -p 22 --log-with-timestamp --timeline-mark-cycles", []),
@@ -220,8 +220,8 @@ def test_where_silence_would_mislead_one_line_is_said(arguments, said):
         ("--gloo --mpi", "give --gloo or --mpi"),
         ("--autotune --trials 3", "not both"),
         ("--time-budget 8m", "--time-budget needs"),
-        ("--trials 3 --timeline-steps 1:2", "--timeline-steps goes with no tuning"),
-        ("--autotune --timeline-when-full stop", "stop goes with no tuning"),
+        ("--trials 3 --timeline-steps 1:2", "--timeline-steps cannot be combined with tuning"),
+        ("--autotune --timeline-when-full stop", "stop cannot be combined with tuning"),
         ("--knobs channels", "--knobs needs"),
     ],
 )

@@ -54,7 +54,7 @@ def test_any_command_is_tuned_by_its_wall_time(hvdtune, tmp_path):
     assert "measured by the wall time of the command, " in err
     verdict = json.loads((tmp_path / "study" / "verdict.json").read_text())
     assert verdict["candidate"] == {"PACE": "fast"}
-    assert "is not started once more" in out
+    assert "is not started again" in out
 
 
 def test_a_regex_that_matches_nothing_is_an_error_and_no_measurement(hvdtune, tmp_path):

@@ -107,7 +107,9 @@ def test_a_deleted_study_leaves_what_is_not_its_own(study, run_dir):
     (run_dir / "notes.txt").touch()
     code, _, err = study("delete", "train-1", "--yes")
     assert code == 0
-    assert err == "hvdtune: left in runs/train-1, not being of the study: notes.txt\n"
+    assert (
+        err == "hvdtune: left in runs/train-1, because it does not belong to the study: notes.txt\n"
+    )
     assert [path.name for path in run_dir.iterdir()] == ["notes.txt"]
 
 
@@ -157,10 +159,10 @@ def test_a_database_of_studies_is_used_like_a_folder_of_runs(study, tmp_path):
     [
         (("show", "nothing"), "nothing is no folder with a study"),
         (("show",), "there is no study in runs"),
-        (("list", "--runs", "nowhere"), "--runs nowhere is not there"),
-        (("fsck", "--runs", "nowhere"), "--runs nowhere is not there"),
-        (("list", "--runs", "train.py"), "--runs train.py is no folder"),
-        (("fsck", "--runs", "train.py"), "--runs train.py is no folder"),
+        (("list", "--runs", "nowhere"), "--runs nowhere does not exist"),
+        (("fsck", "--runs", "nowhere"), "--runs nowhere does not exist"),
+        (("list", "--runs", "train.py"), "--runs train.py is not a folder"),
+        (("fsck", "--runs", "train.py"), "--runs train.py is not a folder"),
         (("list", "--storage", "studies.db"), "the storage is not a URL such as"),
         (("list", "--storage", "redis://host"), "a storage of kind redis is not known"),
         (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
