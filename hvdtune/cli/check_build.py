@@ -7,6 +7,7 @@ from typing import Final
 
 import hvdtune
 from hvdtune.core.mpi.mpi_library import built_plugins
+from hvdtune.horovod.vocabulary import ABSENT_LIBRARIES
 
 _FRAMEWORKS: Final = (
     ("TensorFlow", "hvdtune.tensorflow"),
@@ -19,7 +20,8 @@ def render() -> str:
     """Horovod's page; what it calls Gloo is hvdtune's own."""
     mpi = bool(built_plugins())
     frameworks = [(title, _imports(module)) for title, module in _FRAMEWORKS]
-    operations = [("NCCL", False), ("DDL", False), ("CCL", False), ("MPI", mpi), ("Gloo", True)]
+    absent = [(library, False) for library in ABSENT_LIBRARIES]
+    operations = [*absent, ("MPI", mpi), ("Gloo", True)]
     return "\n".join(
         [
             f"hvdtune v{hvdtune.__version__}:",

@@ -28,7 +28,7 @@ class Leaf:
 
 
 def read_config_file(path: Path) -> dict[str, Leaf]:
-    """What the file says, by the name of the option's field; keys without a value are left out.
+    """Reads the file's values by the name of the option's field; keys without a value are left out.
 
     Raises UsageError naming file, line and key of the first fault.
     """

@@ -62,7 +62,7 @@ def check_alone(env: Mapping[str, str], *, under_mpi: bool) -> None:
 
 
 def launcher_values(env: Mapping[str, str]) -> dict[str, object]:
-    """What is asked of the launcher, by variable; only those that are set.
+    """Reads what is asked of the launcher, by variable; only those that are set.
 
     Raises UsageError for a value that cannot be.
     """

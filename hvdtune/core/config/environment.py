@@ -201,7 +201,7 @@ def read_setting(
 def launch_defaults(
     environ: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
 ) -> Config:
-    """What `variables`, then the environment ask of jobs that this process launches.
+    """Reads what `variables`, then the environment ask of jobs that this process launches.
 
     Its own place is left out. Raises UsageError for every value that the ranks would refuse.
     """
@@ -211,7 +211,7 @@ def launch_defaults(
 
 
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
-    """What Horovod's variables ask of the launcher itself, by variable; only those that are set.
+    """Reads what Horovod's variables ask of the launcher, by variable; only those that are set.
 
     Raises UsageError for a value that cannot be.
     """
@@ -252,7 +252,7 @@ def worker_environ(
 
 
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """What Horovod's launcher, Open MPI or MPICH says about this process; (0, 1) where none does.
+    """The rank and size that Horovod's launcher, Open MPI or MPICH tells; (0, 1) without one.
 
     Raises UsageError when only one of the two is said, or is no number.
     """
@@ -326,7 +326,7 @@ def _mpi_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
 
 
 def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:
-    """Of hvdtune's variable, else of Horovod's that stand for it, else the default."""
+    """Reads hvdtune's variable, else Horovod's that stand for it, else returns the default."""
     if text := env.get(name, ""):
         try:
             return parse_text(text)

@@ -31,7 +31,7 @@ def without_counters(name: str) -> str:
 
 
 def layer_and_own(path: str) -> str:
-    """Of a path of Keras 3, the layer's name and the variable's own, without counters.
+    """Takes the layer's name and the variable's own from a path of Keras 3, without counters.
 
     In which models a layer lies is said by the path, too, but not where a model has been loaded.
     """

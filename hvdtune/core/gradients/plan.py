@@ -40,7 +40,7 @@ class FlatBuffer(Generic[P]):
         return sum(member.count for member in self.members)
 
     def watched(self) -> list[Gradient[P]]:
-        """Those whose hooks tell of a backward pass: a sample, because each call costs time."""
+        """The members whose hooks tell of a backward pass: a sample, for each call costs time."""
         stride = -(-len(self.members) // WATCHED)
         return list(self.members[::stride])
 

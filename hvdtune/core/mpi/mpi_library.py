@@ -59,7 +59,7 @@ def parse_version(text: str) -> MpiVersion:
 
 
 def ask_version(library: Path) -> MpiVersion | None:
-    """What `library` says, asked in a process of its own; None when it cannot be loaded."""
+    """Asks `library` for its version in a separate process; None when it cannot be loaded."""
     command = [sys.executable, "-I", "-S", "-c", _ASK_VERSION, str(library)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=30, check=False)
@@ -69,7 +69,7 @@ def ask_version(library: Path) -> MpiVersion | None:
 
 
 def abi_of(library: Path) -> str:
-    """Of the file name of a library, "" when it tells none."""
+    """Reads the ABI from the file name of a library, "" when it tells none."""
     match = _ABI.match(library.name) or _ABI.match(library.resolve().name)
     return match[0] if match else ""
 

@@ -45,7 +45,10 @@ class Adapter(Protocol[T]):
         """Gives `output` what is in `staged`, in the order of its device's work."""
 
     def buffer(self, tensor: T) -> Buffer:
-        """Its memory. Raises UsageError for a dtype, layout or device the core cannot reduce."""
+        """Describes its memory.
+
+        Raises UsageError for a dtype, layout or device that the core cannot reduce.
+        """
 
     def empty(self, shape: Sequence[int], like: T) -> T:
         """A new tensor with `like`'s dtype and device, not filled."""

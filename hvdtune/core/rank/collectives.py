@@ -76,7 +76,7 @@ _NATIVE_REDUCE: Final = {
 
 
 def native_reduce(op: ReduceOp) -> int:
-    """Its number on the wire."""
+    """Returns its number on the wire."""
     return _NATIVE_REDUCE[op]
 
 

@@ -89,7 +89,7 @@ class Process:
         return runtime
 
     def told(self, name: str) -> Any:
-        """What is known of this rank's place. Raises UsageError as `native` does."""
+        """Looks up a fact about this rank's place. Raises UsageError as `native` does."""
         self.native()
         return self.place[name]
 

@@ -49,12 +49,12 @@ class ProcessSet:
 
     @property
     def ranks(self) -> list[int] | None:
-        """Its ranks, ascending; None for the global process set before `init`."""
+        """The ranks in it, ascending; None for the global process set before `init`."""
         return list(self._ranks)
 
     @property
     def process_set_id(self) -> int | None:
-        """Its number while it is registered, else None."""
+        """The number that it has while it is registered, else None."""
         return self._number if self._generation == PROCESS.generation else None
 
     def size(self) -> int:
@@ -117,7 +117,7 @@ global_process_set: Final[ProcessSet] = _World()
 
 
 def id_of(process_set: ProcessSet) -> int:
-    """Its number. Raises UsageError when it is not registered or is no process set."""
+    """Returns its number. Raises UsageError when it is not registered or is no process set."""
     if not isinstance(process_set, ProcessSet):
         raise UsageError(f"process_set= takes an hvd.ProcessSet, not {process_set!r}")
     number = process_set.process_set_id

@@ -54,12 +54,12 @@ def shutdown() -> None:
 
 
 def on_init(callback: Callable[[], None]) -> None:
-    """Has it called by every `init` that makes this process part of a job."""
+    """Calls it at the end of every `init` that makes this process part of a job."""
     PROCESS.on_init.append(callback)
 
 
 def on_shutdown(callback: Callable[[], None]) -> None:
-    """Has it called once, by the next `shutdown`, when this process has left the job."""
+    """Calls it once, in the next `shutdown`, when this process has left the job."""
     if callback not in PROCESS.on_shutdown:
         PROCESS.on_shutdown.append(callback)
 

@@ -45,19 +45,19 @@ def span(name: str) -> Iterator[None]:
 
 
 def note(name: str, begin_ns: int) -> None:
-    """What `span` records, of what began at `begin_ns` of `time.monotonic_ns` and ends now."""
+    """Records a span that began at `begin_ns` of `time.monotonic_ns` and ends now."""
     runtime = PROCESS.runtime
     if runtime is not None:
         runtime.mark_span(name, begin_ns, time.monotonic_ns())
 
 
 def watch(watcher: Callable[[], Undo]) -> None:
-    """Has `watcher` called by every `init`, and what it returns by the next `shutdown`."""
+    """Calls `watcher` in every `init`, and what it returns in the next `shutdown`."""
     PROCESS.watchers.append(watcher)
 
 
 def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
-    """Has each call of a function or method of `owner` be a span, unless it is short."""
+    """Records each call of a function or method of `owner` as a span, unless it is short."""
     before = getattr(owner, attribute)
 
     @functools.wraps(before)
@@ -73,7 +73,7 @@ def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
 
 
 def watch_garbage() -> Undo:
-    """Has each collection of garbage be a span, unless it is short."""
+    """Records each collection of garbage as a span, unless it is short."""
     began = 0
 
     def note_collection(phase: str, info: dict[str, int]) -> None:

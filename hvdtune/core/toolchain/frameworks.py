@@ -15,7 +15,7 @@ _WHEELS: Final = {
 
 
 def installed_version(module: str) -> str | None:
-    """Of the wheel that brings this module; None where none is known."""
+    """The version of the wheel that brings this module; None where none is known."""
     for name in _WHEELS.get(module, (module,)):
         with suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)

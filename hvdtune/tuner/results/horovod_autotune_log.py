@@ -161,7 +161,7 @@ def fitted(setting: Setting, knobs: Sequence[Knob]) -> tuple[dict[str, Value], l
 
 
 def assess(log: AutotuneLog, default: Setting) -> Assessment:
-    """What the log supports; `default` is a complete setting."""
+    """Says what the log supports; `default` is a complete setting."""
     scores: defaultdict[tuple[Value, ...], list[float]] = defaultdict(list)
     for row in log.rows:
         scores[_key(row)].append(math.log(row.score))

@@ -101,7 +101,7 @@ DDP_KNOBS: Final = (
 
 
 def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob]]:
-    """What a rank of hvdtune takes in when it starts, beside the knob table."""
+    """The knobs that a rank of hvdtune takes when it starts, beside the knob table."""
     most = len(cores)
     threads = Knob("omp_num_threads", "threads", "int", 1, most, False, most, "restart")
     bound = [cores[:local_size], cores[-local_size:], cores[:: max(1, most // local_size)]]
