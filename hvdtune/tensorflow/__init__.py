@@ -1,145 +1,42 @@
 """hvdtune for TensorFlow: `import hvdtune.tensorflow as hvd`, with Horovod's names."""
 
-from hvdtune.core.rank.build_info import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
+from hvdtune.core.rank import basics
+from hvdtune.core.rank.basics import *
 from hvdtune.core.rank.collectives import barrier
-from hvdtune.core.rank.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from hvdtune.core.rank.runtime import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mark_step,
-    rank,
-    shutdown,
-    size,
-)
-from hvdtune.errors import (
-    HorovodInternalError,
-    HorovodVersionMismatchError,
-    HostsUpdatedInterrupt,
-)
 from hvdtune.recording import start_timeline, stop_timeline
-from hvdtune.tensorflow import elastic
+from hvdtune.tensorflow import collectives, elastic, spans
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.broadcast import (
     BroadcastGlobalVariablesHook,
     broadcast_global_variables,
     broadcast_variables,
 )
-from hvdtune.tensorflow.collectives import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather,
-    allreduce,
-    alltoall,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    reducescatter,
-    size_op,
-)
+from hvdtune.tensorflow.collectives import *
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from hvdtune.tensorflow.optimizer import DistributedOptimizer
-from hvdtune.tensorflow.spans import span
 from hvdtune.tensorflow.sync_batch_norm import SyncBatchNormalization
 from hvdtune.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 __all__ = [
-    "Adasum",
-    "Average",
+    *basics.__all__,
+    *collectives.__all__,
     "BroadcastGlobalVariablesHook",
     "Compression",
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "HorovodVersionMismatchError",
-    "HostsUpdatedInterrupt",
     "LocalGradientAggregationHelper",
-    "Max",
-    "Min",
     "PartialDistributedGradientTape",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNormalization",
-    "add_process_set",
-    "allgather",
     "allgather_object",
-    "allreduce",
-    "alltoall",
     "barrier",
-    "broadcast",
-    "broadcast_",
     "broadcast_global_variables",
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_rank_op",
-    "local_size",
-    "local_size_op",
-    "mark_step",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "process_set_included_op",
-    "rank",
-    "rank_op",
-    "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "size_op",
-    "span",
     "start_timeline",
     "stop_timeline",
 ]
+
+spans.watch()

@@ -1,6 +1,6 @@
 """Collectives on TensorFlow's tensors, by Horovod's names, eagerly and inside tf.function.
 
-Gradients flow through them by the rules that hvdtune.torch.differentiable explains.
+Gradients flow through them by the rules that hvdtune.core.rank.collective_spec has.
 
 `name` identifies an operation across ranks. Without one, an operation of a graph has the name of
 its node, which is the same on all ranks that build the same graph; eager operations without a name
@@ -19,21 +19,37 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from hvdtune.core.rank.basics import Average, Sum
+from hvdtune.core.rank.collective_spec import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BROADCAST,
+    COLLECTIVES,
+    REDUCESCATTER,
+    CollectiveSpec,
+    form_of,
+)
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op
-from hvdtune.core.rank.compression import compressor_of
+from hvdtune.core.rank.compression import Compressor, compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.variants import Function
 from hvdtune.errors import UsageError
-from hvdtune.tensorflow import gradient_rules, operations
-from hvdtune.tensorflow.compression import Compression, Compressor
-
-Average: Final = ReduceOp.AVERAGE
-Sum: Final = ReduceOp.SUM
-Adasum: Final = ReduceOp.ADASUM
-Min: Final = ReduceOp.MIN
-Max: Final = ReduceOp.MAX
-Product: Final = ReduceOp.PRODUCT
+from hvdtune.tensorflow import autograd, operations
+from hvdtune.tensorflow.compression import Compression
 
 Tensor = Any
+
+__all__ = [
+    "broadcast_",
+    "join",
+    "local_rank_op",
+    "local_size_op",
+    "process_set_included_op",
+    "rank_op",
+    "size_op",
+    *(name for spec in COLLECTIVES for name in spec.names("")),
+]
 
 # AutoGraph would translate what user functions call, which takes long and changes nothing here.
 as_it_is: Final = tf.autograph.experimental.do_not_convert
@@ -42,13 +58,14 @@ as_it_is: Final = tf.autograph.experimental.do_not_convert
 def reduction_of(
     average: bool | None, op: ReduceOp | int | None, prescale: float, postscale: float
 ) -> Reduction:
-    """What a function that is called with these arguments combines by; for public functions only,
-    as a warning about `average` points at their caller."""
+    """The reduction that a public function was asked for; a warning about `average` points at the
+    caller of the function that calls this one."""
     chosen = chosen_op(op, average, stacklevel=5)
     return Reduction(chosen, prescale, postscale)
 
 
-def _scoped(name: str | None, ignore_name_scope: bool) -> str | None:
+def scoped(name: str | None, ignore_name_scope: bool) -> str | None:
+    """The name of an operation, within the name scopes around it unless they are ignored."""
     if name is None or ignore_name_scope:
         return name
     scope = tf.get_current_name_scope()
@@ -63,12 +80,30 @@ def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    if isinstance(values, tf.Tensor | tf.Variable) or not isinstance(values, Sequence):
-        raise UsageError("grouped functions take a list of at least one tensor")
-    if not values:
+def listed(values: Any) -> list[Tensor]:
+    """The tensors of a grouped function. Raises UsageError unless they are a list of tensors."""
+    is_tensor = isinstance(values, tf.Tensor | tf.Variable)
+    if is_tensor or not isinstance(values, Sequence) or not values:
         raise UsageError("grouped functions take a list of at least one tensor")
     return [_tensor(value) for value in values]
+
+
+def waited(
+    spec: CollectiveSpec,
+    tensors: Sequence[Tensor],
+    how: Any,
+    name: str | None,
+    process_set: ProcessSet,
+    grouped: bool = False,
+    compression: Any = Compression.none,
+) -> Any:
+    """The result of a collective on tensors: one, or a list for a group; see CollectiveSpec."""
+    packed = [compressor_of(compression).compress(tensor) for tensor in tensors]
+    given = [tensor for tensor, _ in packed]
+    combined = autograd.run(spec, given, how, name, process_set)
+    contexts = (context for _, context in packed)
+    results = [compression.decompress(*row) for row in zip(combined, contexts, strict=True)]
+    return results if grouped else results[0]
 
 
 @as_it_is
@@ -101,12 +136,11 @@ def allreduce(
         UsageError: the dtype cannot be combined, or IndexedSlices are not by Average or Sum.
     """
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
-    label = _scoped(name, ignore_name_scope)
+    label = scoped(name, ignore_name_scope)
     if isinstance(tensor, tf.IndexedSlices):
         return combine_slices(tensor, label, reduction, process_set)
-    packed, context = compressor_of(compression).compress(_tensor(tensor))
-    (result,) = gradient_rules.allreduce([packed], label, reduction, process_set)
-    return compression.decompress(result, context)
+    given = [_tensor(tensor)]
+    return waited(ALLREDUCE, given, reduction, label, process_set, False, compression)
 
 
 def combine_slices(
@@ -122,7 +156,7 @@ def combine_slices(
             "IndexedSlices are combined by Average or Sum; use tf.convert_to_tensor() for others"
         )
     given = [slices.values, slices.indices]
-    values, indices = gradient_rules.allgather(given, name, process_set)
+    values, indices = autograd.run(ALLGATHER, given, None, name, process_set)
     factor = reduction.prescale_factor * reduction.postscale_factor
     if reduction.op is Average:
         size = operations.place("size", id_of(process_set))
@@ -133,52 +167,15 @@ def combine_slices(
 
 
 @as_it_is
-def grouped_allreduce(
-    tensors: Sequence[Any],
-    average: bool | None = None,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-    ignore_name_scope: bool = False,
-    name: str | None = None,
-) -> list[Tensor]:
-    """As allreduce for several dense tensors, in one operation."""
-    reduction = reduction_of(average, op, prescale_factor, postscale_factor)
-    packed = [compressor_of(compression).compress(tensor) for tensor in _tensors(tensors)]
-    given = [tensor for tensor, _ in packed]
-    label = _scoped(name, ignore_name_scope)
-    results = gradient_rules.allreduce(given, label, reduction, process_set)
-    contexts = [context for _, context in packed]
-    return [compression.decompress(*row) for row in zip(results, contexts, strict=True)]
-
-
-@as_it_is
 def allgather(
     tensor: Any,
     name: str | None = None,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """The ranks' tensors, joined along the first dimension in rank order, which may differ."""
-    label = _scoped(name, ignore_name_scope)
-    return gradient_rules.allgather([_tensor(tensor)], label, process_set)[0]
-
-
-@as_it_is
-def grouped_allgather(
-    tensors: Sequence[Any],
-    name: str | None = None,
-    ignore_name_scope: bool = False,
-    process_set: ProcessSet = global_process_set,
-) -> list[Tensor]:
-    """As allgather for several tensors, each joined by itself, in one operation."""
-    return gradient_rules.allgather(
-        _tensors(tensors), _scoped(name, ignore_name_scope), process_set
-    )
+    """Joins the ranks' tensors along the first dimension, which may differ, in rank order."""
+    label = scoped(name, ignore_name_scope)
+    return waited(ALLGATHER, [_tensor(tensor)], None, label, process_set)
 
 
 @as_it_is
@@ -189,9 +186,9 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """The root's tensor, as a new tensor on every rank; `root_rank` is a rank of the job."""
-    label = _scoped(name, ignore_name_scope)
-    return gradient_rules.broadcast(_tensor(tensor), root_rank, label, process_set)
+    """Returns the root's tensor as a new tensor on every rank; `root_rank` is a rank of the job."""
+    label = scoped(name, ignore_name_scope)
+    return waited(BROADCAST, [_tensor(tensor)], root_rank, label, process_set)
 
 
 @as_it_is
@@ -208,8 +205,8 @@ def broadcast_(
     """
     sent = []
     for number, variable in enumerate(variables):
-        label = f"{_scoped(name, False) or 'variables'}.{number}"
-        sent.append(operations.broadcast(_tensor(variable), root_rank, label, process_set))
+        label = f"{scoped(name, False) or 'variables'}.{number}"
+        sent += operations.run(BROADCAST, [_tensor(variable)], root_rank, label, process_set)
     return [
         variable.assign(value) if value is not None else variable
         for variable, value in zip(variables, sent, strict=True)
@@ -233,9 +230,9 @@ def alltoall(
         What the ranks sent here, in rank order; with `splits` also how many rows came from each, an
         int32 tensor.
     """
-    label = _scoped(name, ignore_name_scope)
+    label = scoped(name, ignore_name_scope)
     rows = None if splits is None else _tensor(splits)
-    output, received = gradient_rules.alltoall(_tensor(tensor), rows, label, process_set)
+    output, received = autograd.run(ALLTOALL, [_tensor(tensor)], rows, label, process_set)
     return output if splits is None else (output, received)
 
 
@@ -256,31 +253,40 @@ def reducescatter(
     Rows are divided evenly; where they do not divide, the first ranks get one more. There is no
     Adasum.
     """
-    reduction = reduction_of(None, op, prescale_factor, postscale_factor)
-    packed, context = compressor_of(compression).compress(_tensor(tensor))
-    label = _scoped(name, ignore_name_scope)
-    (result,) = gradient_rules.reducescatter([packed], label, reduction, process_set)
-    return compression.decompress(result, context)
+    how = reduction_of(None, op, prescale_factor, postscale_factor)
+    label = scoped(name, ignore_name_scope)
+    return waited(REDUCESCATTER, [_tensor(tensor)], how, label, process_set, False, compression)
 
 
-@as_it_is
-def grouped_reducescatter(
-    tensors: Sequence[Any],
-    device_dense: str = "",
-    compression: type[Compressor] = Compression.none,
-    op: ReduceOp | int = Average,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    name: str | None = None,
-) -> list[Tensor]:
-    """As reducescatter for several tensors, each divided by itself, in one operation."""
-    reduction = reduction_of(None, op, prescale_factor, postscale_factor)
-    packed = [compressor_of(compression).compress(tensor) for tensor in _tensors(tensors)]
-    given = [tensor for tensor, _ in packed]
-    results = gradient_rules.reducescatter(given, _scoped(name, False), reduction, process_set)
-    contexts = [context for _, context in packed]
-    return [compression.decompress(*row) for row in zip(results, contexts, strict=True)]
+_WAITED: Final = (
+    "waited({spec}, {tensors}, {how}, scoped(name, ignore_name_scope), process_set, {grouped}"
+)
+
+
+def _grouped(name: str, plain: Function, spec: CollectiveSpec, order: str) -> Function:
+    compression = ", {compression})" if "compression" in order else ")"
+    function: Function = as_it_is(form_of(plain, spec, name, _WAITED + compression, order))
+    return function
+
+
+# Horovod's orders of parameters, and after them those of hvdtune's own.
+grouped_allreduce = _grouped(
+    "grouped_allreduce",
+    allreduce,
+    ALLREDUCE,
+    "tensors average device_dense device_sparse compression op prescale_factor postscale_factor "
+    "process_set ignore_name_scope name",
+)
+grouped_allgather = _grouped(
+    "grouped_allgather", allgather, ALLGATHER, "tensors name ignore_name_scope process_set"
+)
+grouped_reducescatter = _grouped(
+    "grouped_reducescatter",
+    reducescatter,
+    REDUCESCATTER,
+    "tensors device_dense compression op process_set prescale_factor postscale_factor name "
+    "ignore_name_scope",
+)
 
 
 @as_it_is

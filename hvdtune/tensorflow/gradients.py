@@ -17,13 +17,14 @@ from hvdtune.core.gradients.groups import Groups, check_groups, grouped
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.operations import Batch
+from hvdtune.tensorflow.operations import OperationBatch
 
 Tensor = Any
 
@@ -60,7 +61,7 @@ class GradientOptions:
 
 
 def key_of(variable: Any) -> int:
-    """What tells a variable from others, however it is wrapped: Keras has an object around each."""
+    """Identifies a variable, however it is wrapped: Keras has an object around each."""
     value = getattr(variable, "value", None)
     inner = variable if value is None or callable(value) else value
     return id(inner)
@@ -138,13 +139,14 @@ def _combine_dense(
     if not rows:
         return {}
     operations_of = _arranged(rows, sources, options)
-    batch = Batch.of(len(operations_of))
+    batch = OperationBatch.of(len(operations_of))
     results: dict[int, Tensor] = {}
     for members in operations_of:
-        reduced = operations.allreduce(
+        reduced = operations.run(
+            ALLREDUCE,
             [given[row.parameter] for row in members],
-            joint_name(members),
             options.reduction,
+            joint_name(members),
             options.process_set,
             batch,
         )
@@ -163,7 +165,7 @@ def _arranged(
 
 
 def dense_parts(gradients: Iterable[Any]) -> list[Tensor]:
-    """Of each gradient a tensor, None left out."""
+    """One tensor of each gradient, None left out."""
     present = (gradient for gradient in gradients if gradient is not None)
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in present]
 

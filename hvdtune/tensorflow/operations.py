@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from hvdtune import errors
 from hvdtune.core.rank import collectives, handles, runtime
+from hvdtune.core.rank.collective_spec import CollectiveSpec
 from hvdtune.core.rank.collectives import (
-    ReduceOp,
     Reduction,
     factor_of,
     native_reduce,
@@ -36,6 +36,7 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _PAYLOAD: Final = b"hvdtune"
+# By their numbers in hvdtune_error of csrc/runtime/framework_api.h.
 _ERRORS: Final = (
     errors.CollectiveError,
     errors.UsageError,
@@ -46,28 +47,27 @@ _ERRORS: Final = (
     errors.HangError,
     errors.CollectiveError,
 )
-"""By their numbers in hvdtune_error of csrc/runtime/framework_api.h."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class OperationBatch:
     """Operations of a graph after which the step waits; the last of `size` that starts says so."""
 
     number: int = 0
     size: int = 1
 
     @classmethod
-    def of(cls, size: int) -> Batch:
-        """A new one."""
+    def of(cls, size: int) -> OperationBatch:
+        """A new batch of so many operations."""
         return cls(next(_batches), size) if size > 1 else ALONE
 
 
-ALONE: Final = Batch()
+ALONE: Final = OperationBatch()
 _batches = itertools.count(1)
 
 
 def typed_error(error: Any) -> Exception:
-    """What hvdtune raises for an error of one of its operations; other errors as they are."""
+    """The error that hvdtune raises for one of its operations' errors; others stay as they are."""
     payload = error.experimental_payloads.get(_PAYLOAD)
     if payload is None:
         unchanged: Exception = error
@@ -81,7 +81,7 @@ def typed_error(error: Any) -> Exception:
 
 
 def _typed(function: Callable[Params, Result]) -> Callable[Params, Result]:
-    """Has what fails at once fail with hvdtune's own errors."""
+    """The function, whose failures are hvdtune's own errors."""
 
     @functools.wraps(function)
     def call(*arguments: Params.args, **options: Params.kwargs) -> Result:
@@ -99,7 +99,7 @@ def _operations() -> Any:
 
 
 def _attributes(
-    kind: str, name: str | None, process_set: ProcessSet, batch: Batch = ALONE
+    kind: str, name: str | None, process_set: ProcessSet, batch: OperationBatch = ALONE
 ) -> dict[str, Any]:
     if name:
         handles.check_name(name)
@@ -153,11 +153,6 @@ def _free(output: Tensor) -> None:
         order.run_independently(output.op)
 
 
-def _check(tensors: Sequence[Tensor]) -> None:
-    for tensor in tensors:
-        require_dtype(tensor.dtype.base_dtype.name)
-
-
 def _check_included(process_set: ProcessSet) -> None:
     id_of(process_set)
     if not process_set.included():
@@ -165,140 +160,46 @@ def _check_included(process_set: ProcessSet) -> None:
 
 
 @_typed
-def allreduce(
+def run(
+    spec: CollectiveSpec,
     tensors: Sequence[Tensor],
+    how: Any,
     name: str | None,
-    reduction: Reduction,
     process_set: ProcessSet,
-    batch: Batch = ALONE,
+    batch: OperationBatch = ALONE,
 ) -> list[Tensor]:
-    """Combines each tensor over the ranks; one operation for all."""
-    _check(tensors)
+    """Carries out a collective on tensors, as one operation; `how` is explained in CollectiveSpec.
+
+    The results of an alltoall are what came, and how many rows of it each rank has sent.
+    """
+    for tensor in tensors:
+        require_dtype(tensor.dtype.base_dtype.name)
+    if spec.how == "splits":
+        how = _rows(how)
+    elif spec.how == "root_rank":
+        how = root_of(how)
     ops = _operations()
     if ops is None:
-        results = _by_python(
-            lambda arrays, label: synchronize(
-                collectives.allreduce_async(
-                    ADAPTER, arrays, _like(arrays), label, reduction, process_set
-                )
-            ),
-            tensors,
-            [tensor.dtype for tensor in tensors],
-            name,
-        )
-        return _shaped(results, [tensor.shape for tensor in tensors])
+        return _run_by_python(spec, tensors, how, name, process_set)
     _check_included(process_set)
-    attributes = _attributes("allreduce", name, process_set, batch)
-    outputs = ops.hvdtune_allreduce(tensors=list(tensors), **_factors(reduction), **attributes)
-    _free(outputs[0])
-    return list(outputs)
+    given = {"tensors": list(tensors)} if spec.has_groups else {"tensor": tensors[0]}
+    if spec.how:
+        given |= _factors(how) if spec.how == "reduction" else {spec.how: how}
+    attributes = _attributes(spec.name, name, process_set, batch)
+    outputs = getattr(ops, f"hvdtune_{spec.name}")(**given, **attributes)
+    results = [outputs] if isinstance(outputs, tf.Tensor) else list(outputs)
+    _free(results[0])
+    return results
 
 
-@_typed
-def reducescatter(
-    tensors: Sequence[Tensor], name: str | None, reduction: Reduction, process_set: ProcessSet
-) -> list[Tensor]:
-    """Combines each tensor over the ranks, and leaves this rank its part of the rows."""
-    _check(tensors)
-    if reduction.op is ReduceOp.ADASUM:
-        raise errors.UsageError(
-            "reducescatter combines by Average, Sum, Min, Max or Product, not Adasum"
-        )
-    ops = _operations()
-    if ops is None:
-        results = _by_python(
-            lambda arrays, label: synchronize(
-                collectives.reducescatter_async(ADAPTER, arrays, label, reduction, process_set)
-            ),
-            tensors,
-            [tensor.dtype for tensor in tensors],
-            name,
-        )
-        return _shaped(results, [_other_rows(tensor.shape) for tensor in tensors])
-    _check_included(process_set)
-    attributes = _attributes("reducescatter", name, process_set)
-    outputs = ops.hvdtune_reducescatter(tensors=list(tensors), **_factors(reduction), **attributes)
-    _free(outputs[0])
-    return list(outputs)
-
-
-@_typed
-def allgather(tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet) -> list[Tensor]:
-    """Joins the ranks' tensors along the first dimension, one by one."""
-    _check(tensors)
-    ops = _operations()
-    if ops is None:
-        results = _by_python(
-            lambda arrays, label: synchronize(
-                collectives.allgather_async(ADAPTER, arrays, label, process_set)
-            ),
-            tensors,
-            [tensor.dtype for tensor in tensors],
-            name,
-        )
-        return _shaped(results, [_other_rows(tensor.shape) for tensor in tensors])
-    _check_included(process_set)
-    attributes = _attributes("allgather", name, process_set)
-    outputs = ops.hvdtune_allgather(tensors=list(tensors), **attributes)
-    _free(outputs[0])
-    return list(outputs)
-
-
-@_typed
-def broadcast(tensor: Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Tensor:
-    """The root's tensor on every rank."""
-    _check([tensor])
-    root = root_of(root_rank)
-    ops = _operations()
-    if ops is None:
-        (result,) = _by_python(
-            lambda arrays, label: [
-                synchronize(
-                    collectives.broadcast_async(
-                        ADAPTER, arrays[0], _like(arrays)[0], root, label, process_set
-                    )
-                )
-            ],
-            [tensor],
-            [tensor.dtype],
-            name,
-        )
-        return _shaped([result], [tensor.shape])[0]
-    _check_included(process_set)
-    attributes = _attributes("broadcast", name, process_set)
-    output = ops.hvdtune_broadcast(tensor=tensor, root_rank=root, **attributes)
-    _free(output)
-    return output
-
-
-@_typed
-def alltoall(
-    tensor: Tensor, splits: Tensor | None, name: str | None, process_set: ProcessSet
-) -> tuple[Tensor, Tensor]:
-    """Sends `splits[i]` rows to rank i of the set; what came, and how many rows from each."""
-    _check([tensor])
-    if splits is not None and not splits.dtype.is_integer:
+def _rows(splits: Tensor | None) -> Tensor:
+    """As the operation takes them: a scalar divides evenly."""
+    if splits is None:
+        return tf.constant(0, tf.int64)
+    if not splits.dtype.is_integer:
         kind = splits.dtype.name
         raise errors.UsageError(f"splits must be integers, one for each rank, not {kind}")
-    rows = tf.constant(0, tf.int64) if splits is None else tf.cast(splits, tf.int64)
-    ops = _operations()
-    if ops is None:
-
-        def exchange(arrays: list[Any], label: str | None) -> list[Any]:
-            counts = None if splits is None else arrays[1].tolist()
-            output, received = synchronize(
-                collectives.alltoall_async(ADAPTER, arrays[0], counts, label, process_set)
-            )
-            return [output, np.array(received, np.int32)]
-
-        output, received = _by_python(exchange, [tensor, rows], [tensor.dtype, tf.int32], name)
-        shapes = [_other_rows(tensor.shape), tf.TensorShape([None])]
-        return tuple(_shaped([output, received], shapes))
-    _check_included(process_set)
-    attributes = _attributes("alltoall", name, process_set)
-    output, received = ops.hvdtune_alltoall(tensor=tensor, splits=rows, **attributes)
-    _free(output)
-    return output, received
+    return tf.cast(splits, tf.int64)
 
 
 @_typed
@@ -323,7 +224,7 @@ _PLACES: Final[dict[str, Callable[[int], int]]] = {
 
 @_typed
 def place(what: str, process_set: int = 0, name: str | None = None) -> Tensor:
-    """Of `_PLACES`, an int32, as it is when the graph runs."""
+    """One of `_PLACES` when the graph runs, an int32."""
     ops = _operations()
     if ops is None:
         number = tf.py_function(lambda: _PLACES[what](process_set), [], tf.int32)
@@ -344,30 +245,38 @@ def mark_step(after: Sequence[Tensor]) -> None:
             ops.hvdtune_mark_step()
 
 
-def _by_python(
-    function: Callable[[list[Any], str | None], Sequence[Any]],
+def _run_by_python(
+    spec: CollectiveSpec,
     tensors: Sequence[Tensor],
-    dtypes: Sequence[Any],
+    how: Any,
     name: str | None,
+    process_set: ProcessSet,
 ) -> list[Tensor]:
-    """What `function` makes of arrays and a name: at once, or whenever the graph runs."""
+    has_rows = spec.how == "splits"
+
+    def call(*given: Any) -> list[Any]:
+        arrays, told = [np.asarray(array) for array in given], how
+        if has_rows:
+            rows = arrays.pop()
+            told = rows.tolist() if rows.ndim else None
+        handle = spec.start(ADAPTER, arrays, told, label, process_set, spec.has_groups)
+        result = synchronize(handle)
+        if has_rows:
+            return [result[0], np.array(result[1], np.int32)]
+        return list(result) if spec.has_groups else [result]
+
+    inputs = [*tensors, how] if has_rows else list(tensors)
     if tf.executing_eagerly():
-        results = function([np.asarray(tensor) for tensor in tensors], name or "noname")
-        return [tf.convert_to_tensor(result) for result in results]
+        label = name or "noname"
+        return [tf.convert_to_tensor(result) for result in call(*inputs)]
     if name:
         label = _alone_in_graph(name)
     else:
         label = tf.compat.v1.get_default_graph().unique_name("hvdtune")
-
-    def call(*arrays: Any) -> list[Any]:
-        return list(function([np.asarray(array) for array in arrays], label))
-
-    results = tf.numpy_function(call, list(tensors), list(dtypes), stateful=True)
-    return list(results)
-
-
-def _like(arrays: Sequence[Any]) -> list[Any]:
-    return [np.empty_like(array, order="C") for array in arrays]
+    dtypes = [tensor.dtype for tensor in tensors] + [tf.int32] * has_rows
+    results = tf.numpy_function(call, inputs, dtypes, stateful=True)
+    shapes = [t.shape if spec.keeps_shape else _other_rows(t.shape) for t in tensors]
+    return _shaped(list(results), shapes + [tf.TensorShape([None])] * has_rows)
 
 
 def _shaped(results: Sequence[Tensor], shapes: Sequence[Any]) -> list[Tensor]:

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.options import passes_of
+from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
-from hvdtune.tensorflow.collectives import Average
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step
 from hvdtune.tensorflow.tape import options_of

@@ -12,9 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.rank import spans
-from hvdtune.core.rank.spans import span
-
-__all__ = ["span"]
 
 
 def _watch_input() -> spans.Undo:
@@ -39,5 +36,7 @@ def _watch_input() -> spans.Undo:
     return end
 
 
-spans.watch(_watch_input)
-spans.watch(lambda: spans.watch_calls(tf.train.Checkpoint, "write", spans.CHECKPOINT))
+def watch() -> None:
+    """Watches both from `init` on."""
+    spans.watch(_watch_input)
+    spans.watch(lambda: spans.watch_calls(tf.train.Checkpoint, "write", spans.CHECKPOINT))

@@ -6,10 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.tensorflow import gradient_rules
+from hvdtune.tensorflow import autograd
 
 _SUM = Reduction(ReduceOp.SUM)
 
@@ -57,7 +58,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     def _sum(self, tensors: list[Any], name: str) -> list[Any]:
         scope = tf.get_current_name_scope()
         label = f"{scope}/{name}" if scope else name
-        return gradient_rules.allreduce(tensors, label, _SUM, self._hvd_process_set)
+        return autograd.run(ALLREDUCE, tensors, _SUM, label, self._hvd_process_set)
 
     def _rows(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """How many values each mean is of."""

@@ -11,10 +11,11 @@ import tensorflow as tf
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.keras_variables import variables_of
 from hvdtune.core.gradients.options import reduction_of_gradients
+from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
-from hvdtune.tensorflow.collectives import Average, as_it_is
+from hvdtune.tensorflow.collectives import as_it_is
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step, key_of
 

@@ -9,7 +9,7 @@ from hvdtune.core.rank import spans
 
 
 def watch() -> None:
-    """Has them watched from `init` on."""
+    """Watches both from `init` on."""
     # The base of all iterators of a DataLoader; torch has no hook for what comes out of one.
     loader = dataloader._BaseDataLoaderIter
     spans.watch(lambda: spans.watch_calls(loader, "__next__", spans.INPUT))

@@ -24,12 +24,13 @@ def compiled(
     taken = list(parameters)
     names = ", ".join(parameter.name for parameter in taken)
     made: dict[str, Any] = {}
-    exec(f"def {name}({names}): return {expression}", like.__globals__, made)
+    source = f"def {name}({names}): return {expression}"
+    exec(source, inspect.unwrap(like).__globals__, made)
     function = made[name]
     function.__defaults__ = tuple(p.default for p in taken if p.default is not p.empty)
     function.__annotations__ = {p.name: p.annotation for p in taken}
     function.__module__, function.__doc__ = like.__module__, doc
-    return made[name]  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def reordered(function: Function, order: str) -> Function:
