@@ -1,4 +1,4 @@
-"""What scripts for Horovod say to Keras that Keras 3 has no words for, kept working.
+"""Keeps spellings that scripts for Horovod use, and that Keras 3 no longer has, working.
 
 Nothing here is done by importing hvdtune.keras: programs that import Horovod's names get it.
 """
@@ -18,7 +18,7 @@ class CallableList(list[Any]):
 
 
 def keep(keras: Any) -> None:
-    """Has every model, optimizer and variable of Keras 3 understand the old spellings.
+    """Makes every model, optimizer and variable of Keras 3 understand the old spellings.
 
     `opt.variables()`; `opt.lr`, to read and to set, and `lr=` where an optimizer is made;
     `model.compile(experimental_run_tf_function=)`, which does nothing; `variable.ref()`, on the

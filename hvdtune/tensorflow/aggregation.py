@@ -51,12 +51,12 @@ class LocalGradientAggregationHelper:
             ]
 
     def take(self) -> list[Tensor | None]:
-        """What is due, None for what has no gradient. Call it where `add` was true."""
+        """Returns what is due, None for what has no gradient. Call it where `add` was true."""
         sums = [None if total is None else total.read_value() for total in self._sums]
         if not self._average:
             return sums
         return [None if total is None else total / self._passes for total in sums]
 
     def clear(self) -> list[Tensor]:
-        """Begins anew. Call it after what was made of `take`."""
+        """Sets the sums to zero. Call it when the result of `take` has been used."""
         return [total.assign(tf.zeros_like(total)) for total in self._sums if total is not None]

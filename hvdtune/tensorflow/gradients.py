@@ -68,7 +68,7 @@ def key_of(variable: Any) -> int:
 
 
 def names_of(sources: Sequence[Any]) -> list[str]:
-    """Of the variables, or by position of what has no name; all different."""
+    """The variables' names, all different; what has no name is named by its position."""
     names = []
     for number, source in enumerate(sources):
         name = None

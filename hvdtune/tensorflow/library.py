@@ -90,7 +90,7 @@ if runtime.is_initialized():
 
 
 def version() -> str:
-    """Of the TensorFlow that is installed."""
+    """The version of the TensorFlow that is installed."""
     return str(tf.__version__)
 
 

@@ -11,7 +11,7 @@ from hvdtune.errors import UsageError
 
 
 def keep_away(keras: Any) -> None:
-    """Has no model of Keras 3 train by XLA with an optimizer that combines gradients.
+    """Keeps models of Keras 3 from training by XLA with an optimizer that combines gradients.
 
     XLA cannot compile what waits for other ranks. Keras 3 has it compile the training step on
     accelerators unless told otherwise, and asks nobody but the model's layers whether it can. To be

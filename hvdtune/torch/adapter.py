@@ -61,7 +61,7 @@ class TorchAdapter:
 
 
 def require_dense(tensor: torch.Tensor) -> None:
-    """Raises UsageError for what is no dense tensor."""
+    """Raises UsageError unless it is a dense tensor."""
     if not isinstance(tensor, torch.Tensor):
         raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:

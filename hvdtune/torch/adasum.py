@@ -41,10 +41,10 @@ class DeltaOptimizer(Wrapper):
         return True
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Has no effect: a step takes whatever was accumulated."""
+        """Does nothing: a step takes whatever was accumulated."""
 
     def synchronize(self) -> None:
-        """Has nothing to wait for: `step` communicates."""
+        """Does nothing: `step` communicates."""
 
     def skip_synchronize(self) -> NoReturn:
         """Raises StepOrderError: with Adasum, `step` itself is what is combined."""

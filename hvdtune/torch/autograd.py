@@ -61,7 +61,7 @@ def run(
     process_set: ProcessSet,
     grouped: bool = False,
 ) -> list[torch.Tensor]:
-    """What the collective gives, recorded by autograd where a tensor requires a gradient."""
+    """The results of the collective, recorded by autograd where a tensor requires a gradient."""
     if _needs_gradient(tensors):
         recorded: Any = _Recorded.apply
         return list(recorded(spec, how, name, process_set, grouped, *tensors))

@@ -109,7 +109,7 @@ def broadcast_optimizer_state(
 
 
 @dataclass
-class _Place:
+class _TensorOutline:
     """Stands for a tensor in an outline."""
 
     shape: tuple[int, ...]
@@ -126,7 +126,7 @@ def _outline(optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]) -> _
         if isinstance(value, torch.Tensor):
             tensors.append(value)
             beside = value.device == parameter.device
-            return _Place(tuple(value.shape), value.dtype, beside)
+            return _TensorOutline(tuple(value.shape), value.dtype, beside)
         return _mapped(value, lambda item: outlined(item, parameter))
 
     groups = [outlined(_hyperparameters(g), _first(g)) for g in optimizer.param_groups]
@@ -142,7 +142,7 @@ def _with_room(
     outline: _Outline, optimizer: torch.optim.Optimizer, tensors: list[torch.Tensor]
 ) -> _Outline:
     def filled(value: Any, parameter: torch.Tensor) -> Any:
-        if isinstance(value, _Place):
+        if isinstance(value, _TensorOutline):
             tensors.append(_room(value, parameter))
             return tensors[-1]
         return _mapped(value, lambda item: filled(item, parameter))
@@ -154,7 +154,7 @@ def _with_room(
     return groups, counts, {n: filled(state, parameters[n]) for n, state in states.items()}
 
 
-def _room(place: _Place, parameter: torch.Tensor) -> torch.Tensor:
+def _room(place: _TensorOutline, parameter: torch.Tensor) -> torch.Tensor:
     device = parameter.device if place.beside_parameter else torch.device("cpu")
     if place.shape == tuple(parameter.shape):
         return torch.empty_like(parameter, dtype=place.dtype, device=device, requires_grad=False)

@@ -23,15 +23,15 @@ from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
 from hvdtune.torch.compression import Compression
 
-Ask = Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]
-"""Makes the request for an operation of this name on tensors of these dtypes and shapes."""
+# Makes the request for an operation of this name on tensors of these dtypes and shapes.
+MakeRequest = Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]
 
+# For the compressors that keep the shape. What others send is known when they have made it.
 _WIRE_DTYPES: Final = {
     Compression.none: None,
     Compression.fp16: torch.float16,
     Compression.bf16: torch.bfloat16,
 }
-"""Of the compressors that keep the shape. What others send is known when they have made it."""
 
 
 def describe(parameter: torch.Tensor, name: str, compression: Any) -> Gradient[torch.Tensor]:
@@ -67,7 +67,7 @@ def _check_dtype(found: torch.dtype, expected: str, name: str) -> None:
 
 
 def dense(parameter: torch.Tensor) -> torch.Tensor:
-    """Its gradient, made dense where it is not, and zeros where there is none."""
+    """The parameter's gradient, made dense where it is not, and zeros where there is none."""
     gradient = parameter.grad
     if gradient is None:
         gradient = parameter.grad = torch.zeros_like(parameter)
@@ -76,7 +76,7 @@ def dense(parameter: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
-class Taken:
+class InFlightGradient:
     """A gradient while it is combined, during which nobody else may change it."""
 
     __slots__ = ("_gradient", "_version", "row")
@@ -129,7 +129,7 @@ def _can_move(gradient: torch.Tensor) -> bool:
     return count_uses is not None and cast(int, count_uses(storage._cdata)) <= 2
 
 
-class Kept:
+class PersistentGradientDetector:
     """Recognises a gradient that outlives its step."""
 
     def __init__(self) -> None:
@@ -156,9 +156,11 @@ class _Member:
         self._packed: torch.Tensor | None = None
         self._host: torch.Tensor | None = None
         self._context: Any = None
-        self._taken: Taken | None = None
+        self._in_flight: InFlightGradient | None = None
         # None once it has been moved, and where it shall not be.
-        self._kept = Kept() if zero_copy and compression is Compression.none else None
+        self._kept = (
+            PersistentGradientDetector() if zero_copy and compression is Compression.none else None
+        )
 
     def address(self) -> int | None:
         """Takes a gradient that can travel as it is; None for others, which `take` can."""
@@ -174,19 +176,20 @@ class _Member:
         self._move_when_kept(gradient)
         if not gradient.is_contiguous():
             return None
-        self._taken = Taken(self._row, gradient)
+        self._in_flight = InFlightGradient(self._row, gradient)
         return gradient.data_ptr()
 
     def take(self) -> tuple[Buffer, Ready | None]:
-        """What travels, not to change before `give_back`, and what returns when it can be read."""
+        """Returns what travels, which must not change before `give_back`, and a function that
+        returns when it can be read."""
         parameter = self._row.parameter
         if parameter.requires_grad:
             gradient = dense(parameter)
             self._move_when_kept(gradient)
-            self._taken = Taken(self._row, gradient)
+            self._in_flight = InFlightGradient(self._row, gradient)
         else:  # frozen, in a group with others
             gradient = torch.zeros_like(parameter)
-            self._taken = None
+            self._in_flight = None
         packed: torch.Tensor
         packed, self._context = self._compression.compress(gradient.detach())
         if self._is_checked:
@@ -205,15 +208,15 @@ class _Member:
                 _move(gradient, place)
 
     def forget(self) -> None:
-        self._packed = self._host = self._taken = None
+        self._packed = self._host = self._in_flight = None
 
     def give_back(self) -> None:
         packed, self._packed = self._packed, None
         host, self._host = self._host, None
-        taken, self._taken = self._taken, None
-        if taken is None:
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is None:
             return
-        gradient = taken.check()
+        gradient = in_flight.check()
         if packed is None or host is None:
             return
         ADAPTER.copy_out(host, packed)
@@ -230,11 +233,16 @@ class InPlace:
     """
 
     def __init__(
-        self, rows: Sequence[Gradient[torch.Tensor]], ask: Ask, compression: Any, *, zero_copy: bool
+        self,
+        rows: Sequence[Gradient[torch.Tensor]],
+        make_request: MakeRequest,
+        compression: Any,
+        *,
+        zero_copy: bool,
     ) -> None:
         self.members = list(rows)
         self.sent = False
-        self._ask = ask
+        self._make_request = make_request
         self._parts = [_Member(row, compression, zero_copy=zero_copy) for row in rows]
         self._nbytes = sum(row.nbytes for row in rows)
         self._is_fixed = compression in _WIRE_DTYPES
@@ -262,7 +270,7 @@ class InPlace:
         buffers = [buffer for buffer, _ in taken]
         if self._request is None or not self._is_fixed:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
-            self._request = self._ask(joint_name(self.members), specs)
+            self._request = self._make_request(joint_name(self.members), specs)
         ready = [each for _, each in taken if each is not None]
         batcher.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
         self.sent = True
@@ -287,10 +295,15 @@ class Packed:
     """
 
     def __init__(
-        self, pack: FlatBuffer[torch.Tensor], dtype: torch.dtype, ask: Ask, *, zero_copy: bool
+        self,
+        pack: FlatBuffer[torch.Tensor],
+        dtype: torch.dtype,
+        make_request: MakeRequest,
+        *,
+        zero_copy: bool,
     ) -> None:
         self.members = list(pack.members)
-        self._request = ask(pack.name, [(pack.members[0].dtype, (pack.count,))])
+        self._request = make_request(pack.name, [(pack.members[0].dtype, (pack.count,))])
         shared = _shared_tensor(pack.count, dtype) if zero_copy else None
         self._memory = torch.empty(pack.count, dtype=dtype) if shared is None else shared
         self._parameters = [member.parameter for member in pack.members]
@@ -300,7 +313,7 @@ class Packed:
         self._converts = any(p.dtype is not dtype for p in self._parameters)
         self._sent = False
         # Of the first member, for all; None once they have been moved.
-        self._kept = None if shared is None or self._converts else Kept()
+        self._kept = None if shared is None or self._converts else PersistentGradientDetector()
 
     def send(self, batcher: RequestBatcher) -> None:
         first = self._parameters[0].grad

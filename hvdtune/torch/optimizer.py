@@ -25,7 +25,7 @@ from hvdtune.errors import CollectiveError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.compression import Compression
-from hvdtune.torch.gradients import InPlace, Packed, describe
+from hvdtune.torch.gradients import InPlace, MakeRequest, Packed, describe
 from hvdtune.torch.sparse import Sparse, layout_of
 from hvdtune.torch.wrapper import Names, Wrapper, WrapperOptions, parameters_of
 
@@ -151,15 +151,17 @@ class GradientOptimizer(Wrapper):
 
     def _operate_on(self, rows: Sequence[Gradient[torch.Tensor]]) -> None:
         options = self._options
-        operation = InPlace(rows, self._ask, options.compression, zero_copy=options.zero_copy)
+        operation = InPlace(
+            rows, self._make_request, options.compression, zero_copy=options.zero_copy
+        )
         self._operations.update((row.parameter, operation) for row in rows)
 
     def _pack(self, pack: FlatBuffer[torch.Tensor]) -> Packed:
         dtype = _TORCH_DTYPES[pack.members[0].dtype]
-        return Packed(pack, dtype, self._ask, zero_copy=self._options.zero_copy)
+        return Packed(pack, dtype, self._make_request, zero_copy=self._options.zero_copy)
 
     @property
-    def _ask(self) -> Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]:
+    def _make_request(self) -> MakeRequest:
         reduction, process_set = self._options.reduction, self._options.process_set
         return lambda name, tensors: allreduce_request(name, tensors, reduction, process_set)
 
@@ -249,7 +251,7 @@ class GradientOptimizer(Wrapper):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """What torch.amp.GradScaler.step asks first: the moment to combine what it will look at.
+        """torch.amp.GradScaler.step asks this first: the moment to combine what it will look at.
 
         So an infinity on one rank is one on all, and all leave the step out.
         """
@@ -345,7 +347,7 @@ def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:
         if not isinstance(member, torch.Tensor):
             raise UsageError(f"groups consists of parameters, not of {type(member).__name__}")
         if member not in known:
-            raise UsageError("groups has a tensor that is no parameter of the optimizer")
+            raise UsageError("groups has a tensor that is not a parameter of the optimizer")
     return [list(group) for group in groups]
 
 

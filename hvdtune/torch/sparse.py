@@ -15,7 +15,7 @@ from hvdtune.core.rank.collectives import ReduceOp, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.torch.adapter import ADAPTER
-from hvdtune.torch.gradients import Taken
+from hvdtune.torch.gradients import InFlightGradient
 
 
 class SparseHandle(int):
@@ -66,7 +66,7 @@ def sparse_allreduce_async(
 
 
 def layout_of(parameter: torch.Tensor) -> int:
-    """Of the gradient that it has, as hvdtune.core.gradients.sparsity.SparsityTable wants it."""
+    """The layout of the parameter's gradient, by the codes of SparsityTable."""
     gradient = parameter.grad
     if gradient is None:
         return UNKNOWN
@@ -100,7 +100,7 @@ class Sparse:
         self._dims = dims
         self._op = op
         self._process_set = process_set
-        self._taken: Taken | None = None
+        self._in_flight: InFlightGradient | None = None
         self._handle: SparseHandle | None = None
 
     def is_complete(self, parameter: torch.Tensor) -> bool:
@@ -112,7 +112,7 @@ class Sparse:
     def send(self, batcher: RequestBatcher) -> None:
         row = self.members[0]
         gradient = self._present(row.parameter)
-        self._taken = Taken(row, gradient)
+        self._in_flight = InFlightGradient(row, gradient)
         self.sent = True
         self._handle = sparse_allreduce_async(gradient, row.name, self._op, self._process_set)
 
@@ -131,7 +131,7 @@ class Sparse:
 
     def forget(self) -> None:
         """Instead of `receive`: waits, and leaves the gradient as it is."""
-        handle, self._handle, self._taken = self._handle, None, None
+        handle, self._handle, self._in_flight = self._handle, None, None
         self.sent = False
         if handle is not None:
             with contextlib.suppress(CollectiveError):
@@ -139,9 +139,9 @@ class Sparse:
 
     def receive(self) -> None:
         handle, self._handle = self._handle, None
-        taken, self._taken = self._taken, None
-        if handle is None or taken is None:
+        in_flight, self._in_flight = self._in_flight, None
+        if handle is None or in_flight is None:
             return
         result = handle()
-        taken.check()
-        taken.row.parameter.grad = result
+        in_flight.check()
+        in_flight.row.parameter.grad = result

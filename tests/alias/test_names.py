@@ -30,7 +30,7 @@ modules = {"elastic", "mpi_ops", "compression", "functions", "optimizer", "sync_
 seen = {
     "place": get_env_rank_and_size() == (hvd.rank(), hvd.size()),
     "version": horovod.__version__,
-    "strangers": [
+    "different": [
         name
         for name in set(hvdtune.torch.__all__) - modules
         if getattr(hvd, name) is not getattr(hvdtune.torch, name)
@@ -68,7 +68,7 @@ def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
         assert json.loads(line.partition(">:")[2]) == {
             "place": True,
             "version": "0.28.1",
-            "strangers": [],
+            "different": [],
             "same": True,
             "sum": [2.0, 2.0],
             "process_sets": {"0": [0, 1], "1": [0]},
@@ -98,13 +98,13 @@ from horovod.tensorflow.mpi_ops import _basics, check_num_rank_power_of_2, rank_
 from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 
-def strangers(name, modules):
+def different(name, modules):
     mine, ours = (importlib.import_module(f"{top}.{name}") for top in ("horovod", "hvdtune"))
     names = set(ours.__all__) - set(modules)
     found = [n for n in names if getattr(mine, n) is not getattr(ours, n)]
     for module in modules:
         assert getattr(mine, module) is importlib.import_module(f"horovod.{name}.{module}")
-        found += strangers(f"{name}.{module}", ())
+        found += different(f"{name}.{module}", ())
     return found
 
 def data_of_tensorflow():
@@ -114,9 +114,9 @@ def data_of_tensorflow():
         return str(error)
 
 print(json.dumps({
-    "strangers": strangers("tensorflow", ["elastic"])
-    + strangers("tensorflow.keras", ["callbacks", "elastic"])
-    + strangers("keras", ["callbacks", "elastic"]),
+    "different": different("tensorflow", ["elastic"])
+    + different("tensorflow.keras", ["callbacks", "elastic"])
+    + different("keras", ["callbacks", "elastic"]),
     "same": [
         Compression is hvd.Compression and Compression.fp16 is FP16Compressor,
         allgather_object is hvd.allgather_object,
@@ -139,7 +139,7 @@ def test_the_names_of_tensorflow_and_keras_are_there_and_are_hvdtunes(python):
     seen = json.loads(python(_LOOK_AT_TENSORFLOW))
     assert comes_later("tensorflow.data", seen.pop("data"))
     assert seen == {
-        "strangers": [],
+        "different": [],
         "same": [True] * 7,
         "basics": True,
         "average": True,

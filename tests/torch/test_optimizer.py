@@ -134,7 +134,7 @@ BAD = {
     "a list of lists of parameters": {"groups": 1.5},
     "not [1]": {"groups": [1]},
     "consists of parameters, not of str": {"groups": [["weight"]]},
-    "no parameter of the optimizer": {"groups": [[torch.zeros(1)]]},
+    "not a parameter of the optimizer": {"groups": [[torch.zeros(1)]]},
     "needs op=Average": {"gradient_predivide_factor": 2.0, "op": hvd.Sum},
     "by hvd.Average, Sum or Adasum": {"op": hvd.Max},
     "a sequence of tuples": {"named_parameters": [torch.zeros(1)]},

@@ -7,5 +7,5 @@ __all__ = ["ObjectState", "State", "run_fn"]
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Any:
-    """What Horovod's elastic decorators are made of. Raises NotImplementedError."""
+    """Horovod makes its elastic decorators of it. Raises NotImplementedError."""
     return run(func)

@@ -13,5 +13,5 @@ __all__ = [
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """What a HorovodVersionMismatchError of these arguments says."""
+    """The message of a HorovodVersionMismatchError with these arguments."""
     return str(HorovodVersionMismatchError(name, version, installed_version))
