@@ -15,10 +15,6 @@ ROOT = Path(__file__).parents[2]
 HOROVODS = ("torch", "tensorflow", "keras", "mxnet", "alias", "horovod")
 # One thing that both languages know
 IN_BOTH = {"Knob", "ReduceOp", "Reduction", "StackSource", "StepWindow"}
-# To be renamed
-LEFT = {"_Run"}
-# To be cut
-LEFT_IMPORTS = {("hvdtune.core.rank.runtime", "hvdtune.core.rank.process_sets")}
 # In a script that is loaded by path, since it may import nothing of hvdtune's
 LOADED_BY_PATH = {"StepClock"}
 
@@ -49,9 +45,7 @@ def test_a_class_name_has_one_meaning():
     for name, path in [*_classes_in_python(), *_classes_in_cpp()]:
         places[name].add(str(path.relative_to(ROOT)))
     twice = {name: sorted(found) for name, found in places.items() if len(found) > 1}
-    assert {
-        n: found for n, found in twice.items() if n not in IN_BOTH | LOADED_BY_PATH | LEFT
-    } == {}
+    assert {n: found for n, found in twice.items() if n not in IN_BOTH | LOADED_BY_PATH} == {}
 
 
 @pytest.mark.parametrize("top", ["csrc", "hvdtune"])
@@ -76,7 +70,6 @@ def test_imports_of_modules_form_no_circle():
             for other in graph.find_modules_directly_imported_by(module)
             for found in graph.get_import_details(importer=module, imported=other)
             if not _is_of_an_extension(found["line_contents"])
-            and (module, other) not in LEFT_IMPORTS
         }
         for module in graph.modules
     }
