@@ -17,7 +17,7 @@ from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
-from tests.tuner.test_traces import steps, trace
+from tests.tuner.measure.test_step_tensors import steps, trace
 from tests.tuner.verdict_rates import bimodal
 
 # A study that has little left keeps as much as verification needs; a race comes on top of that.
