@@ -76,7 +76,7 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         "communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",
-            f"without it the same steps, played again, end {cost.mean:.2f} ms earlier",
+            f"replayed without it, the same steps end {cost.mean:.2f} ms earlier",
         ),
         remedy="send less of it (hvd.Compression.fp16; sparse gradients for an embedding), or "
         "split it so that its parts are ready earlier",
@@ -119,11 +119,11 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
             "of communication per step that nothing hides",
-            "reading the memory of the host's other ranks takes a part of their place",
+            "reading the memory of the host's other ranks replaces some of it",
             fusion.sentence(fusion.table(evidence.events)),
         ),
-        remedy="gradients that stay where they are (zero_grad(set_to_none=False)), or ranks that "
-        "may read each other's memory (kernel.yama.ptrace_scope, the container's seccomp profile)",
+        remedy="keep gradients where they are (zero_grad(set_to_none=False)), or let ranks read "
+        "each other's memory (kernel.yama.ptrace_scope, the container's seccomp profile)",
         confidence="medium",
     )
 

@@ -45,7 +45,7 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
             "after the last rank announced it",
-            f"the same steps played again with {DEFAULT_CYCLE_TIME_MS:g} ms end that much earlier",
+            f"replayed with {DEFAULT_CYCLE_TIME_MS:g} ms, the same steps end that much earlier",
         ),
         remedy=f"--cycle-time-ms {DEFAULT_CYCLE_TIME_MS:g} or less",
         knob="cycle_time_ms",
@@ -132,10 +132,11 @@ def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary=f"{who} tensors in another order, so each waits for the rank that comes to it last",
         evidence=(
             f"rank correlation of the orders {worst:.2f} (1: the same)",
-            "the same steps played again with the order of rank "
-            f"{evidence.job.ranks[0]} end that much earlier",
+            f"replayed in the order of rank {evidence.job.ranks[0]}, the same steps end that much "
+            "earlier",
         ),
-        remedy="build the model and its optimizer in the same order on every rank; iterate no sets",
+        remedy="build the model and its optimizer in the same order on every rank, and do "
+        "not iterate over sets",
         confidence="medium",
     )
 

@@ -87,10 +87,10 @@ def _slow_link(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="slow-link",
         ranks=(rank,),
         cost=cost,
-        summary=f"the link of rank {rank} ({host}) is slow: the others wait for its part alone",
+        summary=f"the link of rank {rank} ({host}) is slow: the others wait for its part only",
         evidence=(
             f"the other ranks wait {waits[:, named].mean():.2f} ms per step (mean) with only rank "
-            f"{rank}'s part of an exchange lacking",
+            f"{rank}'s part of an exchange missing",
             f"for any other rank {float(usual.mean(axis=0).max()):.2f} ms at most",
         ),
         remedy=f"look at the network of {host}: speed, duplex, errors, who else uses it",
@@ -175,7 +175,7 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         cost=cost,
         summary=f"{channels} stream(s) per link carry {rate:.2f} of {limit:g} Gbit/s",
         evidence=(
-            "every rank's exchanges are about as slow, so it is no single link",
+            "all ranks' exchanges are about equally slow, so no single link is at fault",
             f"links could carry {limit:g} Gbit/s, as --link-gbps says",
         ),
         remedy=f"HVDTUNE_CHANNELS={other} (a setting of `hvdtune run --mode restart` to tune)",

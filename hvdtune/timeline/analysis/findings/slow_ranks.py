@@ -35,14 +35,14 @@ _PARTS = (
         "input_ms",
         "slow-input",
         "waits for input",
-        "more DataLoader workers, prefetching, or data nearer to it",
+        "use more DataLoader workers, prefetching, or faster storage",
         everybodys_percent=5.0,
     ),
     _BusyPart(
         "gc_ms",
         "gc-pauses",
         "collects garbage",
-        "gc.freeze() after set-up and gc.disable(), or gc.collect() on all ranks in the same step",
+        "call gc.freeze() after set-up and gc.disable(), or gc.collect() in one step on all ranks",
     ),
     _BusyPart(
         "checkpoint_ms",
@@ -53,9 +53,9 @@ _PARTS = (
     _BusyPart(
         "no_processor_ms",
         "oversubscribed",
-        "could run but had no processor",
-        "fewer ranks or threads on the host (OMP_NUM_THREADS, DataLoader workers), or end what "
-        "else runs there",
+        "is ready to run but has no processor",
+        "run fewer ranks or threads on the host (OMP_NUM_THREADS, DataLoader workers), or stop "
+        "what else runs there",
         everybodys_percent=10.0,
     ),
 )
@@ -180,8 +180,8 @@ def _slow_rank(
         cost=cost,
         summary=f"rank {rank} {why} and the others wait for it",
         evidence=(
-            f"busy time without waiting: {_per_rank(np.median(busy, axis=0), ranks)} ms (median)",
-            f"it is the last in {often:.0f} % of {len(busy)} steps",
+            f"busy (not waiting): {_per_rank(np.median(busy, axis=0), ranks)} ms (median)",
+            f"it is last in {often:.0f} % of {len(busy)} steps",
             *_processor_evidence(evidence, ranks),
         ),
         remedy=_REMEDIES[kind].format(host=_host(evidence, rank)),
@@ -240,8 +240,8 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
         summary=f"{who} in {len(hit)} of {len(busy)} steps, "
         f"{excess[excess > 0].mean():.1f} ms each",
         evidence=(
-            f"every {np.median(apart):.0f} steps" if regular else "at no regular distance",
-            "no span in the trace says what it does then",
+            f"every {np.median(apart):.0f} steps" if regular else "at irregular intervals",
+            "no span in the trace says what it does in those steps",
         ),
         remedy="put hvd.span(...) around validation, checkpoints and logging to see which it is",
         confidence="medium",

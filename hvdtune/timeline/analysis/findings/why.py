@@ -115,7 +115,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
 
 def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:
     if job.size == 1:
-        yield "one rank alone waits for nobody"
+        yield "a single rank has nobody to wait for"
     if job.changes > 1:
         yield f"{job.changes} settings were in force; costs are means over all of them"
     doubt = max(job.clock_doubt_us.values(), default=0.0)
