@@ -94,9 +94,10 @@ def test_wrong_arguments_are_usage_errors_and_start_nothing(train, tmp_path, cal
 
 def test_a_script_against_itself_has_a_noise_floor_and_pairs(train):
     result = hvdtune.verify(train(MEET, steps=10**6), ranks=2, pairs=6, run_dir="kept")
-    assert (result.verdict.pairs, result.verdict.launches) == (6, 3)
+    # On a busy machine disturbed pairs are measured again, and count where most are disturbed.
+    assert len(result.pairs) >= result.verdict.pairs >= 6
+    assert result.verdict.launches == 3
     assert result.verdict.noise_floor_percent > 0
-    assert len(result.pairs) >= 6  # disturbed pairs are kept, and measured again
     assert result.verdict.text in result.report
     assert result.document()["kind"] == result.verdict.kind
 
