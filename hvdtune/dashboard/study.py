@@ -93,7 +93,7 @@ def open_study(folder: Path) -> StudyFrames | None:
 
 
 def _open_comparison(folder: Path) -> StudyFrames:
-    """What `hvdtune verify` and `hvdtune aa` leave: pairs and a verdict, no trials."""
+    """Open the files of `hvdtune verify` and `hvdtune aa`: pairs and a verdict, no trials."""
     from hvdtune.tuner.storage.pair_log import read_pairs
 
     return StudyFrames(
@@ -132,7 +132,7 @@ def describe_study(view: "StudyView") -> StudyFrames:
 
 
 def _steps_until(pairs: "Sequence[Pair]") -> dict[int, int]:
-    """Of each trial, the steps of all pairs up to its last."""
+    """Count, for each trial, the steps of all pairs up to its last."""
     until: dict[int, int] = {}
     steps = 0
     for pair in pairs:

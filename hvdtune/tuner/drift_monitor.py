@@ -135,7 +135,7 @@ class _Watcher:
         return f"{describe(best[1], self._runner.default)} is used ({proof})"
 
     def _fresh_study(self) -> optuna.Study:
-        """What was measured before is of another training: only the old winner is worth a try."""
+        """A study without earlier trials; only the old winner is queued."""
         study = optuna.create_study(
             direction="maximize", sampler=optuna.samplers.TPESampler(n_startup_trials=_TRIALS // 2)
         )

@@ -62,7 +62,7 @@ class Tally:
         )
 
     def faults(self) -> list[str]:
-        """What is not as it must be."""
+        """The problems found."""
         found = [f"{self.lost} pairs lost"] if self.lost else []
         if set(self.verdicts) != {"improved"}:
             found.append(f"verdicts {self.verdicts}")

@@ -92,7 +92,7 @@ def run(name: str, folder: Path, tuner: str, seeds: int, jobs: int) -> Iterator[
 
 
 def one(name: str, folder: Path, tuner: str, seed: int) -> dict[str, Any]:
-    """What became of one seed."""
+    """The result of one seed."""
     grid = grid_of(name, folder)
     found = TUNERS[tuner](grid, seed)
     gain = grid.gain(found.setting)

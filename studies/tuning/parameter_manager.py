@@ -51,7 +51,7 @@ class ParameterManager:
 
     @property
     def setting(self) -> dict[str, Value]:
-        """What runs: the one being sampled, or the winner."""
+        """The setting in use: the one being sampled, or the winner."""
         return self._best[1] if self.done else self._of(self._points[-1])
 
     def tune(self, score: float) -> None:

@@ -220,7 +220,7 @@ class Recording:
 
 
 def facts(name: str) -> dict[str, Any]:
-    """What was measured, and on what."""
+    """A document of what was measured, and on which machine."""
     scenario = SCENARIOS[name]
     sizes = [4 * tensor.count for tensor in scenario.tensors()]
     return {

@@ -87,7 +87,7 @@ class Cluster:
         return lost_s / (self.default_s + rest_s)
 
     def gain(self, setting: Setting) -> float:
-        """What this launch makes of the setting's true gain."""
+        """The setting's gain in this launch."""
         grid = self.grid
         key = repr([setting[axis] for axis in grid.axes])
         if key not in self._effects:

@@ -20,7 +20,7 @@ _FAR_LOSS: Final = 0.1
 
 
 def position(values: Sequence[Value], value: Value) -> float:
-    """Of a value on its axis: octaves; switches are 0 and 1."""
+    """The place of a value on its axis in octaves; switches are 0 and 1."""
     if isinstance(values[0], bool):
         return float(bool(value))
     number = float(value)
@@ -30,7 +30,7 @@ def position(values: Sequence[Value], value: Value) -> float:
 
 
 def positions(values: Sequence[Value]) -> np.ndarray:
-    """Of all values of an axis, ascending as they are."""
+    """The places of all values of an axis, in ascending order."""
     return np.array([position(values, value) for value in values])
 
 

@@ -41,7 +41,7 @@ class BlockShape:
 
     @property
     def pair_s(self) -> float:
-        """What a pair takes when the setting is as fast as the reference."""
+        """Seconds of a pair when the setting is as fast as the reference."""
         return 4 * (self.steps + self.settle_steps + 2) * self.step_s
 
 
@@ -92,12 +92,12 @@ class PairTimes:
 
     @property
     def reference_step_s(self) -> float:
-        """Of the reference's blocks."""
+        """Mean step time of the reference's blocks."""
         return self._step_s("A")
 
     @property
     def setting_step_s(self) -> float:
-        """Of the setting's blocks."""
+        """Mean step time of the setting's blocks."""
         return self._step_s("B")
 
     @property

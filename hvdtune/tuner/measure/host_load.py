@@ -122,7 +122,7 @@ def retransmits(snmp: str) -> int:
 def interference_between(
     before: HostSample, after: HostSample, longest_step: float
 ) -> Interference:
-    """What disturbed a block that was measured between two samples."""
+    """The interference with a block that was measured between two samples."""
     lasted_s = max(after.at_s - before.at_s, 1e-9)
     return Interference(
         # Booked in ticks, of which a short block may get those of before.

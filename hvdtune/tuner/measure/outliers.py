@@ -48,7 +48,7 @@ class OutlierDetector:
         self._usual.extend(interferences)
 
     def detect(self, order: Order, blocks: Sequence[Block]) -> Disturbance | None:
-        """What is wrong with a pair; None if nothing is."""
+        """The largest disturbance of a pair, None if it was not disturbed."""
         limits = self._limits()
         found = [
             (letter, name, getattr(block.interference, name))

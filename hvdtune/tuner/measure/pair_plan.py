@@ -49,7 +49,7 @@ class VerifyPlan:
 
     @property
     def confidence(self) -> float:
-        """Of an interval at one look, so that at all of them together it is 95 %."""
+        """Confidence of the interval at one look, chosen so that all looks together have 95 %."""
         return _CONFIDENCES[len(self.looks) - 1]
 
 
@@ -96,7 +96,7 @@ def plan_verify(
 
 
 def least_pairs(options: TuneOptions) -> tuple[int, int, int]:
-    """Of the calibration, one trial and the verification, where each takes the fewest it may."""
+    """The fewest pairs that calibration, one trial and verification may take."""
     trial = options.min_pairs_per_trial if options.trials else 0
     return options.calibrate_pairs, trial, options.min_verify_pairs
 

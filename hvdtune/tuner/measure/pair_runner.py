@@ -1,5 +1,6 @@
 """One pair, measured and on disk."""
 
+import contextlib
 import math
 import time
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ class PairRunner:
 
     @property
     def steps_left(self) -> int | None:
-        """Of the study's steps, None where any number may be taken."""
+        """Steps that the study may still take, None if their number is not limited."""
         if self._steps is None:
             return None
         return max(0, self._steps - self._earlier_steps - self.run.steps_taken)
@@ -90,11 +91,11 @@ class PairRunner:
 
     @property
     def traces(self) -> Sequence[Path]:
-        """Of the running launch; none where nothing is recorded."""
+        """Raw traces of the running launch; empty if nothing is recorded."""
         return self._traces(self.run.launch) if self._traces else ()
 
     def log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
-        """Of the pairs of this setting measured in this phase so far, by all steps."""
+        """Log ratios, by all steps, of the pairs of this setting measured in this phase so far."""
         return [pair.log_ratio for pair in self.log.of(phase, setting)]
 
     def search_log_ratios(self, phase: Phase, setting: Setting) -> list[float]:
@@ -148,12 +149,10 @@ class PairRunner:
         times: PairTimes | None = None
         while times is None:
             self.run.ensure_running()
-            try:
+            with contextlib.suppress(ScriptEnded):
                 times = self.run.measure(
                     setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
                 )
-            except ScriptEnded:
-                continue
         disturbance = self._outliers.detect(times.order, times.blocks)
         self._learn(setting, times.order, times.blocks)
         again = disturbance is not None and may_repeat and self._may_set_aside()

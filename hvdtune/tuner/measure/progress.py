@@ -67,7 +67,7 @@ class Reporter:
 
     @property
     def seconds_left(self) -> float:
-        """Of the study's time budget; never negative."""
+        """Seconds left of the study's time budget; never negative."""
         return max(0.0, self._end - self._clock.now())
 
     def phase(self, phase: Phase, message: str) -> None:

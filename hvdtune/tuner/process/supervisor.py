@@ -103,7 +103,7 @@ class TunerSupervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the tuner at work, None between two."""
+        """Process number of the running tuner, None while there is none."""
         return None if self._tuner is None else self._tuner.pid
 
     def tune(self) -> TuneOutcome:

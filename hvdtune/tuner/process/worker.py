@@ -94,7 +94,7 @@ class SupervisorConnection:
         return self._job
 
     def ask(self, request: StartRequest | ProposeRequest | TerminateRequest) -> Any:
-        """What the launcher returns. Raises the error that it raised."""
+        """Return the supervisor's reply, or raise the error that it met."""
         self.send(request)
         while not self._replies:
             self.pump(None)

@@ -116,7 +116,7 @@ def _posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Poster
 
 
 def _by_merit(context: StudyContext, trials: Sequence[TrialView]) -> list[Candidate]:
-    """Those that may be better in the first objective, what is recommended first."""
+    """The trials that may be better in the first objective, the recommended one first."""
     reach = t_reach(context.calibration.search_noise.df)
     hopeful = {t.number for t in trials if t.log_ratio + reach * t.log_stderr > 0}
     by_number = {trial.number: trial for trial in trials}

@@ -76,7 +76,7 @@ def make_sampler(
 def sampler_for(
     space: Space, options: TuneOptions
 ) -> Callable[[int, Callable[[Setting], str]], BaseSampler]:
-    """What makes the sampler of a study, of a seed and a key, as `StudyStore` asks for it."""
+    """A function that makes the study's sampler of a seed and a key, for `StudyStore`."""
     return lambda seed, key: make_sampler(
         options.sampler,
         space,
@@ -228,7 +228,7 @@ def _is_taken(trial: FrozenTrial) -> bool:
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """What `Space.suggest` asks an Optuna trial for, by knob."""
+    """The distributions that `Space.suggest` asks an Optuna trial for, by knob."""
     return {axis.knob.name: _distribution(axis) for axis in space.axes}
 
 

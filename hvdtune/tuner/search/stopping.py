@@ -43,7 +43,7 @@ def out_of_trials(trials: int) -> Stop:
 
 
 def out_of_time(*, by_steps: bool) -> Stop:
-    """What is left is needed for the race and the verification."""
+    """The rest of the budget is needed for the race and the verification."""
     if by_steps:
         return Stop("steps", "the remaining steps cannot pay for another trial")
     return Stop("time", "the time for the search is up")

@@ -29,7 +29,7 @@ class Sums:
 
 
 def possible_sums(tensor_bytes: Sequence[int]) -> Sums:
-    """Of tensors of these sizes; sizes of 4 GiB - 1 mean that or more."""
+    """The sums of tensors of these sizes; a size of 4 GiB - 1 means that or more."""
     sizes = Counter(size for size in tensor_bytes if size > 0)
     if not sizes:
         return Sums(())

@@ -232,7 +232,7 @@ def key_of(setting: Setting) -> str:
 
 
 def describe(setting: Setting, default: Mapping[str, Value]) -> str:
-    """What differs from the default, in one line."""
+    """Describe in one line how a setting differs from the default."""
     changed = [
         f"{name}={shown(name, value)}"
         for name, value in setting.items()

@@ -172,7 +172,7 @@ def _disagreements(
 
 
 def _measured(stored: Contents) -> Iterator[TrialView]:
-    """Of other settings than the default, whose pairs are those of the calibration."""
+    """Check all settings but the default, whose pairs are those of the calibration."""
     default = stored.attributes.get("default_setting")
     for trial in stored.trials:
         view = view_trial(trial)

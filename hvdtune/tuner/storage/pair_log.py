@@ -99,7 +99,7 @@ class PairLog:
 
 
 def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) -> list[Pair]:
-    """Those of one tuner's pairs that count in a phase, of one setting if given."""
+    """The pairs of one tuner that count in a phase, of one setting if given."""
     if setting is None:
         return [pair for pair in pairs if pair.phase == phase and not pair.set_aside]
     history = [pair for pair in pairs if pair.setting == setting]
@@ -107,7 +107,7 @@ def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) 
 
 
 def verified(pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that count of a tuner's own verification: of the setting that it verified last."""
+    """The pairs that count of the setting that a tuner verified last."""
     own = [pair for pair in pairs if not pair.by]
     settings = [pair.setting for pair in own if pair.phase == "verify"]
     return pairs_of(own, "verify", dict(settings[-1])) if settings else []

@@ -167,7 +167,7 @@ def is_in_use(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What run.json says; nothing where there is none that can be read."""
+    """The contents of run.json; empty if it is missing or cannot be read."""
     try:
         document = json.loads((folder / "run.json").read_bytes())
     except (OSError, ValueError):

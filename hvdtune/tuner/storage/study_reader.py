@@ -83,7 +83,7 @@ def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> S
 
 
 def read_contents(url: sqlalchemy.URL, name: str, *, but: str = "") -> Contents:
-    """What the database has of a study; without the pairs of the tuner `but`.
+    """Read a study from its database, without the pairs of the tuner `but`.
 
     Raises StudyError when there is none or it cannot be read.
     """

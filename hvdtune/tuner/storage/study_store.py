@@ -153,7 +153,7 @@ class StudyStore:
             return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
 
     def observations(self) -> dict[int, Observation]:
-        """What the ended trials say, by number, as points of the unit cube."""
+        """The results of the ended trials by number, as points of the unit cube."""
         with as_study_error(self._where):
             trials = self._study.get_trials(deepcopy=False)
             return observations([t for t in trials if self._is_comparable(t)], self.space)

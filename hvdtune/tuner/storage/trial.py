@@ -80,7 +80,7 @@ class TrialView:
 
     @property
     def log_ratios(self) -> list[float]:
-        """Of every objective, the first one's first."""
+        """The log ratios of all objectives, in their order."""
         return [self.log_ratio, *(each.log_ratio for each in self.further.values())]
 
     @property
