@@ -236,9 +236,9 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
         longest = calibration.floor(options.max_verify_pairs)
         if to_percent(longest) > _NOISY * options.resolution_percent:
             reason = (
-                f"too noisy to tell: {tried} tried, none stands out; over "
+                f"too noisy to tell: {tried} tried, none is clearly better; over "
                 f"{options.max_verify_pairs} pairs the default would differ from itself by up to "
-                f"{to_percent(longest):.1f} %; quieten the machine"
+                f"{to_percent(longest):.1f} %; reduce the load on the machine"
             )
             return keep_default(context.default, longest, reason, "noisy")
     return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)

@@ -80,7 +80,7 @@ class _Watcher:
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
         pace = f"steps take {change.factor:.2f} times as long as before"
-        self._runner.reporter.notice(f"{pace}: the setting is looked at again, pair by pair")
+        self._runner.reporter.notice(f"{pace}: the setting is measured again, pair by pair")
         self._run.attach(self._training.job)
         try:
             shape = self._shape()

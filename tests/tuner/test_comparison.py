@@ -132,7 +132,7 @@ def test_only_pairs_that_are_still_to_be_measured_are_called_fresh(tmp_path: Pat
     again = Bed(tmp_path, Script(gain=five_percent_with_b, **QUIET))
     with contextlib.suppress(KeyboardInterrupt):
         compare(again.study, B, tmp_path, TuneOptions(time_budget_s=1e9), tell, again.cluster.clock)
-    assert said[1] == f"{planned - 4} fresh pairs, 4 are there"
+    assert said[1] == f"{planned - 4} fresh pairs, 4 measured before"
 
 
 def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> None:

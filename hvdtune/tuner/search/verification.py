@@ -71,4 +71,4 @@ def verify(
 
 def _to_do(missing: int, done: int) -> str:
     fresh = "1 fresh pair" if missing == 1 else f"{max(0, missing)} fresh pairs"
-    return f"{fresh}, {done} are there" if done else fresh
+    return f"{fresh}, {done} measured before" if done else fresh

@@ -68,8 +68,8 @@ def judge_noise_floor(
     )
     if needed > max_pairs:
         text += (
-            f", more than the {max_pairs} of a verification: quieten the machine, or verify with "
-            f"--pairs {needed}"
+            f", more than the {max_pairs} of a verification: reduce the load on the machine, or "
+            f"verify with --pairs {needed}"
         )
     if differs:
         text += (

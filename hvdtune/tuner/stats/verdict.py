@@ -153,8 +153,8 @@ def _text(
     if kind == "noisy":
         return (
             f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
-            f"({wording.best}{spread}, {basis}); {wording.kept}; quieten the machine or verify "
-            "with more --pairs"
+            f"({wording.best}{spread}, {basis}); {wording.kept}; reduce the load on the "
+            "machine or verify with more --pairs"
         )
     if wording.slower and est.high < 0:
         return f"{wording.slower}: {spread}, {basis}"

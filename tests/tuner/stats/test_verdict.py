@@ -64,7 +64,7 @@ def test_too_noisy_says_what_to_do() -> None:
     assert verdict.setting == DEFAULT
     assert "\n" not in verdict.text
     assert "a gain of 1 % is neither shown nor excluded" in verdict.text
-    assert verdict.text.endswith("quieten the machine or verify with more --pairs")
+    assert verdict.text.endswith("reduce the load on the machine or verify with more --pairs")
 
 
 def test_exit_codes_tell_improved_from_not_and_from_too_noisy() -> None:
