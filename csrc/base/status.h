@@ -19,6 +19,9 @@ enum class ErrorCode {
   kInternal,       // a broken invariant or protocol violation
 };
 
+// The class of hvdtune.errors that stands for it.
+const char* exception_of(ErrorCode code);
+
 // Thrown everywhere; bindings map code() to a Python exception type.
 class Error : public std::exception {
  public:

@@ -8,41 +8,15 @@ namespace py = pybind11;
 namespace hvdtune::bindings {
 namespace {
 
-struct PythonType {
-  const char* name;
-  bool has_rank_and_tensor;
-};
-
-PythonType type_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kUsage:
-      return {"UsageError", false};
-    case ErrorCode::kRendezvous:
-    case ErrorCode::kTimeout:
-      return {"RendezvousError", false};
-    case ErrorCode::kRankLost:
-      return {"RankLostError", true};
-    case ErrorCode::kMismatch:
-      return {"MismatchError", true};
-    case ErrorCode::kShutdown:
-      return {"ShutdownError", true};
-    case ErrorCode::kHang:
-      return {"HangError", true};
-    case ErrorCode::kDuplicateName:
-      return {"DuplicateNameError", true};
-    case ErrorCode::kInternal:
-      return {"CollectiveError", true};
-  }
-  return {"CollectiveError", true};
-}
-
+// Errors of a collective have the rank at fault and the tensor besides.
 void translate(const Error& error) {
-  const PythonType type = type_of(error.code());
-  const py::object cls = py::module_::import("hvdtune.errors").attr(type.name);
-  const py::object value = type.has_rank_and_tensor
-                               ? cls(error.what(), error.rank(), error.tensor())
-                               : cls(error.what());
-  PyErr_SetObject(cls.ptr(), value.ptr());
+  const py::module_ errors = py::module_::import("hvdtune.errors");
+  const py::object type = errors.attr(exception_of(error.code()));
+  const bool of_collective =
+      PyObject_IsSubclass(type.ptr(), errors.attr("CollectiveError").ptr()) == 1;
+  const py::object value =
+      of_collective ? type(error.what(), error.rank(), error.tensor()) : type(error.what());
+  PyErr_SetObject(type.ptr(), value.ptr());
 }
 
 }  // namespace

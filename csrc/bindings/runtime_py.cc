@@ -9,6 +9,7 @@
 #include "bindings/register.h"
 #include "runtime/framework.h"
 #include "runtime/runtime.h"
+#include "runtime/submission.h"
 
 namespace py = pybind11;
 
@@ -64,14 +65,34 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& given) {
   return std::make_unique<Runtime>(options);
 }
 
+py::list op_rows() {
+  py::list rows;
+  for (const OpRow& op : kOpTable) {
+    py::dict row;
+    row["name"] = op.name;
+    row["event"] = op.event;
+    row["reduces"] = op.reduces;
+    row["fuses"] = op.fuses;
+    row["has_rows"] = op.has_rows;
+    rows.append(row);
+  }
+  return rows;
+}
+
+void check_reduction(std::string_view op, std::string_view reduce_op) {
+  const std::string flaw = flaw_of_reduction(op_named(op), reduce_op_named(reduce_op));
+  if (!flaw.empty()) throw Error(ErrorCode::kUsage, flaw);
+}
+
 using Tensors = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
-std::shared_ptr<Request> make_request(int op, std::string name, const Tensors& tensors,
-                                      int reduce_op, int root, double prescale, double postscale,
-                                      uint32_t process_set, std::vector<int64_t> splits) {
+std::shared_ptr<Request> make_request(std::string_view op, std::string name, const Tensors& tensors,
+                                      std::string_view reduce_op, int root, double prescale,
+                                      double postscale, uint32_t process_set,
+                                      std::vector<int64_t> splits) {
   auto request = std::make_shared<Request>();
-  request->op = to_enum<OpType>(op, kOpTypeCount, "operation");
-  request->reduce_op = to_enum<ReduceOp>(reduce_op, kReduceOpCount, "reduce operation");
+  request->op = op_named(op);
+  request->reduce_op = reduce_op_named(reduce_op);
   request->root = root;
   request->process_set = process_set;
   request->prescale = prescale;
@@ -184,9 +205,12 @@ py::dict topology(Runtime& runtime) {
 
 void register_runtime(py::module_& module) {
   module.def("framework_api", &framework_api);
+  module.def("op_table", &op_rows, "One dict per operation, in the order of their numbers.");
+  module.def("reductions", [] { return kReduceOpNames; });
+  module.def("check_reduction", &check_reduction);
   py::class_<Request, std::shared_ptr<Request>>(module, "Request")
       .def(py::init(&make_request), py::arg("op"), py::arg("name"), py::arg("tensors"),
-           py::arg("reduce_op") = 0, py::arg("root") = 0, py::arg("prescale") = 1.0,
+           py::arg("reduce_op") = "sum", py::arg("root") = 0, py::arg("prescale") = 1.0,
            py::arg("postscale") = 1.0, py::arg("process_set") = kWorldSet,
            py::arg("splits") = std::vector<int64_t>{})
       .def_readonly("name", &Request::name);

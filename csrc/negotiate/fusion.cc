@@ -11,7 +11,7 @@ namespace {
 // A group of several dtypes is divided when it is carried out.
 bool fusable(const Response& response) {
   const std::vector<TensorSpec>& tensors = response.request.tensors;
-  return response.error.empty() && response.request.op == OpType::kAllreduce && !tensors.empty() &&
+  return response.error.empty() && row_of(response.request.op).fuses && !tensors.empty() &&
          std::all_of(tensors.begin(), tensors.end(),
                      [&](const TensorSpec& tensor) { return tensor.dtype == tensors[0].dtype; });
 }

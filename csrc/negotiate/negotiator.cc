@@ -8,11 +8,22 @@
 namespace hvdtune {
 namespace {
 
-bool is_cacheable(OpType op) {
-  return op != OpType::kJoin && op != OpType::kAddSet && op != OpType::kRemoveSet;
+// Whether the operation can be carried out without data of the ranks that have joined. An identity
+// element that is scaled first need not be one any more, but for sums.
+bool goes_without_joined(const Request& request, const RankMask& who) {
+  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;
+  switch (row_of(request.op).with_joined) {
+    case WithJoined::kNever:
+      return false;
+    case WithJoined::kIdentity:
+      return sums || (request.reduce_op != ReduceOp::kAdasum && request.prescale == 1.0);
+    case WithJoined::kNotRoot:
+      return who.contains(request.root);
+    case WithJoined::kAlways:
+      return true;
+  }
+  return false;
 }
-
-bool has_dims(OpType op) { return op == OpType::kAllgather || op == OpType::kAlltoall; }
 
 }  // namespace
 
@@ -116,12 +127,13 @@ Response Negotiator::conflict_response(const PendingRequest& entry, const std::s
 Request Negotiator::request_of(uint32_t id, int rank) const {
   const Response& response = *response_of(id);
   Request request = response.request;
-  if (!has_dims(request.op)) return request;
+  const OpRow& row = row_of(request.op);
+  if (!row.is_ragged) return request;
   const std::vector<int>& ranks = *sets_.find(request.process_set);
   const auto at = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
-  if (request.op == OpType::kAlltoall) {
-    const auto row = response.first_dims.begin() + static_cast<ptrdiff_t>(at * ranks.size());
-    request.splits.assign(row, row + static_cast<ptrdiff_t>(ranks.size()));
+  if (row.takes_splits) {
+    const auto own = response.first_dims.begin() + static_cast<ptrdiff_t>(at * ranks.size());
+    request.splits.assign(own, own + static_cast<ptrdiff_t>(ranks.size()));
     request.tensors[0].shape[0] = 0;
     for (const int64_t rows : request.splits) request.tensors[0].shape[0] += rows;
     return request;
@@ -138,7 +150,7 @@ std::vector<Version> Negotiator::versions_of(const PendingRequest& entry,
   std::vector<Version> versions;
   for (const auto& [request, ranks] : entry.in_full) versions.emplace_back(&request, ranks);
   for (const auto& [id, ranks] : entry.by_id) {
-    if (!has_dims(response_of(id)->request.op)) {
+    if (!row_of(response_of(id)->request.op).is_ragged) {
       versions.emplace_back(&response_of(id)->request, ranks);
       continue;
     }
@@ -188,7 +200,7 @@ Response Negotiator::respond(const PendingRequest& entry, bool cache_enabled, Re
   if (!response.error.empty()) return response;
   fill_dims(response, entry, versions);
   const bool keep = cache_enabled && capacity_ > 0 && everybody;
-  if (keep && is_cacheable(response.request.op)) admit(response, batch);
+  if (keep && row_of(response.request.op).is_cached) admit(response, batch);
   return response;
 }
 
@@ -196,16 +208,17 @@ void Negotiator::fill_dims(Response& response, const PendingRequest& entry,
                            std::span<const Version> versions) const {
   const Request& request = response.request;
   if (request.op == OpType::kJoin) response.first_dims = {last_joined_.at(request.process_set)};
-  if (!has_dims(request.op)) return;
+  const OpRow& row = row_of(request.op);
+  if (!row.is_ragged) return;
   const std::vector<int>& ranks = *sets_.find(entry.key.process_set);
   const size_t n = ranks.size();
-  const size_t rows = request.op == OpType::kAlltoall ? n : request.tensors.size();
+  const size_t rows = row.takes_splits ? n : request.tensors.size();
   response.first_dims.assign(rows * n, 0);
   for (const auto& [said, mask] : versions) {
     for (const int rank : mask.ranks()) {
       const auto at = static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
       for (size_t i = 0; i < rows; ++i) {
-        if (request.op == OpType::kAlltoall) {
+        if (row.takes_splits) {
           response.first_dims[at * n + i] = said->splits[i];
         } else {
           response.first_dims[i * n + at] = said->tensors[i].shape[0];
@@ -215,20 +228,14 @@ void Negotiator::fill_dims(Response& response, const PendingRequest& entry,
   }
 }
 
-// Ranks that have joined give neutral elements to a reduction and no rows to an allgather; there is
-// nothing they could give to the rest.
+// Ranks that have joined give identity elements to a reduction and no rows to an allgather; there
+// is nothing they could give to the rest.
 std::string Negotiator::flaw_of_joined(const Response& response,
                                        const PendingRequest& entry) const {
   const Request& request = response.request;
   const RankMask& joined = pending_requests_.joined(request.process_set);
   if (entry.who.covers(joined)) return {};
-  // A neutral element that is scaled first need not be neutral.
-  const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;
-  const bool folds = sums || (request.reduce_op != ReduceOp::kAdasum && request.prescale == 1.0);
-  const bool possible = (request.op == OpType::kAllreduce && folds) ||
-                        request.op == OpType::kAllgather || request.op == OpType::kBarrier ||
-                        (request.op == OpType::kBroadcast && entry.who.contains(request.root));
-  if (possible || request.op == OpType::kJoin) return {};
+  if (goes_without_joined(request, entry.who)) return {};
   RankMask gone = joined;
   gone -= entry.who;
   return "tensor \"" + request.name + "\": " + describe(request) + " needs data of " +

@@ -8,29 +8,19 @@ namespace {
 
 constexpr size_t kMostTensors = 4;  // of a group that a sentence lists
 
-bool first_may_differ(OpType op) { return op == OpType::kAllgather || op == OpType::kAlltoall; }
-
 bool tensors_agree(OpType op, const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype != b.dtype || a.shape.size() != b.shape.size()) return false;
-  const ptrdiff_t from = first_may_differ(op) && !a.shape.empty() ? 1 : 0;
+  const ptrdiff_t from = row_of(op).is_ragged && !a.shape.empty() ? 1 : 0;
   return std::equal(a.shape.begin() + from, a.shape.end(), b.shape.begin() + from);
 }
 
 bool agree(const Request& a, const Request& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.root == b.root &&
          a.prescale == b.prescale && a.postscale == b.postscale &&
-         (a.op == OpType::kAlltoall || a.splits == b.splits) &&
+         (row_of(a.op).takes_splits || a.splits == b.splits) &&
          std::equal(
              a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(),
              [&](const TensorSpec& x, const TensorSpec& y) { return tensors_agree(a.op, x, y); });
-}
-
-std::string list_of(const std::vector<int64_t>& values) {
-  std::string text = "[";
-  for (size_t i = 0; i < values.size(); ++i) {
-    text.append(i == 0 ? "" : ", ").append(std::to_string(values[i]));
-  }
-  return text + "]";
 }
 
 // Which of a group's tensors is the first to differ; -1 when they differ in something else.
@@ -44,11 +34,19 @@ int first_difference(const Request& a, const Request& b) {
 
 }  // namespace
 
+std::string list_of(const std::vector<int64_t>& values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i) {
+    text.append(i == 0 ? "" : ", ").append(std::to_string(values[i]));
+  }
+  return text + "]";
+}
+
 std::string describe(const Request& request) {
-  std::string text(name_of(request.op));
-  const bool reduces = request.op == OpType::kAllreduce || request.op == OpType::kReducescatter;
-  if (reduces) text.append("(").append(name_of(request.reduce_op)) += ")";
-  if (request.op == OpType::kBroadcast) text += " from rank " + std::to_string(request.root);
+  const OpRow& row = row_of(request.op);
+  std::string text(row.name);
+  if (row.reduces) text.append("(").append(name_of(request.reduce_op)) += ")";
+  if (row.has_root) text += " from rank " + std::to_string(request.root);
   if (request.tensors.size() > 1) {
     text += " of " + std::to_string(request.tensors.size()) + " tensors:";
   }
@@ -58,7 +56,7 @@ std::string describe(const Request& request) {
   }
   if (request.tensors.size() > kMostTensors) text += ", ...";
   if (!request.splits.empty()) {
-    text += (request.op == OpType::kAlltoall ? " splits " : " ") + list_of(request.splits);
+    text += (row.takes_splits ? " splits " : " ") + list_of(request.splits);
   }
   if (request.prescale != 1.0) text += " prescale " + std::to_string(request.prescale);
   if (request.postscale != 1.0) text += " postscale " + std::to_string(request.postscale);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/rank_mask.h"
 #include "wire/message.h"
@@ -13,9 +14,12 @@ namespace hvdtune {
 // What some ranks announced.
 using Version = std::pair<const Request*, RankMask>;
 
-// Empty when the versions agree; else a sentence that says which ranks want what. Allgather and
-// alltoall may differ in the first dimension.
+// Empty when the versions agree; else a sentence that says which ranks want what. Ragged
+// operations may differ in the first dimension.
 std::string disagreement(std::span<const Version> versions);
+
+// "[3, 4]"
+std::string list_of(const std::vector<int64_t>& values);
 
 // "allreduce(sum) float32 [3, 4]"
 std::string describe(const Request& request);

@@ -17,28 +17,6 @@
 namespace hvdtune {
 namespace {
 
-EventKind event_of(OpType op) {
-  switch (op) {
-    case OpType::kAllreduce:
-      return EventKind::kAllreduce;
-    case OpType::kBroadcast:
-      return EventKind::kBroadcast;
-    case OpType::kAllgather:
-      return EventKind::kAllgather;
-    case OpType::kAlltoall:
-      return EventKind::kAlltoall;
-    case OpType::kReducescatter:
-      return EventKind::kReducescatter;
-    case OpType::kJoin:
-      return EventKind::kJoin;
-    case OpType::kBarrier:
-    case OpType::kAddSet:
-    case OpType::kRemoveSet:
-      return EventKind::kBarrier;
-  }
-  return EventKind::kBarrier;
-}
-
 EventKind event_of(Phase phase) {
   switch (phase) {
     case Phase::kPack:
@@ -201,48 +179,67 @@ Backend* Executor::backend_of(uint32_t process_set) {
 // Memory of the executor's own, in place of that of a tensor this rank does not have.
 uint8_t* Executor::spare(size_t bytes) { return spare_.take(0, bytes); }
 
+// One bucket, of which all but operations that fuse are alone. A function for each operation.
+struct Executor::Execution {
+  Executor& self;
+  std::span<const Member> members;
+  const Setting& setting;
+  const Response& response = *members[0].response;
+  const Request& request = response.request;
+  Operation* own = members[0].operation.get();  // null: this rank has joined
+
+  void allreduce() const;
+  void broadcast() const;
+  void allgather() const;
+  void barrier() const;
+  void alltoall() const;
+  void reducescatter() const;
+  void change() const;
+
+  Group& group() const { return self.group_of(request.process_set); }
+  Backend* backend() const { return self.backend_of(request.process_set); }
+  static void add_tensors(const Member& member, DType dtype, uint8_t*& identity, Payload& payload);
+};
+
 void Executor::run(std::span<const Member> members, const Setting& setting) {
-  const Member& first = members[0];
-  const Request& request = first.response->request;
-  switch (request.op) {
-    case OpType::kAllreduce:
-      return run_allreduce(group_of(request.process_set), members, setting);
-    case OpType::kBroadcast:
-      return run_broadcast(group_of(request.process_set), first, setting);
-    case OpType::kAllgather:
-      return run_allgather(group_of(request.process_set), first, setting);
-    case OpType::kAlltoall:
-      return run_alltoall(group_of(request.process_set), first);
-    case OpType::kReducescatter:
-      return run_reducescatter(group_of(request.process_set), first, setting);
-    case OpType::kJoin:
-    case OpType::kAddSet:
-    case OpType::kRemoveSet:
-      if (first.operation) first.operation->numbers = first.response->first_dims;
-      return change_(*first.response);
-    case OpType::kBarrier:
-      if (Backend* const other = backend_of(request.process_set)) {
-        other->barrier(group_of(request.process_set));
-      }
-      return;  // that every rank has announced it is all it means
-  }
+  using Function = void (Execution::*)() const;
+  static constexpr std::array<std::pair<OpType, Function>, kOpTypeCount> kFunctions = {{
+      {OpType::kAllreduce, &Execution::allreduce},
+      {OpType::kBroadcast, &Execution::broadcast},
+      {OpType::kAllgather, &Execution::allgather},
+      {OpType::kBarrier, &Execution::barrier},
+      {OpType::kAlltoall, &Execution::alltoall},
+      {OpType::kReducescatter, &Execution::reducescatter},
+      {OpType::kJoin, &Execution::change},
+      {OpType::kAddSet, &Execution::change},
+      {OpType::kRemoveSet, &Execution::change},
+  }};
+  static_assert(
+      [] {
+        for (size_t i = 0; i < kFunctions.size(); ++i) {
+          if (static_cast<size_t>(kFunctions[i].first) != i) return false;
+        }
+        return true;
+      }(),
+      "functions are found by the number of their operation");
+  const Execution execution{*this, members, setting};
+  (execution.*kFunctions[static_cast<size_t>(execution.request.op)].second)();
 }
 
 // A bucket is of one dtype, unless it is a group of several.
-void Executor::run_allreduce(Group& group, std::span<const Member> members,
-                             const Setting& setting) {
+void Executor::Execution::allreduce() const {
   std::vector<DType> dtypes;
-  for (const TensorSpec& tensor : members[0].response->request.tensors) {
+  for (const TensorSpec& tensor : request.tensors) {
     if (std::ranges::find(dtypes, tensor.dtype) == dtypes.end()) dtypes.push_back(tensor.dtype);
   }
-  const Request& request = members[0].response->request;
-  Backend* const other = backend_of(request.process_set);
+  Group& group = this->group();
+  Backend* const other = backend();
   for (const DType dtype : dtypes) {
     size_t absent = 0;
     for (const Member& member : members) {
       if (!member.operation) absent += bytes_of(member.response->request);
     }
-    uint8_t* identity = spare(absent);
+    uint8_t* identity = self.spare(absent);
     Payload payload;
     for (const Member& member : members) add_tensors(member, dtype, identity, payload);
     if (request.reduce_op == ReduceOp::kAdasum) {
@@ -252,13 +249,13 @@ void Executor::run_allreduce(Group& group, std::span<const Member> members,
     const Reduction how{dtype, request.reduce_op, request.prescale, request.postscale,
                         group.size()};
     if (other && other->allreduce(group, how, payload)) continue;
-    allreduce(group, how, payload, setting);
+    hvdtune::allreduce(group, how, payload, setting);
   }
 }
 
 // A rank that has joined adds identity elements instead, from `identity` on.
-void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& identity,
-                           Payload& payload) {
+void Executor::Execution::add_tensors(const Member& member, DType dtype, uint8_t*& identity,
+                                      Payload& payload) {
   const Request& request = member.response->request;
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     if (request.tensors[i].dtype != dtype) continue;
@@ -273,46 +270,47 @@ void Executor::add_tensors(const Member& member, DType dtype, uint8_t*& identity
   }
 }
 
-void Executor::run_broadcast(Group& group, const Member& member, const Setting& setting) {
-  const Request& request = member.response->request;
-  const std::vector<int>& ranks = *sets_.find(request.process_set);
+void Executor::Execution::broadcast() const {
+  const std::vector<int>& ranks = *self.sets_.find(request.process_set);
   const auto root = static_cast<int>(std::ranges::find(ranks, request.root) - ranks.begin());
-  Backend* const other = backend_of(request.process_set);
+  Group& group = this->group();
+  Backend* const other = backend();
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const size_t bytes = bytes_of(request.tensors[i]);
     TensorMemory memory;
-    if (member.operation) {
-      memory = member.operation->memory[i];
+    if (own != nullptr) {
+      memory = own->memory[i];
     } else {
-      memory.output = spare(bytes);
+      memory.output = self.spare(bytes);
       memory.input = memory.output;
     }
     if (other && other->broadcast(group, root, memory.input, memory.output, bytes)) continue;
-    broadcast(group, root, memory.input, memory.output, bytes, setting);
+    hvdtune::broadcast(group, root, memory.input, memory.output, bytes, setting);
   }
 }
 
-void Executor::run_allgather(Group& group, const Member& member, const Setting& setting) {
-  const Request& request = member.response->request;
+void Executor::Execution::allgather() const {
+  Group& group = this->group();
+  Backend* const other = backend();
   const auto n = static_cast<size_t>(group.size());
-  Backend* const other = backend_of(request.process_set);
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorSpec& tensor = request.tensors[i];
     const size_t row_bytes = row_elements(tensor) * size_of(tensor.dtype);
-    const auto dims = std::span(member.response->first_dims).subspan(i * n, n);
+    const auto dims = std::span(response.first_dims).subspan(i * n, n);
     std::vector<size_t> blocks;
     for (const int64_t rows : dims) blocks.push_back(static_cast<size_t>(rows) * row_bytes);
     Result result = make_result(tensor, std::accumulate(dims.begin(), dims.end(), int64_t{0}));
-    const uint8_t* input = member.operation ? member.operation->memory[i].input : nullptr;
+    const uint8_t* input = own != nullptr ? own->memory[i].input : nullptr;
     if (!other || !other->allgather(group, input, result.bytes.get(), blocks)) {
-      allgather(group, input, result.bytes.get(), blocks, setting);
+      hvdtune::allgather(group, input, result.bytes.get(), blocks, setting);
     }
-    if (member.operation) member.operation->results.push_back(std::move(result));
+    if (own != nullptr) own->results.push_back(std::move(result));
   }
 }
 
-void Executor::run_alltoall(Group& group, const Member& member) {
-  Operation& operation = *member.operation;
+void Executor::Execution::alltoall() const {
+  Group& group = this->group();
+  Operation& operation = *own;
   const TensorSpec& tensor = operation.request->tensors[0];
   const size_t row_bytes = row_elements(tensor) * size_of(tensor.dtype);
   const auto n = static_cast<size_t>(group.size());
@@ -321,7 +319,7 @@ void Executor::run_alltoall(Group& group, const Member& member) {
   std::vector<size_t> recv_bytes;
   int64_t rows = 0;
   for (size_t peer = 0; peer < n; ++peer) {
-    const int64_t from_peer = member.response->first_dims[peer * n + me];
+    const int64_t from_peer = response.first_dims[peer * n + me];
     send_bytes.push_back(static_cast<size_t>(operation.request->splits[peer]) * row_bytes);
     recv_bytes.push_back(static_cast<size_t>(from_peer) * row_bytes);
     operation.numbers.push_back(from_peer);
@@ -330,17 +328,16 @@ void Executor::run_alltoall(Group& group, const Member& member) {
   operation.results.push_back(make_result(tensor, rows));
   const uint8_t* input = operation.memory[0].input;
   uint8_t* output = operation.results[0].bytes.get();
-  Backend* const other = backend_of(operation.request->process_set);
+  Backend* const other = backend();
   if (other && other->alltoall(group, input, send_bytes, output, recv_bytes)) return;
-  alltoall(group, input, send_bytes, output, recv_bytes);
+  hvdtune::alltoall(group, input, send_bytes, output, recv_bytes);
 }
 
 // The first ranks get one row more where rows cannot be divided evenly, as in Horovod.
-void Executor::run_reducescatter(Group& group, const Member& member, const Setting& setting) {
-  const Operation& operation = *member.operation;
-  const Request& request = *operation.request;
+void Executor::Execution::reducescatter() const {
+  Group& group = this->group();
+  Backend* const other = backend();
   const auto n = static_cast<size_t>(group.size());
-  Backend* const other = backend_of(request.process_set);
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorSpec& tensor = request.tensors[i];
     const auto rows = static_cast<size_t>(tensor.shape[0]);
@@ -350,10 +347,21 @@ void Executor::run_reducescatter(Group& group, const Member& member, const Setti
     }
     const Reduction how{tensor.dtype, request.reduce_op, request.prescale, request.postscale,
                         group.size()};
-    const TensorMemory& memory = operation.memory[i];
+    const TensorMemory& memory = own->memory[i];
     if (other && other->reducescatter(group, how, memory.input, memory.output, counts)) continue;
-    reducescatter(group, how, memory.input, memory.output, counts, setting);
+    hvdtune::reducescatter(group, how, memory.input, memory.output, counts, setting);
   }
+}
+
+// Ours is over when every rank has announced it.
+void Executor::Execution::barrier() const {
+  if (Backend* const other = backend()) other->barrier(group());
+}
+
+// Changes who has joined, or which process sets there are.
+void Executor::Execution::change() const {
+  if (own != nullptr) own->numbers = response.first_dims;
+  self.change_(response);
 }
 
 uint32_t Executor::name_id(const Request& request) {

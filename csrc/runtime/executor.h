@@ -47,17 +47,12 @@ class Executor : private Observer {
     uint32_t name;
     uint32_t seq;
   };
+  struct Execution;
   void bucket(std::span<const Response> responses, const Setting& setting, CutReason reason,
               uint64_t received_ns);
   void fail_refused(std::span<const Response> responses);
   bool take(const Response& response, std::vector<Member>& members);
   void run(std::span<const Member> members, const Setting& setting);
-  void run_allreduce(Group& group, std::span<const Member> members, const Setting& setting);
-  void add_tensors(const Member& member, DType dtype, uint8_t*& identity, Payload& payload);
-  void run_broadcast(Group& group, const Member& member, const Setting& setting);
-  void run_allgather(Group& group, const Member& member, const Setting& setting);
-  void run_alltoall(Group& group, const Member& member);
-  void run_reducescatter(Group& group, const Member& member, const Setting& setting);
   Group& group_of(uint32_t process_set);
   Backend* backend_of(uint32_t process_set);
   uint8_t* spare(size_t bytes);

@@ -18,29 +18,7 @@ struct hvdtune_job {
 namespace hvdtune {
 namespace {
 
-hvdtune_error to_c(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kUsage:
-      return HVDTUNE_USAGE;
-    case ErrorCode::kMismatch:
-      return HVDTUNE_MISMATCH;
-    case ErrorCode::kDuplicateName:
-      return HVDTUNE_DUPLICATE_NAME;
-    case ErrorCode::kRankLost:
-      return HVDTUNE_RANK_LOST;
-    case ErrorCode::kShutdown:
-      return HVDTUNE_SHUTDOWN;
-    case ErrorCode::kHang:
-      return HVDTUNE_HANG;
-    case ErrorCode::kRendezvous:
-    case ErrorCode::kTimeout:
-    case ErrorCode::kInternal:
-      return HVDTUNE_INTERNAL;
-  }
-  return HVDTUNE_INTERNAL;
-}
-
-hvdtune_outcome failed(hvdtune_error error, const char* message, int rank) {
+hvdtune_outcome outcome_of(const char* error, const char* message, int rank) {
   hvdtune_outcome outcome{};
   outcome.error = error;
   outcome.message = message;
@@ -50,7 +28,8 @@ hvdtune_outcome failed(hvdtune_error error, const char* message, int rank) {
 
 void tell(hvdtune_done done, void* context, const Operation& operation, const Error* error) {
   if (error != nullptr) {
-    const hvdtune_outcome outcome = failed(to_c(error->code()), error->what(), error->rank());
+    const hvdtune_outcome outcome =
+        outcome_of(exception_of(error->code()), error->what(), error->rank());
     return done(context, &outcome);
   }
   std::vector<hvdtune_result> results;
@@ -58,7 +37,7 @@ void tell(hvdtune_done done, void* context, const Operation& operation, const Er
     results.push_back(
         {result.bytes.get(), result.shape.data(), static_cast<int>(result.shape.size())});
   }
-  hvdtune_outcome outcome = failed(HVDTUNE_OK, "", -1);
+  hvdtune_outcome outcome = outcome_of(nullptr, "", -1);
   outcome.results = results.data();
   outcome.result_count = static_cast<int>(results.size());
   outcome.numbers = operation.numbers.data();
@@ -68,9 +47,9 @@ void tell(hvdtune_done done, void* context, const Operation& operation, const Er
 
 Submission to_submission(const hvdtune_request& given) {
   auto request = std::make_shared<Request>();
-  request->op = static_cast<OpType>(given.op);
+  request->op = op_named(given.op);
   request->name = given.name;
-  request->reduce_op = static_cast<ReduceOp>(given.reduce_op);
+  if (given.reduce_op != nullptr) request->reduce_op = reduce_op_named(given.reduce_op);
   request->root = given.root;
   request->prescale = given.prescale;
   request->postscale = given.postscale;
@@ -90,7 +69,8 @@ Submission to_submission(const hvdtune_request& given) {
 
 void submit(hvdtune_job* job, const hvdtune_request* request, int awaited, hvdtune_done done,
             void* context) {
-  hvdtune_outcome outcome = failed(HVDTUNE_SHUTDOWN, "hvdtune was shut down", -1);
+  hvdtune_outcome outcome =
+      outcome_of(exception_of(ErrorCode::kShutdown), "hvdtune was shut down", -1);
   std::string message;
   bool begun = false;
   job->guard->with_runtime([&](Runtime& runtime) {
@@ -103,10 +83,10 @@ void submit(hvdtune_job* job, const hvdtune_request* request, int awaited, hvdtu
       if (awaited != 0) runtime.await_submitted();
     } catch (const Error& error) {
       message = error.what();
-      outcome = failed(to_c(error.code()), message.c_str(), error.rank());
+      outcome = outcome_of(exception_of(error.code()), message.c_str(), error.rank());
     } catch (const std::exception& error) {
       message = error.what();
-      outcome = failed(HVDTUNE_INTERNAL, message.c_str(), -1);
+      outcome = outcome_of(exception_of(ErrorCode::kInternal), message.c_str(), -1);
     }
   });
   if (!begun) done(context, &outcome);

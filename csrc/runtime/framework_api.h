@@ -13,33 +13,13 @@
 extern "C" {
 #endif
 
-#define HVDTUNE_FRAMEWORK_API_VERSION 1
+#define HVDTUNE_FRAMEWORK_API_VERSION 2
 
 /* A job that this process is, or was, part of. Owned by whoever got it. */
 struct hvdtune_job;
 
-/* Numbered as on the wire. */
-enum hvdtune_op {
-  HVDTUNE_ALLREDUCE = 0,
-  HVDTUNE_BROADCAST = 1,
-  HVDTUNE_ALLGATHER = 2,
-  HVDTUNE_ALLTOALL = 4,
-  HVDTUNE_REDUCESCATTER = 5,
-  HVDTUNE_JOIN = 6
-};
-
-enum hvdtune_error {
-  HVDTUNE_OK,
-  HVDTUNE_USAGE,
-  HVDTUNE_MISMATCH,
-  HVDTUNE_DUPLICATE_NAME,
-  HVDTUNE_RANK_LOST,
-  HVDTUNE_SHUTDOWN,
-  HVDTUNE_HANG,
-  HVDTUNE_INTERNAL
-};
-
-/* Memory that lives until `done`. `output` is NULL for allgather and alltoall. */
+/* Memory that lives until `done`. `output` is NULL where negotiation tells
+ * the size of the result: for allgather and alltoall. */
 struct hvdtune_tensor {
   const char* dtype; /* a NumPy name or "bfloat16" */
   const int64_t* shape;
@@ -49,16 +29,16 @@ struct hvdtune_tensor {
 };
 
 struct hvdtune_request {
-  enum hvdtune_op op;
+  const char* op; /* a name of csrc/base/op_table.h */
   const char* name;
-  int reduce_op; /* numbered as on the wire */
+  const char* reduce_op; /* a name of csrc/base/reduce_op.h, or NULL */
   int root;
   double prescale;
   double postscale;
   uint32_t process_set;
   const struct hvdtune_tensor* tensors;
   int tensor_count;
-  const int64_t* splits; /* of alltoall */
+  const int64_t* splits; /* of alltoall; without any it divides evenly */
   int split_count;
 };
 
@@ -71,7 +51,7 @@ struct hvdtune_result {
 
 /* All of it lives until `done` returns. */
 struct hvdtune_outcome {
-  enum hvdtune_error error;
+  const char* error;   /* the name of a class of hvdtune.errors; NULL without an error */
   const char* message; /* "" without an error */
   int rank;            /* that the error is about, -1 for none */
   const struct hvdtune_result* results;

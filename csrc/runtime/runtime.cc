@@ -50,7 +50,7 @@ MeshOptions mesh_options(const RuntimeOptions& options) {
 
 std::string memory_error(const Submission& submission) {
   const Request& request = *submission.request;
-  const bool gives_memory = request.op != OpType::kAllgather && request.op != OpType::kAlltoall;
+  const bool gives_memory = !row_of(request.op).is_ragged;
   if (submission.memory.size() != request.tensors.size()) {
     return "tensors and memory differ in number";
   }
@@ -91,23 +91,24 @@ Runtime::~Runtime() {
   shutdown();
 }
 
-void Runtime::check(const Submission& submission, const ProcessSets& sets) const {
-  const Request& request = *submission.request;
-  std::string why = flaw_of(request);
-  const std::vector<int>* ranks = sets.find(request.process_set);
-  if (request.name.empty()) {
+void Runtime::settle(Submission& submission, const ProcessSets& sets) const {
+  const std::shared_ptr<const Request>& request = submission.request;
+  std::string why = flaw_of(*request);
+  const std::vector<int>* ranks = sets.find(request->process_set);
+  if (request->name.empty()) {
     why = "it has no name";
   } else if (ranks == nullptr) {
-    why = "there is no process set " + std::to_string(request.process_set);
+    why = "there is no process set " + std::to_string(request->process_set);
   } else if (!std::ranges::count(*ranks, topology().rank)) {
     why = "rank " + std::to_string(topology().rank) + " is not in process set " +
-          std::to_string(request.process_set) + " (" + describe(RankMask(*ranks)) + ")";
+          std::to_string(request->process_set) + " (" + describe(RankMask(*ranks)) + ")";
   } else if (why.empty()) {
-    why = flaw_for_set(request, *ranks, topology().size);
+    fill_splits(submission.request, ranks->size());
+    why = flaw_for_set(*request, *ranks, topology().size);
   }
   if (why.empty()) why = memory_error(submission);
   if (why.empty()) return;
-  throw Error(ErrorCode::kUsage, "tensor \"" + request.name + "\": " + why, -1, request.name);
+  throw Error(ErrorCode::kUsage, "tensor \"" + request->name + "\": " + why, -1, request->name);
 }
 
 std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
@@ -148,7 +149,7 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
   const uint64_t now = now_ns();
   const std::shared_ptr<const ProcessSets> sets = process_sets();
   for (Submission& submission : submissions) {
-    check(submission, *sets);
+    settle(submission, *sets);
     Operation operation;
     operation.announced_ns = now;
     operation.request = std::move(submission.request);

@@ -104,7 +104,8 @@ class Runtime {
   void shutdown();
 
  private:
-  void check(const Submission& submission, const ProcessSets& sets) const;
+  // Fills in what the caller left open. Throws Error(kUsage) for what no rank could carry out.
+  void settle(Submission& submission, const ProcessSets& sets) const;
   std::vector<Handle> add(std::vector<Submission> submissions, const OnEnd& on_end);
   void end_of_submitted();
   size_t undelivered_bytes() const;

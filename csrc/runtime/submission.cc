@@ -1,6 +1,7 @@
 #include "runtime/submission.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "collective/adasum.h"
 #include "negotiate/validate.h"
@@ -9,6 +10,8 @@ namespace hvdtune {
 namespace {
 
 std::string flaw_of_reduction(const Request& request) {
+  const std::string flaw = flaw_of_reduction(request.op, request.reduce_op);
+  if (!flaw.empty()) return flaw;
   for (const TensorSpec& tensor : request.tensors) {
     if (tensor.dtype == DType::kBool) {
       if (request.reduce_op == ReduceOp::kAverage)
@@ -19,30 +22,26 @@ std::string flaw_of_reduction(const Request& request) {
       return "Adasum needs a floating type, not " + std::string(name_of(tensor.dtype));
     }
   }
-  if (request.op == OpType::kReducescatter && request.reduce_op == ReduceOp::kAdasum) {
-    return "reducescatter cannot use Adasum; use average or sum";
-  }
   return {};
 }
 
 std::string flaw_of_splits(const Request& request, size_t ranks) {
-  if (request.tensors.size() != 1) return "alltoall takes one tensor";
-  if (request.splits.size() != ranks) {
-    return "there are " + std::to_string(request.splits.size()) + " splits for " +
-           std::to_string(ranks) + " ranks";
+  const std::string name(name_of(request.op));
+  if (request.tensors.size() != 1) return name + " takes one tensor";
+  const int64_t rows = request.tensors[0].shape[0];
+  if (request.splits.empty()) {
+    return name + " cannot divide " + std::to_string(rows) + " rows evenly among " +
+           std::to_string(ranks) + " ranks; give splits=";
   }
-  const int64_t available = request.tensors[0].shape[0];
-  int64_t rows = 0;
-  for (const int64_t split : request.splits) {
-    if (split < 0) return "a split is negative: " + std::to_string(split);
-    if (split > available - rows) {
-      return "the splits add up to more than its first dimension, " + std::to_string(available);
-    }
-    rows += split;
-  }
-  if (rows == available) return {};
-  return "the splits add up to " + std::to_string(rows) + ", not to its first dimension, " +
-         std::to_string(available);
+  int64_t rest = rows;
+  const bool fit = std::ranges::all_of(request.splits, [&](int64_t split) {
+    rest -= split;
+    return split >= 0 && rest >= 0;
+  });
+  if (fit && rest == 0 && request.splits.size() == ranks) return {};
+  return "splits must have a number of rows for each of the " + std::to_string(ranks) +
+         " ranks that add up to the tensor's " + std::to_string(rows) + "; they are " +
+         list_of(request.splits);
 }
 
 std::string flaw_of_new_set(const Request& request, int size) {
@@ -61,26 +60,33 @@ std::string flaw_of_new_set(const Request& request, int size) {
 
 }  // namespace
 
+std::string flaw_of_reduction(OpType op, ReduceOp reduce_op) {
+  const OpRow& row = row_of(op);
+  if (reduce_op != ReduceOp::kAdasum || row.takes_adasum || !row.reduces) return {};
+  return std::string(row.name) + " combines by Average, Sum, Min, Max or Product, not Adasum";
+}
+
+void fill_splits(std::shared_ptr<const Request>& request, size_t ranks) {
+  if (!row_of(request->op).takes_splits || !request->splits.empty()) return;
+  const auto parts = static_cast<int64_t>(ranks);
+  if (request->tensors.size() != 1 || request->tensors[0].shape[0] % parts != 0) return;
+  auto filled = std::make_shared<Request>(*request);
+  filled->splits.assign(ranks, request->tensors[0].shape[0] / parts);
+  request = std::move(filled);
+}
+
 std::string flaw_for_set(const Request& request, const std::vector<int>& ranks, int size) {
-  switch (request.op) {
-    case OpType::kAllreduce:
-    case OpType::kReducescatter:
-      return flaw_of_reduction(request);
-    case OpType::kAlltoall:
-      return flaw_of_splits(request, ranks.size());
-    case OpType::kBroadcast:
-      if (std::ranges::count(ranks, request.root)) return {};
-      return "root rank " + std::to_string(request.root) + " does not exist; there are " +
-             describe(RankMask(ranks));
-    case OpType::kAddSet:
-      return flaw_of_new_set(request, size);
-    case OpType::kRemoveSet:
-      if (request.splits.size() == 1 && request.splits[0] != kWorldSet) return {};
-      return "the process set of all ranks cannot be removed";
-    case OpType::kAllgather:
-    case OpType::kBarrier:
-    case OpType::kJoin:
-      return {};
+  const OpRow& row = row_of(request.op);
+  if (row.reduces) return flaw_of_reduction(request);
+  if (row.takes_splits) return flaw_of_splits(request, ranks.size());
+  if (row.has_root && std::ranges::count(ranks, request.root) == 0) {
+    return "root rank " + std::to_string(request.root) + " does not exist; there are " +
+           describe(RankMask(ranks));
+  }
+  if (request.op == OpType::kAddSet) return flaw_of_new_set(request, size);
+  const bool keeps = request.splits.size() == 1 && request.splits[0] != kWorldSet;
+  if (request.op == OpType::kRemoveSet && !keeps) {
+    return "the process set of all ranks cannot be removed";
   }
   return {};
 }

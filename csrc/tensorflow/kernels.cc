@@ -3,7 +3,6 @@
 #include <absl/status/status.h>
 #include <absl/strings/cord.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 #include <tensorflow/core/framework/op_kernel.h>
 #include <tensorflow/core/framework/tensor.h>
 #include <tensorflow/core/framework/tensor_shape.h>
@@ -64,18 +63,18 @@ absl::Status not_initialized() {
 }
 
 // The codes are those that Horovod's users catch; the payload tells hvdtune's own errors apart.
-absl::Status error_of(hvdtune_error error, int rank, const std::string& tensor,
-                      absl::string_view message) {
+absl::Status error_of(const hvdtune_outcome& outcome, const std::string& tensor) {
+  const absl::string_view error = outcome.error;
   absl::StatusCode code = absl::StatusCode::kUnknown;
-  if (error == HVDTUNE_USAGE || error == HVDTUNE_DUPLICATE_NAME) {
+  if (error == "UsageError" || error == "DuplicateNameError") {
     code = absl::StatusCode::kInvalidArgument;
-  } else if (error == HVDTUNE_MISMATCH) {
+  } else if (error == "MismatchError") {
     code = absl::StatusCode::kFailedPrecondition;
   }
-  absl::Status status(code, message);
+  absl::Status status(code, outcome.message);
   const std::string payload =
-      absl::StrCat(static_cast<int>(error), " ", rank, " ", tensor.size(), " ", tensor, message);
-  // Of a view: TensorFlow does not export what makes it of a string.
+      absl::StrCat(error, " ", outcome.rank, " ", tensor.size(), " ", tensor, outcome.message);
+  // A Cord is made of a view: TensorFlow does not export what makes it of a string.
   status.SetPayload(kErrorPayload, absl::Cord(absl::string_view(payload)));
   return status;
 }
@@ -123,14 +122,14 @@ struct Run {
 
 class Collective : public AsyncOpKernel {
  public:
-  Collective(OpKernelConstruction* construction, hvdtune_op op, const char* kind)
+  Collective(OpKernelConstruction* construction, const char* op)
       : AsyncOpKernel(construction), op_(op) {
     std::string given;
     OP_REQUIRES_OK(construction, construction->GetAttr("tensor_name", &given));
     OP_REQUIRES_OK(construction, construction->GetAttr("process_set", &process_set_));
     OP_REQUIRES_OK(construction, construction->GetAttr("batch", &batch_));
     OP_REQUIRES_OK(construction, construction->GetAttr("batch_size", &batch_size_));
-    tensor_name_ = absl::StrCat(kind, ".", given.empty() ? name() : given);
+    tensor_name_ = absl::StrCat(op, ".", given.empty() ? name() : given);
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) final {
@@ -162,10 +161,6 @@ class Collective : public AsyncOpKernel {
     return absl::OkStatus();
   }
 
-  absl::Status misuse(absl::string_view message) const {
-    return error_of(HVDTUNE_USAGE, -1, tensor_name_, message);
-  }
-
   uint32_t process_set() const { return static_cast<uint32_t>(process_set_); }
 
   // REQUIRES: `run.dims` has room, because its addresses are taken. `output` is null where only
@@ -180,15 +175,14 @@ class Collective : public AsyncOpKernel {
   static void ended(void* given, const hvdtune_outcome* outcome) {
     const std::unique_ptr<Run> run(static_cast<Run*>(given));
     OpKernelContext* context = run->context;
-    const absl::Status status =
-        outcome->error == HVDTUNE_OK
-            ? run->kernel->deliver(context, *outcome)
-            : error_of(outcome->error, outcome->rank, run->kernel->tensor_name_, outcome->message);
+    const absl::Status status = outcome->error == nullptr
+                                    ? run->kernel->deliver(context, *outcome)
+                                    : error_of(*outcome, run->kernel->tensor_name_);
     if (!status.ok()) context->SetStatus(status);
     run->done();
   }
 
-  const hvdtune_op op_;
+  const char* const op_;
   std::string tensor_name_;
   int64_t process_set_ = 0;
   int64_t batch_ = 0;
@@ -199,23 +193,22 @@ class Collective : public AsyncOpKernel {
 class Reduction {
  public:
   explicit Reduction(OpKernelConstruction* construction) {
-    int64_t op = 0, prescale = 0, postscale = 0;
-    OP_REQUIRES_OK(construction, construction->GetAttr("reduce_op", &op));
+    int64_t prescale = 0, postscale = 0;
+    OP_REQUIRES_OK(construction, construction->GetAttr("reduce_op", &op_));
     OP_REQUIRES_OK(construction, construction->GetAttr("prescale", &prescale));
     OP_REQUIRES_OK(construction, construction->GetAttr("postscale", &postscale));
-    op_ = static_cast<int>(op);
     std::memcpy(&prescale_, &prescale, sizeof prescale_);
     std::memcpy(&postscale_, &postscale, sizeof postscale_);
   }
 
   void tell(hvdtune_request& request) const {
-    request.reduce_op = op_;
+    request.reduce_op = op_.c_str();
     request.prescale = prescale_;
     request.postscale = postscale_;
   }
 
  private:
-  int op_ = 0;
+  std::string op_;
   double prescale_ = 1.0;
   double postscale_ = 1.0;
 };
@@ -223,7 +216,7 @@ class Reduction {
 class Allreduce : public Collective {
  public:
   explicit Allreduce(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_ALLREDUCE, "allreduce"), reduction_(construction) {}
+      : Collective(construction, "allreduce"), reduction_(construction) {}
 
  protected:
   absl::Status prepare(hvdtune_job* /*job*/, Run& run, hvdtune_request& request) override {
@@ -248,8 +241,7 @@ class Allreduce : public Collective {
 
 class Broadcast : public Collective {
  public:
-  explicit Broadcast(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_BROADCAST, "broadcast") {
+  explicit Broadcast(OpKernelConstruction* construction) : Collective(construction, "broadcast") {
     OP_REQUIRES_OK(construction, construction->GetAttr("root_rank", &root_));
   }
 
@@ -272,26 +264,23 @@ class Broadcast : public Collective {
 class Reducescatter : public Collective {
  public:
   explicit Reducescatter(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_REDUCESCATTER, "reducescatter"),
-        reduction_(construction) {}
+      : Collective(construction, "reducescatter"), reduction_(construction) {}
 
  protected:
   absl::Status prepare(hvdtune_job* job, Run& run, hvdtune_request& request) override {
     reduction_.tell(request);
-    int size = 0;
-    int position = -1;
-    if (api().process_set(job, process_set(), &size, &position) == 0 || position < 0) {
-      return misuse(absl::StrCat("this process is not in process set ", process_set()));
-    }
+    int size = 1;
+    int position = -1;  // the core refuses whoever is not in the set
+    api().process_set(job, process_set(), &size, &position);
     const int count = run.context->num_inputs();
     run.dims.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) {
       const Tensor& input = run.context->input(i);
-      if (input.dims() == 0) {
-        return misuse("reducescatter needs at least one dimension to divide; reshape it to [1]");
-      }
       TensorShape shape = input.shape();
-      shape.set_dim(0, shape.dim_size(0) / size + (position < shape.dim_size(0) % size ? 1 : 0));
+      if (shape.dims() > 0) {  // the core refuses scalars
+        const int64_t rows = shape.dim_size(0);
+        shape.set_dim(0, rows / size + (position < rows % size ? 1 : 0));
+      }
       Tensor* output = nullptr;
       const absl::Status status = run.context->allocate_output(i, shape, &output);
       if (!status.ok()) return status;
@@ -320,8 +309,7 @@ absl::Status deliver_result(OpKernelContext* context, const hvdtune_outcome& out
 
 class Allgather : public Collective {
  public:
-  explicit Allgather(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_ALLGATHER, "allgather") {}
+  explicit Allgather(OpKernelConstruction* construction) : Collective(construction, "allgather") {}
 
  protected:
   absl::Status prepare(hvdtune_job* /*job*/, Run& run, hvdtune_request& /*request*/) override {
@@ -342,43 +330,15 @@ class Allgather : public Collective {
 
 class Alltoall : public Collective {
  public:
-  explicit Alltoall(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_ALLTOALL, "alltoall") {}
+  explicit Alltoall(OpKernelConstruction* construction) : Collective(construction, "alltoall") {}
 
  protected:
-  absl::Status prepare(hvdtune_job* job, Run& run, hvdtune_request& /*request*/) override {
-    const Tensor& input = run.context->input(0);
-    const Tensor& splits = run.context->input(1);
-    int size = 0;
-    int position = -1;
-    if (api().process_set(job, process_set(), &size, &position) == 0) size = 1;
-    const int64_t rows = input.dims() > 0 ? input.dim_size(0) : 0;
-    if (splits.dims() == 0) {
-      if (rows % size != 0) {
-        return misuse(absl::StrCat("alltoall cannot divide ", rows, " rows evenly among ", size,
-                                   " ranks; give splits="));
-      }
-      run.splits.assign(static_cast<size_t>(size), rows / size);
-    } else {
-      const auto given = splits.flat<int64_t>();
-      run.splits.assign(given.data(), given.data() + given.size());
-      if (input.dims() > 0 && !fit(run.splits, rows, size)) {
-        return misuse(absl::StrCat("splits must have a number of rows for each of the ", size,
-                                   " ranks that add up to the tensor's ", rows, "; they are [",
-                                   absl::StrJoin(run.splits, ", "), "]"));
-      }
-    }
+  absl::Status prepare(hvdtune_job* /*job*/, Run& run, hvdtune_request& /*request*/) override {
+    const auto splits = run.context->input(1).flat<int64_t>();
+    run.splits.assign(splits.data(), splits.data() + splits.size());
     run.dims.reserve(1);
-    add(run, input, nullptr);
+    add(run, run.context->input(0), nullptr);
     return absl::OkStatus();
-  }
-
-  static bool fit(const std::vector<int64_t>& splits, int64_t rows, int size) {
-    for (const int64_t split : splits) {
-      if (split < 0 || split > rows) return false;
-      rows -= split;
-    }
-    return rows == 0 && splits.size() == static_cast<size_t>(size);
   }
 
   absl::Status deliver(OpKernelContext* context, const hvdtune_outcome& outcome) override {
@@ -395,8 +355,7 @@ class Alltoall : public Collective {
 
 class Join : public Collective {
  public:
-  explicit Join(OpKernelConstruction* construction)
-      : Collective(construction, HVDTUNE_JOIN, "join") {}
+  explicit Join(OpKernelConstruction* construction) : Collective(construction, "join") {}
 
  protected:
   absl::Status prepare(hvdtune_job* /*job*/, Run& /*run*/, hvdtune_request& /*request*/) override {

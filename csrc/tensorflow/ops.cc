@@ -56,7 +56,7 @@ absl::Status all_with_other_rows(InferenceContext* context) {
 
 HVDTUNE_COLLECTIVE("HvdtuneAllreduce")
     .Attr("T: list(" HVDTUNE_TYPES ") >= 1")
-    .Attr("reduce_op: int")
+    .Attr("reduce_op: string")
     .Attr("prescale: int")
     .Attr("postscale: int")
     .Input("tensors: T")
@@ -65,7 +65,7 @@ HVDTUNE_COLLECTIVE("HvdtuneAllreduce")
 
 HVDTUNE_COLLECTIVE("HvdtuneReducescatter")
     .Attr("T: list(" HVDTUNE_TYPES ") >= 1")
-    .Attr("reduce_op: int")
+    .Attr("reduce_op: string")
     .Attr("prescale: int")
     .Attr("postscale: int")
     .Input("tensors: T")
@@ -85,7 +85,7 @@ HVDTUNE_COLLECTIVE("HvdtuneBroadcast")
     .Output("sent: T")
     .SetShapeFn(as_inputs);
 
-// splits: rows for each rank; a scalar divides evenly.
+// splits: rows for each rank; without any the tensor is divided evenly.
 HVDTUNE_COLLECTIVE("HvdtuneAlltoall")
     .Attr("T: " HVDTUNE_TYPES)
     .Input("tensor: T")

@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/op_table.h"
+
 namespace hvdtune {
 
-// Spans last from begin_ns to end_ns. Fields not named for a kind are 0.
+// Spans last from begin_ns to end_ns. Fields not named for a kind are 0. The kinds of operations
+// have their numbers in base/op_table.h, see event_of.
 enum class EventKind : uint16_t {
   kStep = 1,       // span; seq = step index from 0; outside of the waits of the thread that marks
                    // steps: arg = us it had a processor (0: unknown), bucket = us it could run and
@@ -21,28 +24,24 @@ enum class EventKind : uint16_t {
               // behind the first's; name, seq, arg = last rank
   kQueue =
       4,  // span, response received to its bucket's start; name, seq, bucket, arg = process set
-  kAllreduce = 5,  // span, bucket start to done, one per tensor; name, seq, bucket, arg = bytes
-  kBroadcast = 6,  // as kAllreduce
-  kAllgather = 7,  // as kAllreduce
-  kBarrier = 8,    // as kAllreduce
-  kBucket = 9,     // span; bucket = its number, the same on every rank, seq = number of tensors,
-                   // arg = bytes, name = why it was closed
-  kPack = 10,      // span inside a bucket, as the next four; bucket, arg = bytes
+  kBucket = 9,  // span; bucket = its number, the same on every rank, seq = number of tensors,
+                // arg = bytes, name = why it was closed
+  kPack = 10,   // span inside a bucket, as the next four; bucket, arg = bytes
   kReduce = 11,
   kExchange = 12,
   kUnpack = 13,
   kWait = 14,
-  kCycle = 15,          // instant; seq = cycle number, arg = tensors in it, bucket = bytes
-  kKnobAdopted = 16,    // instant; arg = version of the setting, name = its JSON text
-  kClock = 17,          // see clock_record
-  kAlltoall = 18,       // as kAllreduce
-  kReducescatter = 19,  // as kAllreduce
-  kJoin = 20,           // as kAllreduce
-  kSpan = 21,           // span; name = what the script did, see Runtime::mark_span
-  kBlocked = 22,        // span; a caller waited for operations to end
-  kPeer = 23,           // span inside an exchange; all that was lacking was one peer's part;
-                        // seq = 1 + its world rank, bucket
+  kCycle = 15,        // instant; seq = cycle number, arg = tensors in it, bucket = bytes
+  kKnobAdopted = 16,  // instant; arg = version of the setting, name = its JSON text
+  kClock = 17,        // see clock_record
+  kSpan = 21,         // span; name = what the script did, see Runtime::mark_span
+  kBlocked = 22,      // span; a caller waited for operations to end
+  kPeer = 23,         // span inside an exchange; all that was lacking was one peer's part;
+                      // seq = 1 + its world rank, bucket
 };
+
+// Span, bucket start to done, one per tensor; name, seq, bucket, arg = bytes.
+constexpr EventKind event_of(OpType op) { return static_cast<EventKind>(row_of(op).event); }
 
 // Fields are little endian in files. Times are this rank's CLOCK_MONOTONIC.
 struct Record {

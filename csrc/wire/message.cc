@@ -184,13 +184,6 @@ std::vector<Response> get_responses(Reader& in) {
 
 }  // namespace
 
-std::string_view name_of(OpType op) {
-  constexpr std::array<std::string_view, kOpTypeCount> kNames = {
-      "allreduce",     "broadcast", "allgather",       "barrier",           "alltoall",
-      "reducescatter", "join",      "add_process_set", "remove_process_set"};
-  return kNames[static_cast<size_t>(op)];
-}
-
 std::string_view name_of(CutReason reason) {
   constexpr std::array<std::string_view, kCutReasonCount> kNames = {
       "nothing else was ready",     "fusion threshold",    "operation never fuses", "fusion is off",
@@ -215,14 +208,11 @@ int64_t element_count(const std::vector<int64_t>& shape) {
 }
 
 std::string flaw_of(const Request& request) {
-  const size_t needed_rank = request.op == OpType::kAllgather || request.op == OpType::kAlltoall ||
-                                     request.op == OpType::kReducescatter
-                                 ? 1
-                                 : 0;
+  const bool has_rows = row_of(request.op).has_rows;
   size_t bytes = 0;
   for (const TensorSpec& tensor : request.tensors) {
     if (!is_countable(tensor.shape)) return "a dimension is negative, or they are too large";
-    if (tensor.shape.size() < needed_rank) {
+    if (has_rows && tensor.shape.empty()) {
       return std::string(name_of(request.op)) +
              " needs at least one dimension to divide or concatenate along; reshape it to [1]";
     }

@@ -30,27 +30,13 @@
 #include "base/dtype.h"
 #include "base/hmac.h"
 #include "base/knob.h"
+#include "base/op_table.h"
 #include "base/reduce_op.h"
 
 namespace hvdtune {
 
 inline constexpr uint8_t kWireVersion = 3;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
-
-enum class OpType : uint8_t {
-  kAllreduce,
-  kBroadcast,
-  kAllgather,
-  kBarrier,
-  kAlltoall,
-  kReducescatter,
-  kJoin,       // this rank has no more data; it takes part with neutral elements until all joined
-  kAddSet,     // splits = the ranks of a new process set
-  kRemoveSet,  // splits = the number of a process set
-};
-inline constexpr int kOpTypeCount = 9;
-
-std::string_view name_of(OpType op);
 
 struct TensorSpec {
   DType dtype = DType::kFloat32;

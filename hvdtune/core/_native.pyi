@@ -2,15 +2,18 @@ from collections.abc import Sequence
 from typing import Any
 
 def knob_table() -> list[dict[str, Any]]: ...
+def op_table() -> list[dict[str, Any]]: ...
+def reductions() -> list[str]: ...
+def check_reduction(op: str, reduce_op: str) -> None: ...
 def framework_api() -> int: ...
 
 class Request:
     def __init__(
         self,
-        op: int,
+        op: str,
         name: str,
         tensors: Sequence[tuple[str, Sequence[int]]],
-        reduce_op: int = ...,
+        reduce_op: str = ...,
         root: int = ...,
         prescale: float = ...,
         postscale: float = ...,

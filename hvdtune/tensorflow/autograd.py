@@ -22,13 +22,12 @@ from hvdtune.core.rank.collective_spec import (
     GradientRule,
     check_has_gradient,
 )
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, native_reduce
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.process_sets import ProcessSet, id_of, with_id
 from hvdtune.tensorflow import library, operations
 
 Tensor = Any
 _AVERAGE: Final = Reduction(ReduceOp.AVERAGE)
-_BY_NUMBER: Final = {native_reduce(op): op for op in ReduceOp}
 
 
 def run(
@@ -143,7 +142,7 @@ def _registered(spec: CollectiveSpec, op: Any, *gradients: Tensor) -> list[Tenso
             struct.unpack("<d", struct.pack("<q", op.get_attr(name)))[0]
             for name in ("prescale", "postscale")
         ]
-        how = Reduction(_BY_NUMBER[op.get_attr("reduce_op")], *factors)
+        how = Reduction(ReduceOp[op.get_attr("reduce_op").decode().upper()], *factors)
     elif spec.how == "root_rank":
         how = op.get_attr("root_rank")
     name = op.get_attr("tensor_name").decode() or None

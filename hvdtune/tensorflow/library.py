@@ -29,7 +29,7 @@ from hvdtune.core.toolchain.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
 
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
-_API_VERSION: Final = 1
+_API_VERSION: Final = 2
 
 _lock = threading.Lock()  # guards what follows
 _library: _Library | None = None

@@ -23,7 +23,7 @@ from hvdtune.core.rank.collective_spec import CollectiveSpec
 from hvdtune.core.rank.collectives import (
     Reduction,
     factor_of,
-    native_reduce,
+    native_reduction,
     root_of,
     synchronize,
 )
@@ -36,17 +36,6 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _PAYLOAD: Final = b"hvdtune"
-# By their numbers in hvdtune_error of csrc/runtime/framework_api.h.
-_ERRORS: Final = (
-    errors.CollectiveError,
-    errors.UsageError,
-    errors.MismatchError,
-    errors.DuplicateNameError,
-    errors.RankLostError,
-    errors.ShutdownError,
-    errors.HangError,
-    errors.CollectiveError,
-)
 
 
 @dataclass(frozen=True)
@@ -72,9 +61,9 @@ def typed_error(error: Any) -> Exception:
     if payload is None:
         unchanged: Exception = error
         return unchanged
-    number, rank, length, text = payload.split(b" ", 3)
+    name, rank, length, text = payload.split(b" ", 3)
     tensor, message = text[: int(length)].decode(), text[int(length) :].decode()
-    kind = _ERRORS[int(number)]
+    kind: type[errors.HvdtuneError] = getattr(errors, name.decode())
     if issubclass(kind, errors.CollectiveError):
         return kind(message, int(rank), tensor)
     return kind(message)
@@ -116,9 +105,9 @@ def _attributes(
     }
 
 
-def _factors(reduction: Reduction) -> dict[str, int]:
+def _factors(operation: str, reduction: Reduction) -> dict[str, int | str]:
     return {
-        "reduce_op": native_reduce(reduction.op),
+        "reduce_op": native_reduction(operation, reduction.op),
         "prescale": _bits(factor_of("prescale_factor", reduction.prescale_factor)),
         "postscale": _bits(factor_of("postscale_factor", reduction.postscale_factor)),
     }
@@ -184,7 +173,7 @@ def run(
     _check_included(process_set)
     given = {"tensors": list(tensors)} if spec.has_groups else {"tensor": tensors[0]}
     if spec.how:
-        given |= _factors(how) if spec.how == "reduction" else {spec.how: how}
+        given |= _factors(spec.name, how) if spec.how == "reduction" else {spec.how: how}
     attributes = _attributes(spec.name, name, process_set, batch)
     outputs = getattr(ops, f"hvdtune_{spec.name}")(**given, **attributes)
     results = [outputs] if isinstance(outputs, tf.Tensor) else list(outputs)
@@ -193,9 +182,9 @@ def run(
 
 
 def _rows(splits: Tensor | None) -> Tensor:
-    """As the operation takes them: a scalar divides evenly."""
+    """Returns the splits as the operation takes them: no numbers divide the rows evenly."""
     if splits is None:
-        return tf.constant(0, tf.int64)
+        return tf.constant([], tf.int64)
     if not splits.dtype.is_integer:
         kind = splits.dtype.name
         raise errors.UsageError(f"splits must be integers, one for each rank, not {kind}")
@@ -257,8 +246,7 @@ def _run_by_python(
     def call(*given: Any) -> list[Any]:
         arrays, told = [np.asarray(array) for array in given], how
         if has_rows:
-            rows = arrays.pop()
-            told = rows.tolist() if rows.ndim else None
+            told = arrays.pop().tolist()
         handle = spec.start(ADAPTER, arrays, told, label, process_set, spec.has_groups)
         result = synchronize(handle)
         if has_rows:

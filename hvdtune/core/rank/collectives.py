@@ -40,11 +40,10 @@ __all__ = [
     "barrier",
     "broadcast_async",
     "chosen_op",
-    "even_splits",
     "factor_of",
     "handle_average_backwards_compatibility",
     "join",
-    "native_reduce",
+    "native_reduction",
     "poll",
     "reducescatter_async",
     "root_of",
@@ -65,31 +64,15 @@ class ReduceOp(enum.IntEnum):
     PRODUCT = 5
 
 
-_NATIVE_REDUCE: Final = {
-    ReduceOp.SUM: 0,
-    ReduceOp.AVERAGE: 1,
-    ReduceOp.MIN: 2,
-    ReduceOp.MAX: 3,
-    ReduceOp.PRODUCT: 4,
-    ReduceOp.ADASUM: 5,
-}
+_NATIVE_NAMES: Final = {op: op.name.lower() for op in ReduceOp}
 
 
-def native_reduce(op: ReduceOp) -> int:
-    """Returns its number on the wire."""
-    return _NATIVE_REDUCE[op]
+def native_reduction(operation: str, op: ReduceOp) -> str:
+    """The core's name of `op`. Raises UsageError where the operation cannot combine by it."""
+    from hvdtune.core import _native
 
-
-class _Op(enum.IntEnum):
-    """The core's operations, by their numbers on the wire."""
-
-    ALLREDUCE = 0
-    BROADCAST = 1
-    ALLGATHER = 2
-    BARRIER = 3
-    ALLTOALL = 4
-    REDUCESCATTER = 5
-    JOIN = 6
+    _native.check_reduction(operation, _NATIVE_NAMES[op])
+    return _NATIVE_NAMES[op]
 
 
 @dataclass(frozen=True)
@@ -138,7 +121,7 @@ _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 
 
 def _request(
-    op: _Op,
+    operation: str,
     name: str | None,
     tensors: Sequence[tuple[str, Sequence[int]]],
     process_set: ProcessSet,
@@ -151,10 +134,10 @@ def _request(
 
     number = id_of(process_set)
     return _native.Request(
-        op=int(op),
-        name=handles.named(op.name.lower(), name, number),
+        op=operation,
+        name=handles.named(operation, name, number),
         tensors=list(tensors),
-        reduce_op=native_reduce(reduction.op),
+        reduce_op=_NATIVE_NAMES[reduction.op],
         root=root_of(root),
         prescale=factor_of("prescale_factor", reduction.prescale_factor),
         postscale=factor_of("postscale_factor", reduction.postscale_factor),
@@ -196,7 +179,7 @@ def allreduce_request(
     process_set: ProcessSet = global_process_set,
 ) -> _native.Request:
     """What allreduce_async submits for tensors of these dtypes and shapes; may be used again."""
-    return _request(_Op.ALLREDUCE, name, tensors, process_set, reduction=reduction)
+    return _request("allreduce", name, tensors, process_set, reduction=reduction)
 
 
 def allreduce_async(
@@ -264,7 +247,7 @@ def broadcast_async(
     result = adapter.empty(read.shape, tensor) if output is None else output
     staged = adapter.staging_output(result)
     written = adapter.buffer(staged)
-    request = _request(_Op.BROADCAST, name, _specs([read]), process_set, root=root_rank)
+    request = _request("broadcast", name, _specs([read]), process_set, root=root_rank)
 
     def finish(_: _native.Operation) -> T:
         adapter.copy_out(staged, result)
@@ -304,7 +287,7 @@ def allgather_async(
         results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
         return present(results) if grouped else results[0]
 
-    request = _request(_Op.ALLGATHER, name, _specs(read), process_set)
+    request = _request("allgather", name, _specs(read), process_set)
     return handles.start(request, _addresses(read), [0] * len(read), sources, finish, ready)
 
 
@@ -332,8 +315,8 @@ def alltoall_async(
     """
     (source,), ready = _staged(adapter, [tensor])
     read = adapter.buffer(source)
-    rows = _checked_splits(read.shape, splits, process_set.size())
-    request = _request(_Op.ALLTOALL, name, _specs([read]), process_set, splits=rows)
+    rows = _row_counts(splits)
+    request = _request("alltoall", name, _specs([read]), process_set, splits=rows)
 
     def finish(operation: _native.Operation) -> Any:
         return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
@@ -341,30 +324,12 @@ def alltoall_async(
     return handles.start(request, [read.address], [0], [source], finish, ready)
 
 
-def even_splits(shape: tuple[int, ...], size: int) -> list[int]:
-    """How many rows go to each of `size` ranks. Raises UsageError where they do not divide."""
-    if not shape:
-        raise UsageError("alltoall needs at least one dimension to divide; reshape it to [1]")
-    if shape[0] % size:
-        raise UsageError(
-            f"alltoall cannot divide {shape[0]} rows evenly among {size} ranks; give splits="
-        )
-    return [shape[0] // size] * size
-
-
-def _checked_splits(shape: tuple[int, ...], splits: Sequence[int] | None, size: int) -> list[int]:
-    if splits is None or not shape:
-        return even_splits(shape, size)
+def _row_counts(splits: Sequence[int] | None) -> list[int]:
+    """The splits as the core takes them, which divides evenly where there are none."""
     try:
-        rows = [operator.index(count) for count in splits]
+        return [] if splits is None else [operator.index(count) for count in splits]
     except TypeError:
         raise UsageError(f"splits must be integers, one for each rank, not {splits}") from None
-    if len(rows) != size or sum(rows) != shape[0] or min(rows) < 0:
-        raise UsageError(
-            f"splits must have a number of rows for each of the {size} ranks that add up to the "
-            f"tensor's {shape[0]}; they are {rows}"
-        )
-    return rows
 
 
 def reducescatter_async(
@@ -389,20 +354,13 @@ def reducescatter_async(
     Raises:
         UsageError: a tensor is a scalar, or a dtype, device or operation that cannot be reduced.
     """
-    if reduction.op is ReduceOp.ADASUM:
-        raise UsageError("reducescatter combines by Average, Sum, Min, Max or Product, not Adasum")
     sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
     outputs = []
     for tensor, buffer in zip(tensors, read, strict=True):
-        if not buffer.shape:
-            raise UsageError(
-                "reducescatter needs at least one dimension to divide; reshape it to [1]"
-            )
-        rows = _share(buffer.shape[0], process_set.rank(), process_set.size())
-        outputs.append(adapter.empty((rows, *buffer.shape[1:]), tensor))
+        outputs.append(adapter.empty(_own_part(buffer.shape, process_set), tensor))
     staging = [adapter.staging_output(output) for output in outputs]
-    request = _request(_Op.REDUCESCATTER, name, _specs(read), process_set, reduction=reduction)
+    request = _request("reducescatter", name, _specs(read), process_set, reduction=reduction)
 
     def finish(_: _native.Operation) -> Any:
         for staged, output in zip(staging, outputs, strict=True):
@@ -418,14 +376,16 @@ def reducescatter_async(
     return handles.start(request, _addresses(read), written, keep, finish, ready)
 
 
-def _share(rows: int, position: int, ranks: int) -> int:
-    each, more = divmod(rows, ranks)
-    return each + (position < more)
+def _own_part(shape: Sequence[int], process_set: ProcessSet) -> tuple[int, ...]:
+    if not shape:
+        return ()  # which the core refuses
+    each, more = divmod(shape[0], process_set.size())
+    return (each + (process_set.rank() < more), *shape[1:])
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every rank of the process set has called it."""
-    request = _request(_Op.BARRIER, "noname", [], process_set)
+    request = _request("barrier", "noname", [], process_set)
     synchronize(handles.start(request, [], [], [], lambda _: None))
 
 
@@ -438,7 +398,7 @@ def join(process_set: ProcessSet = global_process_set) -> int:
     Returns:
         The rank that joined last.
     """
-    request = _request(_Op.JOIN, "noname", [], process_set)
+    request = _request("join", "noname", [], process_set)
     last = synchronize(handles.start(request, [], [], [], lambda done: done.numbers[0]))
     # Those who joined late have numbered more names than those who joined early.
     handles.note_join(id_of(process_set))

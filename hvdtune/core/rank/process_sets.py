@@ -15,9 +15,6 @@ from hvdtune.core.rank import handles
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 
-_ADD: Final = 7  # the core's operations, by their numbers on the wire
-_REMOVE: Final = 8
-
 
 class ProcessSet:
     """Some ranks of the job. `add_process_set` or `init` registers it, until then it is a plan.
@@ -153,10 +150,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     for number, members in PROCESS.native().process_sets().items():
         if list(members) == ranks:
             raise UsageError(f"a process set of the ranks {ranks} is registered already: {number}")
-    size = PROCESS.told("size")
-    if ranks[0] < 0 or ranks[-1] >= size:
-        raise UsageError(f"{wanted} has ranks that the job has not: there are {size}")
-    wanted._register(_change(_ADD, "add_process_set", ranks)[0])
+    wanted._register(_change("add_process_set", ranks)[0])
     return wanted
 
 
@@ -171,7 +165,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
-    _change(_REMOVE, "remove_process_set", [id_of(process_set)])
+    _change("remove_process_set", [id_of(process_set)])
     process_set._register(None)
     return True
 
@@ -185,10 +179,10 @@ def ids_and_ranks() -> dict[int, list[int]]:
     return {number: list(ranks) for number, ranks in PROCESS.native().process_sets().items()}
 
 
-def _change(op: int, kind: str, numbers: Sequence[int]) -> list[int]:
+def _change(operation: str, numbers: Sequence[int]) -> list[int]:
     from hvdtune.core import _native
 
-    name = handles.named(kind, None, 0)
-    request = _native.Request(op=op, name=name, tensors=[], splits=list(numbers))
+    name = handles.named(operation, None, 0)
+    request = _native.Request(op=operation, name=name, tensors=[], splits=list(numbers))
     handle = handles.start(request, [], [], [], lambda done: list(done.numbers))
     return list(handles.synchronize(handle))

@@ -72,15 +72,7 @@ _TABLE = (
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
 KIND_NAMES: tuple[str, ...] = tuple(KINDS)
-COLLECTIVES: tuple[str, ...] = (
-    "ALLREDUCE",
-    "BROADCAST",
-    "ALLGATHER",
-    "BARRIER",
-    "ALLTOALL",
-    "REDUCESCATTER",
-    "JOIN",
-)
+COLLECTIVES: tuple[str, ...] = tuple(kind.name for kind in _TABLE if kind.fields is _COLLECTIVE)
 
 RECORD = np.dtype(
     [

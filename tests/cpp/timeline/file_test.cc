@@ -13,7 +13,7 @@ using namespace hvdtune::testing;
 static std::string tensor_name(uint32_t id) { return "tensor " + std::to_string(id); }
 
 static Record allreduce(uint32_t i) {
-  return {1000 + i, pack_duration(EventKind::kAllreduce, 0, 5), 1 + i % 10, i, 0, 64};
+  return {1000 + i, pack_duration(event_of(OpType::kAllreduce), 0, 5), 1 + i % 10, i, 0, 64};
 }
 
 static std::vector<Record> allreduces(uint32_t from, uint32_t count) {
@@ -204,17 +204,17 @@ TEST(the_format_is_that_of_the_golden_file) {
     record(EventKind::kReduce, 70, 75, 0, 0, 0, 8192);
     record(EventKind::kWait, 75, 78, 0, 0, 0, 0);
     record(EventKind::kUnpack, 78, 80, 0, 0, 0, 8192);
-    record(EventKind::kAllreduce, 45, 80, 1, 0, 0, 4096);
-    record(EventKind::kAllreduce, 45, 80, 2, 1, 0, 4096);
+    record(event_of(OpType::kAllreduce), 45, 80, 1, 0, 0, 4096);
+    record(event_of(OpType::kAllreduce), 45, 80, 2, 1, 0, 4096);
     record(EventKind::kBucket, 45, 80, 3, 2, 0, 8192);
     record(EventKind::kKnobAdopted, 85, 85, 4, 0, 0, 1);
-    record(EventKind::kBroadcast, 90, 95, 1, 2, 1, 16);
-    record(EventKind::kAllgather, 96, 99, 1, 3, 2, 32);
-    record(EventKind::kBarrier, 100, 101, 5, 4, 3, 0);
+    record(event_of(OpType::kBroadcast), 90, 95, 1, 2, 1, 16);
+    record(event_of(OpType::kAllgather), 96, 99, 1, 3, 2, 32);
+    record(event_of(OpType::kBarrier), 100, 101, 5, 4, 3, 0);
     record(EventKind::kNegotiate, 101, 102, 2, 0, 4, negotiate_arg(true, 3));
-    record(EventKind::kAlltoall, 102, 104, 2, 0, 4, 64);
-    record(EventKind::kReducescatter, 104, 105, 1, 5, 5, 48);
-    record(EventKind::kJoin, 105, 107, 6, 6, 6, 0);
+    record(event_of(OpType::kAlltoall), 102, 104, 2, 0, 4, 64);
+    record(event_of(OpType::kReducescatter), 104, 105, 1, 5, 5, 48);
+    record(event_of(OpType::kJoin), 105, 107, 6, 6, 6, 0);
     record(EventKind::kStep, 5, 110, 0, 0, 0, 0);
     file.note_drops(2);
     file.finish(3);

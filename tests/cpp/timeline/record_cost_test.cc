@@ -14,7 +14,7 @@ constexpr uint32_t kRecords = 50'000;  // fits a buffer: nothing is dropped
 static double ns_per_record(Recorder::EventBuffer& buffer, uint32_t records) {
   const uint64_t begin = now_ns();
   for (uint32_t i = 0; i < records; ++i) {
-    buffer.record(EventKind::kAllreduce, begin, begin + i, 1 + i % 100, i, i / 10, 4096);
+    buffer.record(event_of(OpType::kAllreduce), begin, begin + i, 1 + i % 100, i, i / 10, 4096);
   }
   return static_cast<double>(now_ns() - begin) / records;
 }
@@ -67,7 +67,7 @@ static std::vector<uint64_t> time_records(Recorder::EventBuffer& buffer, uint32_
   std::vector<uint64_t> costs(records);
   for (uint32_t i = 0; i < records; ++i) {
     const uint64_t begin = now_ns();
-    buffer.record(EventKind::kAllreduce, begin, begin + i, 1, i, i / 10, 4096);
+    buffer.record(event_of(OpType::kAllreduce), begin, begin + i, 1, i, i / 10, 4096);
     costs[i] = now_ns() - begin;
   }
   return costs;

@@ -35,7 +35,7 @@ TEST(records_and_names_reach_the_file) {
   Recorder::EventBuffer& buffer = recorder.add_buffer();
   recorder.start({.path = file.path(), .metadata = "{\"rank\": 3}"});
   const uint32_t name = recorder.intern("grad \"0\"\n");
-  buffer.record(EventKind::kAllreduce, 1000, 3500, name, 7, 2, 4096);
+  buffer.record(event_of(OpType::kAllreduce), 1000, 3500, name, 7, 2, 4096);
   recorder.stop();
 
   const ReadSegment read = read_segment(file.path());
@@ -43,7 +43,7 @@ TEST(records_and_names_reach_the_file) {
   CHECK_EQ(read.records.size(), 1u);
   CHECK_EQ(read.records[0].begin_ns, 1000u);
   CHECK_EQ(read.records[0].duration_ns(), 2500u);
-  CHECK(read.records[0].kind() == EventKind::kAllreduce);
+  CHECK(read.records[0].kind() == event_of(OpType::kAllreduce));
   CHECK_EQ(read.names.at(read.records[0].name), "grad \"0\"\n");
   CHECK_EQ(read.dropped, 0u);
   CHECK(read.ended);
@@ -243,7 +243,7 @@ TEST(recording_stops_at_the_cap) {
   for (uint32_t i = 0;; ++i) {
     const uint32_t name = recorder.intern("tensor " + std::to_string(i % 500));
     const uint64_t now = now_ns();
-    buffer.record(EventKind::kAllreduce, now, now + 10, name, i, i, i);
+    buffer.record(event_of(OpType::kAllreduce), now, now + 10, name, i, i, i);
     if (i % 256 == 0) usleep(200);
   }
 }

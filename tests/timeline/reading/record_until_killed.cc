@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     const uint32_t name = recorder.intern("tensor " + std::to_string(seq % 300));
     const uint64_t now = now_ns();
     buffer.record(EventKind::kNegotiate, now, now + 1000, name, seq, seq, 1);
-    buffer.record(EventKind::kAllreduce, now + 1000, now + 3000, name, seq, seq, 64);
+    buffer.record(event_of(OpType::kAllreduce), now + 1000, now + 3000, name, seq, seq, 64);
     if (seq % 128 == 0) usleep(200);
   }
 }
