@@ -132,8 +132,8 @@ void allgather_by(Algorithm algorithm, Group& group, const uint8_t* input, uint8
 void allgather(Group& group, const uint8_t* input, uint8_t* output,
                std::span<const size_t> block_bytes, const Setting& setting) {
   const size_t total = std::accumulate(block_bytes.begin(), block_bytes.end(), size_t{0});
-  allgather_by(choose(Collective::kAllgather, total, shape_of(group), setting), group, input,
-               output, block_bytes, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
+  allgather_by(choose(OpType::kAllgather, total, shape_of(group), setting), group, input, output,
+               block_bytes, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 
 }  // namespace hvdtune

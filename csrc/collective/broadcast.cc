@@ -196,7 +196,7 @@ void broadcast_by(Algorithm algorithm, Group& group, int root, const uint8_t* in
 
 void broadcast(Group& group, int root, const uint8_t* input, uint8_t* output, size_t bytes,
                const Setting& setting) {
-  broadcast_by(choose(Collective::kBroadcast, bytes, shape_of(group), setting), group, root, input,
+  broadcast_by(choose(OpType::kBroadcast, bytes, shape_of(group), setting), group, root, input,
                output, bytes, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 

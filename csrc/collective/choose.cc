@@ -6,7 +6,7 @@
 namespace hvdtune {
 namespace {
 
-using enum Collective;
+using enum OpType;
 using enum Algorithm;
 
 constexpr size_t kAny = std::numeric_limits<size_t>::max();
@@ -46,7 +46,7 @@ bool holds(Hosts hosts, const GroupShape& shape) {
 }
 
 struct Rule {
-  Collective collective;
+  OpType op;
   Algorithm algorithm;
   int min_ranks;
   size_t max_bytes;
@@ -54,7 +54,7 @@ struct Rule {
   bool Setting::* knob;  // null, or one that has to be on
 };
 
-// The first row that holds is the choice; the last of each collective always does.
+// The first row that holds is the choice; the last of each operation always does.
 //
 // Doubling saves messages: direct sends n-1 of them twice, doubling log2 n once, but the whole
 // payload n-1 times; so it is for payloads that cost less than their messages. The bounds are from
@@ -96,14 +96,13 @@ std::string_view name_of(Algorithm algorithm) {
   return kNames[static_cast<size_t>(algorithm)];
 }
 
-Algorithm choose(Collective collective, size_t bytes, const GroupShape& shape,
-                 const Setting& setting) {
+Algorithm choose(OpType op, size_t bytes, const GroupShape& shape, const Setting& setting) {
   if (shape.ranks == 1) return kAlone;
-  if (collective == kAllreduce && setting.allreduce_algorithm != AllreduceChoice::kAuto) {
+  if (op == kAllreduce && setting.allreduce_algorithm != AllreduceChoice::kAuto) {
     return kNamed[static_cast<size_t>(setting.allreduce_algorithm)];
   }
   for (const Rule& row : kTable) {
-    if (row.collective == collective && shape.ranks >= row.min_ranks && bytes <= row.max_bytes &&
+    if (row.op == op && shape.ranks >= row.min_ranks && bytes <= row.max_bytes &&
         holds(row.hosts, shape) && (row.knob == nullptr || setting.*row.knob)) {
       return row.algorithm;
     }

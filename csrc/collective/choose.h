@@ -6,10 +6,9 @@
 #include <string_view>
 
 #include "base/knob.h"
+#include "base/op_table.h"
 
 namespace hvdtune {
-
-enum class Collective : uint8_t { kAllreduce, kAllgather, kBroadcast, kReducescatter };
 
 // What each is, and for which collectives it exists, is said in their headers.
 enum class Algorithm : uint8_t {
@@ -42,8 +41,7 @@ struct GroupShape {
 };
 
 // The same on every rank for the same arguments. `bytes` is the size of the result: of a bucket, of
-// all blocks together.
-Algorithm choose(Collective collective, size_t bytes, const GroupShape& shape,
-                 const Setting& setting);
+// all blocks together. REQUIRES: there are rules for `op`.
+Algorithm choose(OpType op, size_t bytes, const GroupShape& shape, const Setting& setting);
 
 }  // namespace hvdtune

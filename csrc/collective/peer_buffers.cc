@@ -22,9 +22,7 @@ struct ShownPiece {
 
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
-uint8_t* pointer_to(uint64_t address) {
-  return reinterpret_cast<uint8_t*>(address);
-}
+uint8_t* pointer_to(uint64_t address) { return reinterpret_cast<uint8_t*>(address); }
 
 bool in_pool(const Payload& payload, std::span<const Pool::SegmentRange> ranges) {
   const auto held = [&](const uint8_t* address, size_t bytes) {

@@ -110,7 +110,7 @@ void reducescatter(Group& group, const Reduction& reduction, const uint8_t* inpu
                    std::span<const size_t> counts, const Setting& setting) {
   size_t total = 0;
   for (const size_t count : counts) total += count * size_of(reduction.dtype);
-  reducescatter_by(choose(Collective::kReducescatter, total, shape_of(group), setting), group,
+  reducescatter_by(choose(OpType::kReducescatter, total, shape_of(group), setting), group,
                    reduction, input, output, counts,
                    static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }

@@ -57,7 +57,7 @@ void allreduce_by(Algorithm algorithm, Group& group, const Reduction& reduction,
 
 void allreduce(Group& group, const Reduction& reduction, const Payload& payload,
                const Setting& setting) {
-  allreduce_by(choose(Collective::kAllreduce, payload.bytes(), shape_of(group), setting), group,
+  allreduce_by(choose(OpType::kAllreduce, payload.bytes(), shape_of(group), setting), group,
                reduction, payload, static_cast<size_t>(setting.chunk_bytes) / 64 * 64);
 }
 

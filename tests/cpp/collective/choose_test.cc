@@ -32,9 +32,9 @@ constexpr size_t kBig = 1 << 20;
 }  // namespace
 
 TEST(the_table_says) {
-  using enum Collective;
+  using enum OpType;
   struct Expectation {
-    Collective collective;
+    OpType op;
     size_t bytes;
     GroupShape shape;
     Setting setting;
@@ -69,8 +69,7 @@ TEST(the_table_says) {
       {kReducescatter, kBig, kTwoHosts, kHierarchical, Algorithm::kDirect},
   };
   for (const Expectation& row : expectations) {
-    CHECK_EQ(name_of(choose(row.collective, row.bytes, row.shape, row.setting)),
-             name_of(row.algorithm));
+    CHECK_EQ(name_of(choose(row.op, row.bytes, row.shape, row.setting)), name_of(row.algorithm));
   }
 }
 
@@ -78,12 +77,12 @@ TEST(a_name_is_obeyed_wherever_there_is_someone_to_talk_to) {
   Setting setting;
   setting.allreduce_algorithm = AllreduceChoice::kRing;
   for (const GroupShape& shape : {kHost, kTwoHosts, kUneven}) {
-    CHECK(choose(Collective::kAllreduce, kBig, shape, setting) == Algorithm::kRing);
+    CHECK(choose(OpType::kAllreduce, kBig, shape, setting) == Algorithm::kRing);
   }
-  CHECK(choose(Collective::kAllreduce, kBig, kAloneRank, setting) == Algorithm::kAlone);
-  CHECK(choose(Collective::kBroadcast, kBig, kHost, setting) == Algorithm::kShared);
+  CHECK(choose(OpType::kAllreduce, kBig, kAloneRank, setting) == Algorithm::kAlone);
+  CHECK(choose(OpType::kBroadcast, kBig, kHost, setting) == Algorithm::kShared);
   setting.allreduce_algorithm = AllreduceChoice::kTree;
-  CHECK(choose(Collective::kAllreduce, kBig, kHost, setting) == Algorithm::kTree);
+  CHECK(choose(OpType::kAllreduce, kBig, kHost, setting) == Algorithm::kTree);
 }
 
 TEST(without_a_name_every_allreduce_is_canonical) {
@@ -91,7 +90,7 @@ TEST(without_a_name_every_allreduce_is_canonical) {
     for (const GroupShape& shape : {kAloneRank, kHost, kHostWithoutMemory, kTwoHosts,
                                     kTwoHostsWithoutMemory, kOneEach, kUneven}) {
       for (size_t bytes = 0; bytes < size_t{1} << 40; bytes = 2 * bytes + 1) {
-        CHECK(is_canonical(choose(Collective::kAllreduce, bytes, shape, setting)));
+        CHECK(is_canonical(choose(OpType::kAllreduce, bytes, shape, setting)));
       }
     }
   }

@@ -43,29 +43,28 @@ class Set {
 };
 
 // The algorithms that a set can run, wherever it lives.
-inline std::vector<Algorithm> algorithms(Collective collective, const GroupShape& place) {
+inline std::vector<Algorithm> algorithms(OpType op, const GroupShape& place) {
   using enum Algorithm;
   if (place.ranks == 1) return {kAlone};
   const bool several = place.hosts > 1;
   const bool crowded = place.ranks > place.hosts;
   std::vector<Algorithm> list;
-  switch (collective) {
-    case Collective::kAllreduce:
+  switch (op) {
+    case OpType::kAllreduce:
       list = {kDirect, kDoubling, kChain, kRing, kHalvingDoubling, kTree};
       if (several && crowded && place.homogeneous) list.push_back(kTorus);
       if (several && place.homogeneous && (place.shared || !crowded)) list.push_back(kHierarchical);
       break;
-    case Collective::kAllgather:
+    case OpType::kAllgather:
       list = {kDirect, kDoubling, kRing};
       if (several && crowded && place.homogeneous && place.shared) list.push_back(kHierarchical);
       break;
-    case Collective::kBroadcast:
+    case OpType::kBroadcast:
       list = {kTree, kChain};
       if (several && crowded && place.homogeneous && place.shared) list.push_back(kHierarchical);
       break;
-    case Collective::kReducescatter:
+    default:
       list = {kDirect};
-      break;
   }
   if (!several && place.shared) list.push_back(kShared);
   return list;
@@ -242,7 +241,7 @@ inline void check_allreduce(Set& set, const Case& c) {
   const GroupShape place = set.place();
   const std::vector<Buffer> inputs = contributions(c, set.size());
   Buffer canonical;
-  for (const Algorithm algorithm : algorithms(Collective::kAllreduce, place)) {
+  for (const Algorithm algorithm : algorithms(OpType::kAllreduce, place)) {
     std::vector<Buffer> outputs = inputs;
     set.each([&](Group& group, size_t rank) {
       // two tensors, the first in place
@@ -276,7 +275,7 @@ inline void check_reducescatter(Set& set, const Case& c) {
     Setting setting;
     allreduce(group, c.reduction, payload, setting);
   });
-  for (const Algorithm algorithm : algorithms(Collective::kReducescatter, place)) {
+  for (const Algorithm algorithm : algorithms(OpType::kReducescatter, place)) {
     std::vector<Buffer> outputs;
     for (const size_t count : counts) outputs.emplace_back(count * element);
     set.each([&](Group& group, size_t rank) {
@@ -306,7 +305,7 @@ inline void check_allgather(Set& set, const Case& c) {
     for (uint8_t& value : inputs.back()) value = static_cast<uint8_t>(value * 16 + rank);
     expected.insert(expected.end(), inputs.back().begin(), inputs.back().end());
   }
-  for (const Algorithm algorithm : algorithms(Collective::kAllgather, place)) {
+  for (const Algorithm algorithm : algorithms(OpType::kAllgather, place)) {
     set.each([&](Group& group, size_t rank) {
       Buffer output(expected.size(), 0xff);
       allgather_by(algorithm, group, inputs[rank].data(), output.data(), sizes, c.chunk_bytes);
@@ -344,7 +343,7 @@ inline void check_broadcast(Set& set, const Case& c) {
   const GroupShape place = set.place();
   const int root = static_cast<int>(c.seed) % set.size();
   const Buffer input = random_values<uint8_t>(c.count, c.seed);
-  for (const Algorithm algorithm : algorithms(Collective::kBroadcast, place)) {
+  for (const Algorithm algorithm : algorithms(OpType::kBroadcast, place)) {
     set.each([&](Group& group, size_t rank) {
       const bool in_place = c.seed % 2 == 0 && static_cast<int>(rank) == root;
       Buffer output = in_place ? input : Buffer(c.count, 0xff);
