@@ -35,8 +35,9 @@ std::string flaw_of_splits(const Request& request, size_t ranks) {
   }
   int64_t rest = rows;
   const bool fit = std::ranges::all_of(request.splits, [&](int64_t split) {
+    if (split < 0 || split > rest) return false;
     rest -= split;
-    return split >= 0 && rest >= 0;
+    return true;
   });
   if (fit && rest == 0 && request.splits.size() == ranks) return {};
   return "splits must have a number of rows for each of the " + std::to_string(ranks) +
