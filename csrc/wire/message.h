@@ -1,9 +1,8 @@
 // Every message between ranks, and between rank 0 and the launcher.
 //
 // Grammar (codec.h gives the primitives; protocol version kWireVersion):
-//   Announce  = u32 adopted_version, u64 cycles_seen, u64 cycles_applied, u8 flags, [i32 leaving],
-//   Ids cached,
-//               [IdClaim], [Claim], [StepMark]
+//   Announce  = u32 adopted_version, u64 cycles_seen, u64 cycles_applied, u8 waiting,
+//               [i32 leaving], Ids cached, [IdClaim], [Claim], [StepMark]
 //   IdClaim   = u32 id, [i32 ranks]
 //   Claim     = Request, [i32 ranks]
 //   Request   = u8 op, u8 reduce_op, i32 root, u32 process_set, f64 prescale, f64 postscale,
