@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.errors import StudyError
+from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair
@@ -28,7 +29,9 @@ def open_store(tmp_path: Path, study_url: str, study_name: str) -> Open:
         folder = tmp_path / tuner
         folder.mkdir(exist_ok=True)
         shared = SharedStudy(study_url, study_name, **{"fingerprint": {"world": 2}, **share})
-        return StudyStore(folder, space or make_space(KNOBS, DEFAULT), OPTIONS, share=shared)
+        space = space or make_space(KNOBS, DEFAULT)
+        sampler = sampler_for(space, OPTIONS)
+        return StudyStore(folder, space, OPTIONS, share=shared, sampler=sampler)
 
     return opened
 
