@@ -5,9 +5,9 @@ They stand before the script only: behind it `-p`, `-v` and the like are the scr
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Final, Literal, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -17,7 +17,6 @@ from hvdtune.horovod.vocabulary import KNOBS, TERMS, Effect, log_level
 # In a parser's context: what the configuration file says.
 CONFIG_FILE: Final = "hvdtune.config_file"
 
-_PANEL: Final = "horovodrun"
 Options = TypeVar("Options")
 
 
@@ -52,13 +51,9 @@ def _read_file(ctx: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _row(*spellings: str, hidden: bool = False, **more: Any) -> Any:
-    return typer.Option(*spellings, rich_help_panel=_PANEL, hidden=hidden, **more)
-
-
-def _silent(*spellings: str, **more: Any) -> Any:
-    # Left out of the help, which is long enough without those that do nothing here.
-    return _row(*spellings, hidden=True, **more)
+_row = partial(typer.Option, rich_help_panel="horovodrun")
+# Left out of the help, which is long enough without those that do nothing here.
+_silent = partial(_row, hidden=True)
 
 
 def _with_knobs(options: type[Options]) -> type[Options]:
@@ -79,13 +74,7 @@ class HorovodOptions:
 
     version: Annotated[
         bool | None,
-        _row(
-            "--version",
-            "-v",
-            is_eager=True,
-            callback=_show_version,
-            help="Print the version.",
-        ),
+        _row("--version", "-v", is_eager=True, callback=_show_version, help="Print the version."),
     ] = None
     check_build: Annotated[
         bool | None,
@@ -100,7 +89,6 @@ class HorovodOptions:
     config_file: Annotated[
         Path | None,
         _row(
-            "--config-file",
             is_eager=True,
             callback=_read_file,
             help="Horovod's YAML file of options; the command line comes first.",
@@ -118,11 +106,7 @@ class HorovodOptions:
     ] = None
     output_filename: Annotated[
         Path | None,
-        _row(
-            "--output-filename",
-            metavar="DIR",
-            help="What each rank writes, also in DIR/rank.N/stdout and stderr.",
-        ),
+        _row(metavar="DIR", help="What each rank writes, also in DIR/rank.N/stdout and stderr."),
     ] = None
     prefix_output_with_timestamp: Annotated[
         bool,
@@ -141,99 +125,56 @@ class HorovodOptions:
         str | None, _row("--ssh-identity-file", "-i", help="Private key to log in there with.")
     ] = None
 
-    autotune: Annotated[
-        bool | None,
-        _row("--autotune/--no-autotune", help="Tune while the script runs, once, to its end."),
-    ] = None
-    autotune_log_file: Annotated[
-        Path | None, _row("--autotune-log-file", help="Table of the trials, as CSV.")
-    ] = None
-    autotune_warmup_samples: Annotated[int | None, _silent("--autotune-warmup-samples", min=0)] = (
+    autotune: Annotated[bool | None, _row(help="Tune while the script runs, once, to its end.")] = (
         None
     )
-    autotune_steps_per_sample: Annotated[
-        int | None, _silent("--autotune-steps-per-sample", min=1)
-    ] = None
+    autotune_log_file: Annotated[Path | None, _row(help="Table of the trials, as CSV.")] = None
+    autotune_warmup_samples: Annotated[int | None, _silent(min=0)] = None
+    autotune_steps_per_sample: Annotated[int | None, _silent(min=1)] = None
     autotune_bayes_opt_max_samples: Annotated[
-        int | None,
-        _row("--autotune-bayes-opt-max-samples", min=1, help="Settings to try. [default: 20]"),
+        int | None, _row(min=1, help="Settings to try. [default: 20]")
     ] = None
-    autotune_gaussian_process_noise: Annotated[
-        float | None, _silent("--autotune-gaussian-process-noise", min=0, max=1)
-    ] = None
+    autotune_gaussian_process_noise: Annotated[float | None, _silent(min=0, max=1)] = None
 
     min_num_proc: Annotated[int | None, _silent("--min-np", "--min-num-proc")] = None
     max_num_proc: Annotated[int | None, _silent("--max-np", "--max-num-proc")] = None
-    slots_per_host: Annotated[int | None, _silent("--slots-per-host")] = None
-    elastic_timeout: Annotated[int | None, _silent("--elastic-timeout")] = None
-    reset_limit: Annotated[int | None, _silent("--reset-limit")] = None
-    blacklist_cooldown_range: Annotated[
-        tuple[int, int] | None, _silent("--blacklist-cooldown-range")
-    ] = None
-    host_discovery_script: Annotated[str | None, _silent("--host-discovery-script")] = None
+    slots_per_host: Annotated[int | None, _silent()] = None
+    elastic_timeout: Annotated[int | None, _silent()] = None
+    reset_limit: Annotated[int | None, _silent()] = None
+    blacklist_cooldown_range: Annotated[tuple[int, int] | None, _silent()] = None
+    host_discovery_script: Annotated[str | None, _silent()] = None
 
     timeline_mark_cycles: Annotated[
-        bool | None,
-        _row(
-            "--timeline-mark-cycles/--no-timeline-mark-cycles",
-            help="In a trace of Horovod's format; others always show the cycles.",
-        ),
+        bool | None, _row(help="In a trace of Horovod's format; others always show the cycles.")
     ] = None
 
-    stall_check: Annotated[
-        bool | None,
-        _row("--stall-check/--no-stall-check", help="Explain operations that wait."),
-    ] = None
+    stall_check: Annotated[bool | None, _row(help="Explain operations that wait.")] = None
     stall_check_warning_time_seconds: Annotated[
-        float | None,
-        _row(
-            "--stall-check-warning-time-seconds",
-            min=0,
-            help="Waiting time until it is explained; 0: never. [default: 5]",
-        ),
+        float | None, _row(min=0, help="Waiting time until it is explained; 0: never. [default: 5]")
     ] = None
     stall_check_shutdown_time_seconds: Annotated[
         float | None,
-        _row(
-            "--stall-check-shutdown-time-seconds",
-            min=0,
-            help="Waiting time until the job is given up; 0: never. [default: 600]",
-        ),
+        _row(min=0, help="Waiting time until the job is given up; 0: never. [default: 600]"),
     ] = None
 
-    mpi_threads_disable: Annotated[
-        bool | None,
-        _silent("--mpi-threads-disable/--no-mpi-threads-disable"),
-    ] = None
-    mpi_args: Annotated[
-        str | None, _row("--mpi-args", help="More words for mpirun, with --mpi.")
-    ] = None
+    mpi_threads_disable: Annotated[bool | None, _silent()] = None
+    mpi_args: Annotated[str | None, _row(help="More words for mpirun, with --mpi.")] = None
     tcp: Annotated[bool, _row("--tcp", help="MPI uses TCP only, with --mpi.")] = False
     binding_args: Annotated[
-        str | None,
-        _row("--binding-args", help="How mpirun binds ranks. [default: --bind-to none]"),
+        str | None, _row(help="How mpirun binds ranks. [default: --bind-to none]")
     ] = None
-    num_nccl_streams: Annotated[
-        int | None,
-        _silent("--num-nccl-streams", min=1),
-    ] = None
+    num_nccl_streams: Annotated[int | None, _silent(min=1)] = None
     thread_affinity: Annotated[
         str | None,
-        _row(
-            "--thread-affinity",
-            metavar="CORE,...",
-            help="A core for the core's threads of each rank of a host.",
-        ),
+        _row(metavar="CORE,...", help="A core for the core's threads of each rank of a host."),
     ] = None
     gloo_timeout_seconds: Annotated[
-        float | None,
-        _row("--gloo-timeout-seconds", min=1, help="As --start-timeout, which comes first."),
+        float | None, _row(min=1, help="As --start-timeout, which comes first.")
     ] = None
 
     log_level: Annotated[
         str | None,
         _row(
-            "--log-level",
             parser=_log_level,
             metavar="LEVEL",
             help="trace, debug, info, warning, error or fatal. [default: warning]",
@@ -242,11 +183,9 @@ class HorovodOptions:
     log_timestamp: Annotated[
         bool | None, _silent("--log-with-timestamp/--log-without-timestamp")
     ] = None
-    log_hide_timestamp: Annotated[
-        bool | None, _silent("--log-hide-timestamp/--no-log-hide-timestamp")
-    ] = None
+    log_hide_timestamp: Annotated[bool | None, _silent()] = None
 
-    controller: Annotated[Literal["gloo", "mpi"] | None, _silent("--controller")] = (
+    controller: Annotated[Literal["gloo", "mpi"] | None, _silent()] = (
         None  # of the configuration file: the three below come first
     )
     gloo: Annotated[bool, _row("--gloo", help="hvdtune starts the ranks itself. [default]")] = False
@@ -261,5 +200,6 @@ def horovod_rows() -> Mapping[str, tuple[str, Effect | None]]:
     rows: dict[str, tuple[str, Effect | None]] = {}
     for name, hint in get_type_hints(HorovodOptions, include_extras=True).items():
         _, option = get_args(hint)
-        rows[name] = option.default.partition("/")[0], effects.get(name)
+        spellings = option.default if isinstance(option.default, str) else f"--{name}"
+        rows[name] = spellings.partition("/")[0].replace("_", "-"), effects.get(name)
     return rows

@@ -6,6 +6,7 @@ Those that only horovodrun has are in `horovod_options.py`.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -16,10 +17,10 @@ from hvdtune.cli.horovod_options import CONFIG_FILE, HorovodOptions
 from hvdtune.cli.split import split_command
 from hvdtune.errors import UsageError
 
-_KNOBS: Final = "Knobs"
-_TIMELINE: Final = "Timeline"
-_TUNING: Final = "Tuning"
-
+# Options under a heading of the help.
+_knob = partial(typer.Option, rich_help_panel="Knobs")
+_timeline = partial(typer.Option, rich_help_panel="Timeline")
+_tuning = partial(typer.Option, rich_help_panel="Tuning")
 
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
@@ -77,24 +78,15 @@ class RunOptions(HorovodOptions):
     ] = None
     start_timeout: Annotated[
         float | None,
-        typer.Option(
-            "--start-timeout",
-            min=1,
-            help="Seconds from the first hvd.init() to the last. [default: 30]",
-        ),
+        typer.Option(min=1, help="Seconds from the first hvd.init() to the last. [default: 30]"),
     ] = None
     heartbeat_timeout: Annotated[
         float | None,
-        typer.Option(
-            "--heartbeat-timeout",
-            min=1,
-            max=86400,
-            help="Seconds until a silent rank is lost. [default: 2]",
-        ),
+        typer.Option(min=1, max=86400, help="Seconds until a silent rank is lost. [default: 2]"),
     ] = None
     transport: Annotated[
         Literal["auto", "tcp"] | None,
-        typer.Option("--transport", help="auto: shared memory within a host. [default: auto]"),
+        typer.Option(help="auto: shared memory within a host. [default: auto]"),
     ] = None
     verbose: Annotated[
         bool,
@@ -102,112 +94,73 @@ class RunOptions(HorovodOptions):
     ] = False
 
     fusion_threshold_mb: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=_KNOBS, min=0, help="Bucket size in MB; 0 reduces alone."),
+        float | None, _knob(min=0, help="Bucket size in MB; 0 reduces alone.")
     ] = None
     cycle_time_ms: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=_KNOBS, min=0, help="How long tensors are collected, in ms."),
+        float | None, _knob(min=0, help="How long tensors are collected, in ms.")
     ] = None
     cache_capacity: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=_KNOBS, min=0, help="Tensors the response cache remembers."),
+        int | None, _knob(min=0, help="Tensors the response cache remembers.")
     ] = None
-    hierarchical_allreduce: Annotated[
-        bool | None,
-        typer.Option(
-            "--hierarchical-allreduce/--no-hierarchical-allreduce",
-            rich_help_panel=_KNOBS,
-            help="Reduce within each host first.",
-        ),
-    ] = None
-    profile: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=_KNOBS, help="Setting from a study's profile.yaml."),
-    ] = None
+    hierarchical_allreduce: Annotated[bool | None, _knob(help="Reduce within each host first.")] = (
+        None
+    )
+    profile: Annotated[Path | None, _knob(help="Setting from a study's profile.yaml.")] = None
     fix: Annotated[
         list[str] | None,
-        typer.Option(
-            rich_help_panel=_KNOBS,
-            metavar="KNOB=VALUE",
-            help="Set a knob and keep it out of the search; may be repeated.",
+        _knob(
+            metavar="KNOB=VALUE", help="Set a knob and keep it out of the search; may be repeated."
         ),
     ] = None
 
     timeline_filename: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel=_TIMELINE, help="Trace of all ranks, for `hvdtune timeline view`."
-        ),
+        Path | None, _timeline(help="Trace of all ranks, for `hvdtune timeline view`.")
     ] = None
     timeline_max_mb: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=_TIMELINE,
+        _timeline(
             min=1,
             help="Raw trace kept per rank, the oldest goes first. [default: all; 16 with --trials]",
         ),
     ] = None
     timeline_when_full: Annotated[
         Literal["ring", "stop"] | None,
-        typer.Option(
-            rich_help_panel=_TIMELINE,
+        _timeline(
             help="At --timeline-max-mb. ring: the oldest records go; stop: no more are taken. "
-            "[default: ring]",
+            "[default: ring]"
         ),
     ] = None
     timeline_steps: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_TIMELINE,
+        _timeline(
             metavar="FIRST:END",
             help="Record these steps only, as in 100:120; ::50 is every 50th. [default: all]",
         ),
     ] = None
     timeline_format: Annotated[
         Literal["chrome", "horovod"] | None,
-        typer.Option(
-            rich_help_panel=_TIMELINE,
+        _timeline(
             help="Of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; horovod: "
-            "as Horovod writes it. [default: chrome; horovod where HOROVOD_TIMELINE names it]",
+            "as Horovod writes it. [default: chrome; horovod where HOROVOD_TIMELINE names it]"
         ),
     ] = None
 
-    trials: Annotated[
-        int | None, typer.Option(rich_help_panel=_TUNING, min=1, help="Settings to try.")
-    ] = None
+    trials: Annotated[int | None, _tuning(min=1, help="Settings to try.")] = None
     time_budget: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
-            parser=parse_duration,
-            metavar="TIME",
-            help="Time for the study, as in 8m.",
-        ),
+        _tuning(parser=parse_duration, metavar="TIME", help="Time for the study, as in 8m."),
     ] = None
-    seed: Annotated[int, typer.Option(rich_help_panel=_TUNING, help="Seed of the search.")] = 0
-    knobs: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=_TUNING, metavar="A,B", help="Search only these knobs."),
-    ] = None
+    seed: Annotated[int, _tuning(help="Seed of the search.")] = 0
+    knobs: Annotated[str | None, _tuning(metavar="A,B", help="Search only these knobs.")] = None
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            rich_help_panel=_TUNING,
-            help="The verdict as JSON on stdout, everything else on stderr.",
-        ),
+        bool, _tuning("--json", help="The verdict as JSON on stdout, everything else on stderr.")
     ] = False
     space: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel=_TUNING, metavar="FILE", help="YAML: range or choices of each knob."
-        ),
+        Path | None, _tuning(metavar="FILE", help="YAML: range or choices of each knob.")
     ] = None
     objective: Annotated[
         list[str] | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             metavar="NAME",
             help="step_time, samples_per_s, exposed_communication or cpu_time; several give a "
             "Pareto set, the first is proved. [default: step_time]",
@@ -215,43 +168,33 @@ class RunOptions(HorovodOptions):
     ] = None
     sampler: Annotated[
         Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"] | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
-            help="Who proposes settings. [default: noisy_gp; tpe with several objectives]",
-        ),
+        _tuning(help="Who proposes settings. [default: noisy_gp; tpe with several objectives]"),
     ] = None
-    step_budget: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=_TUNING, min=1, help="Steps that the study may take."),
-    ] = None
+    step_budget: Annotated[int | None, _tuning(min=1, help="Steps that the study may take.")] = None
     train_steps: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             min=1,
             help="Steps of the whole training: no trial is made that the rest cannot pay for.",
         ),
     ] = None
     mode: Annotated[
         Literal["live", "restart"] | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             help="live: change settings while the script runs. restart: start any command once per "
-            "measurement. [default: live]",
+            "measurement. [default: live]"
         ),
     ] = None
     adapter: Annotated[
         Literal["hvdtune", "horovod", "ddp", "command"] | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             help="The runtime that --mode restart tunes: horovod by its variables, ddp (torch's "
-            "DistributedDataParallel), command by those of --vary only. [default: hvdtune]",
+            "DistributedDataParallel), command by those of --vary only. [default: hvdtune]"
         ),
     ] = None
     vary: Annotated[
         list[str] | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             metavar="NAME=A,B",
             help="An environment variable to tune in --mode restart, by its values or as "
             "NAME=LOW..HIGH; may be repeated.",
@@ -259,8 +202,7 @@ class RunOptions(HorovodOptions):
     ] = None
     metric_regex: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             metavar="REGEX",
             help="Lines that tell a step's seconds, as in 'step_time: ([0-9.]+)', or a rate, as in "
             "'(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's wall time]",
@@ -268,8 +210,7 @@ class RunOptions(HorovodOptions):
     ] = None
     launch_time: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             parser=parse_duration,
             metavar="TIME",
             help="Time measured of each launch in --mode restart. [default: 3s]",
@@ -277,32 +218,26 @@ class RunOptions(HorovodOptions):
     ] = None
     storage: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             metavar="URL",
             help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else "
             "the run folder has its own]",
         ),
     ] = None
     study_name: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_TUNING, help="Of the shared study. [default: made of what is tuned]"
-        ),
+        str | None, _tuning(help="Of the shared study. [default: made of what is tuned]")
     ] = None
     keep_timelines: Annotated[
         int | None,
-        typer.Option(
-            rich_help_panel=_TUNING,
+        _tuning(
             min=0,
             help="Timelines kept: of so many last trials, and of the best; 0: none. [default: 3]",
         ),
     ] = None
     no_drift: Annotated[
         bool,
-        typer.Option(
+        _tuning(
             "--no-drift",
-            rich_help_panel=_TUNING,
             help="Leave the setting alone after the verdict even if the training changes its pace.",
         ),
     ] = False
