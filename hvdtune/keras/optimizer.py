@@ -16,9 +16,9 @@ from hvdtune.core.gradients.keras_variables import COMBINER, variables_of
 from hvdtune.core.gradients.options import passes_of, reduction_of_gradients
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.compression import NoneCompressor
-from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.keras.backend import Combiner, CombinerOptions, make_combiner
+from hvdtune.keras.backend import Combiner, GradientOptions, make_combiner
 
 
 def DistributedOptimizer(
@@ -70,8 +70,7 @@ def DistributedOptimizer(
         raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
     if op == ReduceOp.ADASUM:
         raise UsageError("Adasum is not for optimizers of Keras; use hvd.Average or hvd.Sum")
-    id_of(process_set)
-    options = CombinerOptions(
+    options = GradientOptions(
         compression or NoneCompressor,
         reduction_of_gradients(op, gradient_predivide_factor),
         sparse_as_dense,

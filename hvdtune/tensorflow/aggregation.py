@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.gradients.options import passes_of
+from hvdtune.keras.backend import GradientOptions
 
 Tensor = Any
 
@@ -60,3 +61,10 @@ class LocalGradientAggregationHelper:
     def clear(self) -> list[Tensor]:
         """Sets the sums to zero. Call it when the result of `take` has been used."""
         return [total.assign(tf.zeros_like(total)) for total in self._sums if total is not None]
+
+
+def aggregation_of(options: GradientOptions) -> LocalGradientAggregationHelper | None:
+    """What adds up the gradients of several passes, None where each pass is sent."""
+    if options.passes == 1:
+        return None
+    return LocalGradientAggregationHelper(options.passes, average=options.average)

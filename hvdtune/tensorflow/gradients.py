@@ -8,56 +8,21 @@ eagerly is there at once and travels as one operation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.gradients.groups import Groups, check_groups, grouped
+from hvdtune.core.gradients.groups import grouped
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
-from hvdtune.core.rank.collectives import ReduceOp, Reduction
-from hvdtune.core.rank.compression import compressor_of
-from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
+from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
-from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.operations import OperationBatch
 
 Tensor = Any
-
-
-@dataclass
-class GradientOptions:
-    """How gradients are combined: what DistributedOptimizer and DistributedGradientTape take.
-
-    Attributes:
-        local: keys of the variables that this rank has for itself, see `key_of`.
-        scale_local: gradients of those are divided by the number of ranks, as an average of the
-            others would.
-    """
-
-    compression: Any = Compression.none
-    reduction: Reduction = field(default_factory=Reduction)
-    sparse_as_dense: bool = False
-    groups: Groups = 0
-    process_set: ProcessSet = global_process_set
-    scale_local: bool = True
-    local: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        compressor_of(self.compression)
-        check_groups(self.groups, "variables")
-
-    def register_local(self, variable: Any) -> None:
-        """Keeps the gradient of this variable on this rank."""
-        self.local.add(key_of(variable))
-
-    def travels(self) -> bool:
-        """Whether there is another rank to combine with."""
-        return self.process_set.included() and self.process_set.size() > 1
 
 
 def key_of(variable: Any) -> int:
@@ -97,7 +62,7 @@ def combine(
         if gradient is None:
             continue
         if key_of(sources[number]) in options.local:
-            results[number] = _local(gradient, options)
+            results[number] = options.scaled(gradient)
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
@@ -112,12 +77,6 @@ def combine(
     for number, context in contexts.items():
         results[number] = options.compression.decompress(results[number], context)
     return [results.get(number) for number in range(len(gradients))]
-
-
-def _local(gradient: Tensor, options: GradientOptions) -> Tensor:
-    if not options.scale_local or options.reduction.op is not ReduceOp.AVERAGE:
-        return gradient
-    return gradient / options.process_set.size()
 
 
 _LARGE: Final = 1 << 60  # of unknown shape

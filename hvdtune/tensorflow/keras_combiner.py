@@ -7,29 +7,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.keras.backend import CombinerOptions
-from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
-from hvdtune.tensorflow.gradients import GradientOptions, combine, dense_parts, end_step
+from hvdtune.keras.backend import GradientOptions
+from hvdtune.tensorflow.aggregation import aggregation_of
+from hvdtune.tensorflow.gradients import combine, dense_parts, end_step, key_of
 
 
 class KerasCombiner:
     """Implements hvdtune.keras.backend.Combiner."""
 
-    def __init__(self, options: CombinerOptions) -> None:
-        self._options = GradientOptions(
-            options.compression,
-            options.reduction,
-            options.sparse_as_dense,
-            options.groups,
-            options.process_set,
-            options.scale_local,
-        )
-        self._helper = None
-        if options.passes > 1:
-            self._helper = LocalGradientAggregationHelper(options.passes, average=options.average)
+    def __init__(self, options: GradientOptions) -> None:
+        self._options = options
+        self._helper = aggregation_of(options)
 
     def register_local(self, variable: Any) -> None:
-        self._options.register_local(variable)
+        self._options.local.add(key_of(variable))
 
     def apply(
         self,

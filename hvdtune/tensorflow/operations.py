@@ -142,12 +142,6 @@ def _free(output: Tensor) -> None:
         order.run_independently(output.op)
 
 
-def _check_included(process_set: ProcessSet) -> None:
-    id_of(process_set)
-    if not process_set.included():
-        raise errors.UsageError(f"rank {runtime.rank()} does not belong to {process_set}")
-
-
 @_typed
 def run(
     spec: CollectiveSpec,
@@ -170,11 +164,11 @@ def run(
     ops = _operations()
     if ops is None:
         return _run_by_python(spec, tensors, how, name, process_set)
-    _check_included(process_set)
     given = {"tensors": list(tensors)} if spec.has_groups else {"tensor": tensors[0]}
     if spec.how:
         given |= _factors(spec.name, how) if spec.how == "reduction" else {spec.how: how}
     attributes = _attributes(spec.name, name, process_set, batch)
+    process_set.rank()  # refuses the sets of other ranks
     outputs = getattr(ops, f"hvdtune_{spec.name}")(**given, **attributes)
     results = [outputs] if isinstance(outputs, tf.Tensor) else list(outputs)
     _free(results[0])

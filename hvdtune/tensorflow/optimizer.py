@@ -13,10 +13,11 @@ from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
+from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import xla
-from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
+from hvdtune.tensorflow.aggregation import aggregation_of
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step
+from hvdtune.tensorflow.gradients import combine, end_step, key_of
 from hvdtune.tensorflow.tape import options_of
 
 _V1: Any = tf.compat.v1.train.Optimizer
@@ -105,35 +106,27 @@ def DistributedOptimizer(
         groups,
         process_set,
         scale_local_gradients,
+        backward_passes_per_step,
+        average_aggregated_gradients,
     )
-    helper = None
-    if backward_passes_per_step > 1:
-        helper = LocalGradientAggregationHelper(
-            backward_passes_per_step, average=average_aggregated_gradients
-        )
-    return _DistributedV1(optimizer, name, use_locking, options, helper)
+    return _DistributedV1(optimizer, name, use_locking, options)
 
 
 class _DistributedV1(_V1):
     """An optimizer of TensorFlow 1 around another one."""
 
     def __init__(
-        self,
-        optimizer: Any,
-        name: str | None,
-        use_locking: bool,
-        options: GradientOptions,
-        helper: LocalGradientAggregationHelper | None,
+        self, optimizer: Any, name: str | None, use_locking: bool, options: GradientOptions
     ) -> None:
         super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
         self._optimizer = optimizer
         self._options = options
-        self._helper = helper
+        self._helper = aggregation_of(options)
         self._is_due: Any = None
 
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradient of this variable on this rank; it is not combined."""
-        self._options.register_local(var)
+        self._options.local.add(key_of(var))
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
         """As the wrapped optimizer's, combined over all ranks."""

@@ -13,11 +13,12 @@ from hvdtune.core.gradients.keras_variables import variables_of
 from hvdtune.core.gradients.options import reduction_of_gradients
 from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
-from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
+from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow.collectives import as_it_is
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import GradientOptions, combine, end_step, key_of
+from hvdtune.tensorflow.gradients import combine, end_step, key_of
 
 
 def DistributedGradientTape(
@@ -85,15 +86,16 @@ def options_of(
     groups: Groups | None,
     process_set: ProcessSet,
     scale_local: bool,
+    passes: int = 1,
+    average: bool = False,
 ) -> GradientOptions:
     """From the arguments of a public function, whose caller a warning points at."""
     if num_groups != 0:
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
-    id_of(process_set)
     reduction = reduction_of_gradients(op, predivide)
     chosen = num_groups if groups is None else groups
     return GradientOptions(
-        compression, reduction, sparse_as_dense, chosen, process_set, scale_local
+        compression, reduction, sparse_as_dense, chosen, process_set, scale_local, passes, average
     )
 
 
@@ -105,7 +107,7 @@ class _DistributedTape(tf.GradientTape):
 
     def register_local_source(self, source: Any) -> None:
         """Keeps the gradient of this variable on this rank; it is not combined."""
-        self._options.register_local(source)
+        self._options.local.add(key_of(source))
 
     @as_it_is
     def gradient(

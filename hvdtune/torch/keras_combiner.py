@@ -7,30 +7,26 @@ from typing import Any
 
 import torch
 
-from hvdtune.core.gradients.groups import check_groups, grouped
+from hvdtune.core.gradients.groups import grouped
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
-from hvdtune.core.rank.collectives import ReduceOp, synchronize
-from hvdtune.core.rank.compression import compressor_of
-from hvdtune.keras.backend import CombinerOptions
+from hvdtune.core.rank.collectives import synchronize
+from hvdtune.keras.backend import GradientOptions
 from hvdtune.torch.adapter import ADAPTER
 
 
 class KerasCombiner:
     """Implements hvdtune.keras.backend.Combiner."""
 
-    def __init__(self, options: CombinerOptions) -> None:
-        check_groups(options.groups, "variables")
-        self._compression = compressor_of(options.compression)
+    def __init__(self, options: GradientOptions) -> None:
         self._options = options
-        self._local: set[int] = set()
         self._count = 0
         self._sums: list[torch.Tensor | None] = []
 
     def register_local(self, variable: Any) -> None:
-        self._local.add(id(variable))
+        self._options.local.add(id(variable))
 
     def apply(
         self,
@@ -61,8 +57,8 @@ class KerasCombiner:
         return self._sums
 
     def _combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        process_set = self._options.process_set
-        if not process_set.included() or process_set.size() == 1:
+        options = self._options
+        if not options.travels():
             return list(gradients)
         results: dict[int, Any] = {}
         rows, given, contexts = [], {}, {}
@@ -70,28 +66,24 @@ class KerasCombiner:
         for number, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
             if gradient is None:
                 continue
-            if id(variable) in self._local:
-                results[number] = self._own(gradient)
+            if id(variable) in options.local:
+                results[number] = options.scaled(gradient)
                 continue
-            given[number], contexts[number] = self._compression.compress(gradient.detach())
+            given[number], contexts[number] = options.compression.compress(gradient.detach())
             rows.append(_described(number, names[number], given[number]))
         started = []
         for members in self._arranged(rows, variables):
             tensors = [given[row.parameter] for row in members]
             name = joint_name(members)
-            reduction = self._options.reduction
-            handle = ALLREDUCE.start(ADAPTER, tensors, reduction, name, process_set, True)
+            handle = ALLREDUCE.start(
+                ADAPTER, tensors, options.reduction, name, options.process_set, True
+            )
             started.append((members, handle))
         for members, handle in started:
             for row, reduced in zip(members, synchronize(handle), strict=True):
                 context = contexts[row.parameter]
-                results[row.parameter] = self._compression.decompress(reduced, context)
+                results[row.parameter] = options.compression.decompress(reduced, context)
         return [results.get(number) for number in range(len(gradients))]
-
-    def _own(self, gradient: torch.Tensor) -> torch.Tensor:
-        if not self._options.scale_local or self._options.reduction.op is not ReduceOp.AVERAGE:
-            return gradient
-        return gradient / self._options.process_set.size()
 
     def _arranged(
         self, rows: list[Gradient[int]], variables: Sequence[Any]
