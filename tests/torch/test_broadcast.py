@@ -58,10 +58,6 @@ def misuse():
             hvd.broadcast_parameters(params, 0)
 
 
-def test_what_are_no_parameters_is_refused():
-    run(misuse, 1)
-
-
 OPTIMIZERS = {
     name: kind
     for name, kind in vars(torch.optim).items()
@@ -101,6 +97,7 @@ def same(a, b):
 def broadcast_every_state():
     """Rank 0 is fresh, rank 1 the root, rank 2 has trained something else."""
     wrong = []
+    assert len(OPTIMIZERS) >= 11
     for kind in OPTIMIZERS:
         for options in OPTIONS.get(kind, [{}]):
             tensors, optimizer = make(kind, options, seed=5)
@@ -119,11 +116,6 @@ def broadcast_every_state():
     return wrong
 
 
-def test_every_optimizer_of_torch_goes_on_as_the_root_s():
-    assert len(OPTIMIZERS) >= 11
-    assert run(broadcast_every_state, 3) == [[]] * 3
-
-
 def broadcast_wrapped():
     """A scheduler that knows the inner optimizer still moves the wrapped one's rate."""
     tensors, inner = make("Adam", {}, seed=0)
@@ -140,10 +132,6 @@ def broadcast_wrapped():
     )
 
 
-def test_a_wrapped_optimizer_keeps_its_scheduler():
-    assert run(broadcast_wrapped, 2) == [(0.1, True), (0.1, True)]
-
-
 def refuse_state():
     linear = torch.nn.Linear(2, 1)
     with pytest.raises(ValueError, match="LBFGS"):
@@ -157,5 +145,14 @@ def refuse_state():
     hvd.barrier()
 
 
-def test_state_that_cannot_be_broadcast_is_refused():
-    run(refuse_state, 2)
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        pytest.param(misuse, [None], id="what-are-no-parameters-is-refused"),
+        pytest.param(broadcast_every_state, [[]] * 3, id="every-optimizer-goes-on-as-the-root-s"),
+        pytest.param(broadcast_wrapped, [(0.1, True)] * 2, id="the-scheduler-stays-with-it"),
+        pytest.param(refuse_state, [None] * 2, id="state-that-cannot-be-broadcast-is-refused"),
+    ],
+)
+def test_every_rank_gets(body, values):
+    assert run(body, len(values)) == values

@@ -24,10 +24,6 @@ def in_place():
     return [result[0].item() for result in results], same
 
 
-def test_functions_with_an_underscore_return_the_tensor_they_are_given():
-    assert run(in_place, 2) == [([0.0, 2.0, 4.0, 6.0, 1], [True] * 5)] * 2
-
-
 def misuse():
     said = []
     for call in (
@@ -78,10 +74,6 @@ def reduce_with_nan():
     return rows
 
 
-def test_a_nan_on_any_rank_is_the_minimum_and_the_maximum():
-    assert run(reduce_with_nan, 2) == [[True] * 8] * 2
-
-
 def before_init():
     hvd.shutdown()
     said = []
@@ -94,6 +86,20 @@ def before_init():
     return said, hvd.is_initialized(), hvd.gloo_enabled(), hvd.mpi_enabled()
 
 
-def test_without_init_there_is_nothing_to_ask():
-    sentence = "Horovod has not been initialized; use hvd.init()."
-    assert run(before_init, 1) == [([sentence] * 3, False, False, False)]
+NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
+
+
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        pytest.param(in_place, [([0.0, 2.0, 4.0, 6.0, 1], [True] * 5)] * 2, id="in-place"),
+        pytest.param(reduce_with_nan, [[True] * 8] * 2, id="nan-is-minimum-and-maximum"),
+        pytest.param(
+            before_init,
+            [([NOT_INITIALIZED] * 3, False, False, False)],
+            id="no-init",
+        ),
+    ],
+)
+def test_every_rank_gets(body, values):
+    assert run(body, len(values)) == values

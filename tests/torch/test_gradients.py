@@ -15,22 +15,12 @@ def second_derivative():
     return first.tolist(), second.tolist()
 
 
-def test_a_derivative_has_a_derivative():
-    first, second = run(second_derivative, 2)
-    assert first == ([6.0, 24.0], [12.0, 24.0])
-    assert second == ([24.0, 24.0], [24.0, 24.0])
-
-
 def group_with_integers():
     floats = torch.ones(3, requires_grad=True)
     numbers, unused = torch.arange(3), torch.ones(2, requires_grad=True)
     results = hvd.grouped_allreduce([floats, numbers, unused], op=hvd.Sum)
     results[0].sum().backward()
     return floats.grad.tolist(), unused.grad.tolist(), results[1].requires_grad, results[1].tolist()
-
-
-def test_a_group_may_hold_integers_and_results_that_nobody_uses():
-    assert run(group_with_integers, 2) == [([2.0] * 3, [0.0] * 2, False, [0, 2, 4])] * 2
 
 
 class Halves(Compressor):
@@ -54,12 +44,6 @@ def compressed():
     return rows
 
 
-def test_compression_is_part_of_the_graph():
-    for half, brain, own in run(compressed, 2):
-        assert half == brain == (torch.float32, 2.0, (1, 2), 4.0)
-        assert own == (torch.float32, 2.0 + 2**-11, (1, 2), 4.0 + 2**-10)
-
-
 def in_place():
     weight = torch.nn.Parameter(torch.full((2,), float(hvd.rank())))
     hvd.broadcast_(weight, root_rank=1)
@@ -74,10 +58,6 @@ def in_place():
     return after_broadcast, weight.is_leaf, weight.tolist(), weight.grad.tolist(), frozen
 
 
-def test_a_parameter_may_be_overwritten_but_not_between_its_use_and_the_backward_pass():
-    assert run(in_place, 2) == [([1.0, 1.0], True, [2.0, 2.0], [4.0, 4.0], 2.0)] * 2
-
-
 def plain():
     x = torch.ones(2, requires_grad=True)
     with torch.no_grad():
@@ -86,10 +66,6 @@ def plain():
     return [
         t.grad_fn is None for t in (outside, hvd.synchronize(handle), hvd.allreduce(x.detach()))
     ] + [hvd.allreduce(x).grad_fn is None]
-
-
-def test_only_what_asks_for_a_gradient_gets_one():
-    assert run(plain, 2) == [[True, True, True, False]] * 2
 
 
 def warned():
@@ -102,10 +78,6 @@ def warned():
     return total.item(), [warning.filename == __file__ for warning in caught]
 
 
-def test_average_still_works_and_warns_where_it_is_written():
-    assert run(warned, 2) == [(2.0, [True, True, True])] * 2
-
-
 def backward_twice():
     x = torch.ones(2, requires_grad=True)
     y = hvd.allreduce(x * x, op=hvd.Sum, name="kept")
@@ -113,10 +85,6 @@ def backward_twice():
     first = x.grad.tolist()
     (y * 2).sum().backward()
     return first, x.grad.tolist()
-
-
-def test_a_graph_may_be_run_backward_more_than_once():
-    assert run(backward_twice, 2) == [([8.0, 8.0], [16.0, 16.0])] * 2
 
 
 def one_sided():
@@ -128,5 +96,41 @@ def one_sided():
     return y.requires_grad
 
 
-def test_a_backward_pass_that_others_do_not_run_names_what_it_waits_for():
-    assert run(one_sided, 2) == [True, False]
+HALF = (torch.float32, 2.0, (1, 2), 4.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        pytest.param(
+            second_derivative,
+            [([6.0, 24.0], [12.0, 24.0]), ([24.0, 24.0], [24.0, 24.0])],
+            id="a-derivative-has-a-derivative",
+        ),
+        pytest.param(
+            group_with_integers,
+            [([2.0] * 3, [0.0] * 2, False, [0, 2, 4])] * 2,
+            id="a-group-holds-integers-and-results-that-nobody-uses",
+        ),
+        pytest.param(
+            compressed,
+            [[HALF, HALF, (torch.float32, 2.0 + 2**-11, (1, 2), 4.0 + 2**-10)]] * 2,
+            id="compression-is-part-of-the-graph",
+        ),
+        pytest.param(
+            in_place,
+            [([1.0, 1.0], True, [2.0, 2.0], [4.0, 4.0], 2.0)] * 2,
+            id="a-parameter-is-overwritten-but-not-between-use-and-backward",
+        ),
+        pytest.param(plain, [[True, True, True, False]] * 2, id="only-what-asks-gets-a-gradient"),
+        pytest.param(warned, [(2.0, [True, True, True])] * 2, id="average-warns-at-the-caller"),
+        pytest.param(
+            backward_twice,
+            [([8.0, 8.0], [16.0, 16.0])] * 2,
+            id="backward-twice",
+        ),
+        pytest.param(one_sided, [True, False], id="a-backward-pass-that-others-do-not-run-says-so"),
+    ],
+)
+def test_collectives_in_a_graph(body, wanted):
+    assert run(body, 2) == wanted

@@ -120,10 +120,6 @@ def branch():
     return [p.grad.item() for p in model.parameters()]
 
 
-def test_a_parameter_unused_on_one_rank_contributes_zero():
-    assert run(branch, 2) == [[0.5, 0.5, 0.5, 0.5]] * 2
-
-
 def optimizer_state():
     model = make_model(seed=hvd.rank())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1 * (hvd.rank() + 1))
@@ -146,10 +142,6 @@ def objects():
     return hvd.broadcast_object({"rank": hvd.rank(), "text": "x" * 1000}, root_rank=1)
 
 
-def test_objects_are_broadcast():
-    assert run(objects, 3) == [{"rank": 1, "text": "x" * 1000}] * 3
-
-
 def compressed():
     model = torch.nn.Linear(1, 1, bias=False)
     optimizer = hvd.DistributedOptimizer(
@@ -158,12 +150,6 @@ def compressed():
     model(torch.full((1, 1), 1.0 + hvd.rank() / 4096)).sum().backward()
     optimizer.step()
     return model.weight.grad.dtype, model.weight.grad.item()
-
-
-def test_compression_sends_float16_and_gives_back_float32():
-    for dtype, gradient in run(compressed, 2):
-        assert dtype == torch.float32
-        assert gradient == 1.0
 
 
 def misuse():
@@ -188,8 +174,17 @@ def misuse():
     return model.weight.grad
 
 
-def test_a_wrapper_is_not_made_for_names_that_cannot_work():
-    assert run(misuse, 2) == [None, None]
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        pytest.param(branch, [[0.5] * 4] * 2, id="a-parameter-unused-on-one-rank-counts-as-zero"),
+        pytest.param(objects, [{"rank": 1, "text": "x" * 1000}] * 3, id="objects-are-broadcast"),
+        pytest.param(compressed, [(torch.float32, 1.0)] * 2, id="compression-gives-back-float32"),
+        pytest.param(misuse, [None, None], id="names-that-cannot-work-are-refused"),
+    ],
+)
+def test_every_rank_gets(body, values):
+    assert run(body, len(values)) == values
 
 
 def steps():
@@ -255,11 +250,11 @@ def step_after_synchronize(inside):
     return [str(warning.message) for warning in caught]
 
 
-def test_combining_twice_is_warned_of():
-    assert run(step_after_synchronize, 2, True) == [[], []]
-    for messages in run(step_after_synchronize, 2, False):
-        assert len(messages) == 3
-        assert "skip_synchronize()" in messages[0]
+@pytest.mark.parametrize(("inside", "count"), [(True, 0), (False, 3)])
+def test_combining_twice_is_warned_of(inside, count):
+    for messages in run(step_after_synchronize, 2, inside):
+        assert len(messages) == count
+        assert all("skip_synchronize()" in message for message in messages)
 
 
 def wrap_badly():

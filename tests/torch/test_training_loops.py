@@ -83,11 +83,17 @@ def ordered():
     return kinds
 
 
-def test_steps_out_of_order_are_assertion_errors_that_say_what_to_do(said):
-    for kinds in said["ordered"]:
-        assert all(ours for ours, _ in kinds)
-        assert "before optimizer.step() or optimizer.synchronize()" in kinds[0][1]
-        assert "increase backward_passes_per_step" in kinds[1][1]
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [
+        pytest.param(0, "before optimizer.step() or optimizer.synchronize()", id="zero_grad"),
+        pytest.param(1, "increase backward_passes_per_step", id="backward"),
+    ],
+)
+def test_steps_out_of_order_are_assertion_errors_that_say_what_to_do(said, call, advice):
+    for ours, message in (kinds[call] for kinds in said["ordered"]):
+        assert ours
+        assert advice in message
 
 
 @bodies
@@ -110,11 +116,11 @@ def changed_in_flight():
     return said
 
 
-def test_gradients_changed_while_they_travel_are_refused(said):
-    for first, clipped, removed, last in said["changed_in_flight"]:
-        assert first == last == ""
-        for message in (clipped, removed):
-            assert "was changed while it was being combined" in message
+@pytest.mark.parametrize("step", [pytest.param(1, id="clipped"), pytest.param(2, id="removed")])
+def test_gradients_changed_while_they_travel_are_refused(said, step):
+    for messages in said["changed_in_flight"]:
+        assert messages[0] == messages[3] == ""
+        assert "was changed while it was being combined" in messages[step]
 
 
 @bodies
@@ -134,10 +140,6 @@ def clipped():
                     optimizer.step()
 
     return same_as_alone(loop)
-
-
-def test_clipping_after_synchronize_clips_the_combined_gradient(said):
-    assert said["clipped"] == [True, True]
 
 
 def scaled(step_with, fused=False):
@@ -175,14 +177,14 @@ def with_a_scaler():
     return [scaled(by_the_book), scaled(simply), scaled(simply, fused=True)]
 
 
-def test_an_infinity_on_one_rank_skips_the_step_on_all(said):
-    (*here,), (*there,) = said["with_a_scaler"]
-    expected = here[0][2]
-    for (moved, scale, values), (moved_there, scale_there, others) in zip(here, there, strict=True):
-        assert moved == moved_there == [True, True, False, True]
-        assert scale == scale_there == 4.0
-        assert all(torch.equal(a, b) for a, b in zip(values, others, strict=True))
-        assert all(torch.allclose(a, b) for a, b in zip(values, expected, strict=True))
+@pytest.mark.parametrize("way", range(3), ids=["by-the-book", "simply", "fused"])
+def test_an_infinity_on_one_rank_skips_the_step_on_all(said, way):
+    here, there = said["with_a_scaler"]
+    *moves, values = here[way]
+    *others_moves, others = there[way]
+    assert moves == others_moves == [[True, True, False, True], 4.0]
+    assert all(torch.equal(a, b) for a, b in zip(values, others, strict=True))
+    assert all(torch.allclose(a, b) for a, b in zip(values, here[0][2], strict=True))
 
 
 @bodies
@@ -206,11 +208,12 @@ def scheduled():
     return rates
 
 
-def test_schedulers_follow_the_optimizer_before_or_after_wrapping(said):
-    here, there = said["scheduled"]
-    assert [rate for rate, _ in (*here, *there)] == [0.5 / 16] * 4
-    for _, values in (*here, *there):
-        assert all(torch.equal(a, b) for a, b in zip(values, here[0][1], strict=True))
+@pytest.mark.parametrize("way", range(2), ids=["made-before-wrapping", "made-after-wrapping"])
+def test_schedulers_follow_the_optimizer(said, way):
+    of_both = said["scheduled"][0][0][1]
+    for rate, values in (rates[way] for rates in said["scheduled"]):
+        assert rate == 0.5 / 16
+        assert all(torch.equal(a, b) for a, b in zip(values, of_both, strict=True))
 
 
 @bodies
@@ -226,10 +229,6 @@ def momentum_cycle():
             schedule.step()
 
     return same_as_alone(loop)
-
-
-def test_a_one_cycle_schedule_trains_as_alone(said):
-    assert said["momentum_cycle"] == [True, True]
 
 
 @bodies
@@ -275,10 +274,6 @@ def resumed():
     return all(torch.equal(a, b) for a, b in zip(values_of(model), values_of(other), strict=True))
 
 
-def test_a_state_dict_resumes_training(said):
-    assert said["resumed"] == [True, True]
-
-
 @bodies
 def restored():
     """State is loaded when gradients of a step that will not be taken are on their way."""
@@ -294,10 +289,6 @@ def restored():
             optimizer.step()
 
     return same_as_alone(loop)
-
-
-def test_loading_state_forgets_a_step_that_was_begun(said):
-    assert said["restored"] == [True, True]
 
 
 @bodies
@@ -324,10 +315,6 @@ def compiled():
     with warnings.catch_warnings():
         warnings.simplefilter("default")  # torch's own, about its compiler
         return same_as_alone(loop)
-
-
-def test_a_compiled_model_trains_as_alone(said):
-    assert said["compiled"] == [True, True]
 
 
 def images(rank):
@@ -358,11 +345,7 @@ def channels_last():
 
     alone, _ = loop(None, lambda model, inner: inner)
     values, strides = loop(hvd.rank(), wrapped)
-    return near(values, alone), strides
-
-
-def test_channels_last_gradients_keep_their_strides(said):
-    assert said["channels_last"] == [(True, {True})] * 2
+    return near(values, alone) and strides == {True}
 
 
 @bodies
@@ -376,11 +359,7 @@ def foreach():
             loss_of(model, batch(step, hvd.rank())).backward()
             optimizer.step()
         results.append(values_of(model))
-    return [near(results[0], other) for other in results[1:]]
-
-
-def test_foreach_and_fused_optimizers_agree(said):
-    assert said["foreach"] == [[True, True]] * 2
+    return all(near(results[0], other) for other in results[1:])
 
 
 @bodies
@@ -396,10 +375,6 @@ def tied():
             optimizer.step()
 
     return same_as_alone(loop)
-
-
-def test_a_shared_layer_trains_as_alone(said):
-    assert said["tied"] == [True, True]
 
 
 @bodies
@@ -420,10 +395,6 @@ def thawed():
     return same_as_alone(loop)
 
 
-def test_freezing_and_thawing_between_steps_trains_as_alone(said):
-    assert said["thawed"] == [True, True]
-
-
 @bodies
 def adversaries():
     """Two optimizers in turns, each while the other's parameters are frozen."""
@@ -442,10 +413,6 @@ def adversaries():
     return same_as_alone(loop)
 
 
-def test_two_optimizers_take_turns(said):
-    assert said["adversaries"] == [True, True]
-
-
 @bodies
 def several_losses():
     def loop(model, wrap, rank):
@@ -461,10 +428,6 @@ def several_losses():
     return same_as_alone(loop)
 
 
-def test_several_backward_passes_through_one_graph_add_up(said):
-    assert said["several_losses"] == [True, True]
-
-
 @bodies
 def passes_changed():
     def loop(model, wrap, rank):
@@ -478,10 +441,6 @@ def passes_changed():
             optimizer.step()
 
     return same_as_alone(loop)
-
-
-def test_the_number_of_passes_can_change(said):
-    assert said["passes_changed"] == [True, True]
 
 
 @bodies
@@ -505,10 +464,6 @@ def closures():
     return same_as_alone(loop)
 
 
-def test_a_closure_that_does_everything_trains_as_alone(said):
-    assert said["closures"] == [True, True]
-
-
 @bodies
 def replaced():
     """A wrapper that nobody refers to any more sends nothing."""
@@ -523,10 +478,6 @@ def replaced():
                 optimizer.step()
 
     return same_as_alone(loop)
-
-
-def test_an_optimizer_can_be_replaced_by_another(said):
-    assert said["replaced"] == [True, True]
 
 
 class Rows(torch.utils.data.Dataset):
@@ -556,8 +507,28 @@ def loaded():
     return same_as_alone(loop)
 
 
-def test_a_data_loader_s_workers_do_no_harm(said):
-    assert said["loaded"] == [True, True]
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("clipped", id="clipping-after-synchronize-clips-the-combined-gradient"),
+        pytest.param("momentum_cycle", id="a-one-cycle-schedule"),
+        pytest.param("resumed", id="a-state-dict-resumes-training"),
+        pytest.param("restored", id="loading-state-forgets-a-step-that-was-begun"),
+        pytest.param("compiled", id="a-compiled-model"),
+        pytest.param("channels_last", id="channels-last-gradients-keep-their-strides"),
+        pytest.param("foreach", id="foreach-and-fused-optimizers-agree"),
+        pytest.param("tied", id="a-shared-layer"),
+        pytest.param("thawed", id="freezing-and-thawing-between-steps"),
+        pytest.param("adversaries", id="two-optimizers-take-turns"),
+        pytest.param("several_losses", id="backward-passes-through-one-graph-add-up"),
+        pytest.param("passes_changed", id="the-number-of-passes-changes"),
+        pytest.param("closures", id="a-closure-does-everything"),
+        pytest.param("replaced", id="an-optimizer-is-replaced-by-another"),
+        pytest.param("loaded", id="a-data-loader-s-workers"),
+    ],
+)
+def test_two_ranks_train_as_one_process_does(said, body):
+    assert said[body] == [True, True]
 
 
 alone = Bodies()
