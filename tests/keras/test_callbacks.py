@@ -124,18 +124,20 @@ def scheduled():
     }
 
 
-def test_learning_rates_follow_epochs_and_batches(said):
-    right = {
-        "staircase": [2.0] * 4 + [0.2] * 4 + [0.02] * 4,
-        "window": [0.5] * 4 + [1.0] * 8,
-        "smooth": [2.0 * (1 + batch / 4) for batch in range(12)],
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("staircase", [2.0] * 4 + [0.2] * 4 + [0.02] * 4),
+        ("window", [0.5] * 4 + [1.0] * 8),
+        ("smooth", [2.0 * (1 + batch / 4) for batch in range(12)]),
         # From that of one rank, in eight batches, to that of two.
-        "warmup": [1.0 + batch / 8 for batch in range(1, 9)] + [2.0] * 4,
-    }
-    for rows in said["scheduled"]:
-        for name, (seen, of_epochs) in rows.items():
-            assert seen == pytest.approx(right[name]), name
-            assert of_epochs == pytest.approx(right[name][3::4]), name
+        ("warmup", [1.0 + batch / 8 for batch in range(1, 9)] + [2.0] * 4),
+    ],
+)
+def test_learning_rates_follow_epochs_and_batches(said, name, right):
+    for seen, of_epochs in (rows[name] for rows in said["scheduled"]):
+        assert seen == pytest.approx(right)
+        assert of_epochs == pytest.approx(right[3::4])
 
 
 def descend(rates_of_steps, momentum, *, corrected):
@@ -151,7 +153,7 @@ def descend(rates_of_steps, momentum, *, corrected):
 
 @bodies
 def corrected():
-    values = []
+    values = {}
     for correction in (True, False):
         model = keras.Sequential(
             [keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")]
@@ -165,16 +167,17 @@ def corrected():
         )
         ones = np.ones((4, 1), "float32")
         model.fit(ones, ones, batch_size=2, epochs=3, verbose=0, callbacks=[callback])
-        values.append(model.get_weights()[0].item())
+        values[correction] = model.get_weights()[0].item()
     return values
 
 
-def test_velocities_change_with_the_learning_rate(said):
+@pytest.mark.parametrize("corrects", [True, False])
+def test_velocities_change_with_the_learning_rate(said, corrects):
     steps = [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
-    right = [descend(steps, 0.9, corrected=yes) for yes in (True, False)]
-    assert abs(right[0] - right[1]) > 0.1
+    right, other = (descend(steps, 0.9, corrected=yes) for yes in (corrects, not corrects))
+    assert abs(right - other) > 0.1
     for values in said["corrected"]:
-        assert values == pytest.approx(right, rel=1e-5)
+        assert values[corrects] == pytest.approx(right, rel=1e-5)
 
 
 @bodies
@@ -214,10 +217,12 @@ def misuse():
     return messages
 
 
-def test_misuse_is_a_sentence(said):
+@pytest.mark.parametrize(
+    ("call", "advice"), [(0, "initial_lr is needed"), (1, "is a schedule; give it a number")]
+)
+def test_misuse_is_a_sentence(said, call, advice):
     for messages in said["misuse"]:
-        assert "initial_lr is needed" in messages[0]
-        assert "is a schedule; give it a number" in messages[1]
+        assert advice in messages[call]
 
 
 def save_and_load(folder):

@@ -52,10 +52,6 @@ def in_other_orders():
     return [[row.numpy().tolist() for row in reduce_all()] for _ in range(5)]
 
 
-def test_operations_that_become_ready_in_other_orders_pass_each_other():
-    assert run(in_other_orders, 2, tensorflow=True) == [[[[1.0] * 3] * 20] * 5] * 2
-
-
 @bodies
 def beside_a_thread():
     """Rank 0 has a graph wait for what rank 1 does only after an eager operation."""
@@ -69,10 +65,6 @@ def beside_a_thread():
         thread.start()
     thread.join()
     return eager.numpy().tolist(), found[0].numpy().tolist()
-
-
-def test_a_graph_waits_while_another_thread_works(said):
-    assert said["beside_a_thread"] == [([2.0], [2.0, 2.0])] * 2
 
 
 @bodies
@@ -98,10 +90,6 @@ def of_one_name():
     return reduce_both, [each.numpy().item() for each in nested(tf.constant(1.0))]
 
 
-def test_operations_of_one_name_in_one_graph_are_told_apart(said):
-    assert said["of_one_name"] == [([2.0, 22.0], [2.0, 22.0])] * 2
-
-
 @bodies
 def unused():
     @tf.function
@@ -113,10 +101,6 @@ def unused():
         ignore(ones(1, 5.0))
         return 0.0
     return hvd.allreduce(ones(1, 2.0), op=hvd.Sum, name="ignored").numpy().item()
-
-
-def test_an_operation_runs_though_nobody_uses_what_it_gives(said):
-    assert said["unused"] == [0.0, 7.0]
 
 
 @bodies
@@ -160,10 +144,6 @@ def branches():
     return [chosen(ones(1), tf.constant(flag)).numpy().item() for flag in (True, False)]
 
 
-def test_a_branch_may_have_collectives(said):
-    assert said["branches"] == [[2.0, 1.0]] * 2
-
-
 @bodies
 def variables():
     """Each with its own values on each rank, broadcast twice in one graph."""
@@ -182,11 +162,6 @@ def variables():
     hvd.broadcast_variables(first, root_rank=0)
     hvd.broadcast_(second, root_rank=0, name="second")
     return inside, [variable.numpy().tolist() for variable in first + second]
-
-
-def test_variables_are_broadcast_eagerly_and_in_graphs(said):
-    values = [[2.0] * 3, [True], [6.0] * 4, [8.0] * 2]
-    assert said["variables"] == [(values, values)] * 2
 
 
 @bodies
@@ -209,9 +184,30 @@ def places():
     return found
 
 
-def test_a_graph_knows_its_place(said):
-    for rank, found in enumerate(said["places"]):
-        assert found == [[2, rank, 2, rank, 1, rank]] * 2
+VALUES = [[2.0] * 3, [True], [6.0] * 4, [8.0] * 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        pytest.param("beside_a_thread", [([2.0], [2.0, 2.0])] * 2, id="waits-beside-a-thread"),
+        pytest.param(
+            "of_one_name",
+            [([2.0, 22.0], [2.0, 22.0])] * 2,
+            id="one-name-told-apart",
+        ),
+        pytest.param("unused", [0.0, 7.0], id="an-operation-runs-though-nobody-uses-its-result"),
+        pytest.param("branches", [[2.0, 1.0]] * 2, id="a-branch-has-collectives"),
+        pytest.param("variables", [(VALUES, VALUES)] * 2, id="variables-are-broadcast"),
+        pytest.param(
+            "places",
+            [[[2, rank, 2, rank, 1, rank]] * 2 for rank in range(2)],
+            id="place",
+        ),
+    ],
+)
+def test_a_graph_on_two_ranks(said, body, wanted):
+    assert said[body] == wanted
 
 
 @bodies
@@ -269,8 +265,15 @@ def begin_again():
     return values
 
 
-def test_a_function_outlives_the_job_that_it_was_traced_in():
-    assert run(begin_again, 2, tensorflow=True) == [[2.0, 1.0]] * 2
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        pytest.param(in_other_orders, [[[1.0] * 3] * 20] * 5, id="other-orders-pass-each-other"),
+        pytest.param(begin_again, [2.0, 1.0], id="outlives-the-job-that-it-was-traced-in"),
+    ],
+)
+def test_a_graph_in_a_job_of_its_own(body, wanted):
+    assert run(body, 2, tensorflow=True) == [wanted] * 2
 
 
 def reduce_much():
