@@ -95,11 +95,6 @@ def busy():
     return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
 
 
-def test_a_busy_rank_is_not_a_dead_one():
-    with start(busy, 2, heartbeat_timeout_s=1.0) as job:
-        assert [outcome.value for outcome in job.outcomes()] == [2.0, 2.0]
-
-
 def after_shutdown():
     hvd.shutdown()
     with pytest.raises(ValueError, match="has not been initialized"):
@@ -107,9 +102,16 @@ def after_shutdown():
     return "refused"
 
 
-def test_functions_refuse_to_work_after_shutdown():
-    with start(after_shutdown, 2) as job:
-        assert [outcome.value for outcome in job.outcomes()] == ["refused", "refused"]
+@pytest.mark.parametrize(
+    ("body", "config", "value"),
+    [
+        pytest.param(busy, {"heartbeat_timeout_s": 1.0}, 2.0, id="a-busy-rank-is-not-a-dead-one"),
+        pytest.param(after_shutdown, {}, "refused", id="functions-refuse-to-work-after-shutdown"),
+    ],
+)
+def test_both_ranks_go_on(body, config, value):
+    with start(body, 2, **config) as job:
+        assert [outcome.value for outcome in job.outcomes()] == [value, value]
 
 
 def pending_at_shutdown(folder):

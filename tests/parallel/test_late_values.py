@@ -57,10 +57,6 @@ def arrive_late():
     return results, prompt.item(), gathered[0].tolist()
 
 
-def test_an_operation_starts_when_its_values_are_there_and_others_do_not_wait():
-    assert run(arrive_late, 2) == [([1.0, 3.0, 5.0], 2.0, [0.0, 1.0])] * 2
-
-
 def ask_twice():
     adapter = Slow()
     adapter.arrive.set()
@@ -74,10 +70,6 @@ def ask_twice():
     return hvd.synchronize(handles[0]).item()
 
 
-def test_what_the_submission_raised_is_raised_by_synchronize():
-    assert run(ask_twice, 2) == [2.0, 2.0]
-
-
 def leave_before():
     adapter = Slow()
     handle = start(adapter, torch.ones(1), "late")
@@ -85,10 +77,6 @@ def leave_before():
     hvd.shutdown()
     with pytest.raises(ShutdownError):
         hvd.synchronize(handle)
-
-
-def test_shutdown_ends_what_was_not_submitted_yet():
-    run(leave_before, 1)
 
 
 def train_late():
@@ -106,5 +94,14 @@ def train_late():
     return weight.unique().tolist()
 
 
-def test_an_optimizer_waits_for_gradients_that_are_still_on_their_way():
-    assert run(train_late, 2) == [[-4.5], [-4.5]]
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        pytest.param(arrive_late, [([1.0, 3.0, 5.0], 2.0, [0.0, 1.0])] * 2, id="others-go-on"),
+        pytest.param(ask_twice, [2.0, 2.0], id="synchronize-raises-what-submission-raised"),
+        pytest.param(leave_before, [None], id="shutdown-ends-what-was-not-submitted"),
+        pytest.param(train_late, [[-4.5], [-4.5]], id="an-optimizer-waits-for-gradients"),
+    ],
+)
+def test_values_that_come_late(body, values):
+    assert run(body, len(values)) == values

@@ -40,11 +40,6 @@ def record_until_shutdown(folder: Path) -> None:
     hvd.shutdown()
 
 
-def test_shutdown_ends_the_timeline(tmp_path):
-    run(record_until_shutdown, 2, tmp_path)
-    assert "gradient" in (tmp_path / "trace.json").read_text()
-
-
 def record_on_rank_0_alone(folder: Path) -> None:
     if hvd.rank() == 0:
         hvd.start_timeline(folder / "trace.json")
@@ -54,8 +49,15 @@ def record_on_rank_0_alone(folder: Path) -> None:
             hvd.stop_timeline()
 
 
-def test_a_rank_that_did_not_start_is_not_waited_for(tmp_path):
-    run(record_on_rank_0_alone, 2, tmp_path)
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(record_until_shutdown, id="shutdown-ends-the-timeline"),
+        pytest.param(record_on_rank_0_alone, id="a-rank-that-did-not-start-is-not-waited-for"),
+    ],
+)
+def test_what_was_recorded_is_kept(tmp_path, body):
+    run(body, 2, tmp_path)
     assert "gradient" in (tmp_path / "trace.json").read_text()
 
 

@@ -109,9 +109,12 @@ def launch(hosts, tmp_path):
         process.communicate()
 
 
-def on(hosts, slots=1):
+LOGIN = ("-p", 2222, "-i", "KEY")
+
+
+def on(hosts):
     here, there, _ = hosts
-    return ("-H", f"{here.address}:{slots},{there.address}:{slots}", "-p", 2222, "-i", "KEY")
+    return ("-H", f"{here.address}:1,{there.address}:1", *LOGIN)
 
 
 def finish(process):
@@ -119,30 +122,29 @@ def finish(process):
     return process.returncode, stdout, stderr
 
 
-def test_ranks_of_two_hosts_train_together(hosts, launch, tmp_path):
+@pytest.mark.parametrize(
+    ("where", "places"),
+    [
+        ("{here}:2,{there}:2", ["host-0 0 0", "host-0 1 0", "host-1 0 1", "host-1 1 1"]),
+        ("{there}:2", ["host-1 0 0", "host-1 1 0"]),
+    ],
+    ids=["two-hosts", "all-ranks-elsewhere"],
+)
+def test_ranks_of_other_hosts_train_together(hosts, launch, tmp_path, where, places):
     (tmp_path / "train.py").write_text(
         INIT + "from hvdtune.core.rank.objects import allgather_object\n"
         "from hvdtune.core.rank.runtime import cross_rank, local_rank\n"
-        "print(socket.gethostname(), allgather_object(rank()), local_rank(), cross_rank(),"
+        "print(socket.gethostname(), local_rank(), cross_rank(), allgather_object(rank()),"
         " sys.argv[1:])\n"
     )
-    code, out, err = finish(launch("run", *on(hosts, 2), "train.py", "--lr", "a b"))
+    here, there, _ = hosts
+    words = ("-H", where.format(here=here.address, there=there.address), *LOGIN)
+    code, out, err = finish(launch("run", *words, "train.py", "--lr", "a b"))
     assert code == 0, err
+    ranks = [*range(len(places))]
     assert sorted(line.partition(">:")[2] for line in out.splitlines()) == [
-        "host-0 [0, 1, 2, 3] 0 0 ['--lr', 'a b']",
-        "host-0 [0, 1, 2, 3] 1 0 ['--lr', 'a b']",
-        "host-1 [0, 1, 2, 3] 0 1 ['--lr', 'a b']",
-        "host-1 [0, 1, 2, 3] 1 1 ['--lr', 'a b']",
+        f"{place} {ranks} ['--lr', 'a b']" for place in places
     ]
-
-
-def test_all_ranks_may_be_elsewhere(hosts, launch, tmp_path):
-    (tmp_path / "train.py").write_text(INIT + "print(socket.gethostname())")
-    there = hosts[1]
-    words = ("-H", f"{there.address}:2", "-p", 2222, "-i", "KEY")
-    code, out, err = finish(launch("run", *words, "train.py"))
-    assert code == 0, err
-    assert sorted(out.splitlines()) == ["[0]<stdout>:host-1", "[1]<stdout>:host-1"]
 
 
 @pytest.mark.parametrize(

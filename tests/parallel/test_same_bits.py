@@ -86,24 +86,24 @@ def expected_digest(size, host_sizes):
     return digest.hexdigest()
 
 
-def test_links_of_several_streams_give_identical_bits():
-    for digests in run(digest_of_every_setting, 4, 20, 3, hosts=HOSTS, setting={"channels": 3}):
-        assert digests == [expected_digest(4, [2, 2])] * 20
-
-
 @pytest.mark.parametrize(
-    ("size", "hosts", "transport"),
+    ("size", "hosts", "count", "options"),
     [
-        pytest.param(4, HOSTS, "auto", id="two-hosts-auto"),
-        pytest.param(3, None, "tcp", id="one-host-tcp"),
-        pytest.param(4, HOSTS, "tcp", id="two-hosts-tcp", marks=pytest.mark.slow),
-        pytest.param(3, None, "auto", id="one-host-auto", marks=pytest.mark.slow),
+        pytest.param(4, HOSTS, SETTINGS, {}, id="two-hosts-auto"),
+        pytest.param(3, None, SETTINGS, {"transport": "tcp"}, id="one-host-tcp"),
+        pytest.param(
+            4,
+            HOSTS,
+            SETTINGS,
+            {"transport": "tcp"},
+            id="two-hosts-tcp",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(3, None, SETTINGS, {}, id="one-host-auto", marks=pytest.mark.slow),
+        pytest.param(4, HOSTS, 20, {"setting": {"channels": 3}}, id="links-of-several-streams"),
     ],
 )
-def test_200_random_settings_give_identical_bits(size, hosts, transport):
-    host_sizes = [2, 2] if hosts else [size]
-    wanted = expected_digest(size, host_sizes)
-    for digests in run(
-        digest_of_every_setting, size, SETTINGS, size, hosts=hosts, transport=transport
-    ):
-        assert digests == [wanted] * SETTINGS
+def test_random_settings_give_identical_bits(size, hosts, count, options):
+    wanted = expected_digest(size, [2, 2] if hosts else [size])
+    for digests in run(digest_of_every_setting, size, count, size, hosts=hosts, **options):
+        assert digests == [wanted] * count
