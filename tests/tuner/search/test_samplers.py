@@ -1,4 +1,5 @@
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import optuna
@@ -13,6 +14,7 @@ from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 NAMES: tuple[SamplerName, ...] = ("tpe", "random", "grid", "noisy_gp")
+NEEDS_CMAES = pytest.mark.skipif(find_spec("cmaes") is None, reason="cmaes is not installed")
 
 
 def gain(setting: Setting) -> float:
@@ -35,7 +37,7 @@ def run(path: Path, sampler: SamplerName, trials: int = 25, seed: int = 1) -> li
     return drawn
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, pytest.param("cmaes", marks=NEEDS_CMAES)])
 def test_every_sampler_starts_with_the_default_and_goes_on(
     tmp_path: Path, name: SamplerName
 ) -> None:
@@ -44,15 +46,11 @@ def test_every_sampler_starts_with_the_default_and_goes_on(
     assert len({str(setting) for setting in drawn}) > 8
 
 
-def test_optunas_cmaes_works_where_its_package_is(tmp_path: Path) -> None:
-    pytest.importorskip("cmaes")
-    assert len({str(setting) for setting in run(tmp_path, "cmaes", 20)}) > 8
-
-
-def test_one_seed_draws_one_sequence(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    assert run(tmp_path / "a", "noisy_gp", 16) == run(tmp_path / "b", "noisy_gp", 16)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_seed_draws_one_sequence(tmp_path: Path, name: SamplerName) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    assert run(tmp_path / "a", name, 16) == run(tmp_path / "b", name, 16)
 
 
 def test_the_noisy_process_learns_where_the_gain_is(tmp_path: Path) -> None:
@@ -93,8 +91,12 @@ def test_a_missing_package_is_named(
         check_sampler(name)
 
 
-def test_cmaes_and_the_noisy_process_know_one_objective() -> None:
+@pytest.mark.parametrize("name", ["cmaes", "noisy_gp"])
+def test_cmaes_and_the_noisy_process_know_one_objective(name: SamplerName) -> None:
     with pytest.raises(UsageError, match="knows one objective only"):
-        check_sampler("noisy_gp", 2)
+        check_sampler(name, 2)
+
+
+def test_tpe_knows_several_objectives() -> None:
     sampler = make_sampler("tpe", make_space(KNOBS, DEFAULT), seed=0, trials=20, objectives=2)
     assert isinstance(sampler, optuna.samplers.TPESampler)

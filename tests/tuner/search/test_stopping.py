@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from hvdtune.tuner.search.stopping import (
     RemainingBudget,
@@ -25,32 +26,38 @@ def observed(count: int, top: float = 0.0, stderr: float = 0.002) -> list[Observ
     ]
 
 
-def kind(stop: Stop | None) -> str:
-    return "" if stop is None else stop.kind
+UNLIKELY = Stop("unlikely", "no unmeasured setting is likely to beat the best by 1 %")
 
 
-def test_few_trials_are_no_reason_to_stop() -> None:
-    assert expected_gain_too_small(observed(8), SPACE, 0) is None
+@pytest.mark.parametrize(
+    ("trials", "stderr", "stop"),
+    [
+        pytest.param(8, 0.002, None, id="few-trials"),
+        pytest.param(40, 0.002, UNLIKELY, id="a-space-that-is-known-well"),
+        pytest.param(13, 0.08, None, id="a-noisy-space"),
+    ],
+)
+def test_a_search_stops_when_a_gain_is_unlikely(
+    trials: int, stderr: float, stop: Stop | None
+) -> None:
+    assert expected_gain_too_small(observed(trials, stderr=stderr), SPACE, 0) == stop
 
 
-def test_a_space_that_is_known_well_is_a_reason() -> None:
-    stop = expected_gain_too_small(observed(40), SPACE, 0)
-    assert kind(stop) == "unlikely"
-    assert stop is not None
-    assert stop.text == "no unmeasured setting is likely to beat the best by 1 %"
-
-
-def test_a_noisy_space_is_none() -> None:
-    assert expected_gain_too_small(observed(13, stderr=0.08), SPACE, 0) is None
-
-
-def test_a_training_that_is_almost_over_cannot_pay() -> None:
+@pytest.mark.parametrize(("rest_s", "pays"), [(1.0, False), (1e6, True)])
+def test_a_training_that_is_almost_over_cannot_pay(rest_s: float, pays: bool) -> None:
     noisy = observed(13, stderr=0.08)
-    assert kind(expected_gain_too_small(noisy, SPACE, 0, RemainingBudget(1.0, 5.0))) == "unpaid"
-    assert kind(expected_gain_too_small(noisy, SPACE, 0, RemainingBudget(1e6, 5.0))) == ""
+    stop = expected_gain_too_small(noisy, SPACE, 0, RemainingBudget(rest_s, trial_loss_s=5.0))
+    assert (stop and stop.kind) == (None if pays else "unpaid")
 
 
-def test_every_reason_is_a_sentence() -> None:
-    assert out_of_trials(40).text == "all 40 trials are measured"
-    assert out_of_time(by_steps=False).text == "the time for the search is up"
-    assert out_of_time(by_steps=True).text == "the remaining steps cannot pay for another trial"
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [
+        (out_of_trials(40), "all 40 trials are measured"),
+        (out_of_time(by_steps=False), "the time for the search is up"),
+        (out_of_time(by_steps=True), "the remaining steps cannot pay for another trial"),
+    ],
+    ids=["trials", "time", "steps"],
+)
+def test_every_reason_is_a_sentence(stop: Stop, text: str) -> None:
+    assert stop.text == text

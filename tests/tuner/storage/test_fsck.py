@@ -3,6 +3,7 @@ import dataclasses
 import fcntl
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def outcomes(folder: Path) -> list[tuple[str, int, float]]:
     ]
 
 
+def contents(folder: Path) -> tuple[bytes, object, object, list[tuple[str, int, float]]]:
+    """The pairs, the verdict in the file and in the database, and the trials."""
+    verdict = json.loads((folder / "verdict.json").read_text())
+    view = read_study(folder)
+    return (folder / "pairs.jsonl").read_bytes(), verdict, view.verdict, outcomes(folder)
+
+
 def execute(folder: Path, statement: str, *values: object) -> None:
     with contextlib.closing(sqlite3.connect(folder / "study.db")) as database:
         database.execute(statement, values)
@@ -67,23 +75,60 @@ def test_a_sound_study_has_no_fault(finished_run: Path) -> None:
     assert faults(finished_run) == []
 
 
-def test_a_torn_last_line_is_cut_off(finished_run: Path) -> None:
-    log = finished_run / "pairs.jsonl"
-    whole = log.read_bytes()
-    log.write_bytes(whole + b'{"v": 1, "lau')
-    fault = the_fault(finished_run)
-    assert fault.text == "pairs.jsonl: the last line is torn, its tuner was killed while it wrote"
+def tear_the_last_line(folder: Path) -> None:
+    with (folder / "pairs.jsonl").open("ab") as log:
+        log.write(b'{"v": 1, "lau')
+
+
+def write_nonsense(folder: Path) -> None:
+    log = folder / "pairs.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:3], b"\x00\x00nonsense\n", *lines[3:]]))
+
+
+def lose_the_verdict(folder: Path) -> None:
+    (folder / "verdict.json").unlink()
+
+
+def lose_the_verdict_of_the_database(folder: Path) -> None:
+    execute(folder, "DELETE FROM study_user_attributes WHERE key = 'verdict'")
+
+
+def lose_a_timeline(folder: Path) -> None:
+    meta = '{"artifact_id": "a", "filename": "f", "mimetype": "m", "encoding": null}'
+    execute(
+        folder,
+        "INSERT INTO trial_system_attributes (trial_id, key, value_json) VALUES (2, ?, ?)",
+        "artifacts:a",
+        json.dumps(meta),
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (tear_the_last_line, "pairs.jsonl: the last line is torn, its tuner was killed while it w"),
+        (write_nonsense, "pairs.jsonl:4: not a pair"),
+        (lose_the_verdict, "verdict.json is missing"),
+        (lose_the_verdict_of_the_database, "lacks the verdict"),
+        (lose_a_timeline, "the timeline of trial 1 is missing"),
+    ],
+    ids=["torn-line", "no-pair", "verdict", "verdict-of-the-database", "timeline"],
+)
+def test_damage_is_mended_without_loss(
+    finished_run: Path, damage: Callable[[Path], None], text: str
+) -> None:
+    before = contents(finished_run)
+    damage(finished_run)
+    assert text in the_fault(finished_run).text
     mend_all(finished_run)
-    assert log.read_bytes() == whole
+    assert faults(finished_run) == []
+    assert contents(finished_run) == before
 
 
 def test_lines_that_are_no_pairs_are_set_aside(finished_run: Path) -> None:
-    log = finished_run / "pairs.jsonl"
-    lines = log.read_bytes().splitlines(keepends=True)
-    log.write_bytes(b"".join([*lines[:3], b"\x00\x00nonsense\n", *lines[3:]]))
-    assert the_fault(finished_run).text.startswith("pairs.jsonl:4: not a pair")
+    write_nonsense(finished_run)
     mend_all(finished_run)
-    assert log.read_bytes().splitlines(keepends=True) == lines
     assert (finished_run / "pairs.jsonl.damaged").read_bytes() == b"\x00\x00nonsense\n"
 
 
@@ -182,34 +227,6 @@ def test_another_knob_table_is_told(finished_run: Path) -> None:
     faults = check(StudyPlace("x", folder=finished_run), narrower)
     assert faults[0].text == "it searches cycle_time_ms where it cannot be here"
     assert not any(fault.mend for fault in faults)
-
-
-def test_a_lost_verdict_is_written_again(finished_run: Path) -> None:
-    text = (finished_run / "verdict.json").read_text()
-    (finished_run / "verdict.json").unlink()
-    assert the_fault(finished_run).text == "verdict.json is missing"
-    mend_all(finished_run)
-    assert json.loads((finished_run / "verdict.json").read_text()) == json.loads(text)
-
-
-def test_a_verdict_that_only_the_file_has_is_added(finished_run: Path) -> None:
-    execute(finished_run, "DELETE FROM study_user_attributes WHERE key = 'verdict'")
-    assert "lacks the verdict" in the_fault(finished_run).text
-    mend_all(finished_run)
-    assert read_study(finished_run).verdict is not None
-
-
-def test_a_timeline_that_is_gone_is_forgotten(finished_run: Path) -> None:
-    meta = '{"artifact_id": "a", "filename": "f", "mimetype": "m", "encoding": null}'
-    execute(
-        finished_run,
-        "INSERT INTO trial_system_attributes (trial_id, key, value_json) VALUES (2, ?, ?)",
-        "artifacts:a",
-        json.dumps(meta),
-    )
-    assert the_fault(finished_run).text == "the timeline of trial 1 is missing"
-    mend_all(finished_run)
-    assert faults(finished_run) == []
 
 
 def test_nothing_is_mended_while_a_tuner_works(finished_run: Path) -> None:

@@ -43,13 +43,22 @@ def test_tuners_are_asked_different_settings(open_store: Open) -> None:
     assert len({str(setting) for setting in asked}) == 12
 
 
-def test_what_another_has_measured_is_known(open_store: Open) -> None:
-    with open_store("one") as one, open_store("two") as two:
+@pytest.mark.parametrize(
+    ("world", "counts"),
+    [
+        pytest.param(2, True, id="comparable"),
+        pytest.param(4, False, id="of-another-world"),
+    ],
+)
+def test_what_another_has_measured_counts_where_it_is_comparable(
+    open_store: Open, world: int, counts: bool
+) -> None:
+    with open_store("one") as one, open_store("two", fingerprint={"world": world}) as two:
         number, setting = one.ask()
         one.tell(number, SLOWER)
-        assert two.is_known(setting)
-        assert two.measured_trials == 1
-        assert two.trials()[0].by.endswith(":one")
+        assert two.is_known(setting) == counts
+        assert two.measured_trials == counts
+        assert [trial.by.endswith(":one") for trial in two.trials()] == [True] * counts
 
 
 def test_a_setting_that_another_is_measuring_is_set_aside(
@@ -86,14 +95,6 @@ def test_a_tuner_waits_for_the_last_settings_of_others(
         assert two.trials()[-1].reason == f"the same setting as trial {number}"
 
 
-def test_measurements_that_are_not_comparable_do_not_count(open_store: Open) -> None:
-    with open_store("one") as one, open_store("four", fingerprint={"world": 4}) as four:
-        number, setting = one.ask()
-        one.tell(number, SLOWER)
-        assert not four.is_known(setting)
-        assert four.measured_trials == 0
-
-
 def test_pairs_of_others_count_and_say_whose_they_are(open_store: Open, tmp_path: Path) -> None:
     mine, theirs = _pair("search", 0.01), _pair("search", 0.02)
     with (
@@ -128,15 +129,26 @@ def test_pairs_that_did_not_reach_the_database_are_put_up_later(
             assert len(others.of("search")) == 2
 
 
-def test_what_a_silent_tuner_was_measuring_goes_to_another(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("heartbeat_s", "dead_after_s", "is_asked"),
+    [
+        pytest.param(3600.0, 0.0, True, id="silent"),
+        pytest.param(0.01, 60.0, False, id="alive"),
+    ],
+)
+def test_what_a_tuner_was_measuring_goes_to_another_when_it_is_silent(
+    open_store: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    heartbeat_s: float,
+    dead_after_s: float,
+    is_asked: bool,
 ) -> None:
-    with open_store("one", heartbeat_s=3600.0) as one:
+    with open_store("one", heartbeat_s=heartbeat_s) as one:
         _, setting = one.ask()
         # As seen from another host, where only its silence tells.
         monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
-        with open_store("two", dead_after_s=0.0) as two:
-            assert any(two.ask()[1] == setting for _ in range(3))
+        with open_store("two", dead_after_s=dead_after_s) as two:
+            assert any(two.ask()[1] == setting for _ in range(3)) == is_asked
 
 
 def test_a_tuner_that_was_taken_for_dead_goes_on(
@@ -152,29 +164,26 @@ def test_a_tuner_that_was_taken_for_dead_goes_on(
         assert one.ask()[0] > number
 
 
-def test_a_tuner_that_is_alive_keeps_what_it_measures(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with open_store("one", heartbeat_s=0.01, dead_after_s=60.0) as one:
-        _, setting = one.ask()
-        monkeypatch.setattr("hvdtune.tuner.storage.leases.place", lambda: "elsewhere")
-        with open_store("two") as two:
-            assert setting not in [two.ask()[1] for _ in range(3)]
-
-
 def test_a_study_of_other_knobs_is_refused(open_store: Open) -> None:
     with open_store("one"), pytest.raises(StudyError, match="choose another --study-name"):
         open_store("two", ONE_KNOB)
 
 
-def test_a_folder_keeps_to_its_study(open_store: Open, tmp_path: Path, study_url: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        pytest.param(None, r"belongs to study study-\d+ in .*; give --storage", id="no-study"),
+        pytest.param("another", "belongs to study", id="another-study"),
+    ],
+)
+def test_a_folder_keeps_to_its_study(
+    open_store: Open, tmp_path: Path, study_url: str, name: str | None, message: str
+) -> None:
     with open_store("one"):
         pass
-    with pytest.raises(StudyError, match=r"belongs to study study-\d+ in .*; give --storage"):
-        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS)
-    other = SharedStudy(study_url, "another")
-    with pytest.raises(StudyError, match="belongs to study"):
-        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, share=other)
+    share = SharedStudy(study_url, name) if name else None
+    with pytest.raises(StudyError, match=message):
+        StudyStore(tmp_path / "one", make_space(KNOBS, DEFAULT), OPTIONS, share=share)
 
 
 def ask_new(store: StudyStore) -> tuple[int, dict[str, object]]:

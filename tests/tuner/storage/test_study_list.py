@@ -38,10 +38,15 @@ def test_a_study_whose_tuner_works_is_running(finished_run: Path) -> None:
 def test_a_study_is_found_by_its_folder_or_its_name_in_runs(finished_run: Path) -> None:
     by_path = find_place(str(finished_run), Path("nowhere"), None)
     assert find_place("train-1", finished_run.parent, None) == by_path
-    with pytest.raises(UsageError, match="train-2 is no folder with a study"):
-        find_place("train-2", finished_run.parent, None)
-    with pytest.raises(UsageError, match="there is no study in"):
-        find_place(None, finished_run, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("train-2", "train-2 is no folder with a study"), (None, "there is no study in")],
+)
+def test_a_study_that_is_not_there_is_named(tmp_path: Path, name: str | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_place(name, tmp_path, None)
 
 
 def test_without_its_database_a_study_is_damaged(finished_run: Path) -> None:

@@ -1,4 +1,5 @@
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import optuna
 import pytest
 
+from hvdtune.core.config.knobs import Value
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import Space, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -34,25 +36,31 @@ def test_the_database_is_in_wal_mode(tmp_path: Path) -> None:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_outcomes_can_be_read_while_the_tuner_works(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        TrialOutcome("complete", 0.05, 0.01, 8, ""),
+        TrialOutcome("pruned", -0.2, 0.02, 2, "slower than the default"),
+        TrialOutcome("failed", None, None, 0, "the script failed"),
+    ],
+    ids=lambda outcome: outcome.state,
+)
+def test_an_outcome_can_be_read_while_the_tuner_works(
+    tmp_path: Path, outcome: TrialOutcome
+) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
-        for outcome in (
-            TrialOutcome("complete", 0.05, 0.01, 8, ""),
-            TrialOutcome("pruned", -0.2, 0.02, 2, "slower than the default"),
-            TrialOutcome("failed", None, None, 0, "the script failed"),
-        ):
-            number, setting = store.ask()
-            store.tell(number, outcome)
+        number, setting = store.ask()
+        store.tell(number, outcome)
         store.ask()
         store.set("noise_floor", 0.6)
         view = read_study(tmp_path)
 
-    assert [trial.state for trial in view.trials] == ["complete", "pruned", "failed", "running"]
-    assert view.trials[0].log_ratio == pytest.approx(0.05)
-    assert view.trials[0].log_stderr == pytest.approx(0.01)
-    assert view.trials[1].reason == "slower than the default"
-    assert view.trials[2].setting == setting
-    assert view.trials[2].gain_percent is None
+    trial, running = view.trials
+    assert (trial.state, running.state) == (outcome.state, "running")
+    assert (trial.setting, trial.reason) == (setting, outcome.reason)
+    assert (trial.gain_percent is None) == (outcome.log_ratio is None)
+    assert trial.log_ratio == pytest.approx(outcome.log_ratio or 0.0)
+    assert trial.log_stderr == pytest.approx(outcome.log_stderr or 0.0)
     assert (view.noise_floor_percent, view.default, view.verdict) == (0.6, DEFAULT, None)
 
 
@@ -109,19 +117,6 @@ def test_a_resumed_study_draws_other_points(tmp_path: Path) -> None:
     assert len(set(drawn)) == 3
 
 
-def test_one_seed_draws_the_same_settings(tmp_path: Path) -> None:
-    drawn = []
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        with StudyStore(tmp_path / name, space(), OPTIONS) as store:
-            for gain in range(12):
-                number, setting = store.ask()
-                store.tell(number, TrialOutcome("complete", 0.01 * gain, 0.01, 3))
-                drawn.append(setting)
-
-    assert drawn[:12] == drawn[12:]
-
-
 def test_the_best_is_never_the_default(tmp_path: Path) -> None:
     with StudyStore(tmp_path, space(), OPTIONS) as store:
         store.tell(store.ask()[0], TrialOutcome("complete", 0.02, 0.01, 8))
@@ -141,30 +136,38 @@ def test_a_second_tuner_is_kept_out(tmp_path: Path) -> None:
         StudyStore(tmp_path, space(), OPTIONS)
 
 
-def test_a_study_of_another_default_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("default", "options", "message"),
+    [
+        ({**DEFAULT, "cycle_time_ms": 5.0}, OPTIONS, "another default; choose another directory"),
+        (DEFAULT, replace(OPTIONS, objectives=("cpu_time",)), "other knobs, objectives or"),
+    ],
+    ids=["another-default", "another-first-objective"],
+)
+def test_a_study_of_something_else_is_refused(
+    tmp_path: Path, default: dict[str, Value], options: TuneOptions, message: str
+) -> None:
     with StudyStore(tmp_path, space(), OPTIONS):
         pass
 
-    other = make_space(KNOBS, {**DEFAULT, "cycle_time_ms": 5.0})
-    with pytest.raises(StudyError, match="another default; choose another directory"):
-        StudyStore(tmp_path, other, OPTIONS)
+    with pytest.raises(StudyError, match=message):
+        StudyStore(tmp_path, make_space(KNOBS, default), options)
 
 
-def test_a_study_of_another_first_objective_is_refused(tmp_path: Path) -> None:
-    with StudyStore(tmp_path, space(), OPTIONS):
-        pass
-
-    with pytest.raises(StudyError, match="other knobs, objectives or"):
-        StudyStore(tmp_path, space(), replace(OPTIONS, objectives=("cpu_time",)))
-
-
-def test_a_file_that_is_no_database_is_a_study_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "open_study",
+    [
+        pytest.param(lambda folder: StudyStore(folder, space(), OPTIONS), id="for-writing"),
+        pytest.param(read_study, id="for-reading"),
+    ],
+)
+def test_a_file_that_is_no_database_is_a_study_error(
+    tmp_path: Path, open_study: Callable[[Path], object]
+) -> None:
     (tmp_path / "study.db").write_bytes(b"no database" * 1000)
 
     with pytest.raises(StudyError, match=r"study\.db: file is not a database"):
-        StudyStore(tmp_path, space(), OPTIONS)
-    with pytest.raises(StudyError, match=r"study\.db"):
-        read_study(tmp_path)
+        open_study(tmp_path)
 
 
 def test_a_directory_without_a_study_is_a_study_error(tmp_path: Path) -> None:

@@ -28,18 +28,22 @@ def test_a_timeline_holds_the_last_pair_of_its_trial_on_every_rank(bed: TracedSt
     assert trace.warnings == []
 
 
-def test_those_of_the_last_trials_and_of_the_best_are_kept(bed: TracedStudy) -> None:
+@pytest.mark.parametrize(
+    ("bed", "kept"),
+    [
+        pytest.param(2, [1, 3, 4], id="of-the-last-two-and-of-the-best"),
+        pytest.param(0, [], id="none"),
+    ],
+    indirect=["bed"],
+)
+def test_timelines_are_kept_of_as_many_trials_as_wanted(bed: TracedStudy, kept: list[int]) -> None:
     trials = [bed.run_trial(gain) for gain in (0.0, 0.05, 0.01, 0.02, 0.0)]
-    kept = bed.artifacts()
-    assert sorted(kept) == [trials[1], trials[3], trials[4]]
-    files = {path.name for path in (bed.run_dir / "artifacts").iterdir()}
-    assert files == {artifact for each in kept.values() for artifact in each}
-
-
-@pytest.mark.parametrize("bed", [0], indirect=True)
-def test_none_is_kept_where_none_is_wanted(bed: TracedStudy) -> None:
-    bed.run_trial()
-    assert not (bed.run_dir / "artifacts").exists()
+    found = bed.artifacts()
+    assert sorted(found) == [trials[index] for index in kept]
+    folder = bed.run_dir / "artifacts"
+    assert folder.exists() == bool(kept)
+    artifacts = {artifact for each in found.values() for artifact in each}
+    assert {path.name for path in folder.glob("*")} == artifacts
 
 
 def test_a_trace_without_the_setting_is_not_taken_for_it(bed: TracedStudy) -> None:
