@@ -9,18 +9,11 @@ from hvdtune.tuner.space.plan_equivalence import plan_key, possible_sums
 from tests.kit.simulated_job import DEFAULT
 
 MIB = 2**20
+VERY_MANY_SUMS = [2**k + 1 for k in range(20)]
 
 
 def with_threshold(threshold: int, **changes: object) -> Setting:
     return {**DEFAULT, "fusion_threshold_bytes": threshold, **changes}  # type: ignore[dict-item]
-
-
-def test_thresholds_above_everything_a_step_sends_are_one_plan() -> None:
-    key = plan_key([3 * MIB, 2 * MIB])
-    above = {key(with_threshold(size)) for size in (6 * MIB, 128 * MIB, 512 * MIB)}
-
-    assert len(above) == 1
-    assert key(with_threshold(4 * MIB)) not in above
 
 
 def test_equal_tensors_make_as_many_plans_as_there_are_tensors() -> None:
@@ -47,34 +40,48 @@ def test_settings_of_one_key_make_the_same_decisions_whatever_is_ready(seed: int
                 assert (len(made), len(full)) == (1, 1)
 
 
-def test_off_and_tiny_are_one_plan_only_where_nothing_is_collected() -> None:
-    key = plan_key([100, 200])
-    assert key(with_threshold(0)) != key(with_threshold(99))
-    at_once = {"cycle_time_ms": 0.0}
-    assert key(with_threshold(0, **at_once)) == key(with_threshold(99, **at_once))
-
-
-def test_a_named_algorithm_makes_the_ways_of_auto_irrelevant() -> None:
-    key = plan_key([])
-    direct = {**DEFAULT, "allreduce_algorithm": "direct"}
-    assert key(direct) == key({**direct, "hierarchical_allreduce": True})
-    auto = {**DEFAULT, "allreduce_algorithm": "auto"}
-    assert key(auto) != key({**auto, "hierarchical_allreduce": True})
-
-
-def test_without_tensors_every_value_is_a_plan_of_its_own() -> None:
-    key = plan_key([])
-    assert key(with_threshold(100 * MIB)) != key(with_threshold(128 * MIB))
-
-
-def test_very_many_sums_leave_only_the_ends_alike() -> None:
-    sizes = [2**k + 1 for k in range(20)]
-    assert possible_sums(sizes).partial
+@pytest.mark.parametrize(
+    ("sizes", "one", "other"),
+    [
+        pytest.param([3 * MIB, 2 * MIB], 6 * MIB, 128 * MIB, id="above-all-a-step-sends"),
+        pytest.param([3 * MIB, 2 * MIB], 6 * MIB, 512 * MIB, id="far-above-all-a-step-sends"),
+        pytest.param(VERY_MANY_SUMS, 2**22, 2**28, id="upper-end-of-very-many-sums"),
+    ],
+)
+def test_thresholds_are_one_plan(sizes: list[int], one: int, other: int) -> None:
     key = plan_key(sizes)
-    assert key(with_threshold(2**22)) == key(with_threshold(2**28))
-    assert key(with_threshold(2**10)) != key(with_threshold(2**10 + 1))
+    assert key(with_threshold(one)) == key(with_threshold(other))
 
 
-def test_tensors_too_large_to_be_told_are_never_taken_for_small_ones() -> None:
-    key = plan_key([2**32 - 1, 100])
-    assert key(with_threshold(2**28)) != key(with_threshold(2**29))
+@pytest.mark.parametrize(
+    ("sizes", "one", "other"),
+    [
+        pytest.param([3 * MIB, 2 * MIB], 4 * MIB, 6 * MIB, id="below-and-above-what-a-step-sends"),
+        pytest.param(VERY_MANY_SUMS, 2**10, 2**10 + 1, id="within-very-many-sums"),
+        pytest.param([], 100 * MIB, 128 * MIB, id="without-tensors"),
+        pytest.param([2**32 - 1, 100], 2**28, 2**29, id="tensors-too-large-to-be-told"),
+    ],
+)
+def test_thresholds_are_two_plans(sizes: list[int], one: int, other: int) -> None:
+    key = plan_key(sizes)
+    assert key(with_threshold(one)) != key(with_threshold(other))
+
+
+@pytest.mark.parametrize(("cycle_time_ms", "is_one"), [(0.0, True), (1.0, False)])
+def test_off_and_tiny_are_one_plan_only_where_nothing_is_collected(
+    cycle_time_ms: float, is_one: bool
+) -> None:
+    off, tiny = (with_threshold(size, cycle_time_ms=cycle_time_ms) for size in (0, 99))
+    key = plan_key([100, 200])
+    assert (key(off) == key(tiny)) == is_one
+
+
+@pytest.mark.parametrize(("algorithm", "is_one"), [("direct", True), ("auto", False)])
+def test_a_named_algorithm_makes_the_ways_of_auto_irrelevant(algorithm: str, is_one: bool) -> None:
+    setting = {**DEFAULT, "allreduce_algorithm": algorithm}
+    key = plan_key([])
+    assert (key(setting) == key({**setting, "hierarchical_allreduce": True})) == is_one
+
+
+def test_very_many_sums_are_kept_in_part() -> None:
+    assert possible_sums(VERY_MANY_SUMS).partial

@@ -1,4 +1,5 @@
 import dataclasses
+from typing import Any
 
 import optuna
 import pytest
@@ -8,18 +9,36 @@ from hvdtune.errors import UsageError
 from hvdtune.tuner.space.search_space import KnobRange, Space, describe, key_of, make_space
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
+ALGORITHM = Knob("allreduce_algorithm", "", "category", 0, 1, False, "auto", "live")
+WITH_ALGORITHM = (*KNOBS, dataclasses.replace(ALGORITHM, choices=("auto", "chain")))
+AUTO = {**DEFAULT, "allreduce_algorithm": "auto"}
+ON_ONE_HOST = ["fusion_threshold_bytes", "cycle_time_ms", "chunk_bytes", "cache_enabled"]
+
 
 def sample(space: Space, count: int) -> list[dict[str, Value]]:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
     return [space.suggest(study.ask()) for _ in range(count)]
 
 
-def test_only_live_knobs_that_matter_on_these_hosts_are_tuned() -> None:
-    one = [knob.name for knob in make_space(KNOBS, DEFAULT, hosts=1).knobs]
-    two = [knob.name for knob in make_space(KNOBS, DEFAULT, hosts=2).knobs]
+TWO_HOSTS = [*ON_ONE_HOST, "hierarchical_allreduce", "allreduce_algorithm"]
+ONLY = KnobRange(choices=(True,))
 
-    assert one == ["fusion_threshold_bytes", "cycle_time_ms", "chunk_bytes", "cache_enabled"]
-    assert set(two) - set(one) == {"hierarchical_allreduce"}
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        pytest.param({}, ON_ONE_HOST, id="live-ones"),
+        pytest.param({"hosts": 2}, TWO_HOSTS, id="those-that-matter-on-these-hosts"),
+        pytest.param({"tunable": ["allreduce_algorithm"]}, ["allreduce_algorithm"], id="named"),
+        pytest.param({"ranges": {"cache_enabled": ONLY}}, ON_ONE_HOST[:-1], id="not-of-one-choice"),
+        pytest.param(
+            {"scopes": ("live", "reinit")}, [*ON_ONE_HOST, "cache_capacity"], id="other-scopes"
+        ),
+    ],
+)
+def test_the_knobs_that_are_tuned(options: dict[str, Any], names: list[str]) -> None:
+    space = make_space(WITH_ALGORITHM, AUTO, **options)
+    assert sorted(knob.name for knob in space.knobs) == sorted(names)
 
 
 def test_samples_stay_in_range_and_keep_what_is_not_tuned() -> None:
@@ -31,11 +50,11 @@ def test_samples_stay_in_range_and_keep_what_is_not_tuned() -> None:
             assert table[name].low <= value <= table[name].high
 
 
-def test_off_is_sampled_now_and_then() -> None:
+@pytest.mark.parametrize("name", ["fusion_threshold_bytes", "cycle_time_ms"])
+def test_off_is_sampled_now_and_then(name: str) -> None:
     settings = sample(make_space(KNOBS, DEFAULT), 400)
 
-    for name in ("fusion_threshold_bytes", "cycle_time_ms"):
-        assert 10 < sum(setting[name] == 0 for setting in settings) < 60
+    assert 10 < sum(setting[name] == 0 for setting in settings) < 60
 
 
 def test_small_values_are_sampled_as_often_as_large_ones() -> None:
@@ -77,43 +96,28 @@ def test_values_too_close_to_tell_apart_are_one_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tunable", "fixed", "message"),
+    ("options", "message"),
     [
-        (("cycle",), (), "unknown knob cycle"),
-        (None, ("cycle",), "unknown knob cycle"),
-        (("cache_capacity",), (), "cache_capacity cannot change in a live run"),
-        (("hierarchical_allreduce",), (), "hierarchical_allreduce has no effect on fewer than 2"),
-        (("cycle_time_ms",), ("cycle_time_ms",), "no knob is left to tune"),
+        ({"tunable": ["cycle"]}, "unknown knob cycle"),
+        ({"fixed": ["cycle"]}, "unknown knob cycle"),
+        ({"tunable": ["cache_capacity"]}, "cache_capacity cannot change in a live run"),
+        (
+            {"tunable": ["hierarchical_allreduce"]},
+            "hierarchical_allreduce has no effect on fewer than 2",
+        ),
+        ({"tunable": ["chunk_bytes"], "fixed": ["chunk_bytes"]}, "no knob is left to tune"),
+        ({"default": {"cycle_time_ms": 1.0}}, "the start setting lacks fusion_threshold_bytes"),
     ],
 )
-def test_a_space_with_nothing_to_tune_is_refused(
-    tunable: tuple[str, ...] | None, fixed: tuple[str, ...], message: str
-) -> None:
+def test_a_space_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        make_space(KNOBS, DEFAULT, tunable=tunable, fixed=fixed)
+        make_space(**{"knobs": KNOBS, "default": DEFAULT, **options})
 
 
-def test_a_category_is_tuned_where_there_are_several_hosts_or_it_is_named() -> None:
-    algorithm = Knob("allreduce_algorithm", "", "category", 0, 1, False, "auto", "live")
-    knobs = (*KNOBS, dataclasses.replace(algorithm, choices=("auto", "chain")))
-    default = {**DEFAULT, "allreduce_algorithm": "auto"}
-    assert "allreduce_algorithm" not in [knob.name for knob in make_space(knobs, default).knobs]
-    assert "allreduce_algorithm" in [k.name for k in make_space(knobs, default, hosts=2).knobs]
-
-    space = make_space(knobs, default, tunable=("allreduce_algorithm",))
-    chain = {**default, "allreduce_algorithm": "chain"}
+def test_a_category_is_suggested_as_it_was_asked_for() -> None:
+    space = make_space(WITH_ALGORITHM, AUTO, tunable=("allreduce_algorithm",))
+    chain = {**AUTO, "allreduce_algorithm": "chain"}
     assert space.suggest(optuna.trial.FixedTrial(space.params_of(chain))) == chain
-    assert describe(chain, default) == "allreduce_algorithm=chain"
-
-
-def test_knobs_of_other_scopes_are_tuned_where_each_setting_has_a_start_of_its_own() -> None:
-    names = [k.name for k in make_space(KNOBS, DEFAULT, scopes=("live", "reinit")).knobs]
-    assert "cache_capacity" in names
-
-
-def test_a_knob_with_one_choice_is_not_searched() -> None:
-    only = {"cache_enabled": KnobRange(choices=(True,))}
-    assert "cache_enabled" not in [k.name for k in make_space(KNOBS, DEFAULT, ranges=only).knobs]
 
 
 def test_a_grid_holds_all_choices_and_as_many_values_as_fit() -> None:
@@ -128,13 +132,16 @@ def test_a_grid_holds_all_choices_and_as_many_values_as_fit() -> None:
     assert space.suggest(trial)["cycle_time_ms"] == 0.0
 
 
-def test_an_incomplete_start_setting_is_refused() -> None:
-    with pytest.raises(UsageError, match="the start setting lacks fusion_threshold_bytes"):
-        make_space(KNOBS, {"cycle_time_ms": 1.0})
-
-
-def test_a_setting_is_described_by_what_differs() -> None:
-    setting = {**DEFAULT, "fusion_threshold_bytes": 3 * 2**20, "cache_enabled": False}
-
-    assert describe(setting, DEFAULT) == "fusion_threshold_bytes=3 MiB, cache_enabled=false"
-    assert describe(DEFAULT, DEFAULT) == "default"
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"fusion_threshold_bytes": 3 * 2**20, "cache_enabled": False},
+            "fusion_threshold_bytes=3 MiB, cache_enabled=false",
+        ),
+        ({"allreduce_algorithm": "chain"}, "allreduce_algorithm=chain"),
+        ({}, "default"),
+    ],
+)
+def test_a_setting_is_described_by_what_differs(changes: dict[str, Value], text: str) -> None:
+    assert describe({**AUTO, **changes}, AUTO) == text

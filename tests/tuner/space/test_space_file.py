@@ -1,5 +1,6 @@
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,20 +14,20 @@ ALGORITHM = Knob("allreduce_algorithm", "", "category", 0, 3, False, "auto", "li
 TABLE = (*KNOBS, dataclasses.replace(ALGORITHM, choices=("auto", "direct", "chain", "ring")))
 
 
-def test_ranges_and_choices_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("fusion_threshold_bytes: {low: 1 MiB, high: 256MiB}", KnobRange(2**20, 2**28)),
+        ("cycle_time_ms: {high: 10}", KnobRange(None, 10.0)),
+        ("chunk_bytes: [64 KiB, 1048576]", KnobRange(choices=(65536, 2**20))),
+        ("cache_enabled: {choices: [true]}", KnobRange(choices=(True,))),
+    ],
+)
+def test_ranges_and_choices_are_read(tmp_path: Path, line: str, wanted: KnobRange) -> None:
     path = tmp_path / "space.yaml"
-    path.write_text(
-        "fusion_threshold_bytes: {low: 1 MiB, high: 256MiB}\n"
-        "cycle_time_ms: {high: 10}\n"
-        "chunk_bytes: [64 KiB, 1048576]\n"
-        "cache_enabled: {choices: [true]}\n"
-    )
-    assert read_space(path, TABLE) == {
-        "fusion_threshold_bytes": KnobRange(2**20, 2**28),
-        "cycle_time_ms": KnobRange(None, 10.0),
-        "chunk_bytes": KnobRange(choices=(65536, 2**20)),
-        "cache_enabled": KnobRange(choices=(True,)),
-    }
+    path.write_text(f"allreduce_algorithm: [ring]\n{line}\n")
+    expected = {"allreduce_algorithm": KnobRange(choices=("ring",)), line.partition(":")[0]: wanted}
+    assert read_space(path, TABLE) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,11 +95,19 @@ def test_a_range_is_widened_to_hold_the_default(
     assert not any(space.holds({**DEFAULT, "cycle_time_ms": value}) for value in outside)
 
 
-def test_choices_that_change_bits_are_searched_only_when_listed() -> None:
-    default = {**DEFAULT, "allreduce_algorithm": "auto"}
-    named = make_space(TABLE, default, tunable=("allreduce_algorithm",))
-    listed = {"allreduce_algorithm": KnobRange(choices=("auto", "ring"))}
+LISTED = {"allreduce_algorithm": KnobRange(choices=("auto", "ring"))}
 
-    assert named.axes[0].choices == ("auto", "direct", "chain")
-    axis = make_space(TABLE, default, ranges=listed).axes[-1]
-    assert (axis.knob.name, axis.choices) == ("allreduce_algorithm", ("auto", "ring"))
+
+@pytest.mark.parametrize(
+    ("options", "choices"),
+    [
+        ({"tunable": ["allreduce_algorithm"]}, ("auto", "direct", "chain")),
+        pytest.param({"ranges": LISTED}, ("auto", "ring"), id="listed"),
+    ],
+)
+def test_choices_that_change_bits_are_searched_only_when_listed(
+    options: dict[str, Any], choices: tuple[str, ...]
+) -> None:
+    axis = make_space(TABLE, {**DEFAULT, "allreduce_algorithm": "auto"}, **options).axes[-1]
+
+    assert (axis.knob.name, axis.choices) == ("allreduce_algorithm", choices)

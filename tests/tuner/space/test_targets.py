@@ -6,32 +6,38 @@ from hvdtune.tuner.space.targets import narrowed, target_of, varied_knob, with_n
 from tests.kit.simulated_job import KNOBS
 
 
-def test_a_knob_at_its_native_value_leaves_the_variable_alone():
-    target = target_of("horovod", {})
-    setting = {**target.native, "cycle_time_ms": 2.5, "hierarchical_allreduce": True}
-    assert target.environ(setting) == {
-        "HOROVOD_CYCLE_TIME": "2.5",
-        "HOROVOD_HIERARCHICAL_ALLREDUCE": "1",
-    }
-    assert target.environ(target.native) == {}
+@pytest.mark.parametrize(
+    ("environ", "changes", "variables"),
+    [
+        pytest.param({}, {}, {}, id="none-for-native-values"),
+        pytest.param(
+            {},
+            {"cycle_time_ms": 2.5, "hierarchical_allreduce": True},
+            {"HOROVOD_CYCLE_TIME": "2.5", "HOROVOD_HIERARCHICAL_ALLREDUCE": "1"},
+            id="one-for-each-changed-knob",
+        ),
+        pytest.param(
+            {"HOROVOD_FUSION_THRESHOLD": "33554432", "NCCL_ALGO": "NVLS"},
+            {"fusion_threshold_bytes": 2**27},
+            {"HOROVOD_FUSION_THRESHOLD": str(2**27)},
+            id="none-for-what-the-environment-says",
+        ),
+    ],
+)
+def test_the_variables_of_a_setting(environ, changes, variables):
+    target = target_of("horovod", environ)
+    assert target.environ({**target.native, **changes}) == variables
 
 
-def test_what_the_environment_says_is_what_others_are_compared_with():
+def test_what_the_environment_says_is_native():
     target = target_of("horovod", {"HOROVOD_FUSION_THRESHOLD": "33554432", "NCCL_ALGO": "NVLS"})
     assert target.native["fusion_threshold_bytes"] == 33554432
     assert target.native["nccl_algo"] == "NVLS"
-    setting = {**target.native, "fusion_threshold_bytes": 2**27}
-    assert target.environ(setting) == {"HOROVOD_FUSION_THRESHOLD": str(2**27)}
 
 
 def test_a_range_is_widened_for_a_native_value_beyond_it():
     target = with_native(target_of("ddp", {}), {"ddp_bucket_cap_mb": 4096.0})
     assert target.knobs[0].high == target.knobs[0].default == 4096.0
-
-
-def test_a_variable_that_is_no_value_of_its_knob_is_refused():
-    with pytest.raises(UsageError, match="HOROVOD_CYCLE_TIME: cycle_time_ms = 'fast'"):
-        target_of("horovod", {"HOROVOD_CYCLE_TIME": "fast"})
 
 
 def test_ddp_has_the_names_that_profiles_export():
@@ -60,24 +66,36 @@ def test_a_setting_holds_only_what_a_study_is_about():
     target = target_of("hvdtune", {}, core_knobs=KNOBS)
     names = [knob.name for knob in narrowed(target, ["transport"]).knobs]
     assert names == [*default_setting(KNOBS), "transport"]
-    with pytest.raises(UsageError, match="unknown knob speed; the knobs are "):
-        narrowed(target, ["speed"])
 
 
-def test_a_variable_is_varied_by_its_values_and_unset_is_one():
-    knob = varied_knob("NCCL_ALGO=Ring,Tree", {})
-    assert (knob.default, knob.choices) == ("unset", ("unset", "Ring", "Tree"))
-    assert varied_knob("A=x,y", {"A": "y"}).choices == ("y", "x")
+@pytest.mark.parametrize(
+    ("text", "environ", "choices"),
+    [
+        pytest.param("NCCL_ALGO=Ring,Tree", {}, ("unset", "Ring", "Tree"), id="unset-is-one"),
+        pytest.param("A=x,y", {"A": "y"}, ("y", "x"), id="its-own-value-is-the-first"),
+    ],
+)
+def test_a_variable_is_varied_by_its_values(text, environ, choices):
+    knob = varied_knob(text, environ)
+    assert (knob.default, knob.choices) == (choices[0], choices)
+
+
+def test_a_varied_variable_is_searched_and_set():
     target = with_varied(target_of("command", {}), ["NCCL_ALGO=Ring,Tree"], {})
     assert target.environ({"NCCL_ALGO": "Tree"}) == {"NCCL_ALGO": "Tree"}
     assert target.searched == ("NCCL_ALGO",)
 
 
-def test_a_variable_is_varied_in_a_range_around_what_it_is():
-    knob = varied_knob("NCCL_BUFFSIZE=65536..16777216", {"NCCL_BUFFSIZE": "4194304"})
-    assert (knob.kind, knob.default, knob.log) == ("int", 4194304, True)
-    knob = varied_knob("DELAY=0.5..1.5", {"DELAY": "1"})
-    assert (knob.kind, knob.default, knob.log) == ("float", 1.0, False)
+@pytest.mark.parametrize(
+    ("text", "environ", "default", "kind", "log"),
+    [
+        ("NCCL_BUFFSIZE=65536..16777216", {"NCCL_BUFFSIZE": "4194304"}, 4194304, "int", True),
+        ("DELAY=0.5..1.5", {"DELAY": "1"}, 1.0, "float", False),
+    ],
+)
+def test_a_variable_is_varied_in_a_range_around_what_it_is(text, environ, default, kind, log):
+    knob = varied_knob(text, environ)
+    assert (knob.kind, knob.default, knob.log) == (kind, default, log)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +116,24 @@ def test_what_cannot_be_varied_is_refused_in_a_sentence(text, why):
         varied_knob(text, {"B": "9"})
 
 
-def test_a_variable_that_has_a_knob_is_not_varied_beside_it():
-    with pytest.raises(UsageError, match="has a knob of its own"):
-        with_varied(target_of("horovod", {}), ["HOROVOD_CYCLE_TIME=1,2"], {})
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (
+            lambda: target_of("horovod", {"HOROVOD_CYCLE_TIME": "fast"}),
+            "HOROVOD_CYCLE_TIME: cycle_time_ms = 'fast'",
+        ),
+        (
+            lambda: narrowed(target_of("hvdtune", {}, core_knobs=KNOBS), ["speed"]),
+            "unknown knob speed; the knobs are ",
+        ),
+        (
+            lambda: with_varied(target_of("horovod", {}), ["HOROVOD_CYCLE_TIME=1,2"], {}),
+            "has a knob of its own",
+        ),
+    ],
+    ids=["no-value-of-its-knob", "an-unknown-knob", "varied-beside-its-knob"],
+)
+def test_a_target_that_cannot_be_is_refused(make, why):
+    with pytest.raises(UsageError, match=why):
+        make()

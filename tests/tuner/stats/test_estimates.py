@@ -40,9 +40,15 @@ def test_one_value_has_no_interval() -> None:
     assert estimate([0.1]).high == math.inf
 
 
-def test_wilcoxon_of_nothing_but_zeros_finds_nothing() -> None:
-    assert signed_rank_p([0.0] * 10) == 1.0
-    assert signed_rank_p(normal(1, 1.0, 0.1, 20)) < 1e-4
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        pytest.param([0.0] * 10, 1.0, 1.0, id="nothing-but-zeros"),
+        pytest.param(normal(1, 1.0, 0.1, 20), 0.0, 1e-4, id="a-clear-gain"),
+    ],
+)
+def test_wilcoxons_p(values: list[float], low: float, high: float) -> None:
+    assert low <= signed_rank_p(values) <= high
 
 
 def test_percent_and_back() -> None:
@@ -106,15 +112,21 @@ def test_the_calibrations_spread_steadies_two_pairs() -> None:
     assert pooled([0.05], noise, 0.95).df == 8
 
 
-def test_a_clear_loser_is_pruned_after_two_pairs() -> None:
-    assert prune_reason([-0.1, -0.12], Noise(0.02, 8), None) == "slower than the default"
+BEST = Estimate(0.2, 0.005, 0.19, 0.21, 8, 0)
 
 
-def test_a_setting_far_behind_the_best_is_pruned() -> None:
-    best = Estimate(0.2, 0.005, 0.19, 0.21, 8, 0)
-
-    assert prune_reason([0.05, 0.06, 0.05], Noise(0.02, 8), best) == "behind the best so far"
-    assert prune_reason([0.05, 0.06, 0.05], Noise(0.02, 8), None) is None
+@pytest.mark.parametrize(
+    ("log_ratios", "best", "reason"),
+    [
+        pytest.param([-0.1, -0.12], None, "slower than the default", id="a-clear-loser"),
+        pytest.param([0.05, 0.06, 0.05], BEST, "behind the best so far", id="far-behind-the-best"),
+        pytest.param([0.05, 0.06, 0.05], None, None, id="the-same-where-there-is-no-best"),
+    ],
+)
+def test_a_setting_is_pruned_for_a_reason(
+    log_ratios: list[float], best: Estimate | None, reason: str | None
+) -> None:
+    assert prune_reason(log_ratios, Noise(0.02, 8), best) == reason
 
 
 def test_a_good_setting_is_rarely_pruned() -> None:
@@ -134,6 +146,6 @@ def test_the_noise_floor_shrinks_with_the_pairs() -> None:
     assert noise_floor(noise, 20) == pytest.approx(2 * 0.02 / math.sqrt(20), rel=0.3)
 
 
-def test_pairs_needed_grow_with_the_square_of_the_noise() -> None:
-    assert pairs_needed(Noise(0.01, 1000), 0.01) == 4
-    assert pairs_needed(Noise(0.02, 1000), 0.01) == 16
+@pytest.mark.parametrize(("sd", "pairs"), [(0.01, 4), (0.02, 16)])
+def test_pairs_needed_grow_with_the_square_of_the_noise(sd: float, pairs: int) -> None:
+    assert pairs_needed(Noise(sd, 1000), 0.01) == pairs
