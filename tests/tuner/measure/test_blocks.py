@@ -20,6 +20,9 @@ def step(version: int, *durations_s: float) -> StepDone:
     return StepDone(17, version, tuple(int(d * 1e9) for d in durations_s), 0)
 
 
+STEPS = [step(1, 0.01)] * 4
+
+
 def run(meter: BlockMeter, steps: list[StepDone]) -> int:
     for number, each in enumerate(steps, 1):
         meter.add(each)
@@ -37,32 +40,36 @@ def test_a_block_begins_after_adoption_and_settling() -> None:
     assert meter.block() == Block(4, 0.04, numbers=(17,) * 4, shorter_s=0.01)
 
 
-def test_settle_steps_are_discarded() -> None:
-    meter = BlockMeter(1, SHAPE)
+@pytest.mark.parametrize(
+    ("shape", "steps", "taken", "total_s"),
+    [
+        pytest.param(SHAPE, [step(1, 0.02)] * 2 + STEPS, 6, 0.04, id="without-settle-steps"),
+        pytest.param(
+            SHAPE,
+            [step(1, 0.01, 0.01)] * 2 + [step(1, 0.01, 0.012), step(1, 0.011, 0.01)] * 2,
+            6,
+            0.044,
+            id="of-the-slowest-rank",
+        ),
+        pytest.param(
+            BlockShape(2, 0, 0.01),
+            [step(1, 0.01), step(-1, 5.0), step(0, 5.0), step(1, 0.01)],
+            4,
+            0.02,
+            id="without-steps-of-another-version",
+        ),
+        pytest.param(
+            BlockShape(50, 5, 0.01), [step(1, 0.5)] * 60, 2 + 3, 3 * 0.5, id="cut-short-when-slow"
+        ),
+    ],
+)
+def test_the_time_of_a_block(
+    shape: BlockShape, steps: list[StepDone], taken: int, total_s: float
+) -> None:
+    meter = BlockMeter(1, shape)
 
-    assert run(meter, [step(1, 0.02)] * 2 + [step(1, 0.01)] * 4) == 6
-    assert meter.block().total_s == pytest.approx(0.04)
-
-
-def test_the_slowest_ranks_sum_is_the_blocks_time() -> None:
-    meter = BlockMeter(1, SHAPE)
-    run(meter, [step(1, 0.01, 0.01)] * 2 + [step(1, 0.01, 0.012), step(1, 0.011, 0.01)] * 2)
-
-    assert meter.block().total_s == pytest.approx(0.044)
-
-
-def test_steps_of_another_version_cut_nothing_in() -> None:
-    meter = BlockMeter(1, BlockShape(2, 0, 0.01))
-
-    assert run(meter, [step(1, 0.01), step(-1, 5.0), step(0, 5.0), step(1, 0.01)]) == 4
-    assert meter.block().total_s == pytest.approx(0.02)
-
-
-def test_a_far_slower_settings_block_is_cut_short() -> None:
-    meter = BlockMeter(1, BlockShape(steps=50, settle_steps=5, step_s=0.01))
-
-    assert run(meter, [step(1, 0.5)] * 60) == 2 + 3
-    assert meter.block().step_s == pytest.approx(0.5)
+    assert run(meter, steps) == taken
+    assert meter.block().total_s == pytest.approx(total_s)
 
 
 def test_the_longest_step_is_told() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.measure.host_load import HostCounters, LocalHost, UnwatchedHost
+from hvdtune.tuner.measure.host_load import HostCounters, HostProbe, LocalHost, UnwatchedHost
 
 STAT = """cpu  100 0 100 1000 0 0 0 640 0 0
 cpu0 50 0 50 500 0 0 0 320 0 0
@@ -57,10 +57,15 @@ def test_the_time_of_processes_is_that_of_all_their_threads() -> None:
     assert used <= used_own * 1.5 + 0.01
 
 
-def test_a_process_that_is_not_here_has_no_time() -> None:
-    with pytest.raises(StudyError, match="only while every rank runs on the launcher's host"):
-        LocalHost().cpu_s([2**22 + 1])
-    with pytest.raises(StudyError, match="only while every rank runs on the launcher's host"):
-        LocalHost(has_all_ranks=False).cpu_s([os.getpid()])
-    with pytest.raises(StudyError, match="cannot be measured here"):
-        UnwatchedHost().cpu_s([1])
+@pytest.mark.parametrize(
+    ("host", "pid", "message"),
+    [
+        (LocalHost(), 2**22 + 1, "only while every rank runs on the launcher's host"),
+        (LocalHost(has_all_ranks=False), 1, "only while every rank runs on the launcher's host"),
+        (UnwatchedHost(), 1, "cannot be measured here"),
+    ],
+    ids=["no-process", "ranks-elsewhere", "unwatched"],
+)
+def test_a_process_that_is_not_here_has_no_time(host: HostProbe, pid: int, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        host.cpu_s([pid])

@@ -102,26 +102,25 @@ def test_a_refused_setting_fails_the_trial_and_the_default_returns() -> None:
     assert live.launch == 0
 
 
-def test_a_script_that_fails_at_its_start_is_not_tried_again() -> None:
-    live, cluster, _ = make(Script(crashes_at_start=True))
-    with pytest.raises(StudyError, match="before it could be measured; its last line: ImportE"):
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (Script(crashes_at_start=True), "before it could be measured; its last line: ImportE"),
+        (Script(forms=False), "did not form a job within 120 s"),
+        (
+            Script(stalls_with=lambda setting: True),
+            "no optimizer step within 300 s; is the optimizer an hvd",
+        ),
+    ],
+    ids=["it-fails", "ranks-form-no-job", "ranks-never-step"],
+)
+def test_a_script_that_never_gets_going_is_not_tried_again(script: Script, message: str) -> None:
+    live, cluster, _ = make(script, form_timeout_s=120.0, first_step_timeout_s=300.0)
+    with pytest.raises(StudyError, match=message):
         live.ensure_running()
 
-    assert len(cluster.jobs) == 1
-
-
-def test_ranks_that_never_form_a_job_are_reported() -> None:
-    live, cluster, _ = make(Script(forms=False), form_timeout_s=120.0)
-    with pytest.raises(StudyError, match="did not form a job within 120 s"):
-        live.ensure_running()
-
-    assert cluster.jobs[0].terminated
-
-
-def test_ranks_that_never_step_are_reported() -> None:
-    live, _, _ = make(Script(stalls_with=lambda setting: True), first_step_timeout_s=300.0)
-    with pytest.raises(StudyError, match="no optimizer step within 300 s; is the optimizer an hvd"):
-        live.ensure_running()
+    (job,) = cluster.jobs
+    assert job.poll() is not None
 
 
 def test_a_setting_that_stalls_the_run_fails_its_trial() -> None:

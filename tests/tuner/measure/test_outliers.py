@@ -1,13 +1,14 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.tuner.measure.blocks import Block, BlockShape, Interference
+from hvdtune.tuner.measure.blocks import Block, BlockShape, Interference, Order
 from hvdtune.tuner.measure.live_run import LiveRun
-from hvdtune.tuner.measure.outliers import OutlierDetector
+from hvdtune.tuner.measure.outliers import Disturbance, OutlierDetector
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -30,27 +31,28 @@ def detector(*steal: float) -> OutlierDetector:
 
 
 QUIET, STOLEN = Interference(), Interference(steal=0.3)
+PAUSED = Interference(longest_step=40.0)
 
 
-def test_a_block_far_from_the_usual_is_at_fault() -> None:
-    detect = detector(*[0.0] * 20).detect("ABBA", blocks(QUIET, STOLEN, QUIET, QUIET))
-    assert detect is not None
-    assert detect.letters == "B"
-    assert detect.reason == "30% of the processors' time taken by other machines"
+RARE = Disturbance("B", "30% of the processors' time taken by other machines")
+PAUSE = Disturbance("AB", "a step 40.0 times as long as the others")
 
 
-def test_what_is_usual_on_this_machine_is_no_fault() -> None:
-    busy = detector(*[0.2, 0.3, 0.4] * 8)
-    assert busy.detect("ABBA", blocks(QUIET, STOLEN, STOLEN, QUIET)) is None
-
-
-def test_before_the_usual_is_known_only_a_long_pause_is_a_fault() -> None:
-    few = detector(0.0, 0.0)
-    assert few.detect("BAAB", blocks(QUIET, STOLEN, QUIET, QUIET)) is None
-    evaluation = Interference(longest_step=40.0)
-    detect = few.detect("BAAB", blocks(QUIET, evaluation, QUIET, evaluation))
-    assert detect is not None
-    assert (detect.letters, detect.reason) == ("AB", "a step 40.0 times as long as the others")
+@pytest.mark.parametrize(
+    ("usual", "order", "seen", "found"),
+    [
+        pytest.param([0.0] * 20, "ABBA", [QUIET, STOLEN, QUIET, QUIET], RARE, id="far-from-usual"),
+        pytest.param(
+            [0.2, 0.3, 0.4] * 8, "ABBA", [QUIET, STOLEN, STOLEN, QUIET], None, id="usual-here"
+        ),
+        pytest.param([0.0] * 2, "BAAB", [QUIET, STOLEN, QUIET, QUIET], None, id="too-early"),
+        pytest.param([0.0] * 2, "BAAB", [QUIET, PAUSED, QUIET, PAUSED], PAUSE, id="a-long-pause"),
+    ],
+)
+def test_blocks_far_from_the_usual_are_at_fault(
+    usual: list[float], order: Order, seen: list[Interference], found: Disturbance | None
+) -> None:
+    assert detector(*usual).detect(order, blocks(*seen)) == found
 
 
 def test_a_machine_that_becomes_busy_becomes_the_usual() -> None:
@@ -103,13 +105,22 @@ def measured(script: Script, path: Path, pairs: int = 24) -> tuple[list[float], 
         return rig.measure(OTHER, pairs), rig
 
 
-def test_a_disturbed_pair_is_measured_again_and_counted(tmp_path: Path) -> None:
-    script = Script(bursts_per_s=0.2, step_noise=0.02, slow_noise=0.005, drift=0.0)
+@pytest.mark.parametrize(
+    ("disturbance", "set_aside", "outliers"),
+    [
+        pytest.param({"bursts_per_s": 0.2}, 3, 0, id="bursts-of-others"),
+        pytest.param({"pause_every": 300}, 5, 2, id="an-evaluation"),
+    ],
+)
+def test_a_disturbed_pair_is_measured_again_and_counted(
+    tmp_path: Path, disturbance: dict[str, Any], set_aside: int, outliers: int
+) -> None:
+    script = Script(**disturbance, step_noise=0.02, slow_noise=0.005, drift=0.0)
     values, rig = measured(script, tmp_path)
 
     assert len(values) == 24
-    assert rig.runner.set_aside >= 3
-    assert max(map(abs, values)) < 0.1
+    assert rig.runner.set_aside >= set_aside
+    assert sum(abs(value) > 0.1 for value in values) <= outliers
 
 
 def test_of_many_repeats_the_first_and_every_tenth_are_told(tmp_path: Path) -> None:
@@ -130,14 +141,6 @@ def test_repeats_end_on_a_machine_that_is_always_disturbed(tmp_path: Path, rate:
 
     assert len(rig.runner.log.pairs) <= 2 * (24 + 8) + 5
     assert len(values) >= 24
-
-
-def test_an_evaluation_repeats_its_pair(tmp_path: Path) -> None:
-    script = Script(pause_every=300, step_noise=0.02, slow_noise=0.005, drift=0.0)
-    values, rig = measured(script, tmp_path)
-
-    assert rig.runner.set_aside >= 5
-    assert sum(abs(value) > 0.1 for value in values) <= 2
 
 
 def mean_and_coverage(scripts: Sequence[Script], truth: float, path: Path) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from hvdtune.tuner.measure.pair_plan import (
     trial_pairs,
     wanted_pairs,
 )
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
 from hvdtune.tuner.stats.estimates import Noise
 
 OPTIONS = TuneOptions()
@@ -18,15 +18,24 @@ COST = PairCost(pair_s=1.3, launch_s=8.0)
 
 def test_a_noisier_run_gets_more_pairs_per_trial() -> None:
     wanted = [wanted_pairs(OPTIONS, Noise(sd, 8)) for sd in (0.001, 0.01, 0.08, 0.2)]
-
     assert wanted == sorted(wanted)
-    assert wanted[0] == OPTIONS.min_pairs_per_trial
-    assert wanted[-1] == OPTIONS.max_pairs_per_trial
+
+
+@pytest.mark.parametrize(
+    ("sampler", "sd", "pairs"),
+    [
+        ("noisy_gp", 0.001, OPTIONS.min_pairs_per_trial),
+        ("noisy_gp", 0.2, OPTIONS.max_pairs_per_trial),
+        ("tpe", 0.001, 3),
+    ],
+)
+def test_pairs_per_trial_have_limits(sampler: SamplerName, sd: float, pairs: int) -> None:
+    options = dataclasses.replace(OPTIONS, sampler=sampler)
+    assert wanted_pairs(options, Noise(sd, 8)) == pairs
 
 
 def test_a_sampler_that_knows_no_noise_gets_less_of_it() -> None:
     tpe = dataclasses.replace(OPTIONS, sampler="tpe")
-    assert wanted_pairs(tpe, Noise(0.001, 8)) == 3
     assert wanted_pairs(tpe, Noise(0.02, 8)) > wanted_pairs(OPTIONS, Noise(0.02, 8))
 
 
@@ -53,21 +62,32 @@ def test_a_small_gain_is_verified_with_more_pairs() -> None:
     assert large.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
 
 
-def test_the_reserve_is_at_most_half_unless_the_least_needs_more() -> None:
-    noise = Noise(0.02, 8)
+@pytest.mark.parametrize(
+    ("seconds", "reserve"),
+    [
+        # 17 pairs of the race, 22 of the verification in 3 launches.
+        pytest.param(480.0, 1.1 * (39 * 1.3 + 3 * 8.0), id="less-than-half"),
+        pytest.param(100.0, 50.0, id="half"),
+        pytest.param(10.0, 20 * 1.3 * 1.1, id="the-least"),
+    ],
+)
+def test_the_reserve_is_at_most_half_unless_the_least_needs_more(
+    seconds: float, reserve: float
+) -> None:
+    assert reserve_s(OPTIONS, Noise(0.02, 8), COST, seconds) == pytest.approx(reserve)
 
-    assert reserve_s(OPTIONS, noise, COST, 480.0) < 240.0
-    assert reserve_s(OPTIONS, noise, COST, 100.0) == pytest.approx(50.0)
-    assert reserve_s(OPTIONS, noise, COST, 10.0) == pytest.approx(20 * 1.3 * 1.1)
 
-
-def test_trials_share_what_time_is_left() -> None:
-    noise = Noise(0.2, 8)
-
-    assert trial_pairs(OPTIONS, noise, COST, 400.0, 10) == OPTIONS.max_pairs_per_trial
-    assert trial_pairs(OPTIONS, noise, COST, 130.0, 40) == 5
-    assert trial_pairs(OPTIONS, noise, COST, 130.0, 400) == OPTIONS.min_pairs_per_trial
-    assert trial_pairs(OPTIONS, noise, COST, 1.0, 40) == 0
+@pytest.mark.parametrize(
+    ("seconds", "trials", "pairs"),
+    [
+        (400.0, 10, OPTIONS.max_pairs_per_trial),
+        (130.0, 40, 5),
+        (130.0, 400, OPTIONS.min_pairs_per_trial),
+        (1.0, 40, 0),
+    ],
+)
+def test_trials_share_what_time_is_left(seconds: float, trials: int, pairs: int) -> None:
+    assert trial_pairs(OPTIONS, Noise(0.2, 8), COST, seconds, trials) == pairs
 
 
 def test_options_are_frozen() -> None:

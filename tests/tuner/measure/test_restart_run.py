@@ -86,11 +86,24 @@ def test_an_endless_command_without_steps_is_refused_when_the_time_is_up() -> No
     assert machine.commands[0].over
 
 
-def test_a_setting_with_which_the_command_fails_is_given_up() -> None:
-    run, _ = make(Script(fails=lambda setting, launch: setting == VIEWS))
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            Script(fails=lambda setting, launch: setting == VIEWS),
+            "exited with code 3; its last line: last words",
+        ),
+        (Script(hangs=lambda setting: setting == VIEWS), "no step for"),
+    ],
+    ids=["fails", "hangs"],
+)
+def test_a_setting_with_which_the_command_fails_is_given_up(script: Script, message: str) -> None:
+    run, machine = make(script)
     run.ensure_running()
-    with pytest.raises(TrialFailed, match="exited with code 3; its last line: last words"):
-        run.measure(VIEWS, "ABBA", run.choose_shape())
+    with pytest.raises(TrialFailed, match=message):
+        run.measure(VIEWS, "BAAB", run.choose_shape())
+
+    assert machine.commands[-1].over
 
 
 def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
@@ -106,15 +119,6 @@ def test_a_reference_that_fails_again_and_again_ends_the_study() -> None:
     run.ensure_running()
     with pytest.raises(StudyError, match="cannot be measured, 3 times in a row"):
         run.measure(VIEWS, "ABBA", run.choose_shape())
-
-
-def test_a_setting_that_hangs_is_given_up_and_ended() -> None:
-    run, machine = make(Script(hangs=lambda setting: setting == VIEWS))
-    run.ensure_running()
-    with pytest.raises(TrialFailed, match="no step for"):
-        run.measure(VIEWS, "BAAB", run.choose_shape())
-
-    assert machine.commands[-1].over
 
 
 def test_a_faster_setting_is_proved_over_launches_and_nothing_goes_on(tmp_path: Path) -> None:
@@ -137,18 +141,6 @@ def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
         result, _ = study(Script(seed=seed, launch_noise=0.1), tmp_path / str(seed), seed=seed)
         wrong += result.verdict.improved
     assert wrong <= 1
-
-
-def test_progress_says_what_is_measured() -> None:
-    said: list[StudyProgress] = []
-    machine = SimulatedMachine(Script())
-    options = by_restarting(10, time_budget_s=1e6, block_s=2.0)
-    reporter = Reporter(said.append, machine.clock, 10, 1e6)
-    RestartRun(
-        ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter
-    ).ensure_running()
-
-    assert said[-1].message.startswith("measured by the simulated steps: ")
 
 
 def timed(budget_s: float, run_dir: Path) -> tuple[str, SimulatedMachine]:
@@ -184,9 +176,9 @@ def test_the_budget_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     assert machine.clock.now() - SimulatedMachine(Script()).clock.now() <= asked_s
 
 
-@pytest.mark.parametrize(("budget_s", "said"), [(1e6, "pairs of launches"), (1e9, "s")])
-def test_how_many_pairs_there_is_time_for_is_said_where_time_has_a_limit(
-    budget_s: float, said: str
+@pytest.mark.parametrize(("budget_s", "is_limited"), [(1e6, True), (1e9, False)])
+def test_progress_says_what_is_measured_and_how_many_pairs_there_is_time_for(
+    budget_s: float, is_limited: bool
 ) -> None:
     told: list[StudyProgress] = []
     machine = SimulatedMachine(Script())
@@ -196,5 +188,7 @@ def test_how_many_pairs_there_is_time_for_is_said_where_time_has_a_limit(
         ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter
     ).ensure_running()
 
-    assert told[-1].message.endswith(said)
-    assert ("the time left" in told[-1].message) == (budget_s == 1e6)
+    message = told[-1].message
+    assert message.startswith("measured by the simulated steps: ")
+    assert message.endswith("pairs of launches" if is_limited else "s")
+    assert ("the time left" in message) == is_limited

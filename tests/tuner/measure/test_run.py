@@ -57,10 +57,10 @@ def restarting(*, fails: bool = False) -> Case:
     return Case(run, default, faster, lambda: len(machine.commands))
 
 
-both_runs = pytest.mark.parametrize("make_case", [live, restarting])
+BOTH_RUNS = [live, restarting]
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_a_run_that_is_ready_is_not_started_again(make_case: Callable[[], Case]) -> None:
     case = make_case()
     assert (case.run.launch, case.run.step_s) == (FIRST_LAUNCH - 1, 0.0)
@@ -71,7 +71,7 @@ def test_a_run_that_is_ready_is_not_started_again(make_case: Callable[[], Case])
     assert case.run.step_s > 0
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_the_shape_of_blocks_suits_the_time_of_a_step(make_case: Callable[[], Case]) -> None:
     run = make_case().run
     shape = run.choose_shape()
@@ -80,7 +80,7 @@ def test_the_shape_of_blocks_suits_the_time_of_a_step(make_case: Callable[[], Ca
     assert shape.steps > shape.settle_steps > 0
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_a_pair_says_how_much_faster_a_setting_is(make_case: Callable[[], Case]) -> None:
     case = make_case()
     shape = case.run.choose_shape()
@@ -92,7 +92,7 @@ def test_a_pair_says_how_much_faster_a_setting_is(make_case: Callable[[], Case])
     assert case.run.steps_taken >= before + times.steps
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_pairs_cost_what_the_latest_took(make_case: Callable[[], Case]) -> None:
     case = make_case()
     shape = BlockShape(100, 20, case.run.choose_shape().step_s)
@@ -102,7 +102,7 @@ def test_pairs_cost_what_the_latest_took(make_case: Callable[[], Case]) -> None:
     assert case.run.cost(shape).pair_s != shape.pair_s
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 @pytest.mark.parametrize("end", ["stop", "restart"])
 def test_a_run_that_was_stopped_measures_again(make_case: Callable[[], Case], end: str) -> None:
     case = make_case()
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_measures_again(make_case: Callable[[], Case], en
     assert case.count_launches() > 1
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_a_script_goes_on_under_a_setting_where_its_run_is_resumable(
     make_case: Callable[[], Case],
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_script_goes_on_under_a_setting_where_its_run_is_resumable(
     assert case.run.detach(case.faster) is None
 
 
-@both_runs
+@pytest.mark.parametrize("make_case", BOTH_RUNS)
 def test_a_script_that_fails_by_default_ends_the_study(make_case: Callable[..., Case]) -> None:
     case = make_case(fails=True)
     with pytest.raises(StudyError):

@@ -20,6 +20,7 @@ HEADER = (
 )
 # Horovod 0.28 writes a blank after the third value.
 FINISHED = ["0,0,0, 1,5,4,439.25", "0,0,0, 1,50,32,401.5", "0,0,0, 1,10.3,8.25,455.1"]
+NEVER_MEASURED = "1,0,0, 1,10.3,8.25,401.5"
 
 
 def log(tmp_path: Path, rows: list[str], header: str = HEADER) -> AutotuneLog:
@@ -33,7 +34,7 @@ def assessed(tmp_path: Path, rows: list[str], header: str = HEADER) -> Assessmen
 
 
 def test_the_last_row_of_a_finished_log_is_a_choice_and_no_measurement(tmp_path: Path) -> None:
-    found = log(tmp_path, [*FINISHED, "0,0,0, 1,10.3,8.25,455.1"])
+    found = log(tmp_path, [*FINISHED, FINISHED[-1]])
 
     assert len(found.rows) == 3
     assert found.choice is not None
@@ -49,20 +50,22 @@ def test_without_repeats_nothing_can_be_told(tmp_path: Path) -> None:
     assert any("nobody can tell gain from noise" in said for said in found.sentences())
 
 
-def test_a_log_that_was_cut_off_has_its_best_score_as_choice(tmp_path: Path) -> None:
-    found = assessed(tmp_path, FINISHED)
+@pytest.mark.parametrize(
+    ("rows", "finished", "was_measured"),
+    [
+        pytest.param([*FINISHED, FINISHED[-1]], True, True, id="finished"),
+        pytest.param(FINISHED, False, True, id="cut-off-with-its-best-score-as-choice"),
+        pytest.param([*FINISHED, NEVER_MEASURED], True, False, id="a-choice-that-no-row-has"),
+    ],
+)
+def test_how_a_log_came_to_its_choice_is_told(
+    tmp_path: Path, rows: list[str], finished: bool, was_measured: bool
+) -> None:
+    found = assessed(tmp_path, rows)
 
-    assert not found.finished
-    assert found.chosen["cycle_time_ms"] == 10.3
-    assert found.measurements == 3
-
-
-def test_a_choice_that_no_row_has_is_told(tmp_path: Path) -> None:
-    found = assessed(tmp_path, [*FINISHED, "1,0,0, 1,10.3,8.25,401.5"])
-
-    assert found.finished
-    assert not found.was_measured
-    assert any("was never measured" in said for said in found.sentences())
+    assert (found.finished, found.was_measured) == (finished, was_measured)
+    assert (found.chosen["cycle_time_ms"], found.measurements) == (10.3, 3)
+    assert any("was never measured" in said for said in found.sentences()) != was_measured
 
 
 def test_repeats_give_the_noise_and_an_interval_over_the_default(tmp_path: Path) -> None:

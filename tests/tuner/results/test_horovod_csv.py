@@ -1,5 +1,7 @@
-import csv
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from hvdtune.tuner.results.horovod_csv import render_table, write_table
 from hvdtune.tuner.storage.study_store import TrialView
@@ -31,8 +33,9 @@ def trial(**changes) -> TrialView:
     return TrialView(**{**fields, **changes})
 
 
-def test_the_first_columns_are_horovods() -> None:
-    header, row = render_table([trial()]).splitlines()
+def test_the_first_columns_are_horovods(tmp_path: Path) -> None:
+    write_table([trial()], tmp_path / "log.csv")
+    header, _ = (tmp_path / "log.csv").read_text().splitlines()
     assert header.split(",")[:7] == [
         "hierarchical_allreduce",
         "hierarchical_allgather",
@@ -42,13 +45,20 @@ def test_the_first_columns_are_horovods() -> None:
         "tensor_fusion_threshold",
         "score",
     ]
-    assert row == "0,0,0,1,0.5,6,3.250,1.500,8,complete,65536"
 
 
-def test_a_trial_without_a_measurement_has_no_score_and_one_that_runs_no_row(
-    tmp_path: Path,
-) -> None:
-    failed = trial(state="failed", gain_percent=None, stderr_percent=None, pairs=0)
-    write_table([failed, trial(state="running")], tmp_path / "log.csv")
-    [row] = csv.DictReader((tmp_path / "log.csv").read_text().splitlines())
-    assert (row["score"], row["state"], row["chunk_bytes"]) == ("", "failed", "65536")
+_UNMEASURED = {"gain_percent": None, "stderr_percent": None, "pairs": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        pytest.param({}, ["0,0,0,1,0.5,6,3.250,1.500,8,complete,65536"], id="complete"),
+        pytest.param(
+            {"state": "failed", **_UNMEASURED}, ["0,0,0,1,0.5,6,,,0,failed,65536"], id="failed"
+        ),
+        pytest.param({"state": "running", **_UNMEASURED}, [], id="running"),
+    ],
+)
+def test_a_trial_that_has_ended_is_a_row(changes: dict[str, Any], rows: list[str]) -> None:
+    assert render_table([trial(**changes)]).splitlines()[1:] == rows

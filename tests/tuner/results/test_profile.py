@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from hvdtune.core.config.knobs import Value
 from hvdtune.errors import UsageError
 from hvdtune.tuner.results.fingerprint import Fingerprint
 from hvdtune.tuner.results.profile import (
@@ -90,17 +91,15 @@ def write_winner(folder: Path, world: int, gain: float = 0.07) -> None:
     )
 
 
-def test_the_nearest_past_winner_is_found(tmp_path: Path) -> None:
-    for world in (2, 8, 64):
-        write_winner(tmp_path / f"study-{world}", world)
-    near = nearest_profile(Fingerprint(world=6), tmp_path, KNOBS)
+@pytest.mark.parametrize(("world", "nearest"), [(6, 8), (100, 64)])
+def test_the_nearest_past_winner_is_found(tmp_path: Path, world: int, nearest: int) -> None:
+    for each in (2, 8, 64):
+        write_winner(tmp_path / f"study-{each}", each)
+    near = nearest_profile(Fingerprint(world=world), tmp_path, KNOBS)
 
     assert near is not None
-    assert near.path == tmp_path / "study-8" / "profile.yaml"
-    assert near.profile.setting["cycle_time_ms"] == 0.8
-    farther = nearest_profile(Fingerprint(world=100), tmp_path, KNOBS)
-    assert farther is not None
-    assert farther.profile.setting["cycle_time_ms"] == 6.4
+    assert near.path == tmp_path / f"study-{nearest}" / "profile.yaml"
+    assert near.profile.setting["cycle_time_ms"] == nearest / 10
 
 
 def test_only_winners_that_can_be_read_are_near(tmp_path: Path) -> None:
@@ -112,17 +111,24 @@ def test_only_winners_that_can_be_read_are_near(tmp_path: Path) -> None:
     assert nearest_profile(Fingerprint(world=4), tmp_path / "none", KNOBS) is None
 
 
-def test_a_setting_is_read_from_a_profile_a_verdict_or_plain_knobs(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("verdict.json", CANDIDATE),
+        ("profile.yaml", DEFAULT),
+        ("plain.yaml", {"cycle_time_ms": 2.0, "cache_enabled": False}),
+    ],
+)
+def test_a_setting_is_read_from_a_profile_a_verdict_or_plain_knobs(
+    tmp_path: Path, name: str, setting: dict[str, object]
+) -> None:
     verdict = judge(CANDIDATE, DEFAULT, [[0.0, 0.1, -0.1] * 4] * 3, 0.01)
     assert not verdict.improved
     write_verdict(verdict, tmp_path / "verdict.json")
     write_profile(make_profile(verdict, DEFAULT, {}, CREATED), tmp_path / "profile.yaml")
     (tmp_path / "plain.yaml").write_text("cycle_time_ms: 2\ncache_enabled: false\n")
 
-    assert read_setting_file(tmp_path / "verdict.json", KNOBS) == CANDIDATE
-    assert read_setting_file(tmp_path / "profile.yaml", KNOBS) == DEFAULT
-    plain = read_setting_file(tmp_path / "plain.yaml", KNOBS)
-    assert plain == {"cycle_time_ms": 2.0, "cache_enabled": False}
+    assert read_setting_file(tmp_path / name, KNOBS) == setting
 
 
 @pytest.mark.parametrize("content", ["", "{}", "- 1", "1: 2", "candidate: null", "cycle: 1"])
@@ -135,12 +141,15 @@ def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str)
     assert "\n" not in str(caught.value)
 
 
-def test_only_another_setting_that_was_proved_is_verified(tmp_path: Path) -> None:
-    proved = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 3, 0.01)
-    kept = keep_default(DEFAULT, 0.01, "none faster")
-    profile = make_profile(proved, DEFAULT, {}, CREATED)
+@pytest.mark.parametrize(
+    ("setting", "improved", "is_unverified"),
+    [(CANDIDATE, True, False), (CANDIDATE, False, True), (DEFAULT, False, False)],
+)
+def test_another_setting_that_was_not_proved_is_unverified(
+    setting: dict[str, Value], improved: bool, is_unverified: bool
+) -> None:
+    verdict = dataclasses.replace(keep_default(DEFAULT, 0.01, "none faster"), setting=setting)
+    profile = make_profile(verdict, DEFAULT, {}, CREATED)
+    evidence = dataclasses.replace(profile.verdict, improved=improved)
 
-    assert not profile.is_unverified
-    assert not make_profile(kept, DEFAULT, {}, CREATED).is_unverified
-    weak = dataclasses.replace(profile.verdict, improved=False)
-    assert dataclasses.replace(profile, verdict=weak).is_unverified
+    assert dataclasses.replace(profile, verdict=evidence).is_unverified == is_unverified

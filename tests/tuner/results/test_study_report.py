@@ -1,11 +1,14 @@
+from collections.abc import Callable
 from dataclasses import replace
+
+import pytest
 
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.study_report import render_comparison, render_floor, render_report
 from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.stats.noise_floor import judge_noise_floor
-from hvdtune.tuner.stats.verdict import judge
+from hvdtune.tuner.stats.verdict import Verdict, judge
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, verified
 from tests.kit.simulated_job import DEFAULT
 
@@ -32,17 +35,22 @@ def launch_rows(report: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")][:3] for row in rows]
 
 
-def test_the_verification_of_a_report_has_the_pairs_of_its_verdict() -> None:
+@pytest.mark.parametrize(
+    "render",
+    [
+        lambda verdict, pairs: render_report(verdict, DEFAULT, CALIBRATION, [], pairs),
+        lambda verdict, pairs: render_comparison(verdict, DEFAULT, CALIBRATION, pairs),
+    ],
+    ids=["report", "comparison"],
+)
+def test_the_verification_of_a_report_has_the_pairs_of_its_verdict(
+    render: Callable[[Verdict, list[Pair]], str],
+) -> None:
     pairs = pairs_with_some_set_aside(B)
-    launches = list(by_launch(verified(pairs)).values())
-    verdict = judge(B, DEFAULT, launches, 0.01)
+    verdict = judge(B, DEFAULT, list(by_launch(verified(pairs)).values()), 0.01)
 
     assert verdict.pairs == 4
-    for report in (
-        render_report(verdict, DEFAULT, CALIBRATION, [], pairs),
-        render_comparison(verdict, DEFAULT, CALIBRATION, pairs),
-    ):
-        assert launch_rows(report) == [["2", "2", "+5.7"], ["5", "2", "+5.7"]]
+    assert launch_rows(render(verdict, pairs)) == [["2", "2", "+5.7"], ["5", "2", "+5.7"]]
 
 
 def test_the_launches_of_a_floor_have_the_pairs_of_its_text() -> None:
