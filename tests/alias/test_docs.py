@@ -22,10 +22,13 @@ def test_the_script_of_the_page_trains_on_two_ranks(python):
     assert "ranks: 2 loss is finite: True" in out
 
 
-def test_the_line_for_plain_python_works(python):
-    out = python(PAGE.block("line") + PAGE.block("script"))
-    assert out == "ranks: 1 loss is finite: True\n"
-
-
-def test_the_function_of_the_page_returns_what_it_says(python):
-    assert python(PAGE.block("function")) == "[10.0, 10.0]\n"
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (PAGE.block("line") + PAGE.block("script"), "ranks: 1 loss is finite: True\n"),
+        (PAGE.block("function"), "[10.0, 10.0]\n"),
+    ],
+    ids=["line", "function"],
+)
+def test_the_page_works_in_plain_python(python, body, said):
+    assert python(body) == said

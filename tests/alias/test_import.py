@@ -3,6 +3,7 @@
 import tomllib
 from pathlib import Path
 
+import pytest
 import setuptools
 
 import hvdtune
@@ -12,12 +13,21 @@ _ROOT = Path(__file__).parents[2]
 # Without a framework, whose import would take most of the time
 _WHO = "import horovod; print(getattr(horovod, 'who', None) or horovod.run.__module__)\n"
 _ALIAS = "hvdtune.launcher.function"
+_WITHOUT = "import hvdtune.launcher, importlib.util; print(importlib.util.find_spec('horovod'))"
 _INIT = "from hvdtune.core.rank.runtime import init; init()"
 
 
-def test_under_hvdtune_run_horovod_is_hvdtune(python):
-    out = python(_WHO + _INIT, under=("run", "-np", "2"))
-    assert sorted(out.splitlines()) == [f"[0]<stdout>:{_ALIAS}", f"[1]<stdout>:{_ALIAS}"]
+@pytest.mark.parametrize(
+    ("body", "under", "said"),
+    [
+        (_WHO + _INIT, ("run", "-np", "2"), [f"[{rank}]<stdout>:{_ALIAS}" for rank in (0, 1)]),
+        ("import hvdtune.alias\n" + _WHO, (), [_ALIAS]),
+        (_WITHOUT, (), ["None"]),
+    ],
+    ids=["hvdtune-run", "plain-python-with-a-line", "plain-python-without-the-line"],
+)
+def test_where_horovod_is_hvdtune(python, body, under, said):
+    assert sorted(python(body, under=under).splitlines()) == said
 
 
 def test_in_a_function_on_ranks_horovod_is_hvdtune():
@@ -29,23 +39,17 @@ def test_in_a_function_on_ranks_horovod_is_hvdtune():
     assert hvdtune.run(look) == [True]
 
 
-def test_plain_python_needs_one_line(python):
-    assert python("import hvdtune.alias\n" + _WHO) == f"{_ALIAS}\n"
-
-
-def test_without_the_line_plain_python_has_no_horovod(python):
-    body = "import hvdtune.launcher, importlib.util; print(importlib.util.find_spec('horovod'))"
-    assert python(body) == "None\n"
-
-
-def test_an_installed_horovod_wins_under_hvdtune_run(python, installed_horovod):
-    body = installed_horovod + _WHO + _INIT
-    assert python(body, under=("run",)) == "[0]<stdout>:installed\n"
-
-
-def test_an_installed_horovod_wins_in_plain_python(python, installed_horovod):
-    assert python("import hvdtune.alias\n" + installed_horovod + _WHO) == "installed\n"
-    assert python(installed_horovod + "import hvdtune.alias\n" + _WHO) == "installed\n"
+@pytest.mark.parametrize(
+    ("before", "after", "under", "said"),
+    [
+        ("", _WHO + _INIT, ("run",), "[0]<stdout>:installed\n"),
+        ("import hvdtune.alias\n", _WHO, (), "installed\n"),
+        ("", "import hvdtune.alias\n" + _WHO, (), "installed\n"),
+    ],
+    ids=["under-hvdtune-run", "after-the-line", "before-the-line"],
+)
+def test_an_installed_horovod_wins(python, installed_horovod, before, after, under, said):
+    assert python(before + installed_horovod + after, under=under) == said
 
 
 def test_the_installed_horovod_is_imported_once_and_whole(python, installed_horovod):

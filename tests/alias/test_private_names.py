@@ -72,9 +72,15 @@ def test_a_version_that_is_not_three_numbers_is_refused(target):
         util.is_version_greater_equal_than("2.0.0", target)
 
 
-def test_lists_are_split_evenly():
-    assert util.split_list([1, 2, 3, 4, 5], 2) == [[1, 2, 3], [4, 5]]
-    assert util.split_list([1], 3) == [[1], [], []]
+@pytest.mark.parametrize(
+    ("items", "parts", "lists"),
+    [([1, 2, 3, 4, 5], 2, [[1, 2, 3], [4, 5]]), ([1], 3, [[1], [], []])],
+)
+def test_lists_are_split_evenly(items, parts, lists):
+    assert util.split_list(items, parts) == lists
+
+
+def test_numbers_and_values_are_told_apart():
     assert [n for n in range(10) if util.num_rank_is_power_2(n)] == [1, 2, 4, 8]
     assert (util.is_iterable("text"), util.is_iterable(3)) == (True, False)
 
@@ -86,8 +92,9 @@ def test_a_version_mismatch_is_told_as_it_is_raised():
     assert exceptions.HostsUpdatedInterrupt(skip_sync=True).skip_sync
 
 
-def test_half_a_place_is_a_runtime_error(monkeypatch):
-    monkeypatch.setenv("HOROVOD_RANK", "1")
+@pytest.mark.parametrize("given", ["HOROVOD_RANK", "HOROVOD_SIZE"])
+def test_half_a_place_is_a_runtime_error(monkeypatch, given):
+    monkeypatch.setenv(given, "1")
     with pytest.raises(RuntimeError, match="of HOROVOD_RANK and HOROVOD_SIZE only one is set"):
         env.get_env_rank_and_size()
 
@@ -139,24 +146,29 @@ def test_functions_run_in_many_threads():
         threads.execute_function_multithreaded(lambda x: 1 / x, [[1], [0]])
 
 
-def test_the_object_behind_the_functions_has_all_of_horovods():
-    plain = (
-        "shutdown is_initialized stop_timeline size local_size cross_size rank local_rank "
-        "cross_rank is_homogeneous mpi_threads_supported mpi_enabled mpi_built gloo_enabled "
-        "gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built"
-    )
-    wanted = dict.fromkeys(plain.split(), "()")
-    wanted |= {
-        "init": "(comm=None, process_sets=None)",
-        "start_timeline": "(file_path, mark_cycles=False)",
-    }
-    have = HorovodBasics(__file__, "mpi_lib_v2")
-    for name, parameters in wanted.items():
-        signature = inspect.signature(getattr(have, name))
-        bare = [
-            parameter.replace(annotation=inspect.Parameter.empty)
-            for parameter in signature.parameters.values()
-            if parameter.name != "config"  # ours, after Horovod's
-        ]
-        assert str(inspect.Signature(bare)) == parameters, name
+_PLAIN = (
+    "shutdown is_initialized stop_timeline size local_size cross_size rank local_rank "
+    "cross_rank is_homogeneous mpi_threads_supported mpi_enabled mpi_built gloo_enabled "
+    "gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built"
+)
+_SIGNATURES = {
+    **dict.fromkeys(_PLAIN.split(), "()"),
+    "init": "(comm=None, process_sets=None)",
+    "start_timeline": "(file_path, mark_cycles=False)",
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), _SIGNATURES.items())
+def test_the_object_behind_the_functions_has_all_of_horovods(name, parameters):
+    signature = inspect.signature(getattr(HorovodBasics(__file__, "mpi_lib_v2"), name))
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.name != "config"  # ours, after Horovod's
+    ]
+    assert str(inspect.Signature(bare)) == parameters
+
+
+def test_the_reductions_have_horovods_numbers():
+    have = HorovodBasics(__file__)
     assert [have.Average, have.Sum, have.Adasum, have.Min, have.Max, have.Product] == [*range(6)]

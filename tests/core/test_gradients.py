@@ -60,9 +60,12 @@ def test_groups_are_kept_as_given_and_the_rest_travels_as_without(sizes, parts):
     assert (plan.groups[len(wanted) :], plan.flat_buffers) == (rest.groups, rest.flat_buffers)
 
 
-def test_a_split_is_in_order_and_as_even_as_can_be():
-    assert split("abcdefg", 3) == ["abc", "de", "fg"]
-    assert split("ab", 3) == ["a", "b", ""]
+@pytest.mark.parametrize(
+    ("items", "parts", "groups"),
+    [("abcdefg", 3, ["abc", "de", "fg"]), ("ab", 3, ["a", "b", ""])],
+)
+def test_a_split_is_in_order_and_as_even_as_can_be(items, parts, groups):
+    assert split(items, parts) == groups
 
 
 @pytest.mark.parametrize("members", [2, WATCHED, WATCHED + 1, 1000])
@@ -88,23 +91,27 @@ def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step()
     assert not book.is_due("w")
 
 
-def test_names_must_be_there_and_unique():
+@pytest.mark.parametrize(
+    ("names", "fault"), [("aa", "not: a"), ("a", "1 names for 2")], ids=["twice", "too-few"]
+)
+def test_names_must_be_there_and_unique(names, fault):
     check_names([("a", 1), ("b", 2)], 2)
-    with pytest.raises(UsageError, match="not: a"):
-        check_names([("a", 1), ("a", 2)], 2)
-    with pytest.raises(UsageError, match="1 names for 2"):
-        check_names([("a", 1)], 2)
+    with pytest.raises(UsageError, match=fault):
+        check_names([(name, number) for number, name in enumerate(names)], 2)
 
 
-def test_a_new_model_and_a_loaded_one_call_their_variables_the_same():
-    new = [
-        "sequential_1/conv2d_3/kernel",
-        "sequential_1/dense_5/kernel",
-        "sequential_1/dense_6/bias",
-    ]
-    loaded = ["conv2d/kernel", "dense/kernel", "dense_1/bias"]
-    names = [layer_and_own(path) for path in new]
-    assert names == [layer_and_own(path) for path in loaded]
-    assert names == ["conv2d/kernel", "dense/kernel", "dense/bias"]
+@pytest.mark.parametrize(
+    ("new", "loaded", "name"),
+    [
+        ("sequential_1/conv2d_3/kernel", "conv2d/kernel", "conv2d/kernel"),
+        ("sequential_1/dense_5/kernel", "dense/kernel", "dense/kernel"),
+        ("sequential_1/dense_6/bias", "dense_1/bias", "dense/bias"),
+    ],
+)
+def test_a_new_model_and_a_loaded_one_call_their_variables_the_same(new, loaded, name):
+    assert layer_and_own(new) == layer_and_own(loaded) == name
+
+
+def test_names_without_counters_stay_distinct():
     assert without_counters("block1_conv2/kernel_1") == "block1_conv2/kernel"
     assert distinct([without_counters(name) for name in ("a_1/w", "a_2/w")]) == ["a/w", "a/w.1"]

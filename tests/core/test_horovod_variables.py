@@ -76,9 +76,12 @@ def test_some_have_nothing_to_do_and_change_nothing(variable):
     assert read({variable: "1"}) == read({})
 
 
-def test_every_variable_has_exactly_one_fate():
-    for row in VARIABLES:
-        assert sum(map(bool, (row.sets, row.launcher, row.idle, row.refused))) == 1, row.variable
+@pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.variable)
+def test_every_variable_has_exactly_one_fate(row):
+    assert sum(map(bool, (row.sets, row.launcher, row.idle, row.refused))) == 1
+
+
+def test_every_variable_is_tested():
     named = {row[0] for row in _HONOURED + _LAUNCHERS} | {*_IDLE} | PLACE
     assert {row.variable for row in VARIABLES} - named == {"HOROVOD_ELASTIC", "HOROVOD_HOSTNAME"}
 
@@ -148,12 +151,16 @@ def test_a_place_told_to_a_script_under_mpirun_is_left_to_it():
     assert Config.from_environ(environ, _KNOBS).mpi_launcher.size == 2
 
 
-def test_ours_comes_before_horovods():
-    assert read({"HOROVOD_LOG_LEVEL": "debug", "HVDTUNE_LOG_LEVEL": "error"})["log_level"] == (
-        "error"
-    )
-    first = {"HOROVOD_START_TIMEOUT": "7", "HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}
-    assert read(first)["start_timeout_s"] == 7.0
+@pytest.mark.parametrize(
+    ("environ", "name", "value"),
+    [
+        ({"HOROVOD_LOG_LEVEL": "debug", "HVDTUNE_LOG_LEVEL": "error"}, "log_level", "error"),
+        ({"HOROVOD_START_TIMEOUT": "7", "HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}, "start_timeout_s", 7),
+    ],
+    ids=["ours-before-horovods", "the-starts-before-gloos"],
+)
+def test_of_two_variables_one_comes_first(environ, name, value):
+    assert read(environ)[name] == value
 
 
 def test_a_dynamic_timeline_needs_no_asking():

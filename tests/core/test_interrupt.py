@@ -97,22 +97,62 @@ def test_a_signal_that_comes_twice_at_once_is_one_request_and_a_later_one_is_ano
         resume_signals(holder)
 
 
-def test_the_third_request_that_nobody_raises_ends_the_process():
-    script = (
-        "import os, signal, time\n"
-        "from hvdtune.core.job.interrupt import defer_signals, stop_signals\n"
-        "with stop_signals():\n"
-        "    defer_signals(os)\n"
-        "    for _ in range(3):\n"
-        "        time.sleep(0.2)\n"
-        "        print('asked', flush=True)\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    print('survived')\n"
-    )
+_THREE_REQUESTS = """
+import os, signal, time
+from hvdtune.core.job.interrupt import defer_signals, stop_signals
+with stop_signals():
+    defer_signals(os)
+    for _ in range(3):
+        time.sleep(0.2)
+        print("asked", flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    print("survived")
+"""
+_IGNORED_AND_HANDLED = """
+import os, signal
+from hvdtune.core.job.interrupt import stop_signals
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: print("mine"))
+with stop_signals():
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGTERM)
+print("on")
+"""
+_BETWEEN_TWO_INSTRUCTIONS = """
+import os, signal, subprocess, sys, threading
+from hvdtune import run
+before = subprocess.Popen._internal_poll
+def poll(self, *args, **kwargs):
+    lock = self._waitpid_lock
+    if lock.acquire(False):
+        os.kill(os.getpid(), signal.SIGINT)
+        lock.release()
+        subprocess.Popen._internal_poll = before
+    return before(self, *args, **kwargs)
+def sleep():
+    import time
+    time.sleep(600)
+subprocess.Popen._internal_poll = poll
+try:
+    run(sleep, np=1)
+except KeyboardInterrupt as stop:
+    print(stop)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        pytest.param(_THREE_REQUESTS, -signal.SIGTERM, "asked\n" * 3, id="third-request-ends-it"),
+        pytest.param(_IGNORED_AND_HANDLED, 0, "mine\non\n", id="earlier-handlers-stay"),
+        pytest.param(_BETWEEN_TWO_INSTRUCTIONS, 0, "stopped by SIGINT\n", id="function-on-ranks"),
+    ],
+)
+def test_a_process_that_is_signalled(script, code, said):
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=own_environ()
     )
-    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "asked\n" * 3)
+    assert (done.returncode, done.stdout) == (code, said), done.stderr
 
 
 def test_a_signal_that_nobody_could_raise_is_raised_at_the_end():
@@ -133,48 +173,3 @@ def test_another_thread_is_not_stopped_in_place_of_the_main_one():
         thread.join()
         with pytest.raises(Stopped):
             resume_signals(holder)
-
-
-def test_what_was_ignored_or_handled_before_stays_so():
-    script = (
-        "import os, signal\n"
-        "from hvdtune.core.job.interrupt import stop_signals\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('mine'))\n"
-        "with stop_signals():\n"
-        "    os.kill(os.getpid(), signal.SIGHUP)\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "print('on')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
-        env=own_environ(),
-    )  # fmt: skip
-    assert done.stdout == "mine\non\n"
-
-
-def test_a_function_on_ranks_can_be_interrupted_between_any_two_instructions():
-    script = (
-        "import os, signal, subprocess, sys, threading\n"
-        "from hvdtune import run\n"
-        "before = subprocess.Popen._internal_poll\n"
-        "def poll(self, *args, **kwargs):\n"
-        "    lock = self._waitpid_lock\n"
-        "    if lock.acquire(False):\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "        lock.release()\n"
-        "        subprocess.Popen._internal_poll = before\n"
-        "    return before(self, *args, **kwargs)\n"
-        "def sleep():\n"
-        "    import time\n"
-        "    time.sleep(600)\n"
-        "subprocess.Popen._internal_poll = poll\n"
-        "try:\n"
-        "    run(sleep, np=1)\n"
-        "except KeyboardInterrupt as stop:\n"
-        "    print(stop)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=own_environ()
-    )
-    assert (done.returncode, done.stdout) == (0, "stopped by SIGINT\n"), done.stderr

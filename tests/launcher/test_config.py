@@ -37,18 +37,37 @@ def key_fd():
     os.close(fd)
 
 
-def test_without_a_launcher_a_process_is_rank_0_of_1():
-    config = Config.from_environ({}, _KNOBS)
-    assert (config.rank, config.size, config.rendezvous_port, config.key) == (0, 1, 0, b"")
-    assert (config.setting, config.timeline, config.transport) == ({}, "", "auto")
+_ASKED = {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
 
 
-def test_a_launched_rank_knows_its_place_and_its_key(key_fd):
-    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_LOCAL_RANK": "1"}
+@pytest.mark.parametrize(
+    ("environ", "fields"),
+    [
+        ({}, {"rank": 0, "size": 1, "rendezvous_port": 0, "key": b""}),
+        ({}, {"setting": {}, "timeline": "", "transport": "auto"}),
+        (_ASKED, {"horovod_timeline": "t.json", "horovod_cycles": True}),
+    ],
+    ids=["rank-0-of-1", "defaults", "horovods-timeline-is-its-own"],
+)
+def test_a_process_without_a_launcher(environ, fields):
     config = Config.from_environ(environ, _KNOBS)
-    assert (config.rank, config.size, config.local_rank, config.host) == (1, 2, 1, "127.0.0.2")
-    assert (config.rendezvous_address, config.rendezvous_port) == ("127.0.0.1", 4711)
-    assert config.key == bytes(range(32))
+    assert {name: getattr(config, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    ("environ", "fields"),
+    [
+        ({"HVDTUNE_LOCAL_RANK": "1"}, {"rank": 1, "size": 2, "local_rank": 1, "host": "127.0.0.2"}),
+        ({}, {"rendezvous_address": "127.0.0.1", "rendezvous_port": 4711, "key": bytes(range(32))}),
+        ({"HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}, {"timeline_path": "/run/rank-1.hvt"}),
+        ({"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, {"timeline_max_bytes": 3 << 19}),
+        (_ASKED, {"horovod_timeline": "", "horovod_cycles": False}),
+    ],
+    ids=["place", "rendezvous", "trace", "size-of-the-trace", "horovods-timeline-is-not-its-own"],
+)
+def test_a_launched_rank_knows(key_fd, environ, fields):
+    config = Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ, _KNOBS)
+    assert {name: getattr(config, name) for name in fields} == fields
     assert "key" not in repr(config)
 
 
@@ -139,21 +158,6 @@ def test_a_rank_listens_on_the_chosen_interface_else_on_loopback(key_fd, environ
 )
 def test_knobs_come_from_our_variable_or_horovods(environ, setting):
     assert read_setting(environ, _KNOBS) == setting
-
-
-def test_the_rank_is_put_into_the_name_of_the_trace(key_fd):
-    environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}
-    config = Config.from_environ(environ | {"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, ())
-    assert config.timeline_path == "/run/rank-1.hvt"
-    assert config.timeline_max_bytes == 3 << 19
-
-
-def test_horovods_timeline_is_the_ranks_own_where_there_is_no_launcher(key_fd):
-    asked = {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
-    alone = Config.from_environ(asked, ())
-    assert (alone.horovod_timeline, alone.horovod_cycles) == ("t.json", True)
-    launched = Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | asked, ())
-    assert (launched.horovod_timeline, launched.horovod_cycles) == ("", False)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -22,14 +23,33 @@ def place():
     return runtime.rank(), runtime.size()
 
 
-def test_the_results_come_back_by_rank():
-    assert hvdtune.run(place, num_proc=3) == [(0, 3), (1, 3), (2, 3)]
+def adding(offset):
+    return lambda x, *, y: (x, y + offset)
 
 
-def test_arguments_and_what_a_lambda_holds_reach_the_ranks():
-    offset = 7
-    done = hvdtune.run(lambda x, *, y: (x, y + offset), ([1, 2],), {"y": 3}, np=2)
-    assert done == [([1, 2], 10)] * 2
+ELSEWHERE = {
+    "hosts": "127.0.0.1:1,127.0.0.2:1",
+    "env": {"COLOUR": "red", "HVDTUNE_RANK": "9"},
+}
+
+
+def look():
+    return [os.environ[name] for name in ("HOROVOD_HOSTNAME", "COLOUR", "HVDTUNE_RANK")]
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "results"),
+    [
+        (place, {"num_proc": 3}, [(0, 3), (1, 3), (2, 3)]),
+        (adding(7), {"args": ([1, 2],), "kwargs": {"y": 3}, "np": 2}, [([1, 2], 10)] * 2),
+        (os.getppid, {"np": 2}, [os.getpid()] * 2),
+        (look, {"np": 2} | ELSEWHERE, [["127.0.0.1", "red", "0"], ["127.0.0.2", "red", "1"]]),
+        (place, {"np": 2, "network_interfaces": ["lo"]}, [(0, 2), (1, 2)]),
+    ],
+    ids=["by-rank", "arguments-and-what-a-lambda-holds", "no-job", "hosts-and-env", "interface"],
+)
+def test_the_results_come_back(function, options, results):
+    assert hvdtune.run(function, **options) == results
 
 
 def test_an_object_of_a_class_made_on_the_way_is_of_the_callers_class():
@@ -40,10 +60,6 @@ def test_an_object_of_a_class_made_on_the_way_is_of_the_callers_class():
     (point,) = hvdtune.run(lambda: Point(3))
     assert type(point) is Point
     assert point.x == 3
-
-
-def test_a_function_need_not_join_the_job():
-    assert hvdtune.run(os.getppid, np=2) == [os.getpid()] * 2
 
 
 def test_an_exception_names_the_rank_and_brings_its_traceback():
@@ -74,27 +90,37 @@ def test_an_exception_that_cannot_be_pickled_is_told_as_text():
     assert caught.value.__cause__ is None
 
 
-def test_a_result_that_cannot_be_pickled_names_the_rank_and_the_type():
-    def generate():
-        return (x for x in range(3)) if os.environ["HVDTUNE_RANK"] == "1" else None
-
-    with pytest.raises(FunctionError, match="rank 1: its result, of type generator, cannot be"):
-        hvdtune.run(generate, np=2)
+class Broken:
+    def __reduce__(self):
+        return int, ("not a number",)
 
 
-def test_a_result_that_cannot_be_unpickled_names_the_rank():
-    class Broken:
-        def __reduce__(self):
-            return int, ("not a number",)
-
-    with pytest.raises(FunctionError, match="rank 0: its result cannot be unpickled here"):
-        hvdtune.run(lambda: Broken())
+def generate():
+    return (x for x in range(3)) if os.environ["HVDTUNE_RANK"] == "1" else None
 
 
-def test_a_function_that_cannot_be_pickled_is_a_usage_error():
-    lock = __import__("threading").Lock()
-    with pytest.raises(UsageError, match="the function or its arguments cannot be pickled"):
-        hvdtune.run(lambda: lock)
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (generate, "rank 1: its result, of type generator, cannot be"),
+        (Broken, "rank 0: its result cannot be unpickled here"),
+    ],
+)
+def test_a_result_that_cannot_be_pickled_or_unpickled_names_the_rank(function, fault):
+    with pytest.raises(FunctionError, match=fault):
+        hvdtune.run(function, np=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [
+        (threading.Lock().acquire, "the function or its arguments cannot be pickled"),
+        (3, "calls a function, which 3 is not"),
+    ],
+)
+def test_what_cannot_be_called_on_ranks_is_a_usage_error(function, fault):
+    with pytest.raises(UsageError, match=fault):
+        hvdtune.run(function)
 
 
 @pytest.mark.parametrize(
@@ -164,21 +190,6 @@ def test_a_closed_stdout_holds_nobody_up():
         assert hvdtune.run(lambda: print("x" * 200_000)) == [None]
 
 
-def test_ranks_have_the_hosts_and_variables_asked_for():
-    def look():
-        return [os.environ[f"{name}"] for name in ("HOROVOD_HOSTNAME", "COLOUR", "HVDTUNE_RANK")]
-
-    variables = {"COLOUR": "red", "HVDTUNE_RANK": "9"}
-    done = hvdtune.run(look, np=2, hosts="127.0.0.1:1,127.0.0.2:1", env=variables)
-    assert done == [["127.0.0.1", "red", "0"], ["127.0.0.2", "red", "1"]]
-
-
-def test_the_ranks_listen_on_the_interface_asked_for():
-    assert hvdtune.run(place, np=2, network_interfaces=["lo"]) == [(0, 2), (1, 2)]
-    with pytest.raises(UsageError, match="HVDTUNE_INTERFACE=none0 is none of this host's"):
-        hvdtune.run(place, network_interface="none0,lo")
-
-
 @pytest.mark.parametrize(
     "name",
     ["min_num_proc", "max_num_proc", "slots", "reset_limit", "host_discovery_script", "min_np"],
@@ -203,16 +214,16 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
         ({"env": {"HOROVOD_CYCLE_TIME": "fast"}}, UsageError, "HOROVOD_CYCLE_TIME"),
         ({"executable": "/no/python"}, LaunchError, "cannot start /no/python"),
         ({"output_filename": "/dev/null"}, UsageError, "output folder /dev/null: "),
+        (
+            {"network_interface": "none0,lo"},
+            UsageError,
+            "HVDTUNE_INTERFACE=none0 is none of this host's",
+        ),
     ],
 )
 def test_arguments_that_cannot_be_are_named(arguments, kind, fault):
     with pytest.raises(kind, match=fault):
         hvdtune.run(place, **arguments)
-
-
-def test_what_is_no_function_is_refused():
-    with pytest.raises(UsageError, match="calls a function, which 3 is not"):
-        hvdtune.run(3)
 
 
 def test_the_arguments_are_horovods_and_ours_come_by_name_only():

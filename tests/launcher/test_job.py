@@ -95,22 +95,37 @@ sys.exit(4)
     assert job.tail(0) == ("rank 1 is gone",)
 
 
-def test_a_rank_killed_by_a_signal_is_named_with_the_signal(start_job):
-    job = start_job("init(); os.environ['HVDTUNE_RANK'] == '1' and os.kill(os.getpid(), 9)")
-    report = job.wait()
-    assert (report.returncode, report.reason) == (137, "rank 1 was killed by SIGKILL")
-
-
-def test_ranks_that_ignore_sigterm_are_killed_when_another_has_failed(start_job):
-    body = """
+_NO_JOB = "rank.py ended without calling hvd.init(): its processes were no job"
+_IGNORE_SIGTERM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 init()
-if os.environ["HVDTUNE_RANK"] == "0":
-    sys.exit(7)
+place == 0 and sys.exit(7)
 time.sleep(600)
 """
-    assert start_job(body).wait().returncode == 7
+_SHORT = {"report_grace_s": 0.5, "terminate_grace_s": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("body", "graces", "code", "reason"),
+    [
+        ("init(); place == 1 and os.kill(os.getpid(), 9)", {}, 137, "rank 1 was killed by SIGKILL"),
+        (_IGNORE_SIGTERM, {}, 7, "rank 0 exited with code 7"),
+        ("print('hello')", {}, 0, _NO_JOB),
+        ("time.sleep(1.5 * place)", {"start_timeout_s": 0.2}, 0, _NO_JOB),
+        (
+            "place == 0 and init(); time.sleep(600)",
+            {"start_timeout_s": 0.5},
+            1,
+            "a rank did not call hvd.init() in time",
+        ),
+    ],
+    ids=["signal", "ignored-sigterm", "no-init", "no-init-in-all-the-time", "not-formed"],
+)
+def test_the_end_of_a_job_is_reported_with_its_reason(start_job, body, graces, code, reason):
+    place = "place = int(os.environ['HVDTUNE_RANK'])\n"
+    report = start_job(place + body, options=JobOptions(**_SHORT | graces)).wait()
+    assert (report.returncode, report.reason) == (code, reason)
 
 
 def test_a_rank_that_succeeds_early_leaves_the_others_their_time(start_job):
@@ -130,27 +145,6 @@ print(subprocess.Popen(["sleep", "600"]).pid)
     report = job.wait()
     assert report.returncode == 0
     assert gone(int(report.tail[0]))
-
-
-def test_a_script_that_never_calls_init_succeeds_with_a_remark(start_job):
-    report = start_job("print('hello')").wait()
-    assert report.returncode == 0
-    assert report.reason == "rank.py ended without calling hvd.init(): its processes were no job"
-
-
-def test_ranks_that_do_not_call_init_have_all_the_time_they_want(start_job):
-    body = "time.sleep(1.5 * int(os.environ['HVDTUNE_RANK']))"
-    options = JobOptions(start_timeout_s=0.2, report_grace_s=0.1, terminate_grace_s=0.1)
-    report = start_job(body, options=options).wait()
-    assert report.returncode == 0
-    assert report.reason == "rank.py ended without calling hvd.init(): its processes were no job"
-
-
-def test_a_job_that_does_not_form_in_time_ends_with_the_channels_reason(start_job):
-    options = JobOptions(start_timeout_s=0.5, report_grace_s=0.2, terminate_grace_s=0.5)
-    body = "os.environ['HVDTUNE_RANK'] == '0' and init(); time.sleep(600)"
-    report = start_job(body, options=options).wait()
-    assert (report.returncode, report.reason) == (1, "a rank did not call hvd.init() in time")
 
 
 def test_terminate_ends_all_ranks_and_says_so(start_job, gone):
@@ -187,11 +181,16 @@ def test_a_writer_whose_disk_is_full_is_dropped_and_named(start_job):
     assert job.write_error == "output was not kept: No space left on device"
 
 
-def test_only_the_last_lines_are_kept(start_job):
-    job = start_job(
-        "init(); [print(n) for n in range(100)]", ranks=1, options=JobOptions(tail_lines=3)
-    )
-    assert job.wait().tail == ("97", "98", "99")
+@pytest.mark.parametrize(
+    ("body", "tail"),
+    [
+        ("init(); [print(n) for n in range(100)]", ("97", "98", "99")),
+        ("init(); print(sys.executable)", (sys.executable,)),
+    ],
+    ids=["the-last-lines-only", "python-scripts-run-under-this-interpreter"],
+)
+def test_the_last_lines_of_a_rank_are_kept(start_job, body, tail):
+    assert start_job(body, ranks=1, options=JobOptions(tail_lines=3)).wait().tail == tail
 
 
 def test_a_program_that_is_not_there_is_a_launch_error_and_leaves_nothing(tmp_path):
@@ -274,10 +273,6 @@ def test_a_setting_becomes_variables():
         "HVDTUNE_CACHE_ENABLED": "1",
         "HVDTUNE_CHUNK_BYTES": "65536",
     }
-
-
-def test_python_scripts_run_under_this_interpreter(start_job):
-    assert start_job("init(); print(sys.executable)", ranks=1).wait().tail == (sys.executable,)
 
 
 @pytest.mark.parametrize(

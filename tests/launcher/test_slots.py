@@ -5,22 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtune.errors import UsageError
-from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.hosts import Host, parse_hosts
 from hvdtune.launcher.plan import Slot, build_command, plan_slots, slot_environ
 
 
-def test_hosts_are_filled_in_order():
-    assert plan_slots([Host("a", 2), Host("b", 2), Host("c", 1)], 4) == (
-        Slot(0, "a", 0, 2, 0, 2),
-        Slot(1, "a", 1, 2, 0, 2),
-        Slot(2, "b", 0, 2, 1, 2),
-        Slot(3, "b", 1, 2, 1, 2),
-    )
-
-
-def test_cross_ranks_count_only_hosts_that_have_the_local_rank():
-    slots = plan_slots([Host("a", 1), Host("b", 2)], 3)
-    assert [(slot.cross_rank, slot.cross_size) for slot in slots] == [(0, 2), (1, 2), (0, 1)]
+@pytest.mark.parametrize(
+    ("hosts", "places"),
+    [
+        ("a:2,b:2,c:1",
+         [("a", 0, 2, 0, 2), ("a", 1, 2, 0, 2), ("b", 0, 2, 1, 2), ("b", 1, 2, 1, 2)]),
+        ("a:1,b:2", [("a", 0, 1, 0, 2), ("b", 0, 2, 1, 2), ("b", 1, 2, 0, 1)]),
+    ],
+    ids=["hosts-are-filled-in-order", "cross-ranks-count-hosts-that-have-the-local-rank"],
+)  # fmt: skip
+def test_ranks_have_places_on_hosts(hosts, places):
+    slots = tuple(Slot(rank, *place) for rank, place in enumerate(places))
+    assert plan_slots(parse_hosts(hosts), len(places)) == slots
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
@@ -45,14 +45,18 @@ def test_counts_that_cannot_be_are_usage_errors(processes, fault):
         plan_slots([Host("a", 2), Host("b", 2)], processes)
 
 
-def test_a_script_runs_under_this_interpreter(tmp_path):
-    script = tmp_path / "train.py"
-    script.touch()
-    assert build_command([str(script), "--lr", "1"]) == (sys.executable, str(script), "--lr", "1")
-
-
-def test_any_other_command_is_taken_as_it_is():
-    assert build_command(["sh", "-c", "train.py"]) == ("sh", "-c", "train.py")
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["train.py", "--lr", "1"], (sys.executable, "train.py", "--lr", "1")),
+        (["sh", "-c", "train.py"], ("sh", "-c", "train.py")),
+    ],
+    ids=["script-under-this-interpreter", "other-command-as-it-is"],
+)
+def test_the_command_of_a_rank(tmp_path, monkeypatch, words, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert build_command(words) == command
 
 
 @pytest.mark.parametrize(
