@@ -54,41 +54,51 @@ def parse(tmp_path):
     return run
 
 
-def test_every_key_of_horovods_sets_its_option(parse):
-    options = parse(_COMPLETE)
-    assert len(KEYS) == 24
-    assert {name: getattr(options, name) for name in KEYS.values()} == {
-        "controller": "gloo",
-        "fusion_threshold_mb": 32.0,
-        "cycle_time_ms": 2.5,
-        "cache_capacity": 512,
-        "hierarchical_allreduce": True,
-        "hierarchical_allgather": False,
-        "torus_allreduce": True,
-        "autotune": True,
-        "autotune_log_file": Path("autotune.csv"),
-        "autotune_warmup_samples": 5,
-        "autotune_steps_per_sample": 20,
-        "autotune_bayes_opt_max_samples": 50,
-        "autotune_gaussian_process_noise": 0.9,
-        "timeline_filename": Path("timeline.json"),
-        "timeline_mark_cycles": True,
-        "stall_check": False,
-        "stall_check_warning_time_seconds": 120.0,
-        "stall_check_shutdown_time_seconds": 240.0,
-        "mpi_threads_disable": True,
-        "num_nccl_streams": 2,
-        "thread_affinity": "1",
-        "gloo_timeout_seconds": 60.0,
-        "log_level": "info",
-        "log_timestamp": True,
-    }
+_VALUES = {
+    "controller": "gloo",
+    "fusion_threshold_mb": 32.0,
+    "cycle_time_ms": 2.5,
+    "cache_capacity": 512,
+    "hierarchical_allreduce": True,
+    "hierarchical_allgather": False,
+    "torus_allreduce": True,
+    "autotune": True,
+    "autotune_log_file": Path("autotune.csv"),
+    "autotune_warmup_samples": 5,
+    "autotune_steps_per_sample": 20,
+    "autotune_bayes_opt_max_samples": 50,
+    "autotune_gaussian_process_noise": 0.9,
+    "timeline_filename": Path("timeline.json"),
+    "timeline_mark_cycles": True,
+    "stall_check": False,
+    "stall_check_warning_time_seconds": 120.0,
+    "stall_check_shutdown_time_seconds": 240.0,
+    "mpi_threads_disable": True,
+    "num_nccl_streams": 2,
+    "thread_affinity": "1",
+    "gloo_timeout_seconds": 60.0,
+    "log_level": "info",
+    "log_timestamp": True,
+}
 
 
-def test_the_command_line_comes_first_wherever_the_file_is_named(parse):
-    options = parse(_COMPLETE, "--cycle-time-ms=7", "--no-torus-allreduce", "--stall-check")
-    assert (options.cycle_time_ms, options.torus_allreduce, options.stall_check) == (7, False, True)
-    assert options.fusion_threshold_mb == 32.0
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        pytest.param((), {}, id="file-alone"),
+        pytest.param(
+            ("--cycle-time-ms=7", "--no-torus-allreduce", "--stall-check"),
+            {"cycle_time_ms": 7.0, "torus_allreduce": False, "stall_check": True},
+            id="command-line-first",
+        ),
+    ],
+)
+def test_each_of_horovods_keys_sets_its_option_unless_the_command_line_does(
+    parse, arguments, named
+):
+    options = parse(_COMPLETE, *arguments)
+    assert len(KEYS) == len(_VALUES)
+    assert {name: getattr(options, name) for name in KEYS.values()} == _VALUES | named
 
 
 @pytest.mark.parametrize(

@@ -168,23 +168,35 @@ def test_options_become_knobs():
     }
 
 
-def test_an_option_comes_before_the_environment(monkeypatch):
+@pytest.mark.parametrize(("arguments", "seconds"), [("", 11.0), ("--start-timeout 7", 7.0)])
+def test_the_option_for_the_start_comes_before_the_variable(monkeypatch, arguments, seconds):
     monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "11")
-    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
     slots = place_ranks(parse(), (Host("localhost", 1),))
-    assert job_options(parse(), slots).start_timeout_s == 11.0
-    assert job_options(parse("--start-timeout", "7"), slots).start_timeout_s == 7.0
-    assert normalize(parse()).timeline_filename == Path("environment.json")
-    assert normalize(parse("--timeline-filename", "o.json")).timeline_filename == Path("o.json")
+    assert job_options(parse(*arguments.split()), slots).start_timeout_s == seconds
 
 
-def test_horovods_variable_asks_for_horovods_format(monkeypatch):
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        pytest.param("", Path("environment.json"), id="variable"),
+        pytest.param("--timeline-filename o.json", Path("o.json"), id="option-first"),
+        pytest.param("--mpi", None, id="left-to-the-ranks-under-mpi"),
+    ],
+)
+def test_who_names_the_timeline(monkeypatch, arguments, file):
+    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
+    assert normalize(parse(*arguments.split())).timeline_filename == file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "horovod"),
+    [("", True), ("--timeline-filename o.json", False), ("--timeline-format chrome", False)],
+)
+def test_horovods_variable_asks_for_horovods_format(monkeypatch, arguments, horovod):
     monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
     monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
-    request = trace_request(normalize(parse()))
-    assert (request.horovod, request.mark_cycles) == (True, True)
-    assert not trace_request(normalize(parse("--timeline-filename", "o.json"))).horovod
-    assert not trace_request(normalize(parse("--timeline-format", "chrome"))).horovod
+    request = trace_request(normalize(parse(*arguments.split())))
+    assert (request.horovod, request.mark_cycles) == (horovod, True)
 
 
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
@@ -238,11 +250,6 @@ def test_options_that_contradict_each_other_are_refused(arguments, fault):
 def test_values_that_cannot_be_are_refused(arguments):
     with pytest.raises((TyperException, UsageError)):
         parse(*arguments.split())
-
-
-def test_under_mpi_the_ranks_do_what_horovods_variable_asks(monkeypatch):
-    monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
-    assert normalize(parse("--mpi")).timeline_filename is None
 
 
 @pytest.mark.parametrize(

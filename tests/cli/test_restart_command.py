@@ -57,15 +57,35 @@ def test_any_command_is_tuned_by_its_wall_time(hvdtune, tmp_path):
     assert "is not started again" in out
 
 
-def test_a_regex_that_matches_nothing_is_an_error_and_no_measurement(hvdtune, tmp_path):
-    command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
-    how = ("--adapter", "command", "--vary", "PACE=fast", "--metric-regex", r"speed: (\S+)")
-    code, out, err = finished(hvdtune(*_RESTART, *how, "-o", "study", *command))
+_PACED = _STAND_IN.format(variable="PACE", default="slow", test="== 'slow'")
+_COMMAND = ("--", "python", "train.py")
+_VARIED = ("--adapter", "command", "--vary", "PACE=fast")
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "fault"),
+    [
+        (
+            _PACED,
+            (*_VARIED, "--metric-regex", r"speed: (\S+)", *_COMMAND),
+            r"no line of the output matched --metric-regex speed: (\S+) with a number above 0 in "
+            "its group; the output is in study/output/launch-0.log",
+        ),
+        (_PACED, _COMMAND, "the command's processes never called hvd.init()"),
+        (
+            "print('nothing')",
+            ("--adapter", "ddp", "-np", "2", "train.py"),
+            "the command made no DistributedDataParallel, so there is nothing to tune; its last "
+            "line: nothing",
+        ),
+    ],
+    ids=["regex-that-matches-nothing", "knobs-of-hvdtune-without-a-job", "ddp-without-a-ddp"],
+)
+def test_what_cannot_be_measured_is_one_line(hvdtune, tmp_path, body, words, fault):
+    (tmp_path / "train.py").write_text(body)
+    code, out, err = finished(hvdtune(*_RESTART, "-o", "study", *words))
     assert (code, out) == (1, "")
-    assert err.splitlines()[-1] == (
-        r"hvdtune: error: no line of the output matched --metric-regex speed: (\S+) with a number "
-        "above 0 in its group; the output is in study/output/launch-0.log"
-    )
+    assert err.splitlines()[-1].startswith(f"hvdtune: error: {fault}")
 
 
 _UNSTEADY = """
@@ -86,23 +106,6 @@ def test_a_floor_of_few_pairs_is_judged_by_what_a_verification_may_take(hvdtune,
     floor = json.loads(out)
     assert 6 < floor["pairs_needed"] <= 32, floor
     assert (code, floor["kind"]) == (0, "floor"), err
-
-
-def test_a_command_that_is_no_job_is_told_that_hvdtunes_knobs_are_nothing_to_it(hvdtune, tmp_path):
-    command = stand_in(tmp_path, "PACE", "slow", "== 'slow'")
-    code, _, err = finished(hvdtune(*_RESTART, *command))
-    assert code == 1
-    assert "error: the command's processes never called hvd.init()" in err
-
-
-def test_a_ddp_script_that_makes_no_ddp_is_one_line(hvdtune, tmp_path):
-    (tmp_path / "train.py").write_text("print('nothing')")
-    code, _, err = finished(hvdtune(*_RESTART, "--adapter", "ddp", "-np", "2", "train.py"))
-    assert code == 1
-    assert err.splitlines()[-1] == (
-        "hvdtune: error: the command made no DistributedDataParallel, so there is nothing to tune; "
-        "its last line: nothing"
-    )
 
 
 def test_an_adapter_without_a_mode_runs_the_command_once_with_the_profile(hvdtune, tmp_path):

@@ -17,6 +17,10 @@ for _ in range({steps}):
         (["--trials", "2", "--space", "bad.yaml"], "bad.yaml:2: unknown knob cycle"),
         (["--trials", "2", "--objective", "speed"], "unknown objective speed"),
         (
+            ["--trials", "2", "--knobs", "cache_capacity"],
+            "cache_capacity cannot change in a live run",
+        ),
+        (
             ["--trials", "2", "--objective", "step_time", "--objective", "samples_per_s"],
             "step_time and samples_per_s are one objective",
         ),

@@ -90,21 +90,3 @@ def test_a_script_that_fails_after_the_verdict_keeps_its_code_and_json_has_both(
     assert (run.returncode, document["script_exit_code"]) == (9, 9), err
     assert document["kind"] in _CODES
     assert "accuracy 0.97" in err
-
-
-def test_knobs_that_cannot_be_tuned_are_refused_before_anything_is_made(hvdtune, script, tmp_path):
-    script("init()")
-    run = hvdtune("run", "--trials", "2", "--knobs", "cache_capacity", "train.py")
-    _, err = run.communicate()
-    assert run.returncode == 2
-    assert err.startswith("hvdtune: error: cache_capacity cannot change in a live run")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_script_without_steps_is_one_line(hvdtune, script):
-    script("init(); print('nothing to do')")
-    run = hvdtune("run", "--trials", "2", "train.py")
-    _, err = run.communicate()
-    assert run.returncode == 1
-    assert err.splitlines()[-1].startswith("hvdtune: error: ")
-    assert "Traceback" not in err

@@ -75,12 +75,16 @@ def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words
     assert err.splitlines()[-1].startswith("hvdtune: error: rank 0 exited with code 7")
 
 
-def test_a_script_without_steps_is_one_line(hvdtune, script, tmp_path):
+@pytest.mark.parametrize(
+    "words", [("aa", "--json"), pytest.param(("run", "--trials", "2"), marks=pytest.mark.slow)]
+)
+def test_a_script_without_steps_is_one_line(hvdtune, script, words):
     script("init(); print('nothing to do')")
-    run = hvdtune("aa", "--json", "train.py")
+    run = hvdtune(*words, "train.py")
     out, err = run.communicate()
     assert (run.returncode, out) == (1, "")
     assert err.splitlines()[-1] == "hvdtune: error: the script ended without an optimizer step"
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
