@@ -3,25 +3,73 @@ import signal
 
 import pytest
 
+_PRINT_PLACES = """
+from hvdtune.core.rank.runtime import cross_rank, local_rank
+init(); print(rank(), local_rank(), cross_rank(), os.environ["HVDTUNE_HOST"])
+"""
+_PRINT_HOROVODS = """
+init(); print(*(os.environ["HOROVOD_" + name] for name in
+("RANK", "SIZE", "LOCAL_RANK", "CROSS_SIZE", "CONTROLLER", "CPU_OPERATIONS")))
+"""
 
-def test_a_job_runs_and_its_output_is_prefixed(hvdtune, script):
-    script("init(); print('rank', rank(), sys.argv[1:])")
-    run = hvdtune("run", "train.py", "--lr", "0.1", "-np", "2", "--cycle-time-ms", "2")
+
+@pytest.mark.parametrize(
+    ("words", "body", "lines"),
+    [
+        (
+            "train.py --lr 0.1 -np 2 --cycle-time-ms 2",
+            "init(); print(sys.argv[1:])",
+            ["['--lr', '0.1']", "['--lr', '0.1']"],
+        ),
+        (
+            "train.py --seed 42 --verbose -o model.pt --profile --help -np 1",
+            "init(); print(sys.argv[1:])",
+            ["['--seed', '42', '--verbose', '-o', 'model.pt', '--profile', '--help']"],
+        ),
+        ("train.py", _PRINT_HOROVODS, ["0 1 0 1 gloo gloo"]),
+        (
+            "-H 127.0.0.1:2,127.0.0.2:1 train.py",
+            _PRINT_PLACES,
+            ["0 0 0 127.0.0.1", "1 1 0 127.0.0.1", "2 0 1 127.0.0.2"],
+        ),
+    ],
+    ids=["two-ranks", "options-of-the-script", "horovods-variables", "loopback-aliases-are-hosts"],
+)
+def test_the_output_of_each_rank_is_prefixed(hvdtune, script, words, body, lines):
+    script(body)
+    run = hvdtune("run", *words.split())
     out, err = run.communicate()
     assert (run.returncode, err) == (0, "")
     assert sorted(out.splitlines()) == [
-        "[0]<stdout>:rank 0 ['--lr', '0.1']",
-        "[1]<stdout>:rank 1 ['--lr', '0.1']",
+        f"[{rank}]<stdout>:{line}" for rank, line in enumerate(lines)
     ]
 
 
-def test_knobs_reach_the_ranks(hvdtune, script):
+@pytest.mark.parametrize(
+    ("words", "environ", "knobs"),
+    [
+        pytest.param(
+            ("--fusion-threshold-mb", "0.5", "--fix", "chunk_bytes=65536", "--cycle-time-ms", "3"),
+            {},
+            {"fusion_threshold_bytes": 1 << 19, "chunk_bytes": 65536, "cycle_time_ms": 3.0},
+            id="options",
+        ),
+        pytest.param(
+            ("--config-file", "c.yaml"),
+            {"HOROVOD_CYCLE_TIME": "4", "HOROVOD_FUSION_THRESHOLD": "1"},
+            {"fusion_threshold_bytes": 2 << 20, "cycle_time_ms": 4.0},
+            id="configuration-file-before-horovods-variables",
+        ),
+    ],
+)
+def test_knobs_reach_the_ranks(hvdtune, script, tmp_path, monkeypatch, words, environ, knobs):
     script("import json; init(); print(json.dumps(native().setting()))")
-    options = ("--fusion-threshold-mb", "0.5", "--fix", "chunk_bytes=65536", "--cycle-time-ms", "3")
-    out, _ = hvdtune("run", *options, "train.py").communicate()
-    setting = json.loads(out.partition(">:")[2])
-    assert setting["fusion_threshold_bytes"] == 524288
-    assert (setting["chunk_bytes"], setting["cycle_time_ms"]) == (65536, 3.0)
+    (tmp_path / "c.yaml").write_text("params: {fusion_threshold_mb: 2}\n")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    out, err = hvdtune("run", *words, "train.py").communicate()
+    assert err == ""
+    assert json.loads(out.partition(">:")[2]).items() >= knobs.items()
 
 
 @pytest.mark.parametrize(
@@ -74,13 +122,6 @@ def test_a_command_that_is_no_training_succeeds_with_a_remark(hvdtune):
     )
 
 
-def test_what_scripts_often_have_themselves_is_theirs_behind_the_script(hvdtune, script):
-    script("print(sys.argv[1:])")
-    words = ["--seed", "42", "--verbose", "-o", "model.pt", "--profile", "--help", "-np", "1"]
-    out, _ = hvdtune("run", "train.py", *words).communicate()
-    assert out == f"[0]<stdout>:{words[:-2]}\n"
-
-
 @pytest.mark.parametrize(
     ("number", "code", "name"), [(signal.SIGINT, 130, "SIGINT"), (signal.SIGTERM, 143, "SIGTERM")]
 )
@@ -119,19 +160,6 @@ def test_a_run_folder_keeps_output_and_trace(hvdtune, script, tmp_path):
     }
 
 
-def test_loopback_aliases_are_hosts(hvdtune, script):
-    script(
-        "from hvdtune.core.rank.runtime import cross_rank, local_rank\n"
-        "init(); print(rank(), local_rank(), cross_rank(), os.environ['HVDTUNE_HOST'])"
-    )
-    out, _ = hvdtune("run", "-H", "127.0.0.1:2,127.0.0.2:1", "train.py").communicate()
-    assert sorted(line.partition(">:")[2] for line in out.splitlines()) == [
-        "0 0 0 127.0.0.1",
-        "1 1 0 127.0.0.1",
-        "2 0 1 127.0.0.2",
-    ]
-
-
 def test_each_ranks_output_is_kept_in_a_folder_of_its_own(hvdtune, script, tmp_path):
     script("init(); print('out', rank()); print('err', rank(), file=sys.stderr)")
     run = hvdtune("run", "-np", "2", "--output-filename", "kept", "-prefix-timestamp", "train.py")
@@ -147,19 +175,6 @@ def test_each_ranks_output_is_kept_in_a_folder_of_its_own(hvdtune, script, tmp_p
         assert (folder / "stderr").read_text() == f"err {number}\n"
 
 
-def test_a_configuration_file_and_horovods_variables_reach_the_ranks(
-    hvdtune, script, tmp_path, monkeypatch
-):
-    script("import json; init(); print(json.dumps(native().setting()))")
-    (tmp_path / "c.yaml").write_text("params: {fusion_threshold_mb: 2}\n")
-    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "4")
-    monkeypatch.setenv("HOROVOD_FUSION_THRESHOLD", "1")
-    out, err = hvdtune("run", "--config-file", "c.yaml", "train.py").communicate()
-    assert err == ""
-    setting = json.loads(out.partition(">:")[2])
-    assert (setting["fusion_threshold_bytes"], setting["cycle_time_ms"]) == (2 << 20, 4.0)
-
-
 @pytest.mark.parametrize(
     "variable", ["HOROVOD_FUSION_THRESHOLD=64MB", "HOROVOD_AUTOTUNE=maybe", "HOROVOD_ELASTIC=1"]
 )
@@ -172,14 +187,3 @@ def test_a_variable_that_cannot_be_is_refused_before_a_rank_starts(
     assert (code, out) == (2, "")
     assert not (tmp_path / "started").exists()
     assert err.startswith(f"hvdtune: error: {variable}") and err.count("\n") == 1
-
-
-def test_scripts_see_horovods_variables(hvdtune, script):
-    script(
-        "init(); print(*(f'{name}={os.environ[\"HOROVOD_\" + name]}' for name in"
-        " ('RANK', 'SIZE', 'LOCAL_RANK', 'CROSS_SIZE', 'CONTROLLER', 'CPU_OPERATIONS')))"
-    )
-    out, _ = hvdtune("run", "train.py").communicate()
-    assert out.partition(">:")[2].split() == [
-        "RANK=0", "SIZE=1", "LOCAL_RANK=0", "CROSS_SIZE=1", "CONTROLLER=gloo", "CPU_OPERATIONS=gloo"
-    ]  # fmt: skip

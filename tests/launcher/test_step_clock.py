@@ -116,22 +116,18 @@ def test_a_sitecustomize_in_the_shade_of_the_hook_is_loaded_too(clocks, tmp_path
     assert run(clocks(), body, PYTHONPATH=str(tmp_path)) == ("loaded False",)
 
 
-def test_steps_wait_for_the_slowest_process_and_are_told_once(clocks):
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [({10: (0, 5)}, []), ({10: (0, 5, 11), 9: (0, 7)}, [(7, 5)]), ({9: (0, 7, 15)}, [(8, 6)])],
+        [({1: (0, 1, 2)}, [(1,), (1,)]), ({2: (0, 1, 2), 1: (0, 1, 2, 4)}, [(2,)])],
+    ],
+    ids=["steps-wait-for-the-slowest-process", "a-process-that-steps-later-is-no-rank"],
+)
+def test_steps_of_all_processes_are_told_once(clocks, rounds):
     clock = clocks()
-    write_stamps(clock, 10, 0, 5)
+    for stamps, told in rounds:
+        for pid, stamps_ns in stamps.items():
+            write_stamps(clock, pid, *stamps_ns)
+        assert clock.steps() == told
     assert clock.steps() == []
-    write_stamps(clock, 10, 0, 5, 11)
-    write_stamps(clock, 9, 0, 7)
-    assert clock.steps() == [(7, 5)]
-    write_stamps(clock, 9, 0, 7, 15)
-    assert clock.steps() == [(8, 6)]
-    assert clock.steps() == []
-
-
-def test_a_process_that_steps_later_is_no_rank(clocks):
-    clock = clocks()
-    write_stamps(clock, 1, 0, 1, 2)
-    assert clock.steps() == [(1,), (1,)]
-    write_stamps(clock, 2, 0, 1, 2)
-    write_stamps(clock, 1, 0, 1, 2, 4)
-    assert clock.steps() == [(2,)]
