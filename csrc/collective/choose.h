@@ -41,7 +41,7 @@ struct GroupShape {
 };
 
 // The same on every rank for the same arguments. `bytes` is the size of the result: of a bucket, of
-// all blocks together. REQUIRES: there are rules for `op`.
+// all blocks together. REQUIRES: `op` can be done alone, shared and direct.
 Algorithm choose(OpType op, size_t bytes, const GroupShape& shape, const Setting& setting);
 
 }  // namespace hvdtune
