@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "collective/partition.h"
+#include "collective/part_exchange.h"
 #include "collective/pipeline.h"
 #include "collective/reduce/reduce.h"
 #include "collective/transfer_queue.h"
@@ -26,27 +26,20 @@ class CrossHosts {
 
   // Where the partial result of a share goes; waits until the memory is free.
   uint8_t* partial(size_t chunk);
-  void send_partials(size_t chunk, size_t count);
+  void send_partials(size_t chunk, size_t count) {
+    exchange_.send_parts(chunk, partials_.at(chunk), count);
+  }
   // Awaits the partials of a share of `count` elements; its result goes to `out`: this rank's part
   // at once, the others as they come.
   void combine(size_t chunk, size_t count, uint8_t* out);
   void await_result(size_t chunk) { queue_.await_received(results_[chunk % results_.size()]); }
 
  private:
-  ElementRange part(size_t count, size_t host) const {
-    return part_of(count, static_cast<int>(ranks_.size()), static_cast<int>(host), element_);
-  }
-
   Group& group_;
   TransferQueue& queue_;
   const Reduction& reduction_;
-  std::vector<int> ranks_;  // by host
-  size_t here_;
-  size_t element_;
-  size_t wide_;
+  PartExchange exchange_;
   ChunkBuffers partials_;
-  ChunkBuffers received_;
-  size_t received_bytes_;  // from one host
   std::vector<TransferQueue::Pending> results_;
 };
 

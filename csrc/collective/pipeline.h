@@ -42,8 +42,6 @@ inline size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 // it a count of its transfers that are not done.
 class ChunkBuffers {
  public:
-  // Holds no memory and no chunk.
-  ChunkBuffers() = default;
   ChunkBuffers(Group& group, size_t area, size_t places, size_t bytes)
       : bytes_(whole_lines(bytes)),
         memory_(group.scratch().take(area, bytes_ * places)),
@@ -52,8 +50,8 @@ class ChunkBuffers {
   TransferQueue::Pending& pending(size_t chunk) { return pending_[chunk % pending_.size()]; }
 
  private:
-  size_t bytes_ = 0;
-  uint8_t* memory_ = nullptr;
+  size_t bytes_;
+  uint8_t* memory_;
   std::vector<TransferQueue::Pending> pending_;
 };
 

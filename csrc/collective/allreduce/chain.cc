@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "collective/allreduce/allreduce.h"
-#include "collective/pipeline.h"
+#include "collective/allreduce/pipelined.h"
 #include "collective/reduce/accumulate.h"
 
 namespace hvdtune {
@@ -47,22 +47,17 @@ Neighbours neighbours_of(const Topology& topology, std::span<const int> order) {
 // does not run further ahead than this, so that memory stays bounded.
 constexpr size_t kMostAhead = 16;
 
-class ChainAllreduce {
+class ChainAllreduce : Pipelined {
  public:
   ChainAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
                  size_t chunk_bytes)
-      : group_(group),
-        reduction_(reduction),
-        payload_(payload),
-        chunks_(payload.bytes(), chunk_bytes),
-        queue_(group),
-        element_(size_of(reduction.dtype)),
+      : Pipelined(group, reduction, payload, chunk_bytes),
         wide_(accumulator_bytes(reduction)),
         near_(neighbours_of(group.topology(), group.canonical_ranks())),
         ahead_(ahead(group)),
         packed_(group.scratch().take(kPacked, chunks_.largest())),
-        partial_(group, kPartial, 2, chunks_.largest() / element_ * wide_),
-        total_(group, kTotal, 2, chunks_.largest() / element_ * wide_),
+        partial_(group, kPartial, 2, largest_count() * wide_),
+        total_(group, kTotal, 2, largest_count() * wide_),
         result_(group, kResult, ahead_ + 1, chunks_.largest()) {}
 
   void run() {
@@ -80,9 +75,8 @@ class ChainAllreduce {
 
   // This rank's contribution joins its host's partial result, that of a host's last rank the total.
   void fold(Chunk chunk) {
-    const size_t count = chunk.bytes / element_;
-    group_.observe(Phase::kPack, chunk.bytes,
-                   [&] { payload_.pack(chunk.begin, chunk.bytes, packed_); });
+    const size_t count = count_of(chunk);
+    pack(chunk, packed_);
     uint8_t* partial = fresh(partial_, chunk, near_.before);
     group_.observe(Phase::kReduce, chunk.bytes,
                    [&] { fold_in(reduction_, packed_, partial, count, near_.before < 0); });
@@ -103,14 +97,14 @@ class ChainAllreduce {
     TransferQueue::Pending& pending = ring.pending(chunk.index);
     queue_.await_sent(pending);
     if (from >= 0) {
-      queue_.recv(from, ring.at(chunk.index), chunk.bytes / element_ * wide_, pending);
+      queue_.recv(from, ring.at(chunk.index), count_of(chunk) * wide_, pending);
       queue_.await_received(pending);
     }
     return ring.at(chunk.index);
   }
 
   void add_to_total(Chunk chunk, uint8_t* partial) {
-    const size_t count = chunk.bytes / element_;
+    const size_t count = count_of(chunk);
     uint8_t* total = partial;
     TransferQueue::Pending* pending = &partial_.pending(chunk.index);
     if (near_.last_of_before >= 0) {
@@ -134,16 +128,9 @@ class ChainAllreduce {
     if (near_.result_to >= 0) {
       queue_.send(near_.result_to, result_.at(chunk.index), chunk.bytes, pending);
     }
-    group_.observe(Phase::kUnpack, chunk.bytes,
-                   [&] { payload_.unpack(chunk.begin, chunk.bytes, result_.at(chunk.index)); });
+    unpack(chunk, result_.at(chunk.index));
   }
 
-  Group& group_;
-  const Reduction& reduction_;
-  const Payload& payload_;
-  Chunks chunks_;
-  TransferQueue queue_;
-  size_t element_;
   size_t wide_;
   Neighbours near_;
   size_t ahead_;

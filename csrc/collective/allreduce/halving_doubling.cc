@@ -1,15 +1,15 @@
-#include <algorithm>
 #include <bit>
 #include <vector>
 
 #include "collective/allreduce/allreduce.h"
+#include "collective/allreduce/pipelined.h"
 #include "collective/partition.h"
 #include "collective/reduce/accumulate.h"
 
 namespace hvdtune {
 namespace {
 
-enum Area : size_t { kPacked, kTotals, kReceived };
+enum Area : size_t { kTotals = 1, kReceived };
 
 // The first 2 * extra ranks stand in pairs: the even one hands its contribution to the odd one and
 // gets the result from it, so that a power of two is left.
@@ -23,15 +23,14 @@ class HalvingDoubling {
         parts_(static_cast<int>(std::bit_floor(static_cast<unsigned>(group.size())))),
         extra_(group.size() - parts_) {}
 
-  void run(const Payload& payload, size_t begin, size_t bytes) {
-    count_ = bytes / element_;
-    result_ = group_.scratch().take(kPacked, bytes);
+  void reduce(uint8_t* data, size_t count) {
+    count_ = count;
+    result_ = data;
+    const size_t bytes = count * element_;
     totals_ = group_.scratch().take(kTotals, count_ * wide_);
     received_ = group_.scratch().take(kReceived, count_ * wide_);
-    group_.observe(Phase::kPack, bytes, [&] {
-      payload.pack(begin, bytes, result_);
-      fold_in(reduction_, result_, totals_, count_, true);
-    });
+    group_.observe(Phase::kPack, bytes,
+                   [&] { fold_in(reduction_, result_, totals_, count_, true); });
     const int rank = group_.rank();
     const bool paired = rank < 2 * extra_;
     if (paired && rank % 2 == 0) {
@@ -45,7 +44,6 @@ class HalvingDoubling {
       halve_and_double(paired ? rank / 2 : rank - extra_);
       if (paired) swap(rank - 1, result_, bytes, nullptr, 0);
     }
-    group_.observe(Phase::kUnpack, bytes, [&] { payload.unpack(begin, bytes, result_); });
   }
 
  private:
@@ -127,9 +125,8 @@ void allreduce_halving_doubling(Group& group, const Reduction& reduction, const 
   // the smallest share of it is what the other algorithms call a chunk
   const size_t turn = chunk_bytes * static_cast<size_t>(group.size());
   HalvingDoubling run(group, reduction);
-  for (size_t at = 0; at < payload.bytes(); at += turn) {
-    run.run(payload, at, std::min(turn, payload.bytes() - at));
-  }
+  reduce_in_turn(group, reduction, payload, turn,
+                 [&](uint8_t* data, size_t count) { run.reduce(data, count); });
 }
 
 }  // namespace hvdtune

@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "collective/allreduce/allreduce.h"
+#include "collective/allreduce/pipelined.h"
 #include "collective/cross_hosts.h"
 #include "collective/partition.h"
-#include "collective/pipeline.h"
 
 namespace hvdtune {
 namespace {
@@ -50,22 +50,16 @@ class Places {
   uint8_t* result_ = nullptr;
 };
 
-class HierarchicalAllreduce {
+class HierarchicalAllreduce : Pipelined {
  public:
   HierarchicalAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
                         size_t chunk_bytes)
-      : group_(group),
-        reduction_(reduction),
-        payload_(payload),
-        chunks_(payload.bytes(), chunk_bytes),
+      : Pipelined(group, reduction, payload, chunk_bytes),
         places_(group, chunks_.largest()),
-        queue_(group),
-        element_(size_of(reduction.dtype)),
         local_size_(group.topology().local_size),
         local_rank_(group.topology().local_rank),
-        cross_(group, queue_, reduction,
-               part_of(chunks_.largest() / element_, local_size_, 0, element_).count, kRing,
-               kCross),
+        cross_(group, queue_, reduction, part_of(largest_count(), local_size_, 0, element_).count,
+               kRing, kCross),
         inputs_(static_cast<size_t>(local_size_)) {}
 
   void run() {
@@ -80,14 +74,17 @@ class HierarchicalAllreduce {
       const bool ends = step >= 2 * kStageDepth;
       // With few chunks there are steps in between that concern no other rank of this host.
       const bool meets = crowded && (starts || ends);
-      if (starts) pack(chunks_[step]);
+      if (starts) pack(chunks_[step], places_.slot(local_rank_, step));
       if (ends) cross_.await_result(step - 2 * kStageDepth);
       // Says that this rank has packed one chunk and has its share of another one's result.
       if (meets) group_.post();
       if (combines) combine(chunks_[step - kStageDepth]);
       if (meets) group_.await_local();
       if (starts) reduce(chunks_[step]);
-      if (ends) unpack(chunks_[step - 2 * kStageDepth]);
+      if (ends) {
+        const Chunk chunk = chunks_[step - 2 * kStageDepth];
+        unpack(chunk, places_.result(chunk.index));
+      }
     }
     queue_.finish();
     if (crowded) group_.leave();
@@ -95,13 +92,7 @@ class HierarchicalAllreduce {
 
  private:
   ElementRange share(Chunk chunk) const {
-    return part_of(chunk.bytes / element_, local_size_, local_rank_, element_);
-  }
-
-  void pack(Chunk chunk) {
-    group_.observe(Phase::kPack, chunk.bytes, [&] {
-      payload_.pack(chunk.begin, chunk.bytes, places_.slot(local_rank_, chunk.index));
-    });
+    return part_of(count_of(chunk), local_size_, local_rank_, element_);
   }
 
   void reduce(Chunk chunk) {
@@ -120,18 +111,7 @@ class HierarchicalAllreduce {
     cross_.combine(chunk.index, mine.count, places_.result(chunk.index) + mine.begin * element_);
   }
 
-  void unpack(Chunk chunk) {
-    group_.observe(Phase::kUnpack, chunk.bytes,
-                   [&] { payload_.unpack(chunk.begin, chunk.bytes, places_.result(chunk.index)); });
-  }
-
-  Group& group_;
-  const Reduction& reduction_;
-  const Payload& payload_;
-  Chunks chunks_;
   Places places_;
-  TransferQueue queue_;
-  size_t element_;
   int local_size_;
   int local_rank_;
   CrossHosts cross_;

@@ -1,13 +1,12 @@
-#include <algorithm>
-
 #include "collective/allreduce/allreduce.h"
+#include "collective/allreduce/pipelined.h"
 #include "collective/partition.h"
 #include "collective/reduce/accumulate.h"
 
 namespace hvdtune {
 namespace {
 
-enum Area : size_t { kPacked, kTotals, kReceived };
+enum Area : size_t { kTotals = 1, kReceived };
 
 class RingAllreduce {
  public:
@@ -17,19 +16,15 @@ class RingAllreduce {
         element_(size_of(reduction.dtype)),
         wide_(accumulator_bytes(reduction)) {}
 
-  void run(const Payload& payload, size_t begin, size_t bytes) {
-    count_ = bytes / element_;
-    uint8_t* packed = group_.scratch().take(kPacked, bytes);
-    totals_ = group_.scratch().take(kTotals, count_ * wide_);
-    group_.observe(Phase::kPack, bytes, [&] {
-      payload.pack(begin, bytes, packed);
-      fold_in(reduction_, packed, totals_, count_, true);
-    });
+  void reduce(uint8_t* data, size_t count) {
+    count_ = count;
+    totals_ = group_.scratch().take(kTotals, count * wide_);
+    group_.observe(Phase::kPack, count * element_,
+                   [&] { fold_in(reduction_, data, totals_, count, true); });
     for (int step = 1; step < group_.size(); ++step) fold_share(step);
     const ElementRange done = share(1);
-    store(reduction_, totals_ + done.begin * wide_, packed + done.begin * element_, done.count);
-    for (int step = 1; step < group_.size(); ++step) pass_result(packed, step);
-    group_.observe(Phase::kUnpack, bytes, [&] { payload.unpack(begin, bytes, packed); });
+    store(reduction_, totals_ + done.begin * wide_, data + done.begin * element_, done.count);
+    for (int step = 1; step < group_.size(); ++step) pass_result(data, step);
   }
 
  private:
@@ -80,9 +75,8 @@ void allreduce_ring(Group& group, const Reduction& reduction, const Payload& pay
   // a share of it is what the other algorithms call a chunk
   const size_t turn = chunk_bytes * static_cast<size_t>(group.size());
   RingAllreduce ring(group, reduction);
-  for (size_t at = 0; at < payload.bytes(); at += turn) {
-    ring.run(payload, at, std::min(turn, payload.bytes() - at));
-  }
+  reduce_in_turn(group, reduction, payload, turn,
+                 [&](uint8_t* data, size_t count) { ring.reduce(data, count); });
 }
 
 }  // namespace hvdtune

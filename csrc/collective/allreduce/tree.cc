@@ -1,13 +1,13 @@
-#include <algorithm>
 #include <vector>
 
 #include "collective/allreduce/allreduce.h"
+#include "collective/allreduce/pipelined.h"
 #include "collective/reduce/accumulate.h"
 
 namespace hvdtune {
 namespace {
 
-enum Area : size_t { kPacked, kTotal, kReceived };
+enum Area : size_t { kTotal = 1, kReceived };
 
 void move(Group& group, int rank, const uint8_t* send, size_t send_bytes, uint8_t* recv,
           size_t recv_bytes) {
@@ -47,13 +47,9 @@ void reduce_up_and_down(Group& group, const Reduction& reduction, uint8_t* data,
 
 void allreduce_tree(Group& group, const Reduction& reduction, const Payload& payload,
                     size_t chunk_bytes) {
-  for (size_t at = 0; at < payload.bytes(); at += chunk_bytes) {
-    const size_t bytes = std::min(chunk_bytes, payload.bytes() - at);
-    uint8_t* packed = group.scratch().take(kPacked, bytes);
-    group.observe(Phase::kPack, bytes, [&] { payload.pack(at, bytes, packed); });
-    reduce_up_and_down(group, reduction, packed, bytes / size_of(reduction.dtype));
-    group.observe(Phase::kUnpack, bytes, [&] { payload.unpack(at, bytes, packed); });
-  }
+  reduce_in_turn(group, reduction, payload, chunk_bytes, [&](uint8_t* data, size_t count) {
+    reduce_up_and_down(group, reduction, data, count);
+  });
 }
 
 }  // namespace hvdtune
