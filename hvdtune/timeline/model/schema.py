@@ -26,6 +26,9 @@ class Kind:
         row: where exports draw it; events of row "tensor" are on the row of the tensor they name.
         fields: column -> what its value is for this kind; columns not listed are 0 or "".
         duration: what end - begin is when the event is an instant, "" when it is nothing.
+        needs_all: whether no rank has the result before every rank has given a part.
+        on_link: a, b: for one byte of the tensor, each link of a ring of n ranks carries a + b / n.
+        horovod: the communication's name in Horovod's timeline, "" where it has none.
     """
 
     code: int
@@ -34,20 +37,36 @@ class Kind:
     fields: Mapping[Column, str]
     span: bool = True
     duration: str = ""
+    needs_all: bool = False
+    on_link: tuple[int, int] = (0, 0)
+    horovod: str = ""
 
 
 _INSIDE_BUCKET: Mapping[Column, str] = {"bucket": "bucket", "arg": "bytes"}
 _COLLECTIVE: Mapping[Column, str] = {"seq": "seq", "bucket": "bucket", "arg": "bytes"}
+
+
+def _collective(
+    code: int,
+    name: str,
+    horovod: str = "",
+    on_link: tuple[int, int] = (0, 0),
+    *,
+    needs_all: bool = False,
+) -> Kind:
+    return Kind(code, name, "tensor", _COLLECTIVE, True, "", needs_all, on_link, horovod)
+
 
 _TABLE = (
     Kind(1, "STEP", "steps", {"seq": "step", "bucket": "waited_us", "arg": "ran_us"}),
     Kind(2, "NEGOTIATE", "tensor", {"seq": "seq", "bucket": "bucket", "arg": "cached"}),
     Kind(3, "LATE", "tensor", {"seq": "seq", "arg": "last_rank"}, span=False, duration="late_us"),
     Kind(4, "QUEUE", "tensor", {"seq": "seq", "bucket": "bucket", "arg": "process_set"}),
-    Kind(5, "ALLREDUCE", "tensor", _COLLECTIVE),
-    Kind(6, "BROADCAST", "tensor", _COLLECTIVE),
-    Kind(7, "ALLGATHER", "tensor", _COLLECTIVE),
-    Kind(8, "BARRIER", "tensor", _COLLECTIVE),
+    _collective(5, "ALLREDUCE", "GLOO_ALLREDUCE", (2, -2), needs_all=True),
+    # The root may be done early.
+    _collective(6, "BROADCAST", "GLOO_BCAST", (1, 0)),
+    _collective(7, "ALLGATHER", "GLOO_ALLGATHER", (1, -1), needs_all=True),
+    _collective(8, "BARRIER"),
     Kind(
         9,
         "BUCKET",
@@ -62,9 +81,10 @@ _TABLE = (
     Kind(15, "CYCLE", "process", {"seq": "cycle", "arg": "tensors", "bucket": "bytes"}, span=False),
     Kind(16, "KNOB_ADOPTED", "process", {"arg": "version", "name": "setting"}, span=False),
     Kind(17, "CLOCK", "clock", {"seq": "offset_ns"}, span=False, duration="round_trip_us"),
-    Kind(18, "ALLTOALL", "tensor", _COLLECTIVE),
-    Kind(19, "REDUCESCATTER", "tensor", _COLLECTIVE),
-    Kind(20, "JOIN", "tensor", _COLLECTIVE),
+    # Horovod says MPI with Gloo, too.
+    _collective(18, "ALLTOALL", "MPI_ALLTOALL", (1, -1)),
+    _collective(19, "REDUCESCATTER", "GLOO_REDUCESCATTER", (1, -1), needs_all=True),
+    _collective(20, "JOIN"),
     Kind(21, "SPAN", "script", {"name": "what"}),
     Kind(22, "BLOCKED", "script", {}),
     Kind(23, "PEER", "communication", {"bucket": "bucket", "seq": "peer"}),

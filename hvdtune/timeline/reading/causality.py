@@ -13,15 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.schema import KIND_NAMES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT
 from hvdtune.timeline.reading.clock import ClockFit
 
 MOST_ROUNDS = 60
 # Times are rounded to whole ns, each by itself.
 SAFE_NS, MARGIN_NS = 1.0, 3.0
 _NEGOTIATE = KIND_NAMES.index("NEGOTIATE")
-# Nobody has the result before everybody gave a part. (A broadcast's root may be done early.)
-_NEEDS_ALL = [KIND_NAMES.index(name) for name in ("ALLREDUCE", "ALLGATHER", "REDUCESCATTER")]
+_NEEDS_ALL = [index for index, name in enumerate(KIND_NAMES) if KINDS[name].needs_all]
 
 Columns = Mapping[str, NDArray[Any]]
 Floats = NDArray[np.float64]

@@ -19,17 +19,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
+from hvdtune.timeline.model.schema import COLLECTIVES, KINDS, PROCESS_SET_UNIT
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.writing.export import replacing
 
-_TRAVEL: Final = {
-    "ALLREDUCE": "GLOO_ALLREDUCE",
-    "BROADCAST": "GLOO_BCAST",
-    "ALLGATHER": "GLOO_ALLGATHER",
-    "REDUCESCATTER": "GLOO_REDUCESCATTER",
-    "ALLTOALL": "MPI_ALLTOALL",  # which Horovod says with Gloo, too
-}
 _KEY: Final = ["name", "process_set", "seq"]
 _SPEC: Final = re.compile(r"(\w+)\[([\d,]*)\]")
 
@@ -169,12 +162,13 @@ def _rows(work: _Work, pid: int, trace: Trace) -> Iterator[_Row]:
             text = f'{{"ph": "X", "name": "{rank}", "ts": %d, "pid": {pid}, "dur": 0}}'
             yield _Row(ns, text)
         yield _Row(work.answered, end)
-    if work.operation not in _TRAVEL or work.begun < 0:
+    travel = KINDS[work.operation].horovod
+    if not travel or work.begun < 0:
         return
     spans = (
         ("QUEUE", work.queued, work.begun),
         ("MEMCPY_IN_FUSION_BUFFER", work.begun, work.copied_in),
-        (_TRAVEL[work.operation], work.copied_in, work.travelled),
+        (travel, work.copied_in, work.travelled),
         ("MEMCPY_OUT_FUSION_BUFFER", work.travelled, work.done),
     )
     yield _Row(work.queued if work.queued >= 0 else work.begun, begin % (work.operation, pid))

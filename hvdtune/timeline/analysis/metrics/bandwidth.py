@@ -7,19 +7,9 @@ whatever the operation and the number of ranks (the definition of nccl-tests' PE
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
 
 TITLE = "Bus bandwidth"
-
-_SCATTERS = ("ALLGATHER", "REDUCESCATTER", "ALLTOALL")
-
-
-def bytes_on_link(operation: str, ranks: int) -> float:
-    """Bytes on each link for one byte of the tensor; 0: the operation moves none."""
-    if operation == "BROADCAST":
-        return 1.0
-    passes = {"ALLREDUCE": 2} | dict.fromkeys(_SCATTERS, 1)
-    return passes.get(operation, 0) * (ranks - 1) / ranks
 
 
 def table(events: pd.DataFrame) -> pd.DataFrame:
@@ -34,8 +24,10 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         that of the best class).
     """
     buckets = bucket_table(events)
-    ranks = events["rank"].nunique()
-    factor = buckets["operation"].map(lambda name: bytes_on_link(name, ranks)).astype(float)
+    ranks = max(events["rank"].nunique(), 1)
+    shares = {name: KINDS[name].on_link for name in COLLECTIVES}
+    on_link = {name: once + each / ranks for name, (once, each) in shares.items()}
+    factor = buckets["operation"].map(on_link).astype(float)
     moves = (factor > 0) & (buckets["bytes"] > 0)
     buckets, factor = buckets[moves], factor[moves]
     rate = buckets["bytes"] * factor / buckets["lasted_ns"].clip(lower=1)
