@@ -1,9 +1,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <cstring>
-
 #include "bindings/knobs_py.h"
+#include "bindings/options_py.h"
 #include "bindings/register.h"
 #include "runtime/job_server.h"
 
@@ -13,67 +12,41 @@ namespace hvdtune::bindings {
 namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
-
-py::dict typed(const char* type) {
-  py::dict row;
-  row["type"] = type;
-  return row;
-}
+using namespace py::literals;
 
 struct ToDict {
   py::dict operator()(const JobFormed& formed) const {
     py::list ranks;
     for (size_t rank = 0; rank < formed.members.size(); ++rank) {
-      py::dict row;
-      row["rank"] = rank;
-      row["host"] = formed.members[rank].host;
-      row["pid"] = formed.members[rank].pid;
-      ranks.append(row);
+      const RankInfo& member = formed.members[rank];
+      ranks.append(py::dict("rank"_a = rank, "host"_a = member.host, "pid"_a = member.pid));
     }
-    py::dict row = typed("formed");
-    row["ranks"] = ranks;
-    return row;
+    return py::dict("type"_a = "formed", "ranks"_a = ranks);
   }
   py::dict operator()(const StepReport& report) const {
-    py::dict row = typed("step");
-    row["step"] = report.step;
-    row["version"] = report.version;
-    row["durations_ns"] = report.durations_ns;
-    row["t_ns"] = report.end_ns;
-    return row;
+    return py::dict("type"_a = "step", "step"_a = report.step, "version"_a = report.version,
+                    "durations_ns"_a = report.durations_ns, "t_ns"_a = report.end_ns);
   }
   py::dict operator()(const JobAdopted& adopted) const {
-    py::dict row = typed("adopted");
-    row["version"] = adopted.version;
-    return row;
+    return py::dict("type"_a = "adopted", "version"_a = adopted.version);
   }
   py::dict operator()(const JobLost& lost) const {
-    py::dict row = typed("lost");
-    row["rank"] = lost.rank;
-    row["message"] = lost.message;
-    return row;
+    return py::dict("type"_a = "lost", "rank"_a = lost.rank, "message"_a = lost.message);
   }
   py::dict operator()(const JobLeft& left) const {
-    py::dict row = typed("left");
-    row["rank"] = left.rank;
-    return row;
+    return py::dict("type"_a = "left", "rank"_a = left.rank);
   }
-  py::dict operator()(const JobClosed&) const { return typed("closed"); }
+  py::dict operator()(const JobClosed&) const { return py::dict("type"_a = "closed"); }
 };
 
 std::unique_ptr<JobServer> make_server(const py::bytes& key, int size, const std::string& address,
                                        double start_timeout_s, uint32_t generation) {
   JobServerOptions options;
-  const std::string raw = key;
-  if (raw.size() != options.key.size()) {
-    throw Error(ErrorCode::kUsage,
-                "the job key must have 32 bytes, not " + std::to_string(raw.size()));
-  }
-  std::memcpy(options.key.data(), raw.data(), raw.size());
+  options.key = to_key(key);
   options.size = size;
   options.bind_address = address;
   options.generation = generation;
-  options.start_timeout = std::chrono::nanoseconds(static_cast<int64_t>(start_timeout_s * 1e9));
+  options.start_timeout = seconds(start_timeout_s);
   return std::make_unique<JobServer>(options);
 }
 
@@ -81,7 +54,7 @@ py::object next_event(JobServer& server, double timeout_s) {
   std::optional<JobEvent> event;
   {
     const py::gil_scoped_release release;
-    event = server.next_event(std::chrono::nanoseconds(static_cast<int64_t>(timeout_s * 1e9)));
+    event = server.next_event(seconds(timeout_s));
   }
   if (!event) return py::none();
   return std::visit(ToDict(), *event);

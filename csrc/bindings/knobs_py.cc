@@ -25,23 +25,9 @@ py::object typed(const Knob& knob, double value) {
   return py::none();
 }
 
-const char* name_of(KnobKind kind) {
-  switch (kind) {
-    case KnobKind::kBool:
-      return "bool";
-    case KnobKind::kInt:
-      return "int";
-    case KnobKind::kFloat:
-      return "float";
-    case KnobKind::kCategory:
-      return "category";
-  }
-  return "";
-}
-
-const char* name_of(KnobScope scope) {
-  return scope == KnobScope::kLive ? "live" : scope == KnobScope::kReinit ? "reinit" : "restart";
-}
+// By KnobKind and KnobScope.
+constexpr const char* kKinds[] = {"bool", "int", "float", "category"};
+constexpr const char* kScopes[] = {"live", "reinit", "restart"};
 
 py::list knob_rows() {
   py::list rows;
@@ -50,7 +36,7 @@ py::list knob_rows() {
     py::dict row;
     row["name"] = knob.name;
     row["unit"] = knob.unit;
-    row["kind"] = name_of(knob.kind);
+    row["kind"] = kKinds[static_cast<size_t>(knob.kind)];
     if (knob.kind == KnobKind::kCategory) {
       row["low"] = 0;
       row["high"] = knob.choices.size() - 1;
@@ -63,7 +49,7 @@ py::list knob_rows() {
     }
     row["log"] = knob.log_scale;
     row["default"] = typed(knob, knob.get(defaults));
-    row["scope"] = name_of(knob.scope);
+    row["scope"] = kScopes[static_cast<size_t>(knob.scope)];
     row["min_hosts"] = knob.min_hosts;
     row["doc"] = knob.doc;
     rows.append(row);

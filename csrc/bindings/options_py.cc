@@ -5,7 +5,6 @@
 namespace py = pybind11;
 
 namespace hvdtune::bindings {
-namespace {
 
 Key to_key(const std::string& bytes) {
   Key key{};
@@ -16,8 +15,6 @@ Key to_key(const std::string& bytes) {
   std::memcpy(key.data(), bytes.data(), key.size());
   return key;
 }
-
-}  // namespace
 
 MeshOptions to_mesh_options(const py::dict& given) {
   MeshOptions options;

@@ -1,4 +1,4 @@
-// Options as Python hands them over, and how its numbers become enumerations.
+// Options as Python hands them over.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -21,15 +21,8 @@ T take(const pybind11::dict& options, const char* name, T fallback) {
   return options.contains(name) ? pybind11::cast<T>(options[name]) : fallback;
 }
 
-// Throws Error(kUsage) when there is no such value.
-template <typename E>
-E to_enum(int value, int count, const char* what) {
-  if (value < 0 || value >= count) {
-    throw Error(ErrorCode::kUsage, std::string(what) + " " + std::to_string(value) + " is unknown");
-  }
-  return static_cast<E>(value);
-}
-
+// Throws Error(kUsage) unless there are as many bytes as a key has.
+Key to_key(const std::string& bytes);
 MeshOptions to_mesh_options(const pybind11::dict& given);
 
 }  // namespace hvdtune::bindings

@@ -17,6 +17,7 @@ namespace hvdtune::bindings {
 namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
+using namespace py::literals;
 
 TimelineOptions to_timeline_options(const py::dict& given) {
   TimelineOptions options;
@@ -68,13 +69,8 @@ std::unique_ptr<Runtime> make_runtime(const py::dict& given) {
 py::list op_rows() {
   py::list rows;
   for (const OpRow& op : kOpTable) {
-    py::dict row;
-    row["name"] = op.name;
-    row["event"] = op.event;
-    row["reduces"] = op.reduces;
-    row["fuses"] = op.fuses;
-    row["has_rows"] = op.has_rows;
-    rows.append(row);
+    rows.append(py::dict("name"_a = op.name, "event"_a = op.event, "reduces"_a = op.reduces,
+                         "fuses"_a = op.fuses, "has_rows"_a = op.has_rows));
   }
   return rows;
 }
@@ -174,31 +170,22 @@ py::dict process_sets(Runtime& runtime) {
 
 py::dict counts(Runtime& runtime) {
   const CycleCounts counts = runtime.counts();
-  py::dict row;
-  row["cycles"] = counts.cycles;
-  row["tensors"] = counts.tensors;
-  row["buckets"] = counts.buckets;
-  row["cached_announcements"] = counts.cached_announcements;
-  row["full_announcements"] = counts.full_announcements;
-  row["messages_sent"] = counts.traffic.messages_sent;
-  row["messages_received"] = counts.traffic.messages_received;
-  row["bytes_sent"] = counts.traffic.bytes_sent;
-  row["bytes_received"] = counts.traffic.bytes_received;
-  row["timeline_dropped"] = runtime.timeline_dropped();
-  return row;
+  return py::dict("cycles"_a = counts.cycles, "tensors"_a = counts.tensors,
+                  "buckets"_a = counts.buckets,
+                  "cached_announcements"_a = counts.cached_announcements,
+                  "full_announcements"_a = counts.full_announcements,
+                  "messages_sent"_a = counts.traffic.messages_sent,
+                  "messages_received"_a = counts.traffic.messages_received,
+                  "bytes_sent"_a = counts.traffic.bytes_sent,
+                  "bytes_received"_a = counts.traffic.bytes_received,
+                  "timeline_dropped"_a = runtime.timeline_dropped());
 }
 
 py::dict topology(Runtime& runtime) {
   const Topology& place = runtime.topology();
-  py::dict row;
-  row["rank"] = place.rank;
-  row["size"] = place.size;
-  row["local_rank"] = place.local_rank;
-  row["local_size"] = place.local_size;
-  row["cross_rank"] = place.cross_rank;
-  row["cross_size"] = place.cross_size;
-  row["hosts"] = place.hosts;
-  return row;
+  return py::dict("rank"_a = place.rank, "size"_a = place.size, "local_rank"_a = place.local_rank,
+                  "local_size"_a = place.local_size, "cross_rank"_a = place.cross_rank,
+                  "cross_size"_a = place.cross_size, "hosts"_a = place.hosts);
 }
 
 }  // namespace

@@ -28,14 +28,13 @@ def hvdtune_group(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Redu
             "key": bytes.fromhex(task["key"]),
         }
     )
-    dtype = _native.dtype_number("float32")
     if task["peer"] == "hvdtune shared":
         data = np.frombuffer(group.allocate_shared(4 * elements), np.float32)
         data[:] = 0
     else:
         data = np.zeros(elements, np.float32)
     address = data.ctypes.data
-    return data, lambda count: group.allreduce(address, address, count, dtype)
+    return data, lambda count: group.allreduce(address, count, "float32")
 
 
 def hvd(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
