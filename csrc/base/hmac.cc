@@ -135,9 +135,7 @@ bool digests_equal(Bytes a, Bytes b) {
 void random_bytes(std::span<uint8_t> out) {
   while (!out.empty()) {
     const ssize_t got = getrandom(out.data(), out.size(), 0);
-    if (got < 0 && errno != EINTR) {
-      throw Error(ErrorCode::kInternal, system_message("getrandom", errno));
-    }
+    if (got < 0 && errno != EINTR) throw system_failure("getrandom", errno);
     if (got > 0) out = out.subspan(static_cast<size_t>(got));
   }
 }

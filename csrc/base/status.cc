@@ -34,4 +34,8 @@ std::string system_message(const std::string& what, int error_number) {
   return text;
 }
 
+Error system_failure(const std::string& what, int error_number) {
+  return {ErrorCode::kInternal, system_message(what, error_number)};
+}
+
 }  // namespace hvdtune

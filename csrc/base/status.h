@@ -42,5 +42,7 @@ class Error : public std::exception {
 
 // Error text for a failed system call: "what: strerror(errno)".
 std::string system_message(const std::string& what, int error_number);
+// Error(kInternal) with that text.
+Error system_failure(const std::string& what, int error_number);
 
 }  // namespace hvdtune

@@ -13,7 +13,7 @@ namespace {
 
 int new_eventfd() {
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) throw Error(ErrorCode::kInternal, system_message("eventfd", errno));
+  if (fd < 0) throw system_failure("eventfd", errno);
   return fd;
 }
 

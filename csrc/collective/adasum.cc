@@ -40,8 +40,8 @@ struct Part {
 std::vector<TensorBlock> blocks_of(const Payload& payload, size_t element) {
   std::vector<TensorBlock> blocks;
   size_t begin = 0;
-  for (size_t piece = 0; piece < payload.piece_count(); ++piece) {
-    const size_t end = begin + payload.piece_bytes(piece) / element;
+  for (size_t piece = 0; piece < payload.pieces().size(); ++piece) {
+    const size_t end = begin + payload.pieces()[piece].bytes / element;
     while (begin < end) {
       const size_t count = std::min(kBlock, end - begin);
       blocks.push_back({piece, begin, count});

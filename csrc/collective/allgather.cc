@@ -47,33 +47,29 @@ void allgather_ring(Group& group, uint8_t* output, std::span<const size_t> block
   const auto place = static_cast<size_t>(std::ranges::find(order, group.rank()) - order.begin());
   const int next = order[(place + 1) % size];
   const int last = order[(place + size - 1) % size];
-  // Chunks that arrive, in order; all but the last block are handed on.
-  std::vector<TransferQueue::Pending> arriving;
-  const auto pieces = [&](int rank) {
-    return (blocks.bytes(rank) + chunk_bytes - 1) / chunk_bytes;
+  // What arrives, in order; all but the last block is handed on.
+  struct Piece {
+    uint8_t* data;
+    size_t bytes;
+    TransferQueue::Pending pending;
   };
-  size_t total = 0;
-  for (size_t step = 1; step < size; ++step) total += pieces(order[(place + size - step) % size]);
-  arriving.resize(total);
-  TransferQueue queue(group);
-  TransferQueue::Pending sent;
-  queue.send(next, blocks.at(group.rank()), blocks.bytes(group.rank()), sent);
-  size_t index = 0;
+  std::vector<Piece> pieces;
+  size_t handed_on = 0;
   for (size_t step = 1; step < size; ++step) {
     const int rank = order[(place + size - step) % size];
     const Chunks chunks(blocks.bytes(rank), chunk_bytes);
     for (size_t i = 0; i < chunks.count(); ++i) {
-      queue.recv(last, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, arriving[index++]);
+      pieces.push_back({blocks.at(rank) + chunks[i].begin, chunks[i].bytes, {}});
     }
+    if (step + 1 < size) handed_on = pieces.size();
   }
-  index = 0;
-  for (size_t step = 1; step + 1 < size; ++step) {
-    const int rank = order[(place + size - step) % size];
-    const Chunks chunks(blocks.bytes(rank), chunk_bytes);
-    for (size_t i = 0; i < chunks.count(); ++i) {
-      queue.await_received(arriving[index++]);
-      queue.send(next, blocks.at(rank) + chunks[i].begin, chunks[i].bytes, sent);
-    }
+  TransferQueue queue(group);
+  TransferQueue::Pending sent;
+  queue.send(next, blocks.at(group.rank()), blocks.bytes(group.rank()), sent);
+  for (Piece& piece : pieces) queue.recv(last, piece.data, piece.bytes, piece.pending);
+  for (const Piece& piece : std::span(pieces).first(handed_on)) {
+    queue.await_received(piece.pending);
+    queue.send(next, piece.data, piece.bytes, sent);
   }
   queue.finish();
 }

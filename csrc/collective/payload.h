@@ -22,8 +22,6 @@ class Payload {
   };
   // In order.
   std::span<const Piece> pieces() const { return pieces_; }
-  size_t piece_count() const { return pieces_.size(); }
-  size_t piece_bytes(size_t index) const { return pieces_[index].bytes; }
 
   // Copy [offset, offset + bytes) of the concatenated inputs out, or of the outputs in.
   void pack(size_t offset, size_t bytes, uint8_t* to) const;

@@ -287,27 +287,17 @@ std::string stacks(std::span<const Wait> waits, std::span<const RankView> ranks)
 }  // namespace
 
 std::string_view name_of(MissingReason reason) {
-  switch (reason) {
-    case MissingReason::kDead:
-      return "dead";
-    case MissingReason::kNetwork:
-      return "network";
-    case MissingReason::kFrozen:
-      return "frozen";
-    case MissingReason::kMismatch:
-      return "mismatch";
-    case MissingReason::kDifferentOrder:
-      return "called in a different order, or other tensors";
-    case MissingReason::kNeverCalled:
-      return "never called";
-    case MissingReason::kUnknown:
-      return "unknown";
-    case MissingReason::kBlocked:
-      return "waits for others";
-    case MissingReason::kBusy:
-      return "still computing";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, kMissingReasonCount> kNames = {
+      "dead",
+      "network",
+      "frozen",
+      "mismatch",
+      "called in a different order, or other tensors",
+      "never called",
+      "unknown",
+      "waits for others",
+      "still computing"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 std::vector<Wait> explain(std::span<const RankView> ranks, const SetRanks& sets,

@@ -38,6 +38,7 @@ enum class MissingReason : uint8_t {
   kBlocked,  // it waits for something that waits for others
   kBusy,
 };
+inline constexpr int kMissingReasonCount = 9;
 std::string_view name_of(MissingReason reason);
 
 struct MissingRank {

@@ -72,9 +72,7 @@ void wait_for_any(std::span<const Transfer> transfers, Deadline deadline, const 
   for (const Transfer& transfer : transfers) {
     if (wants_send(transfer) || wants_recv(transfer)) transfer.link->wake_up();
   }
-  if (result < 0 && error_number != EINTR) {
-    throw Error(ErrorCode::kInternal, system_message("poll", error_number));
-  }
+  if (result < 0 && error_number != EINTR) throw system_failure("poll", error_number);
   if (result != 0 || ready) return;
   const uint64_t now = now_ns();
   for (const Transfer& transfer : transfers) {

@@ -192,7 +192,7 @@ void MeshBuilder::wait(std::vector<pollfd> polls, Deadline until) {
   polls.push_back({store_.fd(), store_.events(), 0});
   const Deadline first = Deadline::at(std::min(until.at_ns(), deadline_.at_ns()));
   if (poll(polls.data(), polls.size(), first.poll_ms()) < 0 && errno != EINTR) {
-    throw Error(ErrorCode::kInternal, system_message("poll", errno));
+    throw system_failure("poll", errno);
   }
   if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped during start-up");
   if (deadline_.passed()) {

@@ -127,7 +127,7 @@ void Formation::wait(Deadline deadline, const StopSignal& stop) {
   }
   const uint64_t until = std::min(deadline.at_ns(), acceptor_.next_expiry().at_ns());
   if (poll(polls.data(), polls.size(), Deadline::at(until).poll_ms()) < 0 && errno != EINTR) {
-    throw Error(ErrorCode::kInternal, system_message("poll", errno));
+    throw system_failure("poll", errno);
   }
   if (stop.raised()) fail("the job was stopped during start-up", -1, ErrorCode::kShutdown);
   if (deadline.passed()) fail("start-up timed out: " + missing(), -1);

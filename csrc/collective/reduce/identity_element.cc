@@ -1,17 +1,14 @@
 #include "collective/reduce/identity_element.h"
 
+#include <array>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include "base/half.h"
 
 namespace hvdtune {
 namespace {
-
-template <typename T>
-void fill(T value, uint8_t* out, size_t count) {
-  for (size_t i = 0; i < count; ++i) std::memcpy(out + i * sizeof(T), &value, sizeof(T));
-}
 
 template <typename T>
 T identity(ReduceOp op) {
@@ -31,31 +28,22 @@ T identity(ReduceOp op) {
   return T{0};
 }
 
+template <typename T, auto convert = std::identity()>
+void fill(ReduceOp op, uint8_t* out, size_t count) {
+  const auto value = convert(identity<T>(op));
+  for (size_t i = 0; i < count; ++i, out += sizeof value) std::memcpy(out, &value, sizeof value);
+}
+
+// By DType.
+constexpr std::array<void (*)(ReduceOp, uint8_t*, size_t), kDTypeCount> kFills = {
+    fill<bool>,    fill<uint8_t>, fill<int8_t>,          fill<int16_t>,
+    fill<int32_t>, fill<int64_t>, fill<float, &to_half>, fill<float, &to_bfloat16>,
+    fill<float>,   fill<double>};
+
 }  // namespace
 
 void fill_identity(DType dtype, ReduceOp op, uint8_t* out, size_t count) {
-  switch (dtype) {
-    case DType::kBool:
-      return fill(identity<bool>(op), out, count);
-    case DType::kUint8:
-      return fill(identity<uint8_t>(op), out, count);
-    case DType::kInt8:
-      return fill(identity<int8_t>(op), out, count);
-    case DType::kInt16:
-      return fill(identity<int16_t>(op), out, count);
-    case DType::kInt32:
-      return fill(identity<int32_t>(op), out, count);
-    case DType::kInt64:
-      return fill(identity<int64_t>(op), out, count);
-    case DType::kFloat16:
-      return fill(to_half(identity<float>(op)), out, count);
-    case DType::kBfloat16:
-      return fill(to_bfloat16(identity<float>(op)), out, count);
-    case DType::kFloat32:
-      return fill(identity<float>(op), out, count);
-    case DType::kFloat64:
-      return fill(identity<double>(op), out, count);
-  }
+  kFills[static_cast<size_t>(dtype)](op, out, count);
 }
 
 }  // namespace hvdtune

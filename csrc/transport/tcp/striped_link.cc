@@ -46,7 +46,7 @@ class StripedLink final : public Link {
 
 StripedLink::StripedLink(std::vector<Socket> streams)
     : streams_(std::move(streams)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  if (epoll_.get() < 0) throw Error(ErrorCode::kInternal, system_message("epoll_create1", errno));
+  if (epoll_.get() < 0) throw system_failure("epoll_create1", errno);
 }
 
 template <typename Move>
