@@ -68,7 +68,7 @@ bool is_every_interface(const std::string& address) {
 
 void set_option(int fd, int level, int name, unsigned value) {
   if (setsockopt(fd, level, name, &value, sizeof value) != 0) {
-    throw Error(ErrorCode::kInternal, system_message("setsockopt", errno));
+    throw system_failure("setsockopt", errno);
   }
 }
 
@@ -83,7 +83,7 @@ void set_up_connection(int fd) {
 
 UniqueFd new_socket(const Endpoint& at) {
   UniqueFd fd(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (fd.get() < 0) throw Error(ErrorCode::kInternal, system_message("socket", errno));
+  if (fd.get() < 0) throw system_failure("socket", errno);
   return fd;
 }
 
@@ -161,16 +161,6 @@ void Socket::send_all(const void* data, size_t bytes, Deadline deadline, const S
   }
 }
 
-void Socket::recv_all(void* data, size_t bytes, Deadline deadline, const StopSignal& stop) {
-  auto* to = static_cast<uint8_t*>(data);
-  while (bytes > 0) {
-    const size_t got = try_recv(to, bytes);
-    to += got;
-    bytes -= got;
-    if (got == 0) wait_ready(fd(), POLLIN, deadline, stop, "receive");
-  }
-}
-
 void Socket::expect_answers(Traffic traffic, std::chrono::nanoseconds timeout) {
   silence_timeout_ = timeout;
   if (traffic == Traffic::kData) {
@@ -224,9 +214,7 @@ Listener::Listener(const std::string& address, uint16_t port) : address_(address
   bind_to(port);
   listen_here();
   Endpoint at = endpoint(address, port);
-  if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) {
-    throw Error(ErrorCode::kInternal, system_message("getsockname", errno));
-  }
+  if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) throw system_failure("getsockname", errno);
   // The port stands at the same place in both address families.
   sockaddr_in bound{};
   std::memcpy(&bound, &at.storage, sizeof bound);
@@ -274,7 +262,7 @@ std::optional<Socket> Listener::try_accept() {
     }
     if (errno == EINTR || is_stillborn(errno)) continue;
     if (is_would_block(errno)) return std::nullopt;
-    throw Error(ErrorCode::kInternal, system_message("accept", errno));
+    throw system_failure("accept", errno);
   }
 }
 
@@ -298,15 +286,6 @@ void finish_connect(Socket& socket, const std::string& address, uint16_t port) {
   if (error_number != 0) fail_connect(address, port, error_number);
 }
 
-Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
-                  const StopSignal& stop) {
-  Socket socket = start_connect(address, port);
-  const std::string what = "connect to " + name_of(address, port);
-  wait_ready(socket.fd(), POLLOUT, deadline, stop, what.c_str());
-  finish_connect(socket, address, port);
-  return socket;
-}
-
 void await_delivery(const std::function<size_t()>& undelivered_bytes,
                     std::chrono::nanoseconds timeout) {
   constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(10);
@@ -326,9 +305,7 @@ void wait_ready(int fd, short events, Deadline deadline, const StopSignal& stop,
   std::array<pollfd, 2> polls = {{{stop.fd(), POLLIN, 0}, {fd, events, 0}}};
   for (;;) {
     const int ready = poll(polls.data(), polls.size(), deadline.poll_ms());
-    if (ready < 0 && errno != EINTR) {
-      throw Error(ErrorCode::kInternal, system_message("poll", errno));
-    }
+    if (ready < 0 && errno != EINTR) throw system_failure("poll", errno);
     if (stop.raised())
       throw Error(ErrorCode::kShutdown, "stopped while waiting to " + std::string(what));
     if (ready > 0) return;

@@ -48,9 +48,8 @@ class Socket {
   // Bytes moved, 0 if none could be.
   size_t try_send(const void* data, size_t bytes);
   size_t try_recv(void* data, size_t bytes);
-  // Throw Error(kTimeout) at the deadline and Error(kShutdown) once stop is raised.
+  // Throws Error(kTimeout) at the deadline and Error(kShutdown) once stop is raised.
   void send_all(const void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
-  void recv_all(void* data, size_t bytes, Deadline deadline, const StopSignal& stop);
 
   // From here on the peer is lost once its machine leaves what is sent unanswered for `timeout`.
   // For messages the kernel sees to it; for data check_answers() does.
@@ -102,14 +101,10 @@ class Listener {
   uint16_t port_ = 0;
 };
 
-// The two halves of connect_to, for callers that wait for several things at once: poll(2) the
-// socket for POLLOUT, then finish. Throw Error(kRendezvous) naming address and port.
+// Connecting in two halves, for callers that wait for several things at once: poll(2) the socket
+// for POLLOUT, then finish. Throw Error(kRendezvous) naming address and port.
 Socket start_connect(const std::string& address, uint16_t port);
 void finish_connect(Socket& socket, const std::string& address, uint16_t port);
-
-// Error(kRendezvous) when nobody listens there, Error(kTimeout), Error(kShutdown).
-Socket connect_to(const std::string& address, uint16_t port, Deadline deadline,
-                  const StopSignal& stop);
 
 // A socket that closes while it holds unread bytes resets its connection, and what it had sent and
 // the network had dropped is never sent again: so whoever leaves waits for this first. Returns when
@@ -118,7 +113,7 @@ void await_delivery(const std::function<size_t()>& undelivered_bytes,
                     std::chrono::nanoseconds timeout);
 
 // Sleeps until fd is ready for events (poll(2) bits); wakes for the signal and the deadline too
-// and throws then as Socket::recv_all does. `what` goes into the text of Error(kTimeout).
+// and throws then as Socket::send_all does. `what` goes into the text of Error(kTimeout).
 void wait_ready(int fd, short events, Deadline deadline, const StopSignal& stop, const char* what);
 
 }  // namespace hvdtune

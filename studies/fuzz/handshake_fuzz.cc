@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "script.h"
+#include "transport/blocking_socket.h"
 #include "transport/bytes.h"
 #include "transport/handshake.h"
 
@@ -119,7 +120,8 @@ void attack_acceptor(Listener& listener, Script& script) {
   const StopSignal stop;
   std::vector<Stranger> strangers;
   for (int i = 0; i < 2; ++i) {
-    strangers.emplace_back(connect_to("127.0.0.1", listener.port(), Deadline::never(), stop), true);
+    strangers.emplace_back(
+        testing::connect_to("127.0.0.1", listener.port(), Deadline::never(), stop), true);
   }
   size_t standing = 0;
   while (!script.ended()) {

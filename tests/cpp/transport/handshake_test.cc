@@ -10,8 +10,11 @@
 
 #include "base/status.h"
 #include "check.h"
+#include "transport/blocking_socket.h"
 
 using namespace hvdtune;
+using testing::connect_to;
+using testing::recv_all;
 
 namespace {
 
@@ -66,7 +69,7 @@ std::vector<uint8_t> read_to_end(Socket& socket) {
   try {
     for (;;) {
       uint8_t byte = 0;
-      socket.recv_all(&byte, 1, soon(), stop);
+      recv_all(socket, &byte, 1, soon(), stop);
       all.push_back(byte);
     }
   } catch (const Error& error) {
@@ -102,7 +105,7 @@ class Tap {
     const auto pass = [&](Socket& from, Socket& to, size_t bytes, std::vector<uint8_t>* kept) {
       for (size_t i = 0; i < bytes; ++i) {
         uint8_t byte = 0;
-        from.recv_all(&byte, 1, soon(), stop);
+        recv_all(from, &byte, 1, soon(), stop);
         to.send_all(&byte, 1, soon(), stop);
         if (kept != nullptr) kept->push_back(byte);
       }
@@ -199,7 +202,7 @@ TEST(a_dialer_that_had_to_make_room_comes_again) {
       wait_ready(listener.fd(), POLLIN, soon(), stop, "accept");
       Socket socket = std::move(listener.try_accept().value());
       Hello hello{};
-      if (turned_away > 0) socket.recv_all(hello.data(), hello.size(), soon(), stop);
+      if (turned_away > 0) recv_all(socket, hello.data(), hello.size(), soon(), stop);
       if (turned_away > 1) socket.send_all(hello.data(), sizeof(Nonce), soon(), stop);
     }
     Acceptor acceptor(listener, kKey, 1, 7);
@@ -240,9 +243,9 @@ TEST(a_dialer_does_not_believe_one_without_the_key) {
     std::array<uint8_t, sizeof(Hello) + sizeof(Digest)> read;
     const Nonce nonce{};
     const Digest answer{};
-    socket.recv_all(read.data(), sizeof(Hello), soon(), stop);
+    recv_all(socket, read.data(), sizeof(Hello), soon(), stop);
     socket.send_all(nonce.data(), nonce.size(), soon(), stop);
-    socket.recv_all(read.data(), sizeof(Digest), soon(), stop);
+    recv_all(socket, read.data(), sizeof(Digest), soon(), stop);
     socket.send_all(answer.data(), answer.size(), soon(), stop);
   });
   try {

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/stop.h"
 #include "check.h"
+#include "transport/blocking_socket.h"
 #include "transport/exchange.h"
 #include "transport/link.h"
 #include "transport/socket.h"
@@ -105,8 +106,8 @@ TEST(odd_sizes_arrive_in_order) {
       exchange_one({.link = link, .recv = to + at, .recv_bytes = count}, stop);
     });
   });
-  in_steps(70001, [&](size_t at, size_t count) {
-    exchange_one({.link = low.get(), .send = from + at, .send_bytes = count}, stop);
+  in_steps(70001, [&, link = low.get()](size_t at, size_t count) {
+    exchange_one({.link = link, .send = from + at, .send_bytes = count}, stop);
   });
   other.join();
   CHECK(sent == received);

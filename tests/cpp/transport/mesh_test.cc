@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "check.h"
+#include "transport/blocking_socket.h"
 #include "transport/exchange.h"
 #include "transport/rendezvous.h"
 
@@ -99,7 +100,7 @@ void pass_byte(SecureChannel& from, SecureChannel& to, const StopSignal& stop) {
   const char sent = 'x';
   char received = 0;
   from.socket.send_all(&sent, 1, soon(), stop);
-  to.socket.recv_all(&received, 1, soon(), stop);
+  testing::recv_all(to.socket, &received, 1, soon(), stop);
   CHECK_EQ(received, sent);
 }
 
