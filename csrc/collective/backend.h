@@ -6,31 +6,37 @@
 #include <memory>
 #include <span>
 
+#include "base/op_table.h"
 #include "collective/group.h"
 #include "collective/payload.h"
 #include "collective/reduce/reduce.h"
 
 namespace hvdtune {
 
-// The collectives of one process set. Each returns false, on all ranks alike, for what it does not
-// offer, and then ours does it: that may depend on the kind of operation only. Results are not
-// promised to have the bits of ours.
+// One collective, as a backend is asked to carry it out. What an operation does not need keeps its
+// default; see the headers of our own collectives for what the arrays hold.
+struct CollectiveCall {
+  OpType op;
+  Reduction reduction{};
+  const Payload* payload = nullptr;  // of an operation that fuses, in place of input and output
+  const uint8_t* input = nullptr;
+  uint8_t* output = nullptr;
+  size_t bytes = 0;  // of a tensor that has one size on all ranks
+  int root = 0;
+  std::span<const size_t> to_ranks{};  // what each rank is sent: elements of a reduction, or bytes
+  std::span<const size_t> from_ranks{};  // bytes that come from each rank
+};
+
+// The collectives of one process set.
 //
 // Thread rule: the cycle thread.
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual bool allreduce(Group& group, const Reduction& reduction, const Payload& payload) = 0;
-  virtual bool allgather(Group& group, const uint8_t* input, uint8_t* output,
-                         std::span<const size_t> block_bytes) = 0;
-  virtual bool broadcast(Group& group, int root, const uint8_t* input, uint8_t* output,
-                         size_t bytes) = 0;
-  virtual bool alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
-                        uint8_t* output, std::span<const size_t> recv_bytes) = 0;
-  virtual bool reducescatter(Group& group, const Reduction& reduction, const uint8_t* input,
-                             uint8_t* output, std::span<const size_t> counts) = 0;
-  virtual bool barrier(Group& group) = 0;
+  // Returns false, on all ranks alike, for what it does not offer, and then ours does it: that may
+  // depend on the kind of operation only. Results are not promised to have the bits of ours.
+  virtual bool run(Group& group, const CollectiveCall& call) = 0;
 };
 
 // Makes the backends of a job's process sets.

@@ -87,25 +87,70 @@ size_t share(std::span<const size_t> blocks, size_t unit = 1) {
   return std::max<size_t>(kChunkBytes / (blocks.size() * unit), 1);
 }
 
-}  // namespace
+// Everything goes through memory of the backend's own, a chunk at a time: that keeps MPI's counts
+// small whatever the tensors' size, and when a rank dies in the middle, MPI may go on writing there
+// while the caller's memory is free.
+//
+// MPI reduces in the accumulator type; scaling, averaging and rounding are done as in our own
+// algorithms.
+class MpiBackend final : public Backend {
+ public:
+  MpiBackend(std::unique_ptr<MpiCommunicator> comm, const StopSignal& stop)
+      : comm_(std::move(comm)), stop_(stop), scratch_(std::make_unique<ScratchBuffers>()) {}
 
-MpiBackend::MpiBackend(std::unique_ptr<MpiCommunicator> comm, const StopSignal& stop)
-    : comm_(std::move(comm)), stop_(stop), scratch_(std::make_unique<ScratchBuffers>()) {}
+  bool run(Group& group, const CollectiveCall& call) override;
 
-MpiBackend::~MpiBackend() = default;
+ private:
+  struct Row {
+    OpType op;
+    void (MpiBackend::*function)(Group&, const CollectiveCall&);
+  };
+  static const Row kFunctions[];
 
-template <typename Start>
-void MpiBackend::run(const char* what, Start start) {
-  try {
-    comm_->run(what, {Deadline::never(), &stop_}, start);
-  } catch (...) {
-    comm_->library()->keep(std::move(scratch_));
-    throw;
+  void allreduce(Group& group, const CollectiveCall& call);
+  void allgather(Group& group, const CollectiveCall& call);
+  void broadcast(Group& group, const CollectiveCall& call);
+  void alltoall(Group& group, const CollectiveCall& call);
+  void reducescatter(Group& group, const CollectiveCall& call);
+  void barrier(Group& group, const CollectiveCall& call);
+
+  // `start` begins a call of MPI's, which is `what`; comes back when it has ended.
+  template <typename Start>
+  void await(const char* what, Start start) {
+    try {
+      comm_->run(what, {Deadline::never(), &stop_}, start);
+    } catch (...) {
+      comm_->library()->keep(std::move(scratch_));
+      throw;
+    }
   }
+  size_t largest_anywhere(std::span<const size_t> bytes);
+
+  std::unique_ptr<MpiCommunicator> comm_;
+  const StopSignal& stop_;
+  std::unique_ptr<ScratchBuffers> scratch_;
+};
+
+constexpr MpiBackend::Row MpiBackend::kFunctions[] = {
+    {OpType::kAllreduce, &MpiBackend::allreduce},
+    {OpType::kBroadcast, &MpiBackend::broadcast},
+    {OpType::kAllgather, &MpiBackend::allgather},
+    {OpType::kBarrier, &MpiBackend::barrier},
+    {OpType::kAlltoall, &MpiBackend::alltoall},
+    {OpType::kReducescatter, &MpiBackend::reducescatter},
+};
+
+bool MpiBackend::run(Group& group, const CollectiveCall& call) {
+  const auto found = std::ranges::find(kFunctions, call.op, &Row::op);
+  if (found == std::end(kFunctions)) return false;
+  if (row_of(call.op).reduces && !offers(call.reduction.op)) return false;
+  (this->*found->function)(group, call);
+  return true;
 }
 
-bool MpiBackend::allreduce(Group& group, const Reduction& reduction, const Payload& payload) {
-  if (!offers(reduction.op)) return false;
+void MpiBackend::allreduce(Group& group, const CollectiveCall& call) {
+  const Reduction& reduction = call.reduction;
+  const Payload& payload = *call.payload;
   const size_t element = size_of(reduction.dtype);
   const size_t wide = accumulator_bytes(reduction);
   const size_t chunk = std::min(kChunkBytes / wide, payload.bytes() / element);
@@ -120,7 +165,7 @@ bool MpiBackend::allreduce(Group& group, const Reduction& reduction, const Paylo
       reduce_host(reduction, std::array<const uint8_t*, 1>{packed}, sums, count);
     });
     group.observe(Phase::kExchange, count * wide, [&] {
-      run("MPI_Iallreduce", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+      await("MPI_Iallreduce", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
         return mpi.allreduce(comm, sums, static_cast<int>(count), type_of(reduction),
                              op_of(reduction), request);
       });
@@ -130,11 +175,10 @@ bool MpiBackend::allreduce(Group& group, const Reduction& reduction, const Paylo
       payload.unpack(at * element, bytes, packed);
     });
   }
-  return true;
 }
 
-bool MpiBackend::allgather(Group& group, const uint8_t* input, uint8_t* output,
-                           std::span<const size_t> block_bytes) {
+void MpiBackend::allgather(Group& group, const CollectiveCall& call) {
+  const std::span<const size_t> block_bytes = call.from_ranks;
   const auto self = static_cast<size_t>(group.rank());
   const size_t most = share(block_bytes);
   for (size_t at = 0; at < largest(block_bytes); at += most) {
@@ -142,35 +186,31 @@ bool MpiBackend::allgather(Group& group, const uint8_t* input, uint8_t* output,
     const int own = slices.counts[self];
     uint8_t* sent = scratch_->take(kFirst, static_cast<size_t>(own));
     uint8_t* received = scratch_->take(kSecond, static_cast<size_t>(slices.total));
-    if (own > 0) std::memcpy(sent, input + at, static_cast<size_t>(own));
+    if (own > 0) std::memcpy(sent, call.input + at, static_cast<size_t>(own));
     group.observe(Phase::kExchange, static_cast<size_t>(slices.total), [&] {
-      run("MPI_Iallgatherv", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-        return mpi.allgather(comm, sent, own, received, slices.counts.data(), slices.offsets.data(),
-                             request);
+      await("MPI_Iallgatherv", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+        return mpi.allgatherv(comm, sent, own, received, slices.counts.data(),
+                              slices.offsets.data(), request);
       });
     });
     each(slices, block_bytes, at, [&](size_t, size_t whole, size_t place, size_t count) {
-      std::memcpy(output + whole, received + place, count);
+      std::memcpy(call.output + whole, received + place, count);
     });
   }
-  return true;
 }
 
-bool MpiBackend::broadcast(Group& group, int root, const uint8_t* input, uint8_t* output,
-                           size_t bytes) {
-  const bool is_root = group.rank() == root;
-  uint8_t* chunk = scratch_->take(kFirst, std::min(bytes, kChunkBytes));
-  for (size_t at = 0; at < bytes; at += kChunkBytes) {
-    const size_t count = std::min(kChunkBytes, bytes - at);
-    if (is_root) std::memcpy(chunk, input + at, count);
+void MpiBackend::broadcast(Group& group, const CollectiveCall& call) {
+  uint8_t* chunk = scratch_->take(kFirst, std::min(call.bytes, kChunkBytes));
+  for (size_t at = 0; at < call.bytes; at += kChunkBytes) {
+    const size_t count = std::min(kChunkBytes, call.bytes - at);
+    if (group.rank() == call.root) std::memcpy(chunk, call.input + at, count);
     group.observe(Phase::kExchange, count, [&] {
-      run("MPI_Ibcast", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-        return mpi.broadcast(comm, chunk, static_cast<int>(count), root, request);
+      await("MPI_Ibcast", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+        return mpi.bcast(comm, chunk, static_cast<int>(count), call.root, request);
       });
     });
-    std::memcpy(output + at, chunk, count);
+    std::memcpy(call.output + at, chunk, count);
   }
-  return true;
 }
 
 // Only the two ranks of a pair know what goes between them, and all must make as many calls.
@@ -178,15 +218,16 @@ size_t MpiBackend::largest_anywhere(std::span<const size_t> bytes) {
   uint8_t* memory = scratch_->take(kFirst, sizeof(int64_t));
   int64_t most = static_cast<int64_t>(largest(bytes));
   std::memcpy(memory, &most, sizeof most);
-  run("MPI_Iallreduce", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+  await("MPI_Iallreduce", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
     return mpi.allreduce(comm, memory, 1, HVDTUNE_MPI_INT64, HVDTUNE_MPI_MAX, request);
   });
   std::memcpy(&most, memory, sizeof most);
   return static_cast<size_t>(most);
 }
 
-bool MpiBackend::alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
-                          uint8_t* output, std::span<const size_t> recv_bytes) {
+void MpiBackend::alltoall(Group& group, const CollectiveCall& call) {
+  const std::span<const size_t> send_bytes = call.to_ranks;
+  const std::span<const size_t> recv_bytes = call.from_ranks;
   const size_t longest = largest_anywhere(send_bytes);
   const size_t most = share(send_bytes);
   for (size_t at = 0; at < longest; at += most) {
@@ -195,24 +236,23 @@ bool MpiBackend::alltoall(Group& group, const uint8_t* input, std::span<const si
     uint8_t* sent = scratch_->take(kFirst, static_cast<size_t>(out.total));
     uint8_t* received = scratch_->take(kSecond, static_cast<size_t>(in.total));
     each(out, send_bytes, at, [&](size_t, size_t whole, size_t place, size_t count) {
-      std::memcpy(sent + place, input + whole, count);
+      std::memcpy(sent + place, call.input + whole, count);
     });
     group.observe(Phase::kExchange, static_cast<size_t>(out.total), [&] {
-      run("MPI_Ialltoallv", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-        return mpi.alltoall(comm, sent, out.counts.data(), out.offsets.data(), received,
-                            in.counts.data(), in.offsets.data(), request);
+      await("MPI_Ialltoallv", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+        return mpi.alltoallv(comm, sent, out.counts.data(), out.offsets.data(), received,
+                             in.counts.data(), in.offsets.data(), request);
       });
     });
     each(in, recv_bytes, at, [&](size_t, size_t whole, size_t place, size_t count) {
-      std::memcpy(output + whole, received + place, count);
+      std::memcpy(call.output + whole, received + place, count);
     });
   }
-  return true;
 }
 
-bool MpiBackend::reducescatter(Group& group, const Reduction& reduction, const uint8_t* input,
-                               uint8_t* output, std::span<const size_t> counts) {
-  if (!offers(reduction.op)) return false;
+void MpiBackend::reducescatter(Group& group, const CollectiveCall& call) {
+  const Reduction& reduction = call.reduction;
+  const std::span<const size_t> counts = call.to_ranks;
   const size_t element = size_of(reduction.dtype);
   const size_t wide = accumulator_bytes(reduction);
   const auto self = static_cast<size_t>(group.rank());
@@ -224,36 +264,41 @@ bool MpiBackend::reducescatter(Group& group, const Reduction& reduction, const u
     uint8_t* sums = scratch_->take(kSecond, own * wide);
     group.observe(Phase::kPack, static_cast<size_t>(slices.total) * element, [&] {
       each(slices, counts, at, [&](size_t, size_t whole, size_t place, size_t count) {
-        reduce_host(reduction, std::array<const uint8_t*, 1>{input + whole * element},
+        reduce_host(reduction, std::array<const uint8_t*, 1>{call.input + whole * element},
                     sent + place * wide, count);
       });
     });
     group.observe(Phase::kExchange, static_cast<size_t>(slices.total) * wide, [&] {
-      run("MPI_Ireduce_scatter", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-        return mpi.reducescatter(comm, sent, sums, slices.counts.data(), type_of(reduction),
-                                 op_of(reduction), request);
+      await("MPI_Ireduce_scatter", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+        return mpi.reduce_scatter(comm, sent, sums, slices.counts.data(), type_of(reduction),
+                                  op_of(reduction), request);
       });
     });
     if (own > 0) {
-      reduce_partials(reduction, std::array<uint8_t*, 1>{sums}, output + at * element, own);
+      reduce_partials(reduction, std::array<uint8_t*, 1>{sums}, call.output + at * element, own);
     }
   }
-  return true;
 }
 
-bool MpiBackend::barrier(Group& group) {
+void MpiBackend::barrier(Group& group, const CollectiveCall& /*call*/) {
   group.observe(Phase::kWait, 0, [&] {
-    run("MPI_Ibarrier", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
+    await("MPI_Ibarrier", [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
       return mpi.barrier(comm, request);
     });
   });
-  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_mpi_backend(std::unique_ptr<MpiCommunicator> comm,
+                                          const StopSignal& stop) {
+  return std::make_unique<MpiBackend>(std::move(comm), stop);
 }
 
 std::unique_ptr<Backend> MpiBackendSource::for_ranks(std::span<const int> world_ranks) {
   // The lowest rank tells apart sets that are made at the same time: they are disjoint.
   const int tag = *std::min_element(world_ranks.begin(), world_ranks.end());
-  return std::make_unique<MpiBackend>(job_->subset(world_ranks, tag), stop_);
+  return make_mpi_backend(job_->subset(world_ranks, tag), stop_);
 }
 
 }  // namespace hvdtune

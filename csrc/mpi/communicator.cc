@@ -102,7 +102,7 @@ std::string MpiCommunicator::broadcast(const std::string& bytes, int root,
     if (rank_ == root) memory = {static_cast<int32_t>(bytes.size()), bytes};
     const auto share = [&](void* data, int count) {
       run("MPI_Ibcast", patience, [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-        return mpi.broadcast(comm, data, count, root, request);
+        return mpi.bcast(comm, data, count, root, request);
       });
     };
     share(&memory.length, sizeof memory.length);
@@ -127,8 +127,8 @@ std::vector<std::string> MpiCommunicator::gather(const std::string& text,
     memory.own.resize(kTextBytes);
     memory.all.resize(ranks * kTextBytes);
     run("MPI_Iallgatherv", patience, [&](const auto& mpi, hvdtune_mpi_comm* comm, auto* request) {
-      return mpi.allgather(comm, memory.own.data(), kTextBytes, memory.all.data(), counts.data(),
-                           offsets.data(), request);
+      return mpi.allgatherv(comm, memory.own.data(), kTextBytes, memory.all.data(), counts.data(),
+                            offsets.data(), request);
     });
     std::vector<std::string> texts;
     for (const int offset : offsets) texts.emplace_back(memory.all.c_str() + offset);

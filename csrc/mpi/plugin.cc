@@ -27,31 +27,13 @@ using Request = hvdtune_mpi_request;
 MPI_Comm of(const Comm* comm) { return comm == nullptr ? MPI_COMM_WORLD : comm->value; }
 
 MPI_Datatype type_of(int type) {
-  switch (type) {
-    case HVDTUNE_MPI_INT32:
-      return MPI_INT32_T;
-    case HVDTUNE_MPI_INT64:
-      return MPI_INT64_T;
-    case HVDTUNE_MPI_FLOAT32:
-      return MPI_FLOAT;
-    case HVDTUNE_MPI_FLOAT64:
-      return MPI_DOUBLE;
-    default:
-      return MPI_BYTE;
-  }
+  const MPI_Datatype types[] = {MPI_BYTE, MPI_INT32_T, MPI_INT64_T, MPI_FLOAT, MPI_DOUBLE};
+  return types[type];  // by hvdtune_mpi_type
 }
 
 MPI_Op op_of(int op) {
-  switch (op) {
-    case HVDTUNE_MPI_MIN:
-      return MPI_MIN;
-    case HVDTUNE_MPI_MAX:
-      return MPI_MAX;
-    case HVDTUNE_MPI_PRODUCT:
-      return MPI_PROD;
-    default:
-      return MPI_SUM;
-  }
+  const MPI_Op ops[] = {MPI_SUM, MPI_MIN, MPI_MAX, MPI_PROD};
+  return ops[op];  // by hvdtune_mpi_op
 }
 
 // `call` starts an operation on the request it is given.
@@ -187,7 +169,7 @@ int barrier(Comm* comm, Request** out) {
   return start(out, [&](Request& request) { return MPI_Ibarrier(of(comm), &request.value); });
 }
 
-int broadcast(Comm* comm, void* bytes, int count, int root, Request** out) {
+int bcast(Comm* comm, void* bytes, int count, int root, Request** out) {
   return start(out, [&](Request& request) {
     return MPI_Ibcast(bytes, count, MPI_BYTE, root, of(comm), &request.value);
   });
@@ -200,16 +182,16 @@ int allreduce(Comm* comm, void* inout, int count, int type, int op, Request** ou
   });
 }
 
-int reducescatter(Comm* comm, const void* in, void* result, const int* counts, int type, int op,
-                  Request** out) {
+int reduce_scatter(Comm* comm, const void* in, void* result, const int* counts, int type, int op,
+                   Request** out) {
   return start(out, [&](Request& request) {
     return MPI_Ireduce_scatter(in, result, keep(request, 0, counts, size_of(comm)), type_of(type),
                                op_of(op), of(comm), &request.value);
   });
 }
 
-int allgather(Comm* comm, const void* in, int count, void* result, const int* counts,
-              const int* offsets, Request** out) {
+int allgatherv(Comm* comm, const void* in, int count, void* result, const int* counts,
+               const int* offsets, Request** out) {
   const int size = size_of(comm);
   return start(out, [&](Request& request) {
     return MPI_Iallgatherv(in, count, MPI_BYTE, result, keep(request, 0, counts, size),
@@ -217,8 +199,8 @@ int allgather(Comm* comm, const void* in, int count, void* result, const int* co
   });
 }
 
-int alltoall(Comm* comm, const void* in, const int* in_counts, const int* in_offsets, void* result,
-             const int* out_counts, const int* out_offsets, Request** out) {
+int alltoallv(Comm* comm, const void* in, const int* in_counts, const int* in_offsets, void* result,
+              const int* out_counts, const int* out_offsets, Request** out) {
   const int size = size_of(comm);
   return start(out, [&](Request& request) {
     return MPI_Ialltoallv(in, keep(request, 0, in_counts, size), keep(request, 1, in_offsets, size),
@@ -242,11 +224,11 @@ constexpr hvdtune_mpi_functions kFunctions = {
     node,
     test,
     barrier,
-    broadcast,
+    bcast,
     allreduce,
-    reducescatter,
-    allgather,
-    alltoall,
+    reduce_scatter,
+    allgatherv,
+    alltoallv,
 };
 
 }  // namespace

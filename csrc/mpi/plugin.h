@@ -65,19 +65,20 @@ struct hvdtune_mpi_functions {
   /* Ends the request, which is then gone, when *done. */
   int (*test)(struct hvdtune_mpi_request* request, int* done);
 
+  /* Named as in MPI. */
   int (*barrier)(struct hvdtune_mpi_comm* comm, struct hvdtune_mpi_request** request);
-  int (*broadcast)(struct hvdtune_mpi_comm* comm, void* bytes, int count, int root,
-                   struct hvdtune_mpi_request** request);
+  int (*bcast)(struct hvdtune_mpi_comm* comm, void* bytes, int count, int root,
+               struct hvdtune_mpi_request** request);
   int (*allreduce)(struct hvdtune_mpi_comm* comm, void* inout, int count, int type, int op,
                    struct hvdtune_mpi_request** request);
   /* `out` receives this rank's counts[rank] elements. */
-  int (*reducescatter)(struct hvdtune_mpi_comm* comm, const void* in, void* out, const int* counts,
-                       int type, int op, struct hvdtune_mpi_request** request);
-  int (*allgather)(struct hvdtune_mpi_comm* comm, const void* in, int count, void* out,
-                   const int* counts, const int* offsets, struct hvdtune_mpi_request** request);
-  int (*alltoall)(struct hvdtune_mpi_comm* comm, const void* in, const int* in_counts,
-                  const int* in_offsets, void* out, const int* out_counts, const int* out_offsets,
-                  struct hvdtune_mpi_request** request);
+  int (*reduce_scatter)(struct hvdtune_mpi_comm* comm, const void* in, void* out, const int* counts,
+                        int type, int op, struct hvdtune_mpi_request** request);
+  int (*allgatherv)(struct hvdtune_mpi_comm* comm, const void* in, int count, void* out,
+                    const int* counts, const int* offsets, struct hvdtune_mpi_request** request);
+  int (*alltoallv)(struct hvdtune_mpi_comm* comm, const void* in, const int* in_counts,
+                   const int* in_offsets, void* out, const int* out_counts, const int* out_offsets,
+                   struct hvdtune_mpi_request** request);
 };
 
 /* The one exported symbol; the caller checks `version` before anything else. */

@@ -18,21 +18,9 @@ namespace hvdtune {
 namespace {
 
 EventKind event_of(Phase phase) {
-  switch (phase) {
-    case Phase::kPack:
-      return EventKind::kPack;
-    case Phase::kReduce:
-      return EventKind::kReduce;
-    case Phase::kExchange:
-      return EventKind::kExchange;
-    case Phase::kUnpack:
-      return EventKind::kUnpack;
-    case Phase::kWait:
-      return EventKind::kWait;
-    case Phase::kPeer:
-      return EventKind::kPeer;
-  }
-  return EventKind::kWait;
+  using enum EventKind;
+  static constexpr std::array kKinds = {kPack, kReduce, kExchange, kUnpack, kWait, kPeer};
+  return kKinds[static_cast<size_t>(phase)];
 }
 
 // As in "float32[64,3]", for a group one after another.
@@ -197,7 +185,11 @@ struct Executor::Execution {
   void change() const;
 
   Group& group() const { return self.group_of(request.process_set); }
-  Backend* backend() const { return self.backend_of(request.process_set); }
+  // Whether somebody else's collectives have done it.
+  bool offered(const CollectiveCall& call) const {
+    Backend* const other = self.backend_of(request.process_set);
+    return other != nullptr && other->run(group(), call);
+  }
   static void add_tensors(const Member& member, DType dtype, uint8_t*& identity, Payload& payload);
 };
 
@@ -233,7 +225,6 @@ void Executor::Execution::allreduce() const {
     if (std::ranges::find(dtypes, tensor.dtype) == dtypes.end()) dtypes.push_back(tensor.dtype);
   }
   Group& group = this->group();
-  Backend* const other = backend();
   for (const DType dtype : dtypes) {
     size_t absent = 0;
     for (const Member& member : members) {
@@ -248,7 +239,7 @@ void Executor::Execution::allreduce() const {
     }
     const Reduction how{dtype, request.reduce_op, request.prescale, request.postscale,
                         group.size()};
-    if (other && other->allreduce(group, how, payload)) continue;
+    if (offered({.op = request.op, .reduction = how, .payload = &payload})) continue;
     hvdtune::allreduce(group, how, payload, setting);
   }
 }
@@ -274,7 +265,6 @@ void Executor::Execution::broadcast() const {
   const std::vector<int>& ranks = *self.sets_.find(request.process_set);
   const auto root = static_cast<int>(std::ranges::find(ranks, request.root) - ranks.begin());
   Group& group = this->group();
-  Backend* const other = backend();
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const size_t bytes = bytes_of(request.tensors[i]);
     TensorMemory memory;
@@ -284,14 +274,19 @@ void Executor::Execution::broadcast() const {
       memory.output = self.spare(bytes);
       memory.input = memory.output;
     }
-    if (other && other->broadcast(group, root, memory.input, memory.output, bytes)) continue;
+    if (offered({.op = request.op,
+                 .input = memory.input,
+                 .output = memory.output,
+                 .bytes = bytes,
+                 .root = root})) {
+      continue;
+    }
     hvdtune::broadcast(group, root, memory.input, memory.output, bytes, setting);
   }
 }
 
 void Executor::Execution::allgather() const {
   Group& group = this->group();
-  Backend* const other = backend();
   const auto n = static_cast<size_t>(group.size());
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorSpec& tensor = request.tensors[i];
@@ -301,8 +296,9 @@ void Executor::Execution::allgather() const {
     for (const int64_t rows : dims) blocks.push_back(static_cast<size_t>(rows) * row_bytes);
     Result result = make_result(tensor, std::accumulate(dims.begin(), dims.end(), int64_t{0}));
     const uint8_t* input = own != nullptr ? own->memory[i].input : nullptr;
-    if (!other || !other->allgather(group, input, result.bytes.get(), blocks)) {
-      hvdtune::allgather(group, input, result.bytes.get(), blocks, setting);
+    uint8_t* output = result.bytes.get();
+    if (!offered({.op = request.op, .input = input, .output = output, .from_ranks = blocks})) {
+      hvdtune::allgather(group, input, output, blocks, setting);
     }
     if (own != nullptr) own->results.push_back(std::move(result));
   }
@@ -328,15 +324,19 @@ void Executor::Execution::alltoall() const {
   operation.results.push_back(make_result(tensor, rows));
   const uint8_t* input = operation.memory[0].input;
   uint8_t* output = operation.results[0].bytes.get();
-  Backend* const other = backend();
-  if (other && other->alltoall(group, input, send_bytes, output, recv_bytes)) return;
+  if (offered({.op = request.op,
+               .input = input,
+               .output = output,
+               .to_ranks = send_bytes,
+               .from_ranks = recv_bytes})) {
+    return;
+  }
   hvdtune::alltoall(group, input, send_bytes, output, recv_bytes);
 }
 
 // The first ranks get one row more where rows cannot be divided evenly, as in Horovod.
 void Executor::Execution::reducescatter() const {
   Group& group = this->group();
-  Backend* const other = backend();
   const auto n = static_cast<size_t>(group.size());
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorSpec& tensor = request.tensors[i];
@@ -348,15 +348,19 @@ void Executor::Execution::reducescatter() const {
     const Reduction how{tensor.dtype, request.reduce_op, request.prescale, request.postscale,
                         group.size()};
     const TensorMemory& memory = own->memory[i];
-    if (other && other->reducescatter(group, how, memory.input, memory.output, counts)) continue;
+    if (offered({.op = request.op,
+                 .reduction = how,
+                 .input = memory.input,
+                 .output = memory.output,
+                 .to_ranks = counts})) {
+      continue;
+    }
     hvdtune::reducescatter(group, how, memory.input, memory.output, counts, setting);
   }
 }
 
 // Ours is over when every rank has announced it.
-void Executor::Execution::barrier() const {
-  if (Backend* const other = backend()) other->barrier(group());
-}
+void Executor::Execution::barrier() const { offered({.op = request.op}); }
 
 // Changes who has joined, or which process sets there are.
 void Executor::Execution::change() const {
