@@ -35,7 +35,9 @@ class Recorder:
         self.rows.append((rank, KIND_NAMES.index(kind), number, begin, end, *rest))
 
     def trace(self, ranks: int, hosts: Sequence[str] = (), **setting: Any) -> Trace:
-        columns = dict(zip(COLUMNS, np.array(self.rows, np.int64).T, strict=True))
+        columns = dict(
+            zip(COLUMNS, np.array(self.rows, np.int64).reshape(-1, len(COLUMNS)).T, strict=True)
+        )
         meta = {
             "ranks": {
                 rank: {

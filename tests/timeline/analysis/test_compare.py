@@ -1,5 +1,7 @@
 """Comparing two traces."""
 
+import dataclasses
+
 import pytest
 
 from hvdtune.timeline.analysis import compare
@@ -19,21 +21,23 @@ def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:
     )
 
 
-def test_the_same_trace_shows_no_difference() -> None:
-    events = Training([10.0, 11.0], noise_ms=0.5).trace().events
-    table = compare.table(events, events)
+NOISY = Training([10.0, 10.0], noise_ms=2.0, steps=60)
+LONGER = dataclasses.replace(NOISY, steps=80)
+FEW, NONE = (dataclasses.replace(NOISY, steps=steps) for steps in (4, 0))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        pytest.param(NOISY, NOISY, "No difference of step times is shown", id="the same trace"),
+        pytest.param(NOISY, LONGER, "No difference of step times is shown", id="noise"),
+        pytest.param(FEW, NOISY, "Too few steps to compare.", id="too few steps"),
+        pytest.param(NONE, NOISY, "Too few steps to compare.", id="no steps"),
+    ],
+)
+def test_no_difference_is_claimed_without_evidence(
+    before: Training, after: Training, said: str
+) -> None:
+    table = compare.table(before.trace().events, after.trace().events)
     assert not table["differs"].any()
-    assert compare.sentence(table).startswith("No difference of step times is shown")
-
-
-def test_noise_is_no_difference() -> None:
-    first = Training([10.0, 10.0], noise_ms=2.0, steps=60).trace().events
-    second = Training([10.0, 10.0], noise_ms=2.0, steps=80).trace().events
-    assert not compare.table(first, second)["differs"].iloc[0]
-
-
-def test_too_few_steps_are_not_compared() -> None:
-    few, many = (Training([10.0], steps=steps).trace().events for steps in (4, 60))
-    table = compare.table(few, many)
-    assert compare.sentence(table) == "Too few steps to compare."
-    assert compare.sentence(compare.table(few.iloc[:0], many)) == "Too few steps to compare."
+    assert compare.sentence(table).startswith(said)

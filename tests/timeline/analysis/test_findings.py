@@ -1,9 +1,12 @@
 """What is said of jobs whose bottleneck is known."""
 
 import dataclasses
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hvdtune.timeline import Trace
@@ -22,53 +25,64 @@ def first(trace: Trace, link_gbps: float | None = None) -> Any:
     return answer.findings[0]
 
 
-def test_a_balanced_job_has_no_bottleneck() -> None:
-    answer = ask(Training([10.0] * 4, noise_ms=0.3, bucket_ms=0.1).trace())
-    assert (answer.verdict, answer.findings) == ("nothing", ())
+BALANCED = Training([10.0] * 4, noise_ms=0.3, bucket_ms=0.1)
+LARGE_BUCKETS = Training([10.0, 10.0], bucket_ms=8.0)  # on one host, which has no network
 
 
 @pytest.mark.parametrize(
-    ("training", "kind", "rank", "cost"),
+    ("training", "verdict", "kinds"),
     [
-        (Training([10.0, 10.0, 14.0]), "slow-compute", 2, 4.0),
-        (Training([10.0, 14.0], asleep_ms=[0.0, 4.0]), "slow-elsewhere", 1, 4.0),
-        (Training([10.0] * 3, spans={(1, None): [("input", 3.0)]}), "slow-input", 1, 3.0),
-        (
-            Training([10.0] * 2, spans={(0, step): [("gc", 30.0)] for step in range(8, 60, 6)}),
-            "gc-pauses",
-            0,
-            30.0 * 9 / 55,
-        ),
-        (
-            Training([9.0] * 2, spans={(0, k): [("checkpoint", 50.0)] for k in range(8, 60, 10)}),
-            "checkpoint-pauses",
-            0,
-            50.0 * 6 / 55,
-        ),
-        (Training([10.0, 15.0], no_processor_ms=[0.0, 5.0]), "oversubscribed", 1, 5.0),
-        (
-            Training([10.0] * 2, spans={(1, step): [("", 40.0)] for step in range(9, 60, 8)}),
-            "pauses",
-            1,
-            40.0 * 7 / 55,
-        ),
+        pytest.param(BALANCED, "nothing", [], id="balanced"),
+        pytest.param(LARGE_BUCKETS, "found", ["exposed-communication"], id="without a network"),
     ],
 )
-def test_a_slow_rank_is_named_with_what_it_costs(
-    training: Training, kind: str, rank: int, cost: float
+def test_nothing_is_found_that_is_not_there(
+    training: Training, verdict: str, kinds: list[str]
+) -> None:
+    answer = ask(training.trace(), link_gbps=1.0)
+    assert (answer.verdict, [finding.kind for finding in answer.findings]) == (verdict, kinds)
+
+
+INPUT = {(1, None): [("input", 3.0)]}
+INPUT_OF_ALL = {(rank, None): [("input", 5.0)] for rank in range(3)}
+GC = {(0, step): [("gc", 30.0)] for step in range(8, 60, 6)}
+CHECKPOINTS = {(0, step): [("checkpoint", 50.0)] for step in range(8, 60, 10)}
+UNNAMED = {(1, step): [("", 40.0)] for step in range(9, 60, 8)}
+ASLEEP = Training([10.0, 14.0], asleep_ms=[0.0, 4.0])
+CROWDED = Training([10.0, 15.0], no_processor_ms=[0.0, 5.0])
+ALL_CROWDED = Training([10.0] * 2, no_processor_ms=[5.0] * 2, bucket_ms=8.0)
+
+
+@pytest.mark.parametrize(
+    ("training", "kind", "ranks", "cost_ms"),
+    [
+        pytest.param(Training([10.0, 10.0, 14.0]), "slow-compute", (2,), 4.0, id="slow"),
+        pytest.param(Training([10.0, 13.0, 14.0]), "slow-compute", (2,), 1.0, id="two are slow"),
+        pytest.param(ASLEEP, "slow-elsewhere", (1,), 4.0, id="asleep"),
+        pytest.param(Training([10.0] * 3, spans=INPUT), "slow-input", (1,), 3.0, id="input"),
+        pytest.param(Training([10.0] * 3, spans=INPUT_OF_ALL), "slow-input", (), 5.0, id="all"),
+        pytest.param(Training([10.0] * 2, spans=GC), "gc-pauses", (0,), 30.0 * 9 / 55, id="gc"),
+        pytest.param(
+            Training([9.0] * 2, spans=CHECKPOINTS),
+            "checkpoint-pauses",
+            (0,),
+            50.0 * 6 / 55,
+            id="io",
+        ),
+        pytest.param(Training([10.0] * 2, spans=UNNAMED), "pauses", (1,), 40.0 * 7 / 55, id="any"),
+        pytest.param(CROWDED, "oversubscribed", (1,), 5.0, id="no processor"),
+        # Of 10 ms half have no processor, so half of the 8.1 ms that are waited for goes, too.
+        pytest.param(ALL_CROWDED, "oversubscribed", (), 5 + 8.1 / 2, id="nor for communication"),
+    ],
+)
+def test_what_slows_a_job_down_is_named_with_its_ranks_and_its_cost(
+    training: Training, kind: str, ranks: tuple[int, ...], cost_ms: float
 ) -> None:
     found = first(training.trace())
-    assert (found.kind, found.ranks) == (kind, (rank,))
-    assert found.cost.mean == pytest.approx(cost, rel=0.05)
+    assert (found.kind, found.ranks) == (kind, ranks)
+    assert found.cost.mean == pytest.approx(cost_ms, rel=0.05)
     assert found.cost.percent > 2
     assert found.evidence and found.remedy
-
-
-def test_what_every_rank_does_names_none() -> None:
-    slow = Training([10.0] * 3, spans={(rank, None): [("input", 5.0)] for rank in range(3)})
-    found = first(slow.trace())
-    assert (found.kind, found.ranks) == ("slow-input", ())
-    assert found.cost.mean == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("lacks_ms", [0.0, 3.0])
@@ -81,18 +95,20 @@ def test_announcing_in_full_costs_until_the_last_rank_has_its_response(lacks_ms:
     assert answer.findings[0].cost.mean == pytest.approx(8.0 + lacks_ms, rel=0.02)
 
 
-def test_threads_of_communication_lack_a_processor_as_often_as_the_scripts() -> None:
-    training = Training([10.0] * 2, no_processor_ms=[5.0] * 2, bucket_ms=8.0)
+@pytest.mark.parametrize(
+    ("training", "kind", "ranks", "confidence", "evidence"),
+    [
+        (Training([10.0, 14.0], ran=False), "slow-compute", (1,), "low", "not recorded"),
+        (LARGE_BUCKETS, "exposed-communication", (), "medium", "8.00 ms for buckets, 0.10 ms for"),
+    ],
+    ids=["without processor times", "much communication"],
+)
+def test_a_cause_that_is_left_open_is_less_sure(
+    training: Training, kind: str, ranks: tuple[int, ...], confidence: str, evidence: str
+) -> None:
     found = first(training.trace())
-    assert (found.kind, found.ranks) == ("oversubscribed", ())
-    # Of 10 ms half have no processor, so half of the 8.1 ms that are waited for goes, too.
-    assert found.cost.mean == pytest.approx(5 + 8.1 / 2, rel=0.02)
-
-
-def test_a_rank_that_is_late_while_others_wait_anyway_costs_only_the_difference() -> None:
-    found = first(Training([10.0, 13.0, 14.0]).trace())
-    assert found.ranks == (2,)
-    assert found.cost.mean == pytest.approx(1.0)
+    assert (found.kind, found.ranks, found.confidence) == (kind, ranks, confidence)
+    assert evidence in " ".join(found.evidence)
 
 
 def backward(
@@ -106,7 +122,7 @@ def backward(
         free = at
         ends = []
         for index, size in enumerate(bytes):
-            known = at + max(row[index] for row in ready_ms) + setting.get("lag", 0.1)
+            known = at + max(row[index] for row in ready_ms) + 0.1
             begin = max(free, known)
             free = begin + per_bucket_ms + size / 1e6
             ends.append((known, begin, free))
@@ -126,31 +142,41 @@ def backward(
                 record.add(
                     rank, "BUCKET", begin, end, why, seq=1, arg=bytes[index], bucket=key["bucket"]
                 )
-    setting.pop("lag", None)
     return record.trace(2, **setting)
 
 
-def test_tiny_buckets_cost_their_fixed_part() -> None:
-    sizes = [1000 * (1 + k % 3) for k in range(50)]
-    trace = backward([[30.0] * 50] * 2, bytes=sizes, per_bucket_ms=0.5, fusion_threshold_bytes=0)
-    found = first(trace)
-    assert (found.kind, found.knob) == ("tiny-buckets", "fusion_threshold_bytes")
-    assert found.cost.mean == pytest.approx(49 * 0.5, rel=0.1)
+SMALL = {
+    "ready_ms": [[30.0] * 50] * 2,
+    "bytes": [1000 * (1 + k % 3) for k in range(50)],
+    "per_bucket_ms": 0.5,
+}
+UNFUSED = SMALL | {"fusion_threshold_bytes": 0}
+HUGE = {
+    "ready_ms": [[10.0, 20.0, 30.0, 40.0]] * 2,
+    "bytes": [10_000, 20_000, 15_000, 20_000_000],
+    "per_bucket_ms": 0.05,
+}
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "knob", "said", "cost_ms"),
+    [
+        (UNFUSED, "tiny-buckets", "fusion_threshold_bytes", "small buckets", 49 * 0.5),
+        (HUGE, "huge-late-tensor", "", "layer3", 20.0),
+    ],
+    ids=["tiny buckets cost their fixed part", "a huge tensor comes last"],
+)
+def test_the_sizes_of_buckets_are_told_of(
+    job: dict[str, Any], kind: str, knob: str, said: str, cost_ms: float
+) -> None:
+    found = first(backward(**job))
+    assert (found.kind, found.knob) == (kind, knob)
+    assert said in found.summary
+    assert found.cost.mean == pytest.approx(cost_ms, rel=0.1)
 
 
 def test_the_default_threshold_is_no_finding() -> None:
-    sizes = [1000 * (1 + k % 3) for k in range(50)]
-    trace = backward([[30.0] * 50] * 2, bytes=sizes, per_bucket_ms=0.5)
-    assert "tiny-buckets" not in [finding.kind for finding in ask(trace).findings]
-
-
-def test_a_huge_tensor_that_comes_last_is_named() -> None:
-    ready = [[10.0, 20.0, 30.0, 40.0]] * 2
-    trace = backward(ready, bytes=[10_000, 20_000, 15_000, 20_000_000], per_bucket_ms=0.05)
-    found = first(trace)
-    assert found.kind == "huge-late-tensor"
-    assert "layer3" in found.summary
-    assert found.cost.mean == pytest.approx(20.0, rel=0.1)
+    assert "tiny-buckets" not in [finding.kind for finding in ask(backward(**SMALL)).findings]
 
 
 def test_ranks_with_another_order_are_found() -> None:
@@ -162,37 +188,33 @@ def test_ranks_with_another_order_are_found() -> None:
     assert found.cost.mean > 2
 
 
-def test_missing_evidence_names_nobody() -> None:
+@pytest.mark.parametrize(
+    ("is_there", "missing"),
+    [
+        pytest.param(lambda events: events["rank"] != 1, "no events of rank 1", id="a rank"),
+        pytest.param(lambda events: events["kind"] != "STEP", "mark_step", id="steps"),
+        pytest.param(
+            lambda events: (events["kind"] != "NEGOTIATE") | (events["rank"] != 2),
+            "announcements",
+            id="a rank's announcements",
+        ),
+        pytest.param(lambda events: events["begin_ns"] < 80_000_000, "too few", id="most"),
+        pytest.param(lambda events: events["rank"] < 0, "no events", id="everything"),
+    ],
+)
+def test_missing_evidence_names_nobody(
+    is_there: Callable[[pd.DataFrame], "pd.Series[bool]"], missing: str
+) -> None:
     trace = Training([10.0, 10.0, 14.0]).trace()
-    events = trace.events
-    without_rank = dataclasses.replace(trace, recorded=events[events["rank"] != 1])
-    without_steps = dataclasses.replace(trace, recorded=events[events["kind"] != "STEP"])
-    announced = (events["kind"] == "NEGOTIATE") & (events["rank"] == 2)
-    without_announcements = dataclasses.replace(trace, recorded=events[~announced])
-    few = Training([10.0, 10.0, 14.0], steps=5).trace()
-    nothing = dataclasses.replace(trace, recorded=events.iloc[:0])
-    said = []
-    for cut in (without_rank, without_steps, without_announcements, few, nothing):
-        answer = ask(cut)
-        assert (answer.verdict, answer.findings) == ("incomplete", ())
-        said.append("; ".join(answer.missing))
-    assert "no events of rank 1" in said[0]
-    assert "mark_step" in said[1]
-    assert "announcements" in said[2]
-    assert "too few" in said[3]
-    assert "no events" in said[4]
+    answer = ask(dataclasses.replace(trace, recorded=trace.events[is_there(trace.events)]))
+    assert (answer.verdict, answer.findings) == ("incomplete", ())
+    assert missing in "; ".join(answer.missing)
 
 
 def test_dropped_records_make_a_trace_incomplete() -> None:
     trace = Training([10.0, 14.0]).trace()
     trace.meta["dropped"] = {0: len(trace.events)}
     assert "dropped" in ask(trace).missing[0]
-
-
-def test_without_processor_times_the_cause_is_left_open() -> None:
-    found = first(Training([10.0, 14.0], ran=False).trace())
-    assert (found.kind, found.ranks, found.confidence) == ("slow-compute", (1,), "low")
-    assert "not recorded" in " ".join(found.evidence)
 
 
 def test_findings_come_in_the_order_of_their_cost_and_are_few() -> None:
@@ -205,8 +227,6 @@ def test_findings_come_in_the_order_of_their_cost_and_are_few() -> None:
 
 
 def test_an_answer_is_plain_data() -> None:
-    import json
-
     document = ask(Training([10.0, 14.0]).trace()).document()
     again = json.loads(json.dumps(document, allow_nan=False))
     assert again["findings"][0]["ranks"] == [1]
@@ -214,14 +234,6 @@ def test_an_answer_is_plain_data() -> None:
         *("kind", "ranks", "cost_ms_per_step", "interval_ms_per_step", "percent"),
         *("finding", "evidence", "remedy", "knob", "sure"),
     }
-
-
-def test_much_communication_without_a_cause_is_told_of() -> None:
-    found = first(Training([10.0, 10.0], bucket_ms=8.0).trace())
-    assert (found.kind, found.ranks) == ("exposed-communication", ())
-    assert found.cost.mean == pytest.approx(8.1)
-    assert found.evidence[0].startswith("of that, 8.00 ms for buckets, 0.10 ms for their neg")
-    assert found.confidence == "medium"
 
 
 def test_ranks_that_wait_in_turn_are_no_sure_case_of_much_communication() -> None:
@@ -246,11 +258,6 @@ def test_ranks_that_wait_in_turn_are_no_sure_case_of_much_communication() -> Non
     parts = [float(number) for number in re.findall(r"([0-9.]+) ms for", found.evidence[0])]
     assert parts == [1.5, 0.5, 6.0]
     assert "in turn" in found.summary
-
-
-def test_ranks_of_one_host_have_no_network() -> None:
-    answer = ask(Training([10.0, 10.0], bucket_ms=8.0).trace(), link_gbps=1.0)
-    assert {finding.kind for finding in answer.findings} == {"exposed-communication"}
 
 
 def test_copying_into_buckets_and_out_of_them_is_told_of() -> None:

@@ -1,5 +1,8 @@
 """What each metric says of jobs whose times are known."""
 
+import dataclasses
+from types import ModuleType
+
 import numpy as np
 import pytest
 
@@ -16,31 +19,39 @@ from hvdtune.timeline.analysis.metrics import (
     queueing,
     stragglers,
 )
-from hvdtune.timeline.analysis.report import measure
-from hvdtune.timeline.model.trace import Trace
+from hvdtune.timeline.analysis.report import MetricTable, measure
 from tests.kit.synthetic import Recorder, Training
 
 # Rank 1 computes 5 ms longer; 2 ms of its step are input.
 UNEVEN = Training([10.0, 15.0], spans={(1, None): [("input", 2.0)]})
+NEVER_STEPPED = dataclasses.replace(UNEVEN, steps=0)
+APART = Training([10.0, 13.0])
+UNCACHED = Training([1.0], steps=10, cached=False)
 
 
-def test_the_parts_of_a_step_add_up_to_it() -> None:
-    steps = breakdown.table(UNEVEN.trace().events)
-    assert len(steps) == 120
+LACKING = Training([10.0], no_processor_ms=[3.0], asleep_ms=[4.0])
+
+
+@pytest.mark.parametrize(
+    ("training", "part", "of_each_rank_ms"),
+    [
+        (UNEVEN, "wait_ms", [7.0, 0.0]),
+        (UNEVEN, "negotiate_ms", [0.1, 0.1]),
+        (UNEVEN, "exposed_ms", [1.0, 1.0]),
+        (UNEVEN, "input_ms", [0.0, 2.0]),
+        (UNEVEN, "compute_ms", [10.2, 15.2]),
+        (LACKING, "no_processor_ms", [3.0]),
+        (LACKING, "compute_ms", [7.2]),
+        (LACKING, "off_processor_ms", [4.0]),
+    ],
+)
+def test_the_parts_of_a_step_add_up_to_it(
+    training: Training, part: str, of_each_rank_ms: list[float]
+) -> None:
+    steps = breakdown.table(training.trace().events)
+    assert len(steps) == 60 * len(of_each_rank_ms)
     assert steps[list(breakdown.PARTS)].sum(axis=1).to_numpy() == pytest.approx(steps["step_ms"])
-    first = steps.groupby("rank").first()
-    assert first["wait_ms"].tolist() == pytest.approx([7.0, 0.0])
-    assert first["negotiate_ms"].tolist() == pytest.approx([0.1, 0.1])
-    assert first["exposed_ms"].tolist() == pytest.approx([1.0, 1.0])
-    assert first["input_ms"].tolist() == pytest.approx([0.0, 2.0])
-    assert first["compute_ms"].tolist() == pytest.approx([10.2, 15.2])
-
-
-def test_time_without_a_processor_is_no_computing() -> None:
-    steps = breakdown.table(Training([10.0], no_processor_ms=[3.0], asleep_ms=[4.0]).trace().events)
-    assert steps["no_processor_ms"].iloc[0] == pytest.approx(3.0)
-    assert steps["compute_ms"].iloc[0] == pytest.approx(7.2)
-    assert steps["off_processor_ms"].iloc[0] == pytest.approx(4.0)
+    assert steps.groupby("rank").first()[part].tolist() == pytest.approx(of_each_rank_ms)
 
 
 def test_waits_that_are_not_recorded_are_inferred() -> None:
@@ -85,27 +96,31 @@ def test_communication_behind_computing_is_hidden() -> None:
     assert table["hidden_percent"].item() == pytest.approx(70)
 
 
-def test_the_straggler_is_named_with_its_cost_and_reason() -> None:
-    table = stragglers.table(breakdown.table(UNEVEN.trace().events))
-    worst = table.iloc[0]
-    assert (worst["rank"], worst["reason"], worst["late_percent"]) == (1, "compute", 100)
-    assert worst["cost_ms_per_step"] == pytest.approx(7.0)
-    assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
-
-
 @pytest.mark.parametrize(
-    ("training", "reason"),
+    ("training", "reason", "excess_ms", "cost_ms"),
     [
-        (Training([10.0, 10.0], spans={(1, None): [("input", 4.0)]}), "input"),
-        (Training([10.0, 10.0], spans={(1, None): [("gc", 4.0)]}), "garbage collection"),
-        (Training([10.0, 14.0], no_processor_ms=[0.0, 4.0]), "no processor"),
-        (Training([10.0, 14.0], asleep_ms=[0.0, 4.0]), stragglers.REASONS["off_processor_ms"]),
+        (UNEVEN, "compute", 5.0, 7.0),
+        (Training([10.0, 10.0], spans={(1, None): [("input", 4.0)]}), "input", 4.0, 4.0),
+        (Training([10.0, 10.0], spans={(1, None): [("gc", 4.0)]}), "garbage collection", 4.0, 4.0),
+        (Training([10.0, 14.0], no_processor_ms=[0.0, 4.0]), "no processor", 4.0, 4.0),
+        (
+            Training([10.0, 14.0], asleep_ms=[0.0, 4.0]),
+            stragglers.REASONS["off_processor_ms"],
+            4.0,
+            4.0,
+        ),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_stragglers_are_told_apart_by_their_reason(training: Training, reason: str) -> None:
+def test_the_straggler_is_named_with_its_cost_and_reason(
+    training: Training, reason: str, excess_ms: float, cost_ms: float
+) -> None:
     table = stragglers.table(breakdown.table(training.trace().events))
-    assert (table.iloc[0]["rank"], table.iloc[0]["reason"]) == (1, reason)
-    assert table.iloc[0]["excess_ms"] == pytest.approx(4.0)
+    worst = table.iloc[0]
+    assert (worst["rank"], worst["reason"], worst["late_percent"]) == (1, reason, 100)
+    assert worst["excess_ms"] == pytest.approx(excess_ms)
+    assert worst["cost_ms_per_step"] == pytest.approx(cost_ms)
+    assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
 
 
 def test_waits_are_for_the_rank_that_announces_last() -> None:
@@ -155,39 +170,38 @@ def test_bus_bandwidth_counts_what_a_link_carries() -> None:
     assert "50 % of" in bandwidth.sentence(table, link_gbps=16 * table["gb_per_s_p50"].item())
 
 
-def test_cycles_are_counted_per_step() -> None:
-    table = cycles.table(Training([1.0, 1.0]).trace().events)
-    assert table["cycles"].tolist() == [1] * 60
-    assert table["tensors_per_cycle"].tolist() == [4] * 60
+@pytest.mark.parametrize(
+    ("metric", "training", "column", "values"),
+    [
+        pytest.param(cycles, Training([1.0, 1.0]), "cycles", [1] * 60, id="cycles of a step"),
+        pytest.param(cycles, Training([1.0, 1.0]), "tensors_per_cycle", [4] * 60, id="tensors"),
+        pytest.param(queueing, APART, "others_p50_ms", [3.0, 0.0], id="wait for the other ranks"),
+        pytest.param(queueing, APART, "response_p50_ms", [0.1, 0.1], id="wait for the response"),
+        pytest.param(queueing, APART, "queue_p95_ms", [0, 0], id="wait in the queue"),
+        pytest.param(cache, UNCACHED, "cached_percent", [0], id="hits of the cache"),
+        pytest.param(cache, UNCACHED, "again", [36], id="names seen before"),
+        pytest.param(cache, UNCACHED, "again_cached_percent", [0], id="hits of names seen before"),
+    ],
+)
+def test_what_becomes_of_tensors_is_counted(
+    metric: ModuleType, training: Training, column: str, values: list[float]
+) -> None:
+    assert metric.table(training.trace().events)[column].tolist() == pytest.approx(values)
 
 
-def test_a_tensor_waits_for_ranks_then_for_the_response() -> None:
-    table = queueing.table(Training([10.0, 13.0]).trace().events).set_index("rank")
-    assert table["others_p50_ms"].tolist() == pytest.approx([3.0, 0.0])
-    assert table["response_p50_ms"].tolist() == pytest.approx([0.1, 0.1])
-    assert table["queue_p95_ms"].tolist() == [0, 0]
+@pytest.fixture(scope="module", params=[UNEVEN, NEVER_STEPPED], ids=["a job", "an empty trace"])
+def measured(request: pytest.FixtureRequest) -> tuple[Training, dict[str, MetricTable]]:
+    return request.param, measure(request.param.trace())
 
 
-def test_misses_of_names_seen_before_are_counted() -> None:
-    table = cache.table(Training([1.0], steps=10, cached=False).trace().events)
-    assert table["cached_percent"].item() == 0
-    assert table["again"].item() == 36
-    assert table["again_cached_percent"].item() == 0
-
-
-def test_every_metric_says_something_of_an_empty_trace() -> None:
-    empty = Trace(UNEVEN.trace().events.iloc[:0])
-    for name, metric in measure(empty).items():
-        assert metric.summary.endswith("."), name
-        assert len(metric.table) == 0
-
-
-def test_every_metric_is_a_table_with_a_sentence() -> None:
-    found = measure(UNEVEN.trace())
-    assert list(found) == list(METRICS)
-    for metric in found.values():
-        assert len(metric.table) > 0
-        assert metric.summary.endswith(".") and "nan" not in metric.summary
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_a_table_with_a_sentence(
+    measured: tuple[Training, dict[str, MetricTable]], name: str
+) -> None:
+    training, metrics = measured
+    assert list(metrics) == list(METRICS)
+    assert (len(metrics[name].table) > 0) == (training.steps > 0)
+    assert metrics[name].summary.endswith(".") and "nan" not in metrics[name].summary
 
 
 def test_steps_that_a_rank_lacks_are_left_out() -> None:

@@ -45,24 +45,37 @@ APART = [f"host-{rank}" for rank in range(RANKS)]
 PAIRS = ["left", "left", "right", "right"]
 
 
-def test_the_rank_that_everybody_waits_for_has_a_slow_link() -> None:
-    found = first(job([2, 2, 1, 2], APART))
-    assert (found.kind, found.ranks) == ("slow-link", (2,))
-    assert "host-2" in found.summary
-    assert found.cost.mean == pytest.approx(15.0)
+IN_TURN, ELSEWHERE = [1, 2, 3, 0], [2, 3, 0, 1]
+HIERARCHY = {"hierarchical_allreduce": True}
 
 
-def test_a_link_that_is_no_slower_than_the_others_is_not_blamed() -> None:
-    found = first(job([1, 2, 3, 0], APART))
-    assert (found.kind, found.ranks) == ("network", ())
-    assert found.cost.mean == pytest.approx(20.0, rel=0.01)
+@pytest.mark.parametrize(
+    ("last_peer", "hosts", "setting", "kind", "said", "cost_ms"),
+    [
+        ([2, 2, 1, 2], APART, {}, "slow-link", "rank 2 (host-2) is slow", 15.0),
+        (IN_TURN, APART, {}, "network", "bytes between hosts", 20.0),
+        (ELSEWHERE, PAIRS, {}, "hierarchy-off", "2 ranks of each host", 10.0),
+        (ELSEWHERE, PAIRS, HIERARCHY, "network", "bytes between hosts", 20.0),
+    ],
+    ids=["all wait for one rank", "no link is slower", "two ranks per host", "hierarchy is on"],
+)
+def test_what_exchanges_wait_for_is_named_with_its_cost(
+    last_peer: list[int],
+    hosts: list[str],
+    setting: dict[str, Any],
+    kind: str,
+    said: str,
+    cost_ms: float,
+) -> None:
+    found = first(job(last_peer, hosts, **setting))
+    assert (found.kind, found.ranks) == (kind, (2,) if "rank 2" in said else ())
+    assert said in found.summary
+    assert found.cost.mean == pytest.approx(cost_ms, rel=0.01)
 
 
-def test_several_ranks_per_host_without_hierarchy_are_told_of() -> None:
-    found = first(job([2, 3, 0, 1], PAIRS))
-    assert (found.kind, found.knob) == ("hierarchy-off", "hierarchical_allreduce")
-    assert found.cost.mean == pytest.approx(20 * (1 - 1 / crossing_bytes(4, 2)), rel=0.01)
-    assert crossing_bytes(4, 2) == pytest.approx(2.0)
+@pytest.mark.parametrize(("ranks", "per_host", "times"), [(4, 2, 2.0), (4, 1, 1.0), (16, 8, 8.0)])
+def test_two_levels_let_each_byte_cross_once(ranks: int, per_host: int, times: float) -> None:
+    assert crossing_bytes(ranks, per_host) == pytest.approx(times)
 
 
 def test_what_computing_does_not_hide_goes_first() -> None:
@@ -86,10 +99,6 @@ def test_what_computing_does_not_hide_goes_first() -> None:
     # With half the bytes the first is over at 15 ms and the second at 25: ten of 15 ms are gone.
     assert found.kind == "hierarchy-off"
     assert found.cost.mean == pytest.approx(10.0, rel=0.02)
-
-
-def test_with_hierarchy_on_it_is_the_network() -> None:
-    assert first(job([2, 3, 0, 1], PAIRS, hierarchical_allreduce=True)).kind == "network"
 
 
 def test_the_network_is_charged_with_what_no_other_finding_saves() -> None:
@@ -118,7 +127,17 @@ def test_the_network_is_charged_with_what_no_other_finding_saves() -> None:
     assert "network" in kinds
 
 
-def test_links_that_could_carry_more_need_other_channels() -> None:
-    found = first(job([1, 2, 3, 0], APART), link_gbps=10.0)
-    assert (found.kind, found.knob, found.confidence) == ("channels", "channels", "low")
-    assert first(job([1, 2, 3, 0], APART), link_gbps=1.0).kind == "network"
+@pytest.mark.parametrize(
+    ("trace", "link_gbps", "kind", "knob", "confidence"),
+    [
+        (job(IN_TURN, APART), 10.0, "channels", "channels", "low"),
+        (job(IN_TURN, APART), 1.0, "network", "", "medium"),
+        (job(ELSEWHERE, PAIRS), None, "hierarchy-off", "hierarchical_allreduce", "medium"),
+    ],
+    ids=["links could carry more", "links carry what they can", "two ranks per host"],
+)
+def test_a_finding_names_the_knob_that_helps(
+    trace: Trace, link_gbps: float | None, kind: str, knob: str, confidence: str
+) -> None:
+    found = first(trace, link_gbps)
+    assert (found.kind, found.knob, found.confidence) == (kind, knob, confidence)

@@ -2,6 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hvdtune.timeline import Trace, merge, phase_table, step_table, summary, tensor_table
 from hvdtune.timeline.model.intervals import covered_ns, covered_within, union
@@ -11,8 +13,12 @@ from tests.kit.synthetic import Recorder
 MS = 1_000_000
 
 
-def array(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.array(values, np.int64)
+Spans = list[tuple[int, int]]
+
+
+def columns_of(spans: Spans) -> tuple[np.ndarray, np.ndarray]:
+    begin, end = np.array(spans, np.int64).reshape(-1, 2).T
+    return begin, end
 
 
 @pytest.fixture
@@ -74,11 +80,14 @@ def test_each_tensor_has_its_times_and_its_last_rank(trace: Trace) -> None:
     assert table.loc["t1", "last_rank"] == 0
 
 
-def test_tensors_of_one_bucket_do_not_count_its_time_twice(trace: Trace) -> None:
-    table = phase_table(trace).set_index(["rank", "phase"])
-    assert table.loc[(0, "communicate"), "busy_ms"] == 8
-    assert table.loc[(0, "communicate"), "percent"] == 40
-    assert table.loc[(1, "negotiate"), "busy_ms"] == 4
+@pytest.mark.parametrize(
+    ("rank", "phase", "busy_ms", "percent"), [(0, "communicate", 8, 40), (1, "negotiate", 4, 20)]
+)
+def test_tensors_of_one_bucket_do_not_count_its_time_twice(
+    trace: Trace, rank: int, phase: str, busy_ms: float, percent: float
+) -> None:
+    row = phase_table(trace).set_index(["rank", "phase"]).loc[(rank, phase)]
+    assert (row["busy_ms"], row["percent"]) == (busy_ms, percent)
 
 
 def test_communication_is_clipped_to_steps(tmp_path: Path) -> None:
@@ -104,22 +113,25 @@ def test_tables_of_an_empty_trace_are_empty(tmp_path: Path) -> None:
     assert summary(trace)["steps"] == 0
 
 
-def test_a_union_joins_what_overlaps_or_touches() -> None:
-    begin, end = union(array(5, 0, 10, 1), array(6, 4, 12, 5))
-    assert (begin.tolist(), end.tolist()) == ([0, 10], [6, 12])
-    assert covered_ns(array(0, 0, 3), array(4, 4, 5)) == 5
-    assert covered_ns(array(), array()) == 0
+@pytest.mark.parametrize(
+    ("spans", "joined"),
+    [
+        pytest.param([(5, 6), (0, 4), (10, 12), (1, 5)], [(0, 6), (10, 12)], id="touch"),
+        pytest.param([(0, 4), (0, 4), (3, 5)], [(0, 5)], id="overlap"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_a_union_joins_what_overlaps_or_touches(spans: Spans, joined: Spans) -> None:
+    begin, end = columns_of(spans)
+    assert list(zip(*(column.tolist() for column in union(begin, end)), strict=True)) == joined
+    assert covered_ns(begin, end) == sum(last - first for first, last in joined)
 
 
-def test_windows_count_only_what_lies_in_them() -> None:
-    generator = np.random.default_rng(3)
-    begin = generator.integers(0, 900, 60)
-    end = begin + generator.integers(0, 30, 60)
-    window_begin = generator.integers(0, 1000, 100)
-    window_end = window_begin + generator.integers(0, 200, 100)
-    busy = np.zeros(1300, bool)
-    for first, last in zip(begin, end, strict=True):
-        busy[first:last] = True
-    expected = [busy[a:b].sum() for a, b in zip(window_begin, window_end, strict=True)]
-    assert covered_within(begin, end, window_begin, window_end).tolist() == expected
-    assert covered_within(array(), array(), array(1), array(2)).tolist() == [0]
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], sum(s))))
+
+
+@given(SPANS, SPANS)
+def test_windows_count_only_what_lies_in_them(spans: Spans, windows: Spans) -> None:
+    busy = {time for begin, end in spans for time in range(begin, end)}
+    expected = [len(busy.intersection(range(begin, end))) for begin, end in windows]
+    assert covered_within(*columns_of(spans), *columns_of(windows)).tolist() == expected

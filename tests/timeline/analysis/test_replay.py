@@ -15,7 +15,6 @@ from hvdtune.timeline.analysis.replay import (
 from tests.kit.synthetic import Recorder, Training
 
 MODEL = CostModel(bucket_ms=1.0, tensor_ms=0.0, byte_ms=0.001)
-WHOLE = Rules(cycle_time_ms=0.0, fusion_threshold_bytes=1e9)
 
 
 def step(ready: list[float], bytes: list[float]) -> Step:
@@ -23,34 +22,42 @@ def step(ready: list[float], bytes: list[float]) -> Step:
     return Step(np.array([ready, ready]), np.array(bytes), np.ones(count, bool), ("t",) * count)
 
 
-def test_buckets_follow_one_another() -> None:
-    assert finish_ms(step([0, 0.5, 10], [100, 100, 100]), WHOLE, MODEL) == pytest.approx(11.1)
-    assert finish_ms(step([0, 0.5, 0.6], [100, 100, 100]), WHOLE, MODEL) == pytest.approx(2.3)
+TOGETHER = step([0, 0, 0, 0], [100] * 4)
+SPREAD = step([0, 1, 20, 30], [100] * 4)
 
 
-def test_a_threshold_closes_buckets() -> None:
-    small = Rules(cycle_time_ms=0.0, fusion_threshold_bytes=200)
-    together = step([0, 0, 0, 0], [100, 100, 100, 100])
-    assert finish_ms(together, WHOLE, MODEL) == pytest.approx(1.4)
-    assert finish_ms(together, small, MODEL) == pytest.approx(2.4)
-    assert plan(together, np.arange(4), 0) == [[0], [1], [2], [3]]
+@pytest.mark.parametrize(
+    ("played", "cycle_time_ms", "threshold_bytes", "ends_ms"),
+    [
+        pytest.param(step([0, 0.5, 10], [100] * 3), 0, 1e9, 11.1, id="the last is ready last"),
+        pytest.param(step([0, 0.5, 0.6], [100] * 3), 0, 1e9, 2.3, id="buckets follow one another"),
+        pytest.param(TOGETHER, 0, 1e9, 1.4, id="one bucket"),
+        pytest.param(TOGETHER, 0, 200, 2.4, id="a threshold closes buckets"),
+        # The first goes at once; the others wait for the window, which ends when all are announced.
+        pytest.param(SPREAD, 50, 1e9, 31.3, id="a window collects until everybody waits"),
+        pytest.param(step([5], [100]), 500, 1e9, 6.1, id="a window delays nothing awaited by all"),
+    ],
+)
+def test_a_step_ends_when_its_buckets_do(
+    played: Step, cycle_time_ms: float, threshold_bytes: float, ends_ms: float
+) -> None:
+    rules = Rules(cycle_time_ms=cycle_time_ms, fusion_threshold_bytes=threshold_bytes)
+    assert finish_ms(played, rules, MODEL) == pytest.approx(ends_ms)
 
 
-def test_what_never_fuses_does_not_close_a_bucket() -> None:
-    mixed = Step(np.zeros((2, 3)), np.full(3, 100.0), np.array([True, False, True]))
-    assert plan(mixed, np.arange(3), 1e9) == [[0, 2], [1]]
-
-
-def test_a_window_collects_until_everybody_waits() -> None:
-    slow = Rules(cycle_time_ms=50.0, fusion_threshold_bytes=1e9)
-    spread = step([0, 1, 20, 30], [100, 100, 100, 100])
-    # The first goes at once; the others wait for the window, which ends when all are announced.
-    assert finish_ms(spread, slow, MODEL) == pytest.approx(31.3)
-
-
-def test_a_long_window_never_delays_what_everybody_waits_for() -> None:
-    slow = Rules(cycle_time_ms=500.0, fusion_threshold_bytes=1e9)
-    assert finish_ms(step([5.0], [100]), slow, MODEL) == pytest.approx(6.1)
+@pytest.mark.parametrize(
+    ("fuses", "threshold_bytes", "buckets"),
+    [
+        pytest.param([True] * 4, 0, [[0], [1], [2], [3]], id="fusion is off"),
+        pytest.param([True, False, True], 1e9, [[0, 2], [1]], id="what never fuses closes none"),
+    ],
+)
+def test_buckets_are_planned(
+    fuses: list[bool], threshold_bytes: float, buckets: list[list[int]]
+) -> None:
+    count = len(fuses)
+    played = Step(np.zeros((2, count)), np.full(count, 100.0), np.array(fuses))
+    assert plan(played, np.arange(count), threshold_bytes) == buckets
 
 
 def test_costs_are_fitted_to_buckets() -> None:

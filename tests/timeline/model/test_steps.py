@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,15 +31,21 @@ def test_the_steps_of_a_trace_are_those_that_all_ranks_have(trace: Trace) -> Non
     assert common_steps(trace) == [1, 2, 3, 4]
 
 
-def test_a_cut_has_its_steps_of_all_ranks_and_what_is_in_them(trace: Trace) -> None:
-    events = cut_to_steps(trace, 2, 4).events
+@pytest.mark.parametrize(
+    ("cut", "steps"),
+    [
+        pytest.param(lambda trace: cut_to_steps(trace, 2, 4), [2, 3], id="two steps"),
+        pytest.param(lambda trace: cut_to_steps(trace, 3, 4), [3], id="one step"),
+        pytest.param(lambda trace: cut_before(trace, 3000), [3, 4], id="from a time on"),
+    ],
+)
+def test_a_cut_has_its_steps_of_all_ranks_what_is_in_them_and_the_setting_in_force(
+    trace: Trace, cut: Callable[[Trace], Trace], steps: list[int]
+) -> None:
+    events = cut(trace).events
     for kind in ("STEP", "ALLREDUCE"):
         seqs = events[events["kind"] == kind].groupby("rank")["seq"].apply(list)
-        assert seqs.to_dict() == {0: [2, 3], 1: [2, 3]}
-
-
-def test_a_cut_keeps_the_setting_in_force(trace: Trace) -> None:
-    events = cut_to_steps(trace, 3, 4).events
+        assert seqs.to_dict() == {0: steps, 1: steps}
     assert events.loc[events["kind"] == "KNOB_ADOPTED", "arg"].tolist() == [3]
 
 
@@ -46,9 +53,3 @@ def test_steps_that_are_not_there_leave_nothing(trace: Trace) -> None:
     cut = cut_to_steps(trace, 90, 95)
     assert len(cut.events) == 0
     assert cut.meta == trace.meta
-
-
-def test_what_began_before_a_time_is_cut_off_but_not_the_setting(trace: Trace) -> None:
-    events = cut_before(trace, 3000).events
-    assert set(events.loc[events["kind"] == "STEP", "seq"]) == {3, 4}
-    assert (events["kind"] == "KNOB_ADOPTED").sum() == 1
