@@ -17,18 +17,28 @@ def spans(rows):
     return [(row["name"], row["begin_ns"] // 1000, row["end_ns"] // 1000) for row in rows]
 
 
-def test_an_end_closes_what_was_begun_last_on_its_thread():
-    result, rows = table(
-        event("B", 0, "a"), event("B", 1, "b"), event("B", 1, "other", tid=3),
-        event("E", 4, ""), event("E", 5, "", tid=3), event("E", 9, ""),
-    )  # fmt: skip
-    assert spans(rows) == [("a", 0, 9), ("other", 1, 5), ("b", 1, 4)]
+@pytest.mark.parametrize(
+    ("events", "shown", "phases"),
+    [
+        pytest.param([
+            event("B", 0, "a"), event("B", 1, "b"), event("B", 1, "other", tid=3),
+            event("E", 4, ""), event("E", 5, "", tid=3), event("E", 9, ""),
+        ], [("a", 0, 9), ("other", 1, 5), ("b", 1, 4)], "XXX", id="last on its thread"),
+        pytest.param([
+            event("E", 9, "a"), event("B", 1, "b"), event("E", 4, "b"), event("B", 0, "a"),
+        ], [("a", 0, 9), ("b", 1, 4)], "XX", id="in any order"),
+        pytest.param([
+            event("b", 1, "read", id=1, cat="io"), event("b", 2, "read", id=2, cat="io"),
+            event("n", 3, "read", id=1, cat="io"), event("e", 4, "read", id=1, cat="io", tid=9),
+            event("e", 9, "read", id=2, cat="io"),
+        ], [("read", 1, 4), ("read", 2, 9), ("read", 3, 3)], "bbn", id="by category and id"),
+    ],
+)  # fmt: skip
+def test_an_end_closes_what_was_begun(events, shown, phases):
+    result, rows = table(*events)
+    assert spans(rows) == shown
+    assert [row["phase"] for row in rows] == [*phases]
     assert result.warnings == []
-
-
-def test_begins_and_ends_may_come_in_any_order():
-    _, rows = table(event("E", 9, "a"), event("B", 1, "b"), event("E", 4, "b"), event("B", 0, "a"))
-    assert spans(rows) == [("a", 0, 9), ("b", 1, 4)]
 
 
 def test_what_has_no_end_is_open_until_the_last_time_of_its_thread():
@@ -37,36 +47,38 @@ def test_what_has_no_end_is_open_until_the_last_time_of_its_thread():
     assert [row["open"] for row in rows] == [True, False]
 
 
-def test_an_end_of_nothing_is_reported():
-    result, rows = table(event("E", 1), event("B", 2, "a"), event("E", 3), event("E", 4))
-    assert spans(rows) == [("a", 2, 3)]
-    assert result.counts["E"] == {"read": 3, "shown": 1, "reported": 2}
-    assert "2 'E' events end what has not begun" in result.warnings[0]
+@pytest.mark.parametrize(
+    ("events", "shown", "reported", "said"),
+    [
+        pytest.param(
+            [event("E", 1), event("B", 2, "a"), event("E", 3), event("E", 4)],
+            [("a", 2, 3)], 2, "2 'E' events end what has not begun", id="of nothing"
+        ),
+        pytest.param(
+            [event("B", 1, "a"), event("E", 2, "b")],
+            [("a", 1, 2)], 0, "1 'E' events name another slice", id="of another name"
+        ),
+    ],
+)  # fmt: skip
+def test_an_end_that_does_not_fit_is_told_of(events, shown, reported, said):
+    result, rows = table(*events)
+    assert spans(rows) == shown
+    assert result.counts["E"] == {"read": 1 + reported, "shown": 1, "reported": reported}
+    assert said in result.warnings[0]
 
 
-def test_an_end_of_another_name_is_noted():
-    result, _ = table(event("B", 1, "a"), event("E", 2, "b"))
-    assert "1 'E' events name another slice" in result.warnings[0]
-
-
-def test_arguments_of_begin_and_end_are_joined():
-    _, rows = table(
-        event("B", 1, args={"x": 1}), event("E", 2, args={"y": 2}),
-        event("B", 3), event("E", 4, args={"seq": 7}),
-    )  # fmt: skip
-    assert json.loads(rows[0]["args"]) == {"x": 1, "y": 2}
-    assert json.loads(rows[1]["args"]) == {"seq": 7}
-    assert rows[1]["seq"] == 7
-
-
-def test_asynchronous_slices_are_matched_by_category_and_id():
-    _, rows = table(
-        event("b", 1, "read", id=1, cat="io"), event("b", 2, "read", id=2, cat="io"),
-        event("n", 3, "read", id=1, cat="io"), event("e", 4, "read", id=1, cat="io", tid=9),
-        event("e", 9, "read", id=2, cat="io"),
-    )  # fmt: skip
-    assert spans(rows) == [("read", 1, 4), ("read", 2, 9), ("read", 3, 3)]
-    assert [row["phase"] for row in rows] == ["b", "b", "n"]
+@pytest.mark.parametrize(
+    ("begin", "end", "joined"),
+    [
+        ({"args": {"x": 1}}, {"args": {"y": 2}}, {"x": 1, "y": 2}),
+        ({}, {"args": {"seq": 7}}, {"seq": 7}),
+    ],
+    ids=["of both", "of the end"],
+)
+def test_arguments_of_begin_and_end_are_joined(begin, end, joined):
+    _, (row,) = table(event("B", 1, **begin), event("E", 2, **end))
+    assert json.loads(row["args"]) == joined
+    assert row["seq"] == joined.get("seq", -1)
 
 
 @pytest.mark.parametrize("phase", list("XiICnstfPRNODvVcTp"))

@@ -34,7 +34,9 @@ def trace(tmp_path):
     return path
 
 
-def parses(monkeypatch):
+@pytest.fixture
+def parsings(monkeypatch):
+    """Grows by one with every file that is parsed."""
     counted = []
     genuine = cache.parse
 
@@ -54,34 +56,32 @@ def test_a_cached_trace_is_the_same_model(parsed, small, trace):
     assert cache.cache_path(trace).exists()
 
 
-def test_a_trace_is_parsed_once(small, trace, monkeypatch):
-    counted = parses(monkeypatch)
-    for _ in range(3):
-        load(trace)
-    overview([trace])
-    assert len(counted) == 1
-
-
-def test_a_copy_with_another_time_is_known_by_its_content(small, trace, monkeypatch):
-    load(trace)
-    counted = parses(monkeypatch)
-    os.utime(trace)
-    load(trace)
-    assert counted == []
-
-
-def test_a_trace_that_changed_is_parsed_again(small, trace):
-    before = len(load(trace).slices)
+def change(trace):
     text = trace.read_bytes().replace(b'"CYCLE_START"', b'"CYCLE_START', 1)
     trace.write_bytes(text + b" ")
-    assert len(load(trace).slices) == before - 1
 
 
-def test_a_damaged_cache_is_made_anew(small, trace):
-    before = load(trace)
+def damage_its_cache(trace):
     kept = cache.cache_path(trace)
     kept.write_bytes(kept.read_bytes()[:-100])
-    assert len(load(trace).slices) == len(before.slices)
+
+
+@pytest.mark.parametrize(
+    ("happens", "parses", "lost"),
+    [
+        pytest.param(lambda trace: None, 1, 0, id="once"),
+        pytest.param(os.utime, 1, 0, id="once where a copy has another time"),
+        pytest.param(change, 2, 1, id="again when it has changed"),
+        pytest.param(damage_its_cache, 2, 0, id="again when its cache is damaged"),
+    ],
+)
+def test_a_trace_is_parsed(happens, parses, lost, small, trace, parsings):
+    before = load(trace)
+    happens(trace)
+    for _ in range(2):
+        assert len(load(trace).slices) == len(before.slices) - lost
+    overview([trace])
+    assert len(parsings) == parses
 
 
 def test_warnings_of_a_cached_trace_name_the_file_as_it_is_called_now(small, tmp_path):
@@ -120,13 +120,20 @@ def test_statistics_from_the_cache_are_those_of_the_model(small, trace):
     assert kept.names == computed.names
 
 
-def test_statistics_from_the_cache_say_what_was_known_of_the_recording(small, tmp_path):
-    said = ["recording stopped at the size cap"]
-    ours = write(tmp_path / "ours.json", event("i", 1), otherData={"hvdtune": 1, "warnings": said})
-    export = {"version": 1, "files": [{"path": "a"}], "tracks": [], "warnings": said}
-    theirs = write(tmp_path / "b.json", event("i", 1), otherData={"hvdtune_files": export})
-    for path in (ours, theirs):
-        assert list(overview([path]).warnings()) == load(path).warnings == said
+SAID = ["recording stopped at the size cap"]
+EXPORT = {"version": 1, "files": [{"path": "a"}], "tracks": [], "warnings": SAID}
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param({"hvdtune": 1, "warnings": SAID}, id="recording"),
+        pytest.param({"hvdtune_files": EXPORT}, id="export"),
+    ],
+)
+def test_statistics_from_the_cache_say_what_was_known_of_it(known, small, tmp_path):
+    path = write(tmp_path / "a.json", event("i", 1), otherData=known)
+    assert list(overview([path]).warnings()) == load(path).warnings == SAID
 
 
 def test_a_large_file_that_cannot_be_read_is_told(small, trace, tmp_path):

@@ -137,8 +137,16 @@ def test_no_collective_ends_before_it_has_begun_everywhere(
     assert (ends - begins).min() >= 0
 
 
-def test_the_least_distance_is_that_to_the_nearest_corner() -> None:
-    matrix = np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert _least_distance(matrix, np.array([3.0, 4.0])) == pytest.approx([3, 4])
-    assert _least_distance(matrix, np.array([3.0, -4.0])) == pytest.approx([3, 0])
-    assert _least_distance(np.array([[1.0, 0], [-1.0, 0]]), np.array([1.0, 1.0])) is None
+@pytest.mark.parametrize(
+    ("matrix", "bounds", "distance"),
+    [
+        pytest.param([[1, 0], [0, 1]], [3, 4], [3, 4], id="a corner"),
+        pytest.param([[1, 0], [0, 1]], [3, -4], [3, 0], id="an edge"),
+        pytest.param([[1, 0], [-1, 0]], [1, 1], None, id="nowhere"),
+    ],
+)
+def test_the_least_distance_is_that_to_the_nearest_corner(
+    matrix: list[list[float]], bounds: list[float], distance: list[float] | None
+) -> None:
+    found = _least_distance(np.array(matrix, float), np.array(bounds, float))
+    assert found == pytest.approx(distance)

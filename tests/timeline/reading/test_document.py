@@ -16,22 +16,27 @@ def names(result):
     return [result.texts[code] for code in sorted(result.table["name"].to_pylist())]
 
 
-def test_object_and_array_form_hold_the_same_events():
-    whole = parsed(json.dumps({"traceEvents": EVENTS, "traceName": "t"}).encode())
-    assert names(whole) == names(parsed(array())) == [f"n{number}" for number in range(6)]
-    assert whole.around == {"traceName": "t"}
-    assert whole.warnings == []
+OBJECT = {"traceEvents": EVENTS, "traceName": "t"}
+
+
+@pytest.mark.parametrize(
+    ("text", "around"),
+    [
+        pytest.param(array(), {}, id="an array"),
+        pytest.param(json.dumps(EVENTS, indent=7).encode(), {}, id="on many lines"),
+        pytest.param(json.dumps(OBJECT).encode(), {"traceName": "t"}, id="an object"),
+    ],
+)
+def test_every_form_holds_the_same_events(text, around):
+    result = parsed(text)
+    assert names(result) == [f"n{number}" for number in range(6)]
+    assert (result.around, result.warnings) == (around, [])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
 def test_pieces_may_end_anywhere(size):
     text = (SPEEDSCOPE / "simple-object.json").read_bytes() + b"\n"
     assert parsed(text, size).table == parsed(text).table
-
-
-def test_events_may_follow_on_one_line_or_on_many():
-    spread = json.dumps(EVENTS, indent=7).encode()
-    assert names(parsed(spread)) == names(parsed(array()))
 
 
 @pytest.mark.parametrize("ending", [b"", b",", b",\n\n  ", b"\n"])
@@ -74,11 +79,14 @@ def test_values_that_are_no_objects_are_told_and_nothing_else(value):
         ]
 
 
-def test_utf_16_is_called_by_its_name():
-    for encoding in ("utf-16", "utf-16-be"):
-        mark = b"" if encoding == "utf-16" else b"\xfe\xff"
-        with pytest.raises(TraceFormatError, match=r"trace\.json: byte 0: this text is UTF-16"):
-            parsed(mark + array().decode().encode(encoding))
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [(b"", "utf-16"), (b"\xfe\xff", "utf-16-be")],
+    ids=["native", "big endian"],
+)
+def test_utf_16_is_called_by_its_name(mark, encoding):
+    with pytest.raises(TraceFormatError, match=r"trace\.json: byte 0: this text is UTF-16"):
+        parsed(mark + array().decode().encode(encoding))
 
 
 @pytest.mark.parametrize(
@@ -91,35 +99,48 @@ def test_what_holds_no_event_is_an_error_with_a_byte_offset(text):
     assert 0 <= caught.value.offset <= len(text)
 
 
-def test_brackets_and_quotes_in_names_are_text():
-    hostile = '}]}{"ph":"X", \\" [['
-    result = parsed(array(event("X", 1, hostile, dur=1), *EVENTS))
-    assert hostile in result.texts
-    assert len(result.table) == 7
+HOSTILE = '}]}{"ph":"X", \\" [['
 
 
-def test_control_characters_and_bad_utf8_in_names_are_read():
-    text = array().replace(b"n3", b"n\t3").replace(b"n4", b"n\xff4").replace(b"n5", b"n\xc3\xa95")
+@pytest.mark.parametrize(
+    ("written", "name", "said"),
+    [
+        pytest.param(json.dumps(HOSTILE).encode(), HOSTILE, [], id="brackets and quotes"),
+        pytest.param(b'"n\t3"', "n\t3", [], id="a control character"),
+        pytest.param(b'"n\xc3\xa93"', "n\xe93", [], id="UTF-8"),
+        pytest.param(b'"n\xff3"', "n?3", ["byte {at} is not UTF-8"], id="bad UTF-8"),
+    ],
+)
+def test_names_are_text_whatever_is_in_them(written, name, said):
+    text = array().replace(b'"n3"', written)
     result = parsed(text)
-    assert {"n\t3", "n?4", "n\xe95"} <= set(result.texts)
-    assert f"byte {text.index(0xFF)} is not UTF-8" in result.warnings[0]
+    assert names(result) == ["n0", "n1", "n2", name, "n4", "n5"]
+    assert len(result.warnings) == len(said)
+    assert [
+        each for each in said if each.format(at=text.find(0xFF)) not in result.warnings[0]
+    ] == []
 
 
-def test_a_damaged_event_costs_only_itself():
-    text = array().replace(b'"ts": 3', b'"ts" 3')
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [
+        pytest.param(b'"ts": 3', b'"ts" 3', id="a colon is lost"),
+        pytest.param(b'"n3"', b'"n3 ', id="a quote is lost"),
+    ],
+)
+def test_a_damaged_event_costs_only_itself(whole, damaged):
+    text = array().replace(whole, damaged)
     result = parsed(text)
     assert names(result) == ["n0", "n1", "n2", "n4", "n5"]
     assert result.counts["?"] == {"read": 1, "shown": 0, "reported": 1}
-    begin = text.index(b'{"ph": "X", "name": "n3"')
-    assert (
-        f"the event at byte {begin} is damaged at byte {text.index(b'3, ', begin)}"
-        in (result.warnings[0])
-    )
+    begin = text.index(b'{"ph": "X", "name": "n3')
+    assert f"the event at byte {begin} is damaged at byte " in result.warnings[0]
 
 
-def test_a_quote_that_is_lost_costs_one_event():
-    result = parsed(array().replace(b'"n3"', b'"n3 '))
-    assert names(result) == ["n0", "n1", "n2", "n4", "n5"]
+def test_damage_is_told_with_its_byte():
+    text = array().replace(b'"ts": 3', b'"ts" 3')
+    at = text.index(b'" 3, ') + 2
+    assert f"is damaged at byte {at}" in parsed(text).warnings[0]
 
 
 @pytest.mark.parametrize("byte", [b"x", b"]", b"}", b" ", b'"'])
@@ -131,14 +152,13 @@ def test_what_stands_for_a_comma_costs_nothing(byte):
     assert f"byte {at}" in result.warnings[0] or "commas before byte" in result.warnings[0]
 
 
-def test_a_damaged_head_does_not_hide_the_events():
+@pytest.mark.parametrize("byte", b'x"{[,\\', ids=chr)
+def test_a_damaged_head_does_not_hide_the_events(byte):
     text = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS}).encode()
     for at in range(text.index(b"[")):
-        for byte in b'x"{[,\\':
-            damaged = bytearray(text)
-            damaged[at] = byte
-            result = parsed(bytes(damaged))
-            assert len(result.table) == 6
+        damaged = bytearray(text)
+        damaged[at] = byte
+        assert len(parsed(bytes(damaged)).table) == 6
 
 
 def test_deep_nesting_is_damage_and_soon_over():
@@ -176,24 +196,24 @@ def test_times_that_are_none_are_reported(ts):
     assert ("whose time is out of range" in " ".join(result.warnings)) == out_of_range
 
 
-def test_objects_that_are_no_events_are_reported():
-    result = parsed(array({"name": "no phase"}, {"ph": "XX"}, {"ph": 7}, *EVENTS))
-    assert result.counts["?"]["reported"] == 3
-    assert (
-        "3 objects without a phase letter are left out, the first at byte 1" in (result.warnings[0])
-    )
+NO_EVENTS = [{"name": "no phase"}, {"ph": "XX"}, {"ph": 7}]
+SAMPLED = {"traceEvents": EVENTS, "samples": [{"ts": 1}] * 4}
 
 
-def test_what_follows_the_document_is_told():
-    result = parsed(array() + b" more")
-    assert len(result.table) == 6
-    assert "what follows the document" in result.warnings[0]
-
-
-def test_samples_are_counted_as_not_shown():
-    result = parsed((SPEEDSCOPE / "simple-with-samples.json").read_bytes())
-    assert result.counts["P"]["reported"] > 0
-    assert "samples of a profiler" in result.warnings[0]
+@pytest.mark.parametrize(
+    ("text", "phase", "reported", "said"),
+    [
+        (array(*NO_EVENTS, *EVENTS), "?", 3, "3 objects without a phase letter are left out"),
+        (json.dumps(SAMPLED).encode(), "P", 4, "samples of a profiler"),
+        (array() + b" more", "X", 0, "what follows the document"),
+    ],
+    ids=["objects that are no events", "samples", "what follows"],
+)
+def test_what_is_left_out_is_told(text, phase, reported, said):
+    result = parsed(text)
+    assert result.counts["X"]["shown"] == 6
+    assert result.counts[phase]["reported"] == reported
+    assert said in result.warnings[0]
 
 
 def test_many_problems_are_summed_up():

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from hvdtune.timeline import load
 from tests.kit.traces import DATA, HOROVOD, event
 
@@ -52,49 +54,54 @@ def test_an_old_timeline_of_one_event_per_line_is_read():
     assert set(model.slices["rank"]) >= {4, 7}
 
 
-def test_operations_are_numbered_by_tensor_and_ticks_belong_to_theirs(tmp_path):
+@pytest.mark.parametrize(
+    ("kinds", "column", "found"),
+    [
+        pytest.param(
+            ["ALLREDUCE"], "bytes", [("a", 0, 32), ("a", 1, 32), ("b", 0, 32)], id="operations"
+        ),
+        pytest.param(
+            ["READY"], "rank", [("a", 0, 0), ("a", 0, 1), ("b", 0, 0), ("b", 0, 1)], id="ticks"
+        ),
+        pytest.param(
+            ["NEGOTIATE"], "cached", [("a", 0, 0), ("a", 1, 1), ("b", 0, 0)], id="without ticks"
+        ),
+        pytest.param(
+            ["ALLREDUCE", "EXCHANGE"],
+            "bucket",
+            sorted(2 * [("a", 0, 0), ("a", 1, 1), ("b", 0, 1)]),
+            id="reduced together",
+        ),
+    ],
+)
+def test_slices_are_numbered_by_tensor(tmp_path, kinds, column, found):
     slices = small(tmp_path).slices
-    reduced = slices[slices["kind"] == "ALLREDUCE"]
-    assert list(zip(reduced["tensor"], reduced["seq"], strict=True)) == [
-        ("a", 0), ("a", 1), ("b", 0),
-    ]  # fmt: skip
-    ready = slices[slices["kind"] == "READY"]
-    assert sorted(zip(ready["tensor"], ready["seq"], ready["rank"], strict=True)) == [
-        ("a", 0, 0), ("a", 0, 1), ("b", 0, 0), ("b", 0, 1),
-    ]  # fmt: skip
+    rows = slices.loc[slices["kind"].isin(kinds), ["tensor", "seq", column]]
+    assert sorted(rows.itertuples(index=False, name=None)) == found
 
 
-def test_a_negotiation_without_ticks_was_cached(tmp_path):
-    slices = small(tmp_path).slices
-    announced = slices[slices["kind"] == "NEGOTIATE"]
-    cached = set(zip(announced["tensor"], announced["seq"], announced["cached"], strict=True))
-    assert cached == {("a", 0, 0), ("a", 1, 1), ("b", 0, 0)}
+@pytest.mark.parametrize("shape", [7, "[99999999999999999999, 9]", None, "?"])
+def test_odd_arguments_are_no_bytes(tmp_path, shape):
+    events = [tensor(1, "a"), event("i", 0, "CYCLE_START"), *negotiated(1, 0, [], shape)]
+    (tmp_path / "timeline.json").write_text(json.dumps(events))
+    assert set(load(tmp_path / "timeline.json").slices["bytes"]) <= {-1, 4, 28}
 
 
-def test_tensors_that_are_reduced_together_share_a_bucket(tmp_path):
-    slices = small(tmp_path).slices
-    reduced = slices[slices["kind"].isin(["ALLREDUCE", "EXCHANGE"])]
-    buckets = set(zip(reduced["tensor"], reduced["seq"], reduced["bucket"], strict=True))
-    assert buckets == {("a", 0, 0), ("a", 1, 1), ("b", 0, 1)}
-    assert set(reduced.loc[reduced["kind"] == "ALLREDUCE", "bytes"]) == {32}
-
-
-def test_odd_arguments_are_no_bytes(tmp_path):
-    path = tmp_path / "timeline.json"
-    events = [tensor(1, "a"), event("i", 0, "CYCLE_START")]
-    for shape in (7, "[99999999999999999999, 9]", None, "?"):
-        events += negotiated(1, 0, [], shape)
-    path.write_text(json.dumps(events))
-    assert set(load(path).slices["bytes"]) <= {-1, 4, 28}
-
-
-def test_a_timeline_cut_within_a_record_is_read_up_to_it():
-    model = load(HOROVOD / "horovod_tiny_np2_cutmidrecord.json.gz")
-    assert len(model.slices) == 8419
-    assert "the event at byte 999996 is damaged at byte 1000003" in model.warnings[0]
-    assert model.slices["open"].sum() == 98
-
-
-def test_what_a_killed_run_left_open_is_shown_as_open():
-    model = load(HOROVOD / "horovod_resnet50_np2_sigkill.json.gz")
-    assert model.slices["open"].sum() == 4359 - 4186
+@pytest.mark.parametrize(
+    ("name", "count", "still_open", "warnings"),
+    [
+        pytest.param(
+            "horovod_tiny_np2_cutmidrecord.json.gz",
+            8419,
+            98,
+            ["the event at byte 999996 is damaged at byte 1000003"],
+            id="cut within a record",
+        ),
+        pytest.param("horovod_resnet50_np2_sigkill.json.gz", 4692, 4359 - 4186, [], id="killed"),
+    ],
+)
+def test_what_a_run_that_did_not_end_left_open_is_shown_as_open(name, count, still_open, warnings):
+    model = load(HOROVOD / name)
+    assert len(model.slices) == count
+    assert model.slices["open"].sum() == still_open
+    assert [text for text in warnings if text not in model.warnings[0]] == []

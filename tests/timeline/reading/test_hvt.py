@@ -107,11 +107,6 @@ def test_an_unreadable_file_is_one_line_of_error(tmp_path: Path, content: bytes,
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceFormatError, match=r"none\.hvt"):
-        read(tmp_path / "none.hvt")
-
-
 def test_names_that_are_not_utf8_become_text(tmp_path: Path) -> None:
     path = files.write(
         tmp_path / "names.hvt", files.header(), files.metadata(), files.names({1: b"a\xff\x00"})
@@ -119,31 +114,46 @@ def test_names_that_are_not_utf8_become_text(tmp_path: Path) -> None:
     assert read_rank_file(path).names == {1: "a\\xff\x00"}
 
 
-def test_both_segments_are_read_in_order(tmp_path: Path) -> None:
-    path = tmp_path / "rank-0.hvt"
-    older, newer = files.records(STEPS[:5]), files.records(STEPS[5:])
+OLDER, NEWER = files.records(STEPS[:5]), files.records(STEPS[5:])
+
+
+META = files.metadata()
+
+
+@pytest.mark.parametrize(
+    ("newest", "other", "steps"),
+    [
+        pytest.param(
+            [files.header(4), META, NEWER], [files.header(3), META, OLDER], range(10), id="in order"
+        ),
+        pytest.param(
+            [files.header(0, 1), META, OLDER], [files.header(1, 2), META, NEWER], range(5),
+            id="without that of another recording"
+        ),
+        pytest.param(
+            [], [files.header(1), META, OLDER, NEWER], range(10),
+            id="one alone where a rank was killed as it began the other"
+        ),
+    ],
+)  # fmt: skip
+def test_both_segments_are_read(
+    tmp_path: Path, newest: list[bytes], other: list[bytes], steps: range
+) -> None:
+    path = files.write(tmp_path / "rank-0.hvt", *newest)
+    files.write(tmp_path / "rank-0.hvt.1", *other)
+    assert read(path).events["seq"].tolist() == list(steps)
+
+
+def test_what_a_segment_carries_is_left_out_beside_the_one_it_is_from(tmp_path: Path) -> None:
     carried = files.records([files.record("KNOB_ADOPTED", 1, arg=7)], files.CARRIED)
-    files.write(path, files.header(4), files.metadata(), carried, newer, files.end(dropped=2))
-    files.write(tmp_path / "rank-0.hvt.1", files.header(3), files.metadata(), older)
+    path = files.write(
+        tmp_path / "rank-0.hvt", files.header(4), files.metadata(), carried, files.end(dropped=2)
+    )
+    files.write(tmp_path / "rank-0.hvt.1", files.header(3), files.metadata(), OLDER)
     file = read_rank_file(path)
-    assert file.records["seq"].tolist() == list(range(10))
     assert len(file.carried) == 0
     assert file.dropped == 2
     assert "size cap" in file.warnings[0]
-
-
-def test_a_second_segment_of_another_recording_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "rank-0.hvt"
-    files.write(path, files.header(0, 1), files.metadata(), files.records(STEPS[:5]))
-    other = tmp_path / "rank-0.hvt.1"
-    files.write(other, files.header(1, 2), files.metadata(), files.records(STEPS[5:]))
-    assert read_rank_file(path).records["seq"].tolist() == list(range(5))
-
-
-def test_a_rank_killed_while_it_began_a_segment_keeps_the_other_one(tmp_path: Path) -> None:
-    path = files.write(tmp_path / "rank-0.hvt")
-    files.write(tmp_path / "rank-0.hvt.1", files.header(1), files.metadata(), files.records(STEPS))
-    assert len(read(path).events) == 10
 
 
 def test_a_carried_setting_starts_with_the_records_that_are_kept(tmp_path: Path) -> None:
@@ -176,18 +186,24 @@ def test_what_names_stand_for_is_read_and_kept_by_exports(tmp_path: Path) -> Non
     assert read(tmp_path / "trace.json").meta["shapes"] == trace.meta["shapes"]
 
 
-def test_a_recording_that_stopped_at_its_cap_says_so(tmp_path: Path) -> None:
-    full = files.block(files.FULL, struct.pack("<Q", 3 << 19))
-    parts = files.header(), files.metadata(), files.records(STEPS), full, files.end()
-    warnings = read(files.write(tmp_path / "rank-0.hvt", *parts)).warnings
-    assert len(warnings) == 1 and "stopped at the size cap of 1.5 MB" in warnings[0]
+FULL = files.block(files.FULL, struct.pack("<Q", 3 << 19))
 
 
-def test_blocks_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
-    parts = files.header(), files.metadata(), files.block(99, b"news"), files.records(STEPS)
-    file = read_rank_file(files.write(tmp_path / "rank-0.hvt", *parts, files.end()))
-    assert len(file.records) == len(STEPS)
-    assert file.warnings == []
+@pytest.mark.parametrize(
+    ("block", "warnings"),
+    [
+        pytest.param(FULL, ["stopped at the size cap of 1.5 MB"], id="stopped at its cap"),
+        pytest.param(files.block(99, b"news"), [], id="of a later version"),
+    ],
+)
+def test_blocks_without_records_are_passed_over(
+    tmp_path: Path, block: bytes, warnings: list[str]
+) -> None:
+    parts = files.header(), files.metadata(), block, files.records(STEPS), files.end()
+    trace = read(files.write(tmp_path / "rank-0.hvt", *parts))
+    assert len(trace.events) == len(STEPS)
+    assert len(trace.warnings) == len(warnings)
+    assert [said for said in warnings if said not in trace.warnings[0]] == []
 
 
 def test_a_file_is_closed_when_its_last_part_is(tmp_path: Path) -> None:

@@ -54,17 +54,25 @@ def test_times_are_exact_to_the_nanosecond(model):
     assert set(ends) == {4366346211656961 - first, 4366346172141890 - first}
 
 
-def test_kernels_copies_and_input_have_their_kinds(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("ProfilerStep#4", {"kind": "STEP", "seq": 4}),
+        ("aten::mm", {"kind": "COMPUTE"}),
+        ("sm90_gemm", {"kind": "COMPUTE"}),
+        (
+            "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+            {"kind": "ALLREDUCE", "bytes": 4000, "seq": 0, "process_set": 0},
+        ),
+        ("nccl:all_reduce", {"kind": ""}),
+        ("Memcpy HtoD", {"kind": "COPY"}),
+        ("enumerate(DataLoader)#_Single.__next__", {"kind": "INPUT"}),
+    ],
+)
+def test_kernels_copies_and_input_have_their_kinds(tmp_path, name, values):
     slices = load(gpu_trace(tmp_path)).slices
-    kinds = dict(zip(slices["name"], slices["kind"], strict=True))
-    assert kinds["sm90_gemm"] == kinds["aten::mm"] == "COMPUTE"
-    assert kinds["Memcpy HtoD"] == "COPY"
-    assert kinds["nccl:all_reduce"] == ""
-    reduced = slices[slices["kind"] == "ALLREDUCE"].iloc[0]
-    assert (reduced["bytes"], reduced["seq"], reduced["process_set"]) == (4000, 0, 0)
-    step = slices[slices["kind"] == "STEP"].iloc[0]
-    assert step["seq"] == 4
-    assert "INPUT" in set(slices["kind"])
+    (row,) = slices[slices["name"] == name].to_dict("records")
+    assert {column: row[column] for column in values} == values
 
 
 def test_clocks_are_joined_by_the_base_times(tmp_path):

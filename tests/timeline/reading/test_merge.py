@@ -94,29 +94,36 @@ def test_drops_missing_ranks_and_unreadable_files_are_said(tmp_path: Path) -> No
     assert len(trace.events) == 0
 
 
-def test_records_of_later_versions_are_counted(tmp_path: Path) -> None:
-    trace = merge([files.rank_file(tmp_path, 0, [STEP, files.record(99, 5)])])
-    assert len(trace.events) == 1
-    assert "1 records of unknown kind" in trace.warnings[0]
+@pytest.mark.parametrize(
+    ("item", "names", "said"),
+    [
+        pytest.param(files.record(99, 5), [""], "1 records of unknown kind", id="later versions"),
+        pytest.param(
+            files.record("QUEUE", 1, 2, name=77), ["#77", ""], "1 names are lost", id="lost"
+        ),
+    ],
+)
+def test_what_is_not_known_is_told_of(
+    tmp_path: Path, item: bytes, names: list[str], said: str
+) -> None:
+    trace = merge([files.rank_file(tmp_path, 0, [STEP, item])])
+    assert trace.events["name"].tolist() == names
+    assert said in trace.warnings[0]
 
 
-def test_a_lost_name_is_stood_for_by_its_number(tmp_path: Path) -> None:
-    trace = merge([files.rank_file(tmp_path, 0, [files.record("QUEUE", 1, 2, name=77)])])
-    assert trace.events["name"].tolist() == ["#77"]
-    assert "1 names are lost" in trace.warnings[0]
-
-
-def test_two_files_of_one_rank_are_refused(tmp_path: Path) -> None:
-    path = files.rank_file(tmp_path, 0, [STEP])
-    with pytest.raises(TraceFormatError, match="both of rank 0"):
-        merge([path, path])
-
-
-def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TraceFormatError, match="not a timeline"):
-        merge([files.write(tmp_path / "bad.hvt", b"what")])
-    with pytest.raises(TraceFormatError, match="no timeline"):
-        merge([])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        pytest.param(["rank-0.hvt"] * 2, "both of rank 0", id="two files of one rank"),
+        pytest.param(["bad.hvt"], "not a timeline", id="nothing readable"),
+        pytest.param([], "no timeline", id="nothing"),
+    ],
+)
+def test_what_cannot_be_merged_is_an_error(tmp_path: Path, names: list[str], said: str) -> None:
+    files.rank_file(tmp_path, 0, [STEP])
+    files.write(tmp_path / "bad.hvt", b"what")
+    with pytest.raises(TraceFormatError, match=said):
+        merge([tmp_path / name for name in names])
 
 
 def test_long_round_trips_hardly_move_the_clock() -> None:
@@ -128,8 +135,13 @@ def test_long_round_trips_hardly_move_the_clock() -> None:
     assert fit.round_trip_us == 8
 
 
-def test_short_or_absurd_measurements_give_no_drift() -> None:
+@pytest.mark.parametrize(
+    ("every_ns", "drift_ns"),
+    [
+        pytest.param(1_000, 50, id="short"),
+        pytest.param(1_000_000_000, 10_000_000, id="absurd"),
+    ],
+)
+def test_short_or_absurd_measurements_give_no_drift(every_ns: int, drift_ns: int) -> None:
     at = np.arange(10, dtype=np.int64)
-    round_trip = np.full(10, 1_000)
-    assert fit_clock(at * 1_000, at * 50, round_trip).drift_ppm == 0
-    assert fit_clock(at * 1_000_000_000, at * 10_000_000, round_trip).drift_ppm == 0
+    assert fit_clock(at * every_ns, at * drift_ns, np.full(10, 1_000)).drift_ppm == 0

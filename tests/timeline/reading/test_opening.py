@@ -66,20 +66,23 @@ def test_the_files_of_a_zip_are_ranks(tmp_path):
     assert rows(load(path)) == rows(load(KINETO))
 
 
-def test_files_that_do_not_say_their_rank_have_it_from_their_name(tmp_path):
-    write(tmp_path / "rank3.json", event("i", 5))
-    write(tmp_path / "rank1.json", event("i", 7))
-    model = load(tmp_path)
-    assert dict(zip(model.slices["rank"], model.slices["begin_ns"], strict=True)) == {3: 0, 1: 2000}
-    assert "their clock is not known" in model.warnings[0]
-
-
-def test_files_without_any_rank_are_numbered_and_that_is_told(tmp_path):
-    write(tmp_path / "a.json", event("i", 5))
-    write(tmp_path / "b.json", event("i", 7))
-    model = load(tmp_path)
-    assert list(model.slices["rank"]) == [0, 1]
-    assert "numbered in the order of their names" in model.warnings[0]
+@pytest.mark.parametrize(
+    ("names", "ranks", "said"),
+    [
+        pytest.param(
+            ["rank3", "rank1"], [3, 1], "their clock is not known", id="have names that do"
+        ),
+        pytest.param(["a", "b"], [0, 1], "numbered in the order of their names", id="are numbered"),
+        pytest.param("abcde", range(5), "5 files in {folder}: they do not say", id="are many"),
+    ],
+)
+def test_files_that_do_not_say_their_rank(tmp_path, names, ranks, said):
+    for number, name in enumerate(names):
+        write(tmp_path / f"{name}.json", event("i", 5 + 2 * number))
+    slices, warnings = load(tmp_path).slices, load(tmp_path).warnings
+    begins = dict(zip(slices["rank"], slices["begin_ns"], strict=True))
+    assert begins == {rank: 2000 * number for number, rank in enumerate(ranks)}
+    assert said.format(folder=tmp_path) in warnings[0]
 
 
 def test_other_files_of_a_folder_are_passed_over(tmp_path):
@@ -101,16 +104,18 @@ def test_a_trace_of_a_folder_that_cannot_be_read_is_told(tmp_path):
     assert "rank1.json" in load(tmp_path).warnings[0]
 
 
-def test_a_folder_of_anything_but_traces_is_a_usage_error(tmp_path):
-    (tmp_path / "verdict.json").write_text('{"gain": 1}')
-    (tmp_path / "config.json").write_text("{}")
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param({"verdict.json": '{"gain": 1}', "config.json": "{}"}, id="other JSON"),
+        pytest.param({"notes.txt": "hello"}, id="notes"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+def test_a_folder_without_a_trace_is_a_usage_error(tmp_path, texts):
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=f"^{tmp_path}: holds no trace$"):
-        load(tmp_path)
-
-
-def test_a_folder_without_a_trace_is_a_usage_error(tmp_path):
-    (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(UsageError, match="holds no trace"):
         load(tmp_path)
 
 
@@ -133,83 +138,93 @@ def launch_of(folder, launch, *ranks, job=0):
             path.rename(path.with_name(f"rank-{rank}-job{job}.hvt"))
 
 
-def test_a_run_folder_without_a_merged_trace_is_that_of_its_ranks(tmp_path):
+@pytest.mark.parametrize("of_it", [".", "ranks", "ranks/launch-0"])
+def test_a_run_folder_without_a_merged_trace_is_that_of_its_ranks(tmp_path, of_it):
     (tmp_path / "run.json").write_text('{"v": 1, "command": ["train.py"]}')
     launch_of(tmp_path, 0, 0, 1)
-    for path in (tmp_path, tmp_path / "ranks", tmp_path / "ranks" / "launch-0"):
-        model = load(path)
-        assert set(model.slices["rank"]) == {0, 1}
-        assert model.warnings == []
-
-
-def test_of_several_launches_the_newest_is_opened_and_named(tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    for launch in (2, 9, 10):
-        launch_of(tmp_path, launch, *range(launch))
-    (tmp_path / "ranks" / "launch-11").mkdir()
-    model = load(tmp_path)
-    assert model.slices["rank"].nunique() == 10
-    assert "the traces of 3 launches: this is the newest, launch-10;" in model.warnings[0]
-
-
-def test_of_several_jobs_of_a_launch_the_newest_is_opened_and_named(tmp_path):
-    launch_of(tmp_path, 0, 0, 1, 2, job=1)
-    launch_of(tmp_path, 0, 0, 1)
-    model = load(tmp_path)
-    assert set(model.slices["rank"]) == {0, 1, 2}
-    assert (
-        "the traces of 2 jobs that its ranks formed: this is the newest, job 1;"
-        in (model.warnings[0])
-    )
-
-
-def test_many_files_are_named_by_their_folder(tmp_path):
-    for index in range(5):
-        write(tmp_path / f"{index}.json", event("i", 5))
-    assert load(tmp_path).warnings[0].startswith(f"5 files in {tmp_path}: they do not say")
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_packed_trace_cut_short_gives_what_is_there(tmp_path, share):
-    packed = next(KINETO.iterdir()).read_bytes()
-    path = tmp_path / "cut.json.gz"
-    path.write_bytes(packed[: int(share * len(packed))])
-    model = load(path)
-    assert 100 < len(model.slices) < 2915
-    assert f"cut off at byte {int(share * len(packed))}" in model.warnings[0]
-
-
-def test_a_damaged_packed_trace_gives_what_comes_before(tmp_path):
-    packed = bytearray(next(KINETO.iterdir()).read_bytes())
-    packed[20_000:20_010] = bytes(10)
-    path = tmp_path / "damaged.json.gz"
-    path.write_bytes(packed)
-    model = load(path)
-    assert 100 < len(model.slices) <= 2915
-    assert "the compressed data are damaged at byte " in model.warnings[0]
-
-
-def test_packed_pieces_that_follow_one_another_are_one_text(tmp_path):
-    text = (SPEEDSCOPE / "simple.json").read_bytes()
-    path = tmp_path / "pieces.json.gz"
-    path.write_bytes(gzip.compress(text[:100]) + gzip.compress(text[100:]) + b"\0" * 512)
-    model = load(path)
-    assert len(model.slices) == 4
+    model = load(tmp_path / of_it)
+    assert set(model.slices["rank"]) == {0, 1}
     assert model.warnings == []
 
 
-def test_a_trace_that_was_packed_twice_is_read(tmp_path):
-    text = (SPEEDSCOPE / "simple.json").read_bytes()
-    path = tmp_path / "twice.json.gz"
-    path.write_bytes(gzip.compress(gzip.compress(text)))
-    assert rows(load(path)) == rows(load(SPEEDSCOPE / "simple.json"))
+@pytest.mark.parametrize(
+    ("launches", "ranks", "said"),
+    [
+        pytest.param(
+            [(2, 2, 0), (9, 9, 0), (10, 10, 0), (11, 0, 0)],
+            10,
+            "the traces of 3 launches: this is the newest, launch-10;",
+            id="launches",
+        ),
+        pytest.param(
+            [(0, 3, 1), (0, 2, 0)],
+            3,
+            "the traces of 2 jobs that its ranks formed: this is the newest, job 1;",
+            id="jobs of a launch",
+        ),
+    ],
+)
+def test_of_several_the_newest_is_opened_and_named(tmp_path, launches, ranks, said):
+    (tmp_path / "run.json").write_text("{}")
+    for launch, size, job in launches:
+        launch_of(tmp_path, launch, *range(size), job=job)
+    model = load(tmp_path)
+    assert set(model.slices["rank"]) == set(range(ranks))
+    assert said in model.warnings[0]
 
 
-def test_an_empty_file_is_called_empty(tmp_path):
-    (tmp_path / "a.json").touch()
-    for opener in (load, read):
-        with pytest.raises(TraceFormatError, match=r"a\.json: the file is empty$"):
-            opener(tmp_path / "a.json")
+PACKED = (KINETO / "kineto_ddp_mlp_np2_rank0.json.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(PACKED[:17_000], "cut off at byte 17000", id="cut early"),
+        pytest.param(PACKED[:52_000], "cut off at byte 52000", id="cut late"),
+        pytest.param(
+            PACKED[:20_000] + bytes(10) + PACKED[20_010:],
+            "compressed data are damaged at byte ",
+            id="damaged",
+        ),
+    ],
+)
+def test_a_damaged_packed_trace_gives_what_comes_before(tmp_path, content, said):
+    model = load(files.write(tmp_path / "damaged.json.gz", content))
+    assert 100 < len(model.slices) < 2915
+    assert said in model.warnings[0]
+
+
+SIMPLE = (SPEEDSCOPE / "simple.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([gzip.compress(gzip.compress(SIMPLE))], id="twice"),
+        pytest.param(
+            [gzip.compress(SIMPLE[:100]), gzip.compress(SIMPLE[100:]), b"\0" * 512], id="in pieces"
+        ),
+    ],
+)
+def test_a_trace_may_be_packed(tmp_path, parts):
+    model = load(files.write(tmp_path / "packed.json.gz", *parts))
+    assert rows(model) == rows(load(SPEEDSCOPE / "simple.json"))
+    assert model.warnings == []
+
+
+@pytest.mark.parametrize("opener", [load, read])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("empty.json", r"empty\.json: the file is empty$", id="empty"),
+        pytest.param("none.json", r"cannot read .*none\.json: No such file", id="none"),
+        pytest.param("none.hvt", r"cannot read .*none\.hvt: No such file", id="no recording"),
+    ],
+)
+def test_a_file_without_anything_is_one_line_of_error(tmp_path, opener, name, said):
+    (tmp_path / "empty.json").touch()
+    with pytest.raises(TraceFormatError, match=said):
+        opener(tmp_path / name)
 
 
 def test_a_trace_without_events_opens(tmp_path):
@@ -230,11 +245,6 @@ def test_damaged_containers_are_one_line_of_error(tmp_path, name):
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.offset >= 0
-
-
-def test_a_file_that_is_not_there_is_one_line_of_error(tmp_path):
-    with pytest.raises(TraceFormatError, match=r"cannot read .*: No such file"):
-        load(tmp_path / "none.json")
 
 
 def test_own_files_and_others_may_be_opened_together(tmp_path):
