@@ -3,10 +3,11 @@
 import gzip
 import json
 import struct
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hvdtune.timeline import merge
 from hvdtune.timeline.model.trace import Trace
@@ -91,15 +92,16 @@ def test_an_operation_has_horovods_phases(tmp_path: Path) -> None:
     ]
 
 
-def test_every_rank_ticks_when_it_was_ready_cache_or_not(tmp_path: Path) -> None:
-    events = written(tmp_path)
-    ticks = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            assert event["dur"] == 0
-            ticks[event["pid"]].append((event["name"], event["ts"]))
-    assert ticks[1] == [("0", 0), ("1", 40), ("1", 90), ("0", 100)]
-    assert ticks[2] == [("0", 1), ("1", 30)]
+@pytest.mark.parametrize(
+    ("pid", "ticks"),
+    [(1, [("0", 0), ("1", 40), ("1", 90), ("0", 100)]), (2, [("0", 1), ("1", 30)])],
+)
+def test_every_rank_ticks_when_it_was_ready_cache_or_not(
+    tmp_path: Path, pid: int, ticks: list[tuple[str, int]]
+) -> None:
+    found = [e for e in written(tmp_path) if e["ph"] == "X" and e["pid"] == pid]
+    assert [(event["name"], event["ts"]) for event in found] == ticks
+    assert {event["dur"] for event in found} == {0}
 
 
 def test_what_is_announced_early_waits_for_the_tensors_row(tmp_path: Path) -> None:
@@ -124,11 +126,15 @@ def test_the_head_says_when_time_began(tmp_path: Path) -> None:
     assert since["args"]["start_time_since_epoch_in_micros"] == 10**15 + 100
 
 
-def test_cycles_are_marked_when_that_is_wanted(tmp_path: Path) -> None:
-    for wanted, marks in ((True, [(50, "g")]), (False, [])):
-        events = written(tmp_path, mark_cycles=wanted)
-        cycles = [event for event in events if event.get("name") == "CYCLE_START"]
-        assert [(event["ts"], event["s"]) for event in cycles] == marks
+@pytest.mark.parametrize(
+    ("wanted", "marks"), [(True, [(50, "g")]), (False, [])], ids=["wanted", "not wanted"]
+)
+def test_cycles_are_marked_when_that_is_wanted(
+    tmp_path: Path, wanted: bool, marks: list[tuple[int, str]]
+) -> None:
+    events = written(tmp_path, mark_cycles=wanted)
+    cycles = [event for event in events if event.get("name") == "CYCLE_START"]
+    assert [(event["ts"], event["s"]) for event in cycles] == marks
 
 
 def test_times_never_go_back(tmp_path: Path) -> None:
