@@ -14,17 +14,36 @@ PAGE = (ROOT / "docs" / "deadlines.md").read_text()
 DEFAULTS = Config.from_environ({}, knobs=())
 
 
+BINDING = "".join(path.read_text() for path in ROOT.glob("csrc/bindings/*.cc"))
+
+
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    "name", ["start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s"]
+)
+def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name):
+    value = getattr(DEFAULTS, name)
+    assert f"| `HVDTUNE_{name.upper()}` | {value:g} |" in PAGE
+    assert f'"{name}", {value:.1f}' in BINDING
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
     [
-        ("HVDTUNE_START_TIMEOUT_S", DEFAULTS.start_timeout_s),
-        ("HVDTUNE_HEARTBEAT_TIMEOUT_S", DEFAULTS.heartbeat_timeout_s),
-        ("HVDTUNE_HANG_WARNING_S", DEFAULTS.hang_warning_s),
-        ("HVDTUNE_HANG_ABORT_S", DEFAULTS.hang_abort_s),
+        pytest.param(
+            run.JobOptions.heartbeat_timeout_s,
+            "| `HVDTUNE_HEARTBEAT_TIMEOUT_S` | {:g} |",
+            id="a launcher's heartbeats",
+        ),
+        pytest.param(
+            supervisor._FROZEN_S,
+            "| it goes on, or ends; then another one is started | {:g} s |",
+            id="a launcher waits for a tuner",
+        ),
+        pytest.param(WAIT_SLICE_S, "looks for Ctrl-C every {:g} s", id="callers look for Ctrl-C"),
     ],
 )
-def test_the_defaults_are_those_of_the_configuration(variable, value):
-    assert f"| `{variable}` | {value:g} |" in PAGE
+def test_the_fixed_times_are_those_of_the_scripts(seconds, said):
+    assert said.format(seconds) in PAGE
 
 
 @pytest.mark.parametrize(
@@ -51,22 +70,6 @@ def test_the_defaults_are_those_of_the_configuration(variable, value):
 def test_the_fixed_times_are_those_of_the_core(source, constant, said):
     assert constant in (ROOT / "csrc" / source).read_text()
     assert said in PAGE
-
-
-def test_the_core_and_the_launcher_have_the_same_defaults():
-    assert run.JobOptions.heartbeat_timeout_s == DEFAULTS.heartbeat_timeout_s
-    binding = "".join(path.read_text() for path in ROOT.glob("csrc/bindings/*.cc"))
-    for name in ("start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s"):
-        assert f'"{name}", {getattr(DEFAULTS, name):.1f}' in binding
-
-
-def test_the_launcher_waits_for_a_tuner_as_long_as_promised():
-    assert supervisor._FROZEN_S == 120
-    assert "| it goes on, or ends; then another one is started | 120 s |" in PAGE
-
-
-def test_callers_look_for_ctrl_c_as_often_as_promised():
-    assert f"looks for Ctrl-C every {WAIT_SLICE_S:g} s" in PAGE
 
 
 def test_every_wait_of_the_core_is_bounded_or_listed_as_ended_by_the_stop_signal():

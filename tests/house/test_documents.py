@@ -25,10 +25,9 @@ def test_every_link_leads_to_a_file(page):
     assert [str(target) for target in links(page) if not target.exists()] == []
 
 
-def test_the_index_lists_every_page():
-    index = links(ROOT / "docs/README.md")
-    missing = [name(page) for page in (ROOT / "docs").glob("[a-z]*.md") if page not in index]
-    assert missing == []
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("[a-z]*.md")), ids=name)
+def test_the_index_lists_every_page(page):
+    assert page in links(ROOT / "docs/README.md")
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=name)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import typer
 import yaml
 
@@ -27,39 +28,44 @@ def spelled(name):
     return ", ".join(f"`{spelling}`" for spelling in (*option.opts, *option.secondary_opts))
 
 
-def test_every_option_has_its_row_and_no_row_is_of_another():
-    wanted = {spelled(name) for name in SHARED | {*horovod_rows()} - {"controller"}}
-    assert {row for row in ROWS if row.startswith("`-")} == wanted
+def test_every_option_and_variable_has_its_row_and_no_row_is_of_another():
+    options = {spelled(name) for name in SHARED | {*horovod_rows()} - {"controller"}}
+    assert {*ROWS} == options | {f"`{row.variable}`" for row in VARIABLES}
 
 
-def test_the_page_says_what_becomes_of_an_option():
-    for name, (_, effect) in horovod_rows().items():
-        match effect:
-            case Sets(variable=variable):
-                assert ROWS[spelled(name)] == f"`{variable}`"
-            case Idle(why=why, said=said):
-                assert ROWS[spelled(name)] == f"nothing to do: {why}" + "; says so" * said
-            case Refused(what=what):
-                assert ROWS[spelled(name)] == f"refused: {what}"
+EFFECTS = {name: effect for name, (_, effect) in horovod_rows().items()}
+ON_THE_PAGE = {n: e for n, e in EFFECTS.items() if isinstance(e, (Sets, Idle, Refused))}
 
 
-def test_the_page_says_what_becomes_of_a_variable():
-    for row in VARIABLES:
-        said = ROWS[f"`{row.variable}`"]
-        if row.sets:
-            assert said == f"`{row.sets}`"
-        elif row.idle:
-            assert said == f"nothing to do: {row.idle}"
-        elif row.refused:
-            assert said == f"refused: {row.refused.partition(';')[0]}"
-        else:
-            alone = "; refused without a launcher" if row.alone else ""
-            assert said == f"the launcher: {row.launcher}{alone}"
-    assert sum(not row.startswith("`-") for row in ROWS) == len(VARIABLES)
+@pytest.mark.parametrize(("name", "effect"), ON_THE_PAGE.items(), ids=ON_THE_PAGE)
+def test_the_page_says_what_becomes_of_an_option(name, effect):
+    match effect:
+        case Sets(variable=variable):
+            said = f"`{variable}`"
+        case Idle(why=why, said=warned):
+            said = f"nothing to do: {why}" + "; says so" * warned
+        case Refused(what=what):
+            said = f"refused: {what}"
+    assert ROWS[spelled(name)] == said
 
 
-def test_every_variable_of_horovods_installation_is_named():
-    assert [name for name in BUILD_TIME if f"`{name}`" not in PAGE] == []
+@pytest.mark.parametrize("row", VARIABLES, ids=lambda row: row.variable)
+def test_the_page_says_what_becomes_of_a_variable(row):
+    said = ROWS[f"`{row.variable}`"]
+    if row.sets:
+        assert said == f"`{row.sets}`"
+    elif row.idle:
+        assert said == f"nothing to do: {row.idle}"
+    elif row.refused:
+        assert said == f"refused: {row.refused.partition(';')[0]}"
+    else:
+        alone = "; refused without a launcher" if row.alone else ""
+        assert said == f"the launcher: {row.launcher}{alone}"
+
+
+@pytest.mark.parametrize("name", BUILD_TIME)
+def test_every_variable_of_horovods_installation_is_named(name):
+    assert f"`{name}`" in PAGE
 
 
 def test_the_file_shown_has_every_key():

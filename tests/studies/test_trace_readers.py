@@ -23,10 +23,10 @@ def test_the_generated_trace_has_every_event_that_was_written(trace):
     assert 1_500_000 <= path.stat().st_size < 2_500_000
 
 
-def test_every_parser_of_ours_counts_the_same_events(trace):
+@pytest.mark.parametrize("parser", trace_readers.OURS)
+def test_every_parser_of_ours_counts_the_same_events(trace, parser):
     path, events = trace
-    for parser in trace_readers.OURS:
-        assert parser(path) == events
+    assert parser(path) == events
 
 
 @pytest.mark.slow
