@@ -8,6 +8,7 @@ from hvdtune.dashboard.pages import PAGES
 from .conftest import settle
 
 GRAVE = {"serious", "critical"}
+HEADER = "#tensor-table .ag-header-cell, #tensor-table .ag-header-group-cell"
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/?run=1"])
@@ -62,18 +63,60 @@ def test_the_head_is_skipped_at_one_key(visit):
     assert page.evaluate("document.activeElement.id") == "content"
 
 
-def test_another_page_is_opened(visit):
-    page = visit("/")
-    tab_to(page, "a[href^='/ranks']")
-    page.keyboard.press("Enter")
-    wait_for_text(page, "#content h1", "Ranks")
-
-
-def test_the_theme_is_switched(visit):
-    page = visit("/")
-    tab_to(page, "#theme-switch")
-    page.keyboard.press("Space")
-    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+@pytest.mark.parametrize(
+    ("address", "focus", "keys", "outcome"),
+    [
+        pytest.param(
+            "/",
+            "a[href^='/ranks']",
+            ["Enter"],
+            "document.querySelector('#content h1')?.textContent.includes('Ranks')",
+            id="another page is opened",
+        ),
+        pytest.param(
+            "/",
+            "#theme-switch",
+            ["Space"],
+            "document.documentElement.dataset.theme === 'dark'",
+            id="the theme is switched",
+        ),
+        pytest.param(
+            "/timeline",
+            "#swimlane",
+            ["t"],
+            "document.querySelector('#swimlane-details').textContent.includes('Totals of')",
+            id="totals are asked for",
+        ),
+        pytest.param(
+            "/timeline",
+            "#swimlane-search",
+            [*"layer3.weight", "Enter"],
+            "document.querySelector('#swimlane-details').textContent.includes('model.layer3.w')",
+            id="a tensor is found",
+        ),
+        pytest.param(
+            "/timeline",
+            "#swimlane-ranks",
+            ["ArrowDown", "ArrowDown", "Enter"],
+            "location.search.includes('rank=')",
+            id="ranks are chosen",
+        ),
+        pytest.param(
+            "/tensors",
+            HEADER,
+            [*["ArrowDown"] * 4, "Space"],
+            "document.querySelector('#tensor-chosen a')",
+            id="a tensor is chosen in its table",
+        ),
+    ],
+)
+def test_keys_suffice(visit, address, focus, keys, outcome):
+    page = visit(address)
+    settle(page)
+    tab_to(page, focus)
+    for key in keys:
+        page.keyboard.press(key)
+    page.wait_for_function(f"() => {outcome}")
     page.evaluate("localStorage.clear()")
 
 
@@ -120,34 +163,10 @@ def test_a_slice_is_chosen_and_its_words_are_reached(visit):
     assert page.evaluate("document.activeElement.id") == "swimlane-details"
 
 
-def test_totals_are_asked_for(visit):
-    page = timeline(visit)
-    tab_to(page, "#swimlane")
-    page.keyboard.press("t")
-    wait_for_text(page, "#swimlane-details", "Totals of")
-
-
-def test_a_tensor_is_found(visit):
-    page = timeline(visit)
-    tab_to(page, "#swimlane-search")
-    page.keyboard.type("layer3.weight")
-    page.keyboard.press("Enter")
-    wait_for_text(page, "#swimlane-details", "model.layer3.weight")
-
-
-def test_ranks_are_chosen(visit):
-    page = timeline(visit)
-    tab_to(page, "#swimlane-ranks")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    page.wait_for_function("() => location.search.includes('rank=')")
-
-
 def test_tensors_are_sorted(visit):
     page = visit("/tensors")
     page.wait_for_selector("#tensor-table .ag-row")
-    tab_to(page, "#tensor-table .ag-header-cell, #tensor-table .ag-header-group-cell")
+    tab_to(page, HEADER)
     page.keyboard.press("ArrowDown")
     for _ in range(8):
         if page.evaluate("document.activeElement.getAttribute('col-id')") == "bytes":
@@ -164,13 +183,3 @@ def test_tensors_are_downloaded(visit):
     with page.expect_download() as download:
         page.keyboard.press("Enter")
     assert download.value.suggested_filename == "tensor.csv"
-
-
-def test_a_tensor_is_chosen_in_its_table(visit):
-    page = visit("/tensors")
-    page.wait_for_selector("#tensor-table .ag-row")
-    tab_to(page, "#tensor-table .ag-header-cell, #tensor-table .ag-header-group-cell")
-    for _ in range(4):
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Space")
-    page.wait_for_selector("#tensor-chosen a")

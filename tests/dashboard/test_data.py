@@ -44,20 +44,18 @@ def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):
     assert "this is the newest, launch-1" in run.trace.warnings[0]
 
 
-def test_a_directory_without_a_trace_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match=r"holds no trace"):
-        open_run(tmp_path)
-
-
-def test_a_missing_path_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
-        open_run(tmp_path / "nothing")
-
-
-def test_a_file_that_is_no_trace_is_a_trace_format_error(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "error", "said"),
+    [
+        pytest.param(".", UsageError, "holds no trace", id="a directory without a trace"),
+        pytest.param("nothing", UsageError, "no such file", id="a missing path"),
+        pytest.param("notes.txt", TraceFormatError, "notes.txt", id="a file that is no trace"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(tmp_path, name, error, said):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(TraceFormatError):
-        open_run(tmp_path / "notes.txt")
+    with pytest.raises(error, match=said):
+        open_run(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["kineto", "horovod/horovod_resnet50_np2_sigkill.json.gz"])

@@ -2,6 +2,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from hvdtune.dashboard import lanes
 from hvdtune.dashboard.lanes import MAX_DEPTH, SwimlaneRow, depths, lanes_of, whole_stretches
@@ -18,11 +20,12 @@ def lane(spans):
     )
 
 
-def random_lane(rng):
-    count = int(rng.integers(0, 60))
-    begin = rng.integers(0, 3_000, count)
-    length = rng.choice([0, 0, 1, 5, 80, 700], count)
-    return lane(list(zip(begin, begin + length, strict=True))) if count else lane([])
+SPANS = st.lists(
+    st.tuples(st.integers(0, 3_000), st.sampled_from([0, 1, 5, 80, 700])).map(
+        lambda span: (span[0], sum(span))
+    ),
+    max_size=60,
+)
 
 
 def brute_force(of, edges):
@@ -43,18 +46,19 @@ def brute_force(of, edges):
     return np.array(shares), np.array(seen)
 
 
-def test_the_busy_share_of_every_pixel_is_exact_and_no_slice_is_invisible():
-    rng = np.random.default_rng(7)
-    for _ in range(WINDOWS):
-        chosen = random_lane(rng)
-        first = int(rng.integers(-200, 3_500))
-        pixels = int(rng.integers(1, 40))
-        span = pixels * int(rng.integers(1, 60))
-        edges = first + np.arange(pixels + 1, dtype=np.int64) * span // pixels
-        share, seen = brute_force(chosen, edges)
-        (busy,) = lanes.busy([chosen], edges)
-        assert np.abs(busy / 255 - share).max() <= 1 / 255 + 1e-12
-        assert np.array_equal(busy > 0, seen)
+@settings(max_examples=WINDOWS, deadline=None)
+@given(SPANS, st.integers(-200, 3_500), st.integers(1, 40), st.integers(1, 60))
+@example([], 0, 3, 10)
+@example([(5, 5)], 0, 3, 10)
+@example([(0, 10), (10, 10), (10, 20)], 0, 3, 10)
+def test_the_busy_share_of_every_pixel_is_exact_and_no_slice_is_invisible(
+    spans, first, pixels, pixel_ns
+):
+    edges = first + np.arange(pixels + 1, dtype=np.int64) * pixel_ns
+    share, seen = brute_force(lane(spans), edges)
+    (busy,) = lanes.busy([lane(spans)], edges)
+    assert np.abs(busy / 255 - share).max() <= 1 / 255 + 1e-12
+    assert np.array_equal(busy > 0, seen)
 
 
 def test_a_slice_of_a_ns_shows_in_a_pixel_of_a_second():
@@ -64,49 +68,64 @@ def test_a_slice_of_a_ns_shows_in_a_pixel_of_a_second():
     assert busy.tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0, 0]
 
 
-def test_what_touches_a_window_is_found_however_long_ago_it_began():
-    chosen = lane([(0, 1_000), (10, 20), (500, 500), (900, 950)])
-    low, high = chosen.within(400, 600)
-    assert chosen.begin[low:high].tolist() == [0, 10, 500]
-    assert chosen.within(2_000, 3_000)[0] == 4
+LONG_AGO = [(0, 1_000), (10, 20), (500, 500), (900, 950)]
+NESTED = [(0, 100), (10, 90), (20, 80), (200, 300)]
 
 
-def test_slices_of_one_row_do_not_overlap():
-    rng = np.random.default_rng(3)
-    begin = np.sort(rng.integers(0, 10_000, 300))
-    end = begin + rng.integers(0, 120, 300)
-    depth = depths(begin, end)
+@pytest.mark.parametrize(
+    ("spans", "window", "found"),
+    [
+        pytest.param(LONG_AGO, (400, 600), (0, 3), id="however long ago it began"),
+        pytest.param(LONG_AGO, (2_000, 3_000), (4, 4), id="or nothing"),
+        pytest.param(NESTED, (85, 95), (0, 3), id="with all it is nested in"),
+    ],
+)
+def test_what_touches_a_window_is_found(spans, window, found):
+    assert lane(spans).within(*window) == found
+
+
+@given(SPANS)
+def test_slices_of_one_row_do_not_overlap(spans):
+    chosen = lane(spans)
+    depth = depths(chosen.begin, chosen.end)
     for row in range(MAX_DEPTH - 1):
         mine = depth == row
-        assert (begin[mine][1:] >= end[mine][:-1]).all()
-    assert depth.max() < MAX_DEPTH
+        assert (chosen.begin[mine][1:] >= chosen.end[mine][:-1]).all()
+    assert (depth < MAX_DEPTH).all()
 
 
 def test_rows_of_slices_do_not_depend_on_where_the_window_begins():
-    chosen = lane([(0, 100), (10, 90), (20, 80), (200, 300)])
-    low, high = chosen.within(85, 95)
-    assert (low, high) == (0, 3)
+    chosen = lane(NESTED)
     first, last = whole_stretches(chosen, 2, 3)
     assert (first, last) == (0, 3)
     assert depths(chosen.begin[first:last], chosen.end[first:last]).tolist() == [0, 1, 2]
 
 
-def test_computing_is_what_a_step_has_besides_waits_and_named_spans():
+@pytest.mark.parametrize(
+    ("events", "drawn"),
+    [
+        pytest.param(
+            [("STEP", 0, 100), ("BLOCKED", 60, 90), ("SPAN", 10, 30)],
+            {
+                "compute": [(0, 10, 0), (10, 30, 1), (30, 60, 0), (90, 100, 0)],
+                "wait": [(60, 90, 1)],
+            },
+            id="a step less waits and named spans",
+        ),
+        pytest.param(
+            [("ALLREDUCE", 0, 100)], {"communicate": [(0, 100, 1)]}, id="no buckets but operations"
+        ),
+    ],
+)
+def test_lanes_have_their_slices_in_us_and_whether_they_are_events(events, drawn):
     recording = Recording()
-    recording.add(0, "STEP", (0, 100), seq=0)
-    recording.add(0, "BLOCKED", (60, 90))
-    recording.add(0, "SPAN", (10, 30), name="input")
-    (compute, wait) = lanes_of(recording.trace(1).events)
-    assert (compute.label, wait.label) == ("compute", "wait")
-    spans = list(
-        zip(compute.begin.tolist(), compute.end.tolist(), (compute.row >= 0).tolist(), strict=True)
-    )
-    assert spans == [
-        (0, 10_000, False),
-        (10_000, 30_000, True),
-        (30_000, 60_000, False),
-        (90_000, 100_000, False),
-    ]
+    for kind, begin, end in events:
+        recording.add(0, kind, (begin, end), name="t", arg=8)
+    found = {
+        each.label: list(zip(each.begin // 1000, each.end // 1000, each.row >= 0, strict=True))
+        for each in lanes_of(recording.trace(1).events)
+    }
+    assert found == drawn
 
 
 def test_every_rank_has_the_same_lanes_and_those_without_slices_are_left_out():
@@ -120,12 +139,3 @@ def test_a_trace_without_buckets_shows_its_operations():
     recording.add(0, "ALLREDUCE", (0, 100), name="t", arg=8)
     (only,) = lanes_of(recording.trace(1).events)
     assert (only.label, only.end.tolist()) == ("communicate", [100_000])
-
-
-@pytest.mark.parametrize("spans", [[], [(5, 5)], [(0, 10), (10, 10), (10, 20)]])
-def test_edge_cases_are_drawn(spans):
-    edges = np.arange(0, 31, 10, dtype=np.int64)
-    share, seen = brute_force(lane(spans), edges)
-    (busy,) = lanes.busy([lane(spans)], edges)
-    assert np.array_equal(busy > 0, seen)
-    assert np.abs(busy / 255 - share).max() <= 1 / 255

@@ -54,8 +54,9 @@ def test_a_bad_request_is_told_what_is_wrong(client, address):
     assert "is no number" in answer.text or "is out of range" in answer.text
 
 
-def test_routes_only_answer_questions(client):
-    assert client.post("/tile?run=0&from=0&to=1").status_code == 405
+@pytest.mark.parametrize("path", ["/tile", "/totals", "/find", "/event"])
+def test_routes_only_answer_questions(client, path):
+    assert client.post(f"{path}?run=0&from=0&to=1").status_code == 405
 
 
 def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):

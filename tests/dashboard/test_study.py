@@ -23,20 +23,29 @@ def test_trials_come_with_state_gain_spread_and_reason(tmp_path):
     assert knob_names(trials) == ["cycle_time_ms"]
 
 
-def test_only_verification_pairs_are_plotted_and_they_keep_their_launch(tmp_path):
-    write_study(tmp_path)
-    pairs = open_study(tmp_path).verification
-    assert list(pairs["launch"]) == [2, 2, 3, 3]
-    assert list(pairs["gain_percent"]) == pytest.approx([7.0, 7.6, 6.8, 8.0])
-
-
-def test_a_pair_that_was_set_aside_is_not_plotted(tmp_path):
-    write_study(tmp_path)
-    with PairLog(tmp_path / "pairs.jsonl") as log:
+def set_a_pair_aside(folder):
+    with PairLog(folder / "pairs.jsonl") as log:
         for letters in ("A", "B"):
             pair = verification_pair(3, 90.0)
             log.append(replace(pair, at_fault=letters, set_aside="the machine was busy"))
-    assert len(open_study(tmp_path).verification) == 4
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda folder: None, id="with its trials"),
+        pytest.param(set_a_pair_aside, id="without those that were set aside"),
+        pytest.param(lambda folder: (folder / "study.db").unlink(), id="without a study"),
+    ],
+)
+def test_only_verification_pairs_are_plotted_and_they_keep_their_launch(tmp_path, happens):
+    write_study(tmp_path)
+    happens(tmp_path)
+    study = open_study(tmp_path)
+    assert list(study.verification["launch"]) == [2, 2, 3, 3]
+    assert list(study.verification["gain_percent"]) == pytest.approx([7.0, 7.6, 6.8, 8.0])
+    assert study.verdict.text == VERDICT["text"]
+    assert study.warnings == []
 
 
 def test_the_verdict_and_what_it_rests_on_are_read(tmp_path):
@@ -50,26 +59,25 @@ def test_the_verdict_and_what_it_rests_on_are_read(tmp_path):
     )
 
 
-def test_a_broken_database_is_a_warning_and_the_stored_verdict_still_shows(tmp_path):
-    (tmp_path / "study.db").write_bytes(b"not a database at all" * 50)
-    (tmp_path / "verdict.json").write_text(json.dumps(VERDICT))
+NOT_A_DATABASE = b"not a database at all" * 50
+
+
+@pytest.mark.parametrize(
+    ("database", "verdict", "interval_percent", "warned_of"),
+    [
+        pytest.param(NOT_A_DATABASE, VERDICT, (6.1, 8.4), ["study.db"], id="broken"),
+        pytest.param(None, {"text": "no setting", "ci_percent": None}, None, [], id="missing"),
+    ],
+)
+def test_without_a_database_the_stored_verdict_still_shows(
+    tmp_path, database, verdict, interval_percent, warned_of
+):
+    if database:
+        (tmp_path / "study.db").write_bytes(database)
+    (tmp_path / "verdict.json").write_text(json.dumps(verdict))
     study = open_study(tmp_path)
-    assert "study.db" in study.warnings[0]
-    assert study.verdict.improved
+    assert study.verdict.text == verdict["text"]
+    assert study.verdict.interval_percent == interval_percent
     assert study.trials.empty
-
-
-def test_a_comparison_without_a_study_shows_its_pairs_and_no_warning(tmp_path):
-    write_study(tmp_path)
-    (tmp_path / "study.db").unlink()
-    study = open_study(tmp_path)
-    assert study.warnings == []
-    assert list(study.verification["launch"]) == [2, 2, 3, 3]
-    assert study.verdict.text == VERDICT["text"]
-
-
-def test_a_verdict_without_a_database_still_shows(tmp_path):
-    (tmp_path / "verdict.json").write_text(json.dumps({"text": "no setting", "ci_percent": None}))
-    study = open_study(tmp_path)
-    assert study.verdict.text == "no setting"
-    assert study.verdict.interval_percent is None
+    assert len(study.warnings) == len(warned_of)
+    assert all(name in text for name, text in zip(warned_of, study.warnings, strict=True))

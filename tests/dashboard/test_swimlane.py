@@ -42,9 +42,22 @@ def test_steps_cycles_and_settings_are_marked(swimlane):
     assert len(tile["cycles"]) == 18
 
 
-def test_ranks_can_be_chosen(swimlane):
-    tile = decode(swimlane.tile(TileWindow.of(0, 1e8, 100), ranks=[1]))
-    assert {rank for rank, _, _ in tile["labels"]} == {1}
+LANES = ["compute", "negotiate", "queue", "pack", "communicate", "unpack"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "ranks", "further"),
+    [
+        pytest.param({}, [0, 1], [], id="all ranks"),
+        pytest.param({"ranks": [1]}, [1], [], id="a rank"),
+        pytest.param({"tensors": ["no such"]}, [0, 1], [(-1, "no such")], id="an unknown tensor"),
+    ],
+)
+def test_lanes_can_be_chosen(swimlane, choice, ranks, further):
+    tile = decode(swimlane.tile(TileWindow.of(0, 1e8, 100), **choice))
+    own = [(rank, lane) for rank in ranks for lane in LANES]
+    assert [(rank, label) for rank, label, _ in tile["labels"]] == own + further
+    assert set(tile["lane"].tolist()) == set(range(len(own)))
 
 
 def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(swimlane):
@@ -59,12 +72,6 @@ def test_a_tensor_has_a_row_with_a_tick_of_each_rank_and_the_last_is_told_apart(
     assert last[3]
     mine = tile["lane"] == lane
     assert sorted(tile["begin"][mine])[0] == min(tick[1] for tick in ticks)
-
-
-def test_a_tensor_that_is_not_there_is_an_empty_row(swimlane):
-    tile = decode(swimlane.tile(TileWindow.of(0, 1e8, 100), tensors=["no such tensor"]))
-    assert tile["labels"][-1] == [-1, "no such tensor", 1]
-    assert (tile["lane"] < len(tile["labels"]) - 1).all()
 
 
 def test_more_slices_than_can_be_told_apart_are_left_to_the_busy_shares():
@@ -103,18 +110,23 @@ def test_find_goes_from_one_operation_to_the_next_and_round(swimlane):
     assert swimlane.find("no such", -1) is None
 
 
-def test_a_slice_is_described_in_words(swimlane):
-    events = swimlane.trace.events
-    row = int(np.flatnonzero(events["kind"] == "BUCKET")[0])
-    said = dict(swimlane.describe(row)["lines"])
-    assert said["closed because"] == "cycle"
-    assert "model.layer0.weight" in said["4 tensors"]
-    row = int(np.flatnonzero(events["kind"] == "NEGOTIATE")[0])
-    said = dict(swimlane.describe(row)["lines"])
-    assert said["response cache"] == "hit"
-    assert said["announced last"].startswith("rank ")
+@pytest.mark.parametrize(
+    ("kind", "key", "said"),
+    [
+        ("BUCKET", "closed because", "cycle"),
+        ("BUCKET", "4 tensors", "model.layer0.weight"),
+        ("NEGOTIATE", "response cache", "hit"),
+        ("NEGOTIATE", "announced last", "rank "),
+    ],
+)
+def test_a_slice_is_described_in_words(swimlane, kind, key, said):
+    row = int(np.flatnonzero(swimlane.trace.events["kind"] == kind)[0])
+    assert said in dict(swimlane.describe(row)["lines"])[key]
+
+
+def test_a_slice_that_is_not_there_has_no_description(swimlane):
     with pytest.raises(IndexError):
-        swimlane.describe(len(events))
+        swimlane.describe(len(swimlane.trace.events))
 
 
 def test_a_window_is_never_narrower_than_its_pixels():

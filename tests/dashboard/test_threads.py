@@ -64,27 +64,25 @@ def test_a_call_stack_is_drawn_as_deep_as_it_is_and_callers_are_above(opened):
     assert by_name[f"call {depth - 1}"] == MAX_DEPTH - 1
 
 
-def test_slices_that_follow_each_other_need_one_row(opened):
-    run = opened(*(_slice("op", 10 * n, 10) for n in range(5)))
-    assert tile_of(run)["labels"] == [[0, "tid 7", 1]]
-
-
-def test_threads_of_one_name_are_told_apart_by_their_process(opened):
-    run = opened(
-        _title("1", "python"), _title("2", "GPU 0"), _title("1", "main", "7"),
-        _title("2", "main", "7"), _title("2", "stream 9", "9"),
-        _slice("a", 0, 5), _slice("b", 1, 5, pid="2"), _slice("c", 2, 5, pid="2", tid="9"),
-    )  # fmt: skip
-    labels = {label for _, label, _ in tile_of(run)["labels"]}
-    assert labels == {"python main", "GPU 0 main", "stream 9"}
-
-
-def test_threads_of_equal_titles_have_a_lane_each(opened):
-    run = opened(
-        _title("1", "python"), _title("1", "pool", "7"), _title("1", "pool", "8"),
-        _slice("a", 0, 50), _slice("b", 1, 50, tid="8"),
-    )  # fmt: skip
-    assert tile_of(run)["labels"] == [[0, "python pool 7", 1], [0, "python pool 8", 1]]
+@pytest.mark.parametrize(
+    ("events", "labels"),
+    [
+        pytest.param(
+            [_slice("op", 10 * n, 10) for n in range(5)], ["tid 7"], id="slices that follow others"
+        ),
+        pytest.param([
+            _title("1", "python"), _title("2", "GPU 0"), _title("1", "main", "7"),
+            _title("2", "main", "7"), _title("2", "stream 9", "9"),
+            _slice("a", 0, 5), _slice("b", 1, 5, pid="2"), _slice("c", 2, 5, pid="2", tid="9"),
+        ], ["python main", "GPU 0 main", "stream 9"], id="threads of one name"),
+        pytest.param([
+            _title("1", "python"), _title("1", "pool", "7"), _title("1", "pool", "8"),
+            _slice("a", 0, 50), _slice("b", 1, 50, tid="8"),
+        ], ["python pool 7", "python pool 8"], id="threads of equal titles"),
+    ],
+)  # fmt: skip
+def test_each_thread_has_a_lane_of_one_row(opened, events, labels):
+    assert tile_of(opened(*events))["labels"] == [[0, label, 1] for label in labels]
 
 
 def test_the_idlest_of_very_many_threads_share_a_lane(opened):
@@ -112,26 +110,39 @@ def test_a_slice_of_another_program_is_described_and_found(opened):
     found = run.swimlane.describe(other["row"])
     assert found["title"] == HOSTILE
     assert dict(found["lines"])["said"].endswith(" ...")
-    for row in (-1, -4):
-        with pytest.raises(IndexError):
-            run.swimlane.describe(row)
 
 
-def test_counters_and_flows_are_counted_and_not_drawn(opened):
-    run = opened(
-        _slice("op", 0, 5),
-        {"ph": "C", "name": "memory", "ts": 1, "pid": "1", "args": {"bytes": 3}},
-        {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1},
-    )
-    assert len(tile_of(run)["row"]) == 1
-    assert "2 events are counters, flows and the like: left out" in run.trace.warnings
+@pytest.mark.parametrize("row", [-1, -4])
+def test_a_row_that_is_not_there_has_no_description(opened, row):
+    with pytest.raises(IndexError):
+        opened(_slice("first", 0, 5), _slice("second", 9, 5)).swimlane.describe(row)
 
 
-def test_instants_are_visible_and_ranks_can_be_chosen(opened):
-    run = opened(_slice("op", 0, 50), {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"})
-    tile = tile_of(run, ranks=[0])
-    assert sorted(tile["names"][code] for code in tile["name"]) == ["mark", "op"]
-    assert tile_of(run, ranks=[1])["lanes"] == 0
+COUNTER = {"ph": "C", "name": "memory", "ts": 1, "pid": "1", "args": {"bytes": 3}}
+FLOW = {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1}
+INSTANT = {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"}
+
+
+LEFT_OUT = "2 events are counters, flows and the like: left out"
+
+
+@pytest.mark.parametrize(
+    ("events", "drawn", "said"),
+    [
+        pytest.param([COUNTER, FLOW], ["op"], [LEFT_OUT], id="counted and not drawn"),
+        pytest.param([INSTANT], ["mark", "op"], [], id="an instant, which is drawn"),
+    ],
+)
+def test_what_is_no_slice_is(opened, events, drawn, said):
+    run = opened(_slice("op", 0, 50), *events)
+    tile = tile_of(run)
+    assert sorted(tile["names"][code] for code in tile["name"]) == drawn
+    assert [text for text in run.trace.warnings if "left out" in text] == said
+
+
+@pytest.mark.parametrize(("ranks", "lanes"), [([0], 1), ([1], 0)], ids=["there", "not there"])
+def test_ranks_can_be_chosen(opened, ranks, lanes):
+    assert tile_of(opened(_slice("op", 0, 50)), ranks=ranks)["lanes"] == lanes
 
 
 def test_rows_of_both_tables_share_a_tile():

@@ -7,9 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.swimlane import Swimlane
 
 from .conftest import opened, served
-from .synthetic import HOSTILE
+from .synthetic import HOSTILE, training_trace
 
 KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
 
@@ -88,10 +89,29 @@ def test_keys_zoom_and_move_and_the_address_follows(timeline):
     assert view(page) == whole
 
 
-def test_a_link_reproduces_the_view(timeline):
-    page = timeline("/timeline?run=0&from=44000000&to=84000000&rank=1")
-    assert view(page) == (44_000_000, 84_000_000)
-    assert "rank=1" in page.url
+TRACE = training_trace()
+# As it is once it was written: time starts with the first event.
+WHOLE = 0, Swimlane.of(TRACE).last_ns - TRACE.events["begin_ns"].min()
+
+
+@pytest.mark.parametrize(
+    ("query", "shown", "kept"),
+    [
+        pytest.param("from=44000000&to=84000000&rank=1", (44e6, 84e6), "rank=1", id="a stretch"),
+        pytest.param(
+            "from=10&to=5", WHOLE, "from=0&", id="the whole where it ends before it begins"
+        ),
+        pytest.param("tensor=model.layer3.weight", WHOLE, "tensor=model.layer3", id="a tensor"),
+    ],
+)
+def test_a_link_reproduces_the_view(timeline, query, shown, kept):
+    page = timeline(f"/timeline?run=0&{query}")
+    assert view(page) == shown
+    assert kept in page.url
+
+
+def test_the_stretch_is_told(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000")
     assert page.locator("#swimlane-status").inner_text().startswith("44 ms to 84 ms (40 ms)")
 
 
@@ -152,21 +172,18 @@ def test_the_wheel_with_ctrl_zooms_where_the_mouse_is(timeline):
     assert last <= 1.06 * whole[1]
 
 
-def test_a_tensor_is_found_and_has_rows_of_its_own(timeline):
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("layer3.weight", "ALLREDUCE model.layer3.weight", id="a tensor"),
+        pytest.param("onerror", HOSTILE, id="a name that is no markup"),
+    ],
+)
+def test_what_is_looked_for_is_found_and_told_as_text(timeline, text, found):
     page = timeline()
-    page.get_by_label("Find a tensor").fill("layer3.weight")
+    page.get_by_label("Find a tensor").fill(text)
     page.keyboard.press("Enter")
-    wait_for_details(page, "ALLREDUCE model.layer3.weight")
-    page.goto(page.url + "&tensor=model.layer3.weight")
-    page.wait_for_selector("#swimlane[data-tiles]")
-    assert "tensor=model.layer3.weight" in page.url
-
-
-def test_names_of_a_trace_are_text(timeline):
-    page = timeline()
-    page.get_by_label("Find a tensor").fill("onerror")
-    page.get_by_role("button", name="Find", exact=True).click()
-    wait_for_details(page, HOSTILE)
+    wait_for_details(page, found)
     assert page.evaluate("window.pwned") is None
     assert page.locator("#content img").count() == 0
 
@@ -193,13 +210,6 @@ def test_the_chosen_slice_is_part_of_the_address(timeline):
     assert page.evaluate("document.activeElement.id") == "swimlane"
     page.keyboard.press("Escape")
     page.wait_for_function("() => !location.search.includes('row=')")
-
-
-def test_a_stretch_that_ends_before_it_begins_is_no_stretch(timeline):
-    page = timeline("/timeline?run=0&from=10&to=5")
-    first, last = view(page)
-    assert first == 0
-    assert last > 1_000_000
 
 
 def test_slices_of_another_program_are_chosen_and_described(browser):

@@ -27,17 +27,17 @@ def test_each_state_is_a_trace_and_a_failed_trial_tells_its_reason(tmp_path):
     assert traces["pruned"].customdata[0][1] == "&lt;script&gt;alert(1)&lt;/script&gt;"
 
 
-def test_the_noise_floor_is_a_band_around_zero(tmp_path):
+@pytest.mark.parametrize(
+    ("floor_percent", "drawn"),
+    [
+        pytest.param(0.6, [("rect", -0.6, 0.6), ("line", 0, 0)], id="a band around zero"),
+        pytest.param(None, [("line", 0, 0)], id="no band where it is unknown"),
+    ],
+)
+def test_the_noise_floor_is(tmp_path, floor_percent, drawn):
     write_study(tmp_path)
-    study = open_study(tmp_path)
-    band = trials_figure(study.trials, 0.6, LIGHT).layout.shapes[0]
-    assert (band.y0, band.y1) == (-0.6, 0.6)
-
-
-def test_an_unknown_noise_floor_draws_no_band(tmp_path):
-    write_study(tmp_path)
-    shapes = trials_figure(open_study(tmp_path).trials, None, LIGHT).layout.shapes
-    assert [shape.type for shape in shapes] == ["line"]
+    shapes = trials_figure(open_study(tmp_path).trials, floor_percent, LIGHT).layout.shapes
+    assert [(shape.type, shape.y0, shape.y1) for shape in shapes] == drawn
 
 
 def test_verification_pairs_are_grouped_by_launch_with_the_interval_as_band(tmp_path):
@@ -102,5 +102,6 @@ def test_the_knob_that_matters_is_the_most_important():
     assert bars.y[list(bars.x).index(max(bars.x))] == "cycle_time_ms"
 
 
-def test_too_few_trials_make_an_empty_figure():
-    assert len(knobs_figure("slice", searched().head(2), LIGHT).data) == 0
+@pytest.mark.parametrize("name", list(knobs_figures()))
+def test_too_few_trials_make_an_empty_figure(name):
+    assert len(knobs_figure(name, searched().head(2), LIGHT).data) == 0
