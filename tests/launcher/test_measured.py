@@ -6,19 +6,19 @@ from hvdtune.errors import UsageError
 from hvdtune.launcher.measured import Metric, MetricLines
 
 
-def test_the_group_is_the_time_of_a_step():
-    metric = Metric(r"step_time: ([0-9.]+)")
-    assert metric.step_s("epoch 3 step_time: 0.25 s") == 0.25
-    assert metric.step_s("loss: 0.25") is None
-
-
-def test_a_group_named_rate_is_the_more_the_better():
-    assert Metric(r"(?P<rate>[\d.]+) img/s").step_s("  50.0 img/s") == 0.02
-
-
-@pytest.mark.parametrize("text", ["time: .", "time: 0", "time: -3"])
-def test_what_is_no_time_is_no_step(text):
-    assert Metric(r"time: ([-0-9.]+)").step_s(text) is None
+@pytest.mark.parametrize(
+    ("pattern", "line", "seconds"),
+    [
+        pytest.param(r"step_time: ([0-9.]+)", "epoch 3 step_time: 0.25 s", 0.25, id="time"),
+        pytest.param(r"step_time: ([0-9.]+)", "loss: 0.25", None, id="another-line"),
+        pytest.param(r"(?P<rate>[\d.]+) img/s", "  50.0 img/s", 0.02, id="rate"),
+        (r"time: ([-0-9.]+)", "time: .", None),
+        (r"time: ([-0-9.]+)", "time: 0", None),
+        (r"time: ([-0-9.]+)", "time: -3", None),
+    ],
+)
+def test_the_group_is_the_time_of_a_step_or_the_rate(pattern, line, seconds):
+    assert Metric(pattern).step_s(line) == seconds
 
 
 @pytest.mark.parametrize("pattern", ["step", "(a)(b)", "(unclosed"])

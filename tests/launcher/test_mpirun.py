@@ -27,34 +27,44 @@ _FAR = MpiJob(
 )
 
 
-def test_open_mpi_on_this_machine():
-    assert mpirun_command(_PROGRAM, "openmpi", _HERE) == [
-        "/opt/bin/mpirun",
-        "-np",
-        "2",
-        "--tag-output",
-        "-H",
-        "localhost:2",
-        "--bind-to",
-        "none",
-        "--map-by",
-        "slot",
-        "python",
-        "train.py",
-    ]
-
-
-def test_open_mpi_with_everything():
-    assert mpirun_command(_PROGRAM, "openmpi", _FAR) == [
-        "/opt/bin/mpirun", "-np", "5", "--allow-run-as-root", "--tag-output", "-H", "a:2,b:4",
-        "--bind-to", "core",
-        "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp",
-        "--mca", "btl_tcp_if_include", "eth1", "--mca", "oob_tcp_if_include", "eth1",
-        "--mca", "plm_ssh_args", "-p 2222 -i '/k y'",
-        "-x", "A", "-x", "PATH",
-        "--report-bindings", "--mca", "x", "y z",
-        "python", "train.py", "--lr", "0.1",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("flavour", "job", "words"),
+    [
+        pytest.param(
+            "openmpi",
+            _HERE,
+            ["--tag-output", "-H", "localhost:2", "--bind-to", "none", "--map-by", "slot",
+             "python", "train.py"],
+            id="openmpi-on-this-machine",
+        ),
+        pytest.param(
+            "openmpi",
+            _FAR,
+            ["--allow-run-as-root", "--tag-output", "-H", "a:2,b:4",
+             "--bind-to", "core",
+             "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp",
+             "--mca", "btl_tcp_if_include", "eth1", "--mca", "oob_tcp_if_include", "eth1",
+             "--mca", "plm_ssh_args", "-p 2222 -i '/k y'",
+             "-x", "A", "-x", "PATH",
+             "--report-bindings", "--mca", "x", "y z",
+             "python", "train.py", "--lr", "0.1"],
+            id="openmpi-with-everything",
+        ),
+        pytest.param(
+            "mpich",
+            dataclasses.replace(
+                _FAR, tcp=False, ssh_port=None, ssh_identity_file=None, binding="-bind-to core"
+            ),
+            ["-prepend-rank", "-hosts", "a:2,b:4", "-iface", "eth1",
+             "-bind-to", "core", "--report-bindings", "--mca", "x", "y z",
+             "python", "train.py", "--lr", "0.1"],
+            id="mpich",
+        ),
+    ],
+)  # fmt: skip
+def test_the_words_of_an_mpirun(flavour, job, words):
+    wanted = ["/opt/bin/mpirun", "-np", str(job.processes), *words]
+    assert mpirun_command(_PROGRAM, flavour, job) == wanted
 
 
 def test_many_hosts_are_reached_at_once():
@@ -63,17 +73,6 @@ def test_many_hosts_are_reached_at_once():
     place = words.index("plm_ssh_num_concurrent")
     assert words[place - 3 : place + 2] == [
         "plm_ssh_no_tree_spawn", "true", "--mca", "plm_ssh_num_concurrent", "64"
-    ]  # fmt: skip
-
-
-def test_mpich():
-    job = dataclasses.replace(
-        _FAR, tcp=False, ssh_port=None, ssh_identity_file=None, binding="-bind-to core"
-    )
-    assert mpirun_command(_PROGRAM, "mpich", job) == [
-        "/opt/bin/mpirun", "-np", "5", "-prepend-rank", "-hosts", "a:2,b:4", "-iface", "eth1",
-        "-bind-to", "core", "--report-bindings", "--mca", "x", "y z",
-        "python", "train.py", "--lr", "0.1",
     ]  # fmt: skip
 
 

@@ -50,9 +50,22 @@ def test_nothing_secret_is_in_sshs_words():
     assert "KEY" not in " ".join(words)
 
 
-def test_what_a_rank_writes_comes_out_whole(relay):
-    done = relay("import os; os.write(1, b'x' * 300000); os.write(2, b'e')", before="echo Welcome")
-    assert (done.returncode, len(done.stdout), done.stderr) == (0, 300000, "e")
+# As ssh does to the stderr that it shares.
+_NO_WAITING = "python3 -c 'import os; os.set_blocking(2, False)'"
+
+
+@pytest.mark.parametrize(
+    ("body", "before", "out", "err"),
+    [
+        ("os.write(1, b'x' * 300_000); os.write(2, b'e')", "echo Welcome", "x" * 300_000, "e"),
+        ("os.write(2, b'e' * 3_000_000)", _NO_WAITING, "", "e" * 3_000_000),
+    ],
+    ids=["without-the-words-of-the-login", "to-a-slow-reader"],
+)
+def test_what_a_rank_writes_comes_out_whole(relay, body, before, out, err):
+    done = relay(f"import os; {body}", before=before)
+    assert (done.returncode, len(done.stdout), len(done.stderr)) == (0, len(out), len(err))
+    assert (done.stdout, done.stderr) == (out, err)
 
 
 def test_a_signal_that_ended_the_rank_ends_the_relay(relay):
@@ -78,19 +91,27 @@ def test_another_host_keeps_its_own_home(relay):
 
 
 @pytest.mark.parametrize(
-    ("ssh", "said"),
+    ("how", "said"),
     [
-        ("#!/bin/sh\nexit 255\n", "ssh cannot log in without asking"),
-        ("#!/bin/sh\nexit 127\n", f"there is no {sys.executable}"),
-        ("#!/bin/sh\nexit 1\n", "is hvdtune installed in the same place there?"),
-        ("#!/bin/sh\necho garbage\n", "the rank was not started"),
-        (SSH.replace("exec sh", "cd / && rmdir '{folder}' && exec sh"), "No such file or direct"),
+        ({"ssh": "#!/bin/sh\nexit 255\n"}, "ssh cannot log in without asking"),
+        ({"ssh": "#!/bin/sh\nexit 127\n"}, f"there is no {sys.executable}"),
+        ({"ssh": "#!/bin/sh\nexit 1\n"}, "is hvdtune installed in the same place there?"),
+        ({"ssh": "#!/bin/sh\necho garbage\n"}, "the rank was not started"),
+        ({"before": 'cd / && rmdir "$OLDPWD"'}, "No such file or direct"),
+        (
+            {"ssh": "#!/bin/sh\nexec sleep 100\n", "answer_s": 1.0},
+            "no answer through ssh within 1 s (--start-timeout)\n",
+        ),
+        (
+            {"command": ("no-such-program",)},
+            "cannot start no-such-program: No such file or directory\n",
+        ),
     ],
 )
-def test_what_went_wrong_is_one_sentence(relay, tmp_path, ssh, said):
+def test_what_went_wrong_is_one_sentence(relay, tmp_path, how, said):
     folder = tmp_path / "work"
     folder.mkdir()
-    done = relay("", ssh=ssh.replace("{folder}", str(folder)), folder=folder)
+    done = relay("", folder=folder, **how)
     assert done.returncode == 1
     assert done.stderr.startswith("hvdtune: far: ") and said in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -103,14 +124,6 @@ def test_another_version_there_is_named(relay, tmp_path):
     assert f"it has hvdtune 0.0.1, this host has {__version__}" in done.stderr
 
 
-def test_a_program_that_is_not_there_is_named(relay):
-    done = relay("", command=("no-such-program",))
-    assert (done.returncode, done.stderr) == (
-        1,
-        "hvdtune: far: cannot start no-such-program: No such file or directory\n",
-    )
-
-
 def test_bytes_that_are_no_text_go_along(relay):
     body = "import os, sys; os.write(1, os.environb[b'ODD'] + os.fsencode(sys.argv[1]))"
     command = (sys.executable, "-c", body, os.fsdecode(b"\xff"))
@@ -118,24 +131,8 @@ def test_bytes_that_are_no_text_go_along(relay):
     assert (done.returncode, done.stdout) == (0, b"\xfe\n\xff")
 
 
-def test_a_slow_reader_gets_all_of_stderr(relay):
-    body = "import os; os.write(2, b'e' * 3_000_000)"
-    # As ssh does to the stderr that it shares.
-    before = "python3 -c 'import os; os.set_blocking(2, False)'"
-    done = relay(body, before=before)
-    assert (done.returncode, len(done.stderr)) == (0, 3_000_000)
-
-
 def test_the_folder_is_in_pwd_there_too(relay, tmp_path):
     assert relay("import os; print(os.environ['PWD'])").stdout == f"{tmp_path}\n"
-
-
-def test_a_login_that_says_nothing_is_given_up(relay):
-    done = relay("", ssh="#!/bin/sh\nexec sleep 100\n", answer_s=1.0)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "hvdtune: far: no answer through ssh within 1 s (--start-timeout)\n",
-    )
 
 
 def test_a_connection_that_breaks_is_said_to(relay):
