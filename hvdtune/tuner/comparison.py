@@ -2,36 +2,28 @@
 
 import contextlib
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
-from hvdtune.tuner.measure.calibration import Calibration, calibrate
+from hvdtune.tuner.measure.calibration import calibrate
 from hvdtune.tuner.measure.pair_plan import VerifyPlan, plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.measure.run import JobCrashed, ScriptFailed, TrialFailed
 from hvdtune.tuner.measure.runs import make_run
-from hvdtune.tuner.results.fingerprint import complete_fingerprint
-from hvdtune.tuner.results.profile import make_profile, write_profile
-from hvdtune.tuner.results.study_report import (
-    render_comparison,
-    render_floor,
-    write_document,
-    write_verdict,
-)
+from hvdtune.tuner.results.run_files import write_floor, write_results, writing
+from hvdtune.tuner.results.study_report import render_comparison, render_floor
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove, verify
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.noise_floor import NoiseFloor, judge_noise_floor
 from hvdtune.tuner.stats.verdict import A_AND_B, Verdict
-from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.pair_log import PairLog
 from hvdtune.tuner.storage.study_store import PAIRS_FILE
-from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
+from hvdtune.tuner.study import Study
 
 ProgressCallback = Callable[[StudyProgress], None]
 
@@ -61,7 +53,9 @@ def compare(
         plan = plan_verify(options, calibration.noise, context.cost, left_s, gain=0.0)
         with _naming("B"):
             verdict = prove(context, setting, plan, wording=A_AND_B)
-        _write_comparison(runner, study, calibration, verdict, run_dir)
+        report = render_comparison(verdict, study.default, calibration, runner.log.pairs)
+        known, job = study.fingerprint, runner.run.job_info
+        write_results(run_dir, verdict, study.default, known, job, report)
         runner.reporter.phase("done", verdict.text)
     return verdict
 
@@ -86,9 +80,7 @@ def measure_noise_floor(
             launches = verify(runner, study.default, shape, plan)
         floor = judge_noise_floor(launches, options.resolution_percent, options.max_verify_pairs)
         report = render_floor(floor, shape, runner.log.pairs)
-        with _as_study_error():
-            write_document(floor.document(), run_dir / VERDICT_FILE)
-            replace_file(run_dir / REPORT_FILE, report)
+        write_floor(run_dir, floor, report)
         runner.reporter.phase("done", floor.text)
     return floor
 
@@ -101,10 +93,10 @@ def _open_bench(
     progress: ProgressCallback | None,
     clock: Clock | None,
 ) -> Iterator[PairRunner]:
-    with _as_study_error():
+    with writing():
         run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
-    reporter = Reporter(progress or _ignore, clock, 0, options.time_budget_s)
+    reporter = Reporter(progress, clock, 0, options.time_budget_s)
     with PairLog(run_dir / PAIRS_FILE) as log:
         if any(pair.reference != study.default for pair in log.pairs):
             raise StudyError(f"{run_dir} holds pairs against another setting; choose another")
@@ -114,7 +106,7 @@ def _open_bench(
             options,
             clock,
             reporter,
-            first_launch=1 + max((pair.launch for pair in log.pairs), default=-1),
+            first_launch=log.next_launch,
         )
         reporter.phase("start", "starting the script")
         try:
@@ -141,28 +133,3 @@ def _naming(name: str) -> Iterator[None]:
         raise ScriptFailed(f"{name} cannot be measured: {crash}", crash.exit_code) from crash
     except TrialFailed as failure:
         raise StudyError(f"{name} cannot be measured: {failure}") from failure
-
-
-def _write_comparison(
-    runner: PairRunner, study: Study, calibration: Calibration, verdict: Verdict, run_dir: Path
-) -> None:
-    fingerprint = complete_fingerprint(study.fingerprint, runner.run.job_info, run_dir)
-    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = render_comparison(verdict, study.default, calibration, runner.log.pairs)
-    with _as_study_error():
-        profile = make_profile(verdict, study.default, fingerprint, created)
-        write_profile(profile, run_dir / PROFILE_FILE)
-        write_verdict(verdict, run_dir / VERDICT_FILE)
-        replace_file(run_dir / REPORT_FILE, report)
-
-
-@contextlib.contextmanager
-def _as_study_error() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
-def _ignore(progress: StudyProgress) -> None:
-    del progress

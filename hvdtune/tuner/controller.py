@@ -1,7 +1,6 @@
 """A whole study on a live run: calibrate, search, race, verify, go on with the result."""
 
 import dataclasses
-import datetime
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,24 +15,22 @@ from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallC
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunOver, TrialFailed
 from hvdtune.tuner.measure.runs import make_run
-from hvdtune.tuner.results.fingerprint import complete_fingerprint
-from hvdtune.tuner.results.profile import make_profile, write_profile
+from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
-from hvdtune.tuner.results.study_report import render_report, verdict_document, write_verdict
+from hvdtune.tuner.results.study_report import render_report, verdict_document
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.search.stopping import Stop
 from hvdtune.tuner.search.trial_loop import search
 from hvdtune.tuner.search.verification import prove
-from hvdtune.tuner.space.search_space import ALL_SCOPES, Space, describe, make_space
+from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.stats.verdict import Verdict, keep_default
-from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
-from hvdtune.tuner.study import PROFILE_FILE, REPORT_FILE, VERDICT_FILE, Study
+from hvdtune.tuner.study import Study
 
 _FOLLOW_POLL_S = 0.5
 # Where no candidate is found though A/A differs by more than so many times what is to be resolved,
@@ -80,11 +77,12 @@ def tune(
         StudyError: the script cannot be measured, or the study cannot be stored.
     """
     options = options or TuneOptions()
-    space = _space(study, options)
+    scopes = ALL_SCOPES if isinstance(study.start_job, ByRestarting) else LIVE_SCOPES
+    space = options.space(study.knobs, study.default, study.hosts, scopes)
     first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
-    reporter = Reporter(progress or _ignore, clock, options.trials, options.time_budget_s)
+    reporter = Reporter(progress, clock, options.trials, options.time_budget_s)
     timelines = TrialTimelines(run_dir, options.keep_timelines, reporter.notice)
     with (
         StudyStore(
@@ -104,7 +102,7 @@ def tune(
             options,
             clock,
             reporter,
-            first_launch=1 + max((pair.launch for pair in log.pairs), default=-1),
+            first_launch=log.next_launch,
             attached=study.attached,
             host=study.host,
         )
@@ -132,18 +130,6 @@ def follow(job: RunningJob) -> ExitStatus:
     while (report := job.poll()) is None:
         job.next_event(_FOLLOW_POLL_S)
     return report
-
-
-def _space(study: Study, options: TuneOptions) -> Space:
-    return make_space(
-        study.knobs,
-        study.default,
-        study.hosts,
-        tunable=options.tunable,
-        fixed=options.fixed,
-        ranges=options.ranges,
-        scopes=ALL_SCOPES if isinstance(study.start_job, ByRestarting) else ("live",),
-    )
 
 
 def _run_or_leave(
@@ -190,7 +176,10 @@ def _run(
     except RunOver:
         verdict = keep_default(runner.default, floor, _cut_short(store))
     store.set("verdict", json.dumps(verdict_document(verdict)))
-    _write_results(context, store, verdict, study, run_dir)
+    report = render_report(verdict, runner.default, calibration, store.trials(), runner.log.pairs)
+    report += "\n" + render_search(store, runner, verdict.candidate)
+    known, job = study.fingerprint, runner.run.job_info
+    write_results(run_dir, verdict, runner.default, known, job, report)
     return context, verdict
 
 
@@ -256,26 +245,3 @@ def _cut_short(store: StudyStore) -> str:
     measured, best = store.measured_trials, store.best()
     found = "" if best is None else f", the best {best.gain_percent:+.1f} % but not verified"
     return f"the default is kept: the script ended after {measured} trials{found}"
-
-
-def _write_results(
-    context: StudyContext, store: StudyStore, verdict: Verdict, study: Study, run_dir: Path
-) -> None:
-    runner = context.runner
-    fingerprint = complete_fingerprint(study.fingerprint, context.run.job_info, run_dir)
-    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report = render_report(
-        verdict, runner.default, context.calibration, store.trials(), runner.log.pairs
-    )
-    report += "\n" + render_search(store, runner, verdict.candidate)
-    try:
-        profile = make_profile(verdict, runner.default, fingerprint, created)
-        write_profile(profile, run_dir / PROFILE_FILE)
-        write_verdict(verdict, run_dir / VERDICT_FILE)
-        replace_file(run_dir / REPORT_FILE, report)
-    except OSError as error:
-        raise StudyError(f"cannot write {error.filename}: {error.strerror}") from error
-
-
-def _ignore(progress: StudyProgress) -> None:
-    del progress

@@ -1,10 +1,10 @@
-"""What a study is given, and where it leaves things: for those that start one and run none."""
+"""What a study is given: for those that start one and run none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from hvdtune.core.config.knobs import Knob, Setting
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from hvdtune.tuner.measure.run import StartJob
     from hvdtune.tuner.measure.trace_files import Traces
     from hvdtune.tuner.storage.shared_study import SharedStudy
-
-PROFILE_FILE: Final = "profile.yaml"
-VERDICT_FILE: Final = "verdict.json"
-REPORT_FILE: Final = "report.md"
 
 
 @dataclass(frozen=True)

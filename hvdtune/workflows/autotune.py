@@ -16,7 +16,6 @@ from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.horovod_csv import write_table
-from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions, one_run
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
@@ -53,15 +52,15 @@ def autotune(
     named = {**read_setting(), **job.values.core_setting()}
     default = default_setting() | named
     # As with Horovod, a knob whose value the user names is fixed.
-    options = _tune_options(job, study, tuple(named))
-    make_space(
-        load_knobs(),
-        default,
-        len(job.hosts),
-        tunable=options.tunable,
-        fixed=options.fixed,
-        ranges=options.ranges,
+    options = one_run(
+        study.trials or _TRIALS,
+        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
+        seed=study.seed,
+        fixed=tuple(named),
+        watch_drift=study.watch_drift,
+        **search_options(study),
     )
+    options.space(load_knobs(), default, len(job.hosts))  # refuses what cannot be searched
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
@@ -83,16 +82,6 @@ def autotune(
             for written in result.traces:
                 reporter.info(f"trace: {written}")
     return result
-
-
-def _tune_options(job: JobRequest, study: StudyRequest, fixed: tuple[str, ...]) -> TuneOptions:
-    options = one_run(
-        study.trials or _TRIALS,
-        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
-        seed=study.seed,
-        fixed=fixed,
-    )
-    return replace(options, **search_options(study), watch_drift=study.watch_drift)
 
 
 @dataclass(frozen=True)

@@ -134,17 +134,15 @@ def _tune_options(request: ComparisonRequest) -> TuneOptions:
 
 
 def _restart_options(request: ComparisonRequest, restart: RestartRequest) -> TuneOptions:
-    options = by_restarting(
-        0,
+    usual = by_restarting(0)
+    pairs = request.pairs or usual.min_verify_pairs
+    return replace(
+        usual,
         time_budget_s=request.time_budget_s or _NO_LIMIT_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=request.seed,
-    )
-    pairs = request.pairs or options.min_verify_pairs
-    return replace(
-        options,
         min_verify_pairs=pairs,
-        max_verify_pairs=_most_pairs(request) or options.max_verify_pairs,
+        max_verify_pairs=_most_pairs(request) or usual.max_verify_pairs,
         verify_launches=pairs // 2,
     )
 

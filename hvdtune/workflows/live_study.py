@@ -9,7 +9,6 @@ from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.tuner.process.supervisor import TunerSupervisor
-from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.workflows.fingerprint import past_winner, warn_of_profile
 from hvdtune.workflows.requests import (
@@ -75,27 +74,19 @@ def tune(
 
 
 def _tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> TuneOptions:
-    search = search_options(study)
-    fixed = tuple(parse_assignments(job.values.fix))
-    make_space(
-        load_knobs(),
-        default,
-        len(job.hosts),
-        tunable=search["tunable"],
-        fixed=fixed,
-        ranges=search["ranges"],
-    )
     keep = study.keep_timelines
-    return TuneOptions(
-        **search,
+    options = TuneOptions(
+        **search_options(study),
         trials=study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or TuneOptions.time_budget_s,
         seed=study.seed,
-        fixed=fixed,
+        fixed=tuple(parse_assignments(job.values.fix)),
         form_timeout_s=form_timeout_s(job),
         watch_drift=study.watch_drift,
         keep_timelines=TuneOptions.keep_timelines if keep is None else keep,
     )
+    options.space(load_knobs(), default, len(job.hosts))  # refuses what cannot be searched
+    return options
 
 
 def _follow(supervisor: TunerSupervisor, run: StudyRun, reporter: StatusReporter) -> int:

@@ -19,7 +19,7 @@ from hvdtune.launcher.plan import starts_its_own_ranks
 from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.profile import read_setting_file
-from hvdtune.tuner.space.search_space import ALL_SCOPES, make_space
+from hvdtune.tuner.space.search_space import ALL_SCOPES
 from hvdtune.tuner.space.targets import (
     Target,
     narrowed,
@@ -135,15 +135,7 @@ def tune_by_restarting(
         found = find_target(job, restart, knobs=names, limit_s=study.time_budget_s)
         target, default = found.target, found.reference
         options = _tune_options(job, study, restart, target)
-        make_space(
-            target.knobs,
-            default,
-            len(job.hosts),
-            tunable=options.tunable,
-            fixed=options.fixed,
-            ranges=options.ranges,
-            scopes=ALL_SCOPES,
-        )
+        options.space(target.knobs, default, len(job.hosts), ALL_SCOPES)  # refuses what cannot be
         identity = {
             **searched(study, job, default),
             **restart_identity(job, restart),
@@ -259,15 +251,15 @@ def _tune_options(
     named = named_knobs(study)
     varied = [name for name in target.variables if target.variables[name] == name]
     tunable = target.searched if named is None else tuple(dict.fromkeys([*named, *varied]))
-    options = by_restarting(
+    return by_restarting(
         study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=study.seed,
         tunable=tunable,
         fixed=tuple(parse_assignments(job.values.fix, target.knobs)),
+        **sampling(study, target.knobs, tunable, 1),
     )
-    return replace(options, **sampling(study, target.knobs, tunable, 1))
 
 
 def _words_to_use(job: JobRequest, target: Target, verdict: Verdict, profile: str) -> Sequence[str]:

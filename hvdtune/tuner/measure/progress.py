@@ -54,10 +54,14 @@ class WallClock:
 
 
 class Reporter:
-    """Keeps the latest Progress and hands each new one to the caller's function."""
+    """Keeps the latest Progress and hands each new one to the caller's function, if any."""
 
     def __init__(
-        self, tell: Callable[[StudyProgress], None], clock: Clock, trials: int, time_budget_s: float
+        self,
+        tell: Callable[[StudyProgress], None] | None,
+        clock: Clock,
+        trials: int,
+        time_budget_s: float,
     ) -> None:
         self._tell = tell
         self._clock = clock
@@ -118,4 +122,5 @@ class Reporter:
 
     def _send(self, progress: StudyProgress) -> None:
         self._latest = dataclasses.replace(progress, seconds_left=self.seconds_left)
-        self._tell(self._latest)
+        if self._tell is not None:
+            self._tell(self._latest)

@@ -23,6 +23,7 @@ OTHER_BITS: Mapping[str, frozenset[str]] = {
     "allreduce_algorithm": frozenset({"ring", "halving_doubling", "tree"})
 }
 ALL_SCOPES = ("live", "reinit", "restart")
+LIVE_SCOPES = ("live",)
 _OCTAVES_BELOW_HIGH = 13
 
 
@@ -177,7 +178,7 @@ def make_space(
     tunable: Sequence[str] | None = None,
     fixed: Sequence[str] = (),
     ranges: Mapping[str, KnobRange] | None = None,
-    scopes: Sequence[str] = ("live",),
+    scopes: Sequence[str] = LIVE_SCOPES,
 ) -> Space:
     """The space of the knobs that can be tuned on this many hosts.
 

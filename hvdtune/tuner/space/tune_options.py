@@ -1,12 +1,13 @@
 """What the caller may choose about a study."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from hvdtune.core.config.knobs import Knob, Setting
 from hvdtune.tuner.space.objectives import Objective
-from hvdtune.tuner.space.search_space import KnobRange
+from hvdtune.tuner.space.search_space import LIVE_SCOPES, KnobRange, Space, make_space
 
 SamplerName = Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]
 DEFAULT_SAMPLER: Final[SamplerName] = "noisy_gp"
@@ -64,60 +65,59 @@ class TuneOptions:
 
     keep_timelines: int = 3
 
-
-def one_run(
-    trials: int,
-    *,
-    time_budget_s: float,
-    seed: int = 0,
-    tunable: tuple[str, ...] | None = None,
-    fixed: tuple[str, ...] = (),
-) -> TuneOptions:
-    """Options of a study that goes along with one run and leaves its life to others."""
-    return TuneOptions(
-        trials=trials,
-        time_budget_s=time_budget_s,
-        seed=seed,
-        tunable=tunable,
-        fixed=fixed,
-        restarts=False,
-        verify_launches=1,
-        max_verify_launches=1,
-        form_timeout_s=math.inf,
-        first_step_timeout_s=math.inf,
-        stall_timeout_s=math.inf,
-        exit_timeout_s=math.inf,
-    )
+    def space(
+        self,
+        knobs: Sequence[Knob],
+        default: Setting,
+        hosts: int = 1,
+        scopes: Sequence[str] = LIVE_SCOPES,
+    ) -> Space:
+        """What is searched, as `make_space` makes it. Raises UsageError for what cannot be."""
+        return make_space(
+            knobs,
+            default,
+            hosts,
+            tunable=self.tunable,
+            fixed=self.fixed,
+            ranges=self.ranges,
+            scopes=scopes,
+        )
 
 
-def by_restarting(
-    trials: int,
-    *,
-    time_budget_s: float,
-    block_s: float,
-    seed: int = 0,
-    tunable: tuple[str, ...] | None = None,
-    fixed: tuple[str, ...] = (),
-) -> TuneOptions:
-    """Options of a study whose pairs are two launches each.
+_ONE_RUN: Final = {
+    "restarts": False,
+    "verify_launches": 1,
+    "max_verify_launches": 1,
+    "form_timeout_s": math.inf,
+    "first_step_timeout_s": math.inf,
+    "stall_timeout_s": math.inf,
+    "exit_timeout_s": math.inf,
+}
+_BY_RESTARTING: Final = {
+    "min_block_steps": 10,
+    "calibrate_pairs": 6,
+    "min_pairs_per_trial": 2,
+    "max_pairs_per_trial": 6,
+    "race_pairs": 3,
+    "min_verify_pairs": 12,
+    "max_verify_pairs": 32,
+    "verify_launches": 12,
+    "max_verify_launches": 32,
+}
+
+
+def one_run(trials: int, **chosen: Any) -> TuneOptions:
+    """Options of a study that goes along with one run and leaves its life to others.
+
+    Those that are `chosen` come first.
+    """
+    return TuneOptions(trials, **{**_ONE_RUN, **chosen})
+
+
+def by_restarting(trials: int, **chosen: Any) -> TuneOptions:
+    """Options of a study whose pairs are two launches each; those that are `chosen` come first.
 
     A pair costs a hundred times what it does in a live run and holds two fresh launches, so that
     fewer prove as much: the verification is all launches.
     """
-    return TuneOptions(
-        trials=trials,
-        time_budget_s=time_budget_s,
-        seed=seed,
-        tunable=tunable,
-        fixed=fixed,
-        block_s=block_s,
-        min_block_steps=10,
-        calibrate_pairs=6,
-        min_pairs_per_trial=2,
-        max_pairs_per_trial=6,
-        race_pairs=3,
-        min_verify_pairs=12,
-        max_verify_pairs=32,
-        verify_launches=12,
-        max_verify_launches=32,
-    )
+    return TuneOptions(trials, **{**_BY_RESTARTING, **chosen})

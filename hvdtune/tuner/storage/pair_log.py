@@ -68,6 +68,11 @@ class PairLog:
             os.close(self._fd)
             raise
 
+    @property
+    def next_launch(self) -> int:
+        """The number of the first launch that has no pair here."""
+        return 1 + max((pair.launch for pair in self.pairs), default=-1)
+
     def append(self, pair: Pair) -> None:
         """Write the pair and wait until it is on disk."""
         line = format_pair(pair) + "\n"
