@@ -1,6 +1,8 @@
 import contextlib
 import json
 import math
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,16 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.comparison import compare, measure_noise_floor
 from hvdtune.tuner.measure.progress import StudyProgress
-from hvdtune.tuner.measure.run import ScriptFailed
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
-from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, no_launch_gain
 from tests.tuner.verdict_rates import launch_noise
+
+LaunchGain = Callable[[Setting, random.Random], float]
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}
 QUIET = {"step_noise": 0.03, "slow_noise": 0.01}
@@ -26,6 +29,10 @@ QUIET = {"step_noise": 0.03, "slow_noise": 0.01}
 
 def five_percent_with_b(setting: Setting) -> float:
     return math.log1p(0.05) if setting == B else 0.0
+
+
+def is_b(setting: Setting) -> bool:
+    return setting == B
 
 
 class Bed:
@@ -81,22 +88,22 @@ def test_a_comparison_leaves_its_files(tmp_path: Path) -> None:
     assert phases == {"calibrate", "verify"}
 
 
-def test_identical_settings_are_no_improvement(tmp_path: Path) -> None:
-    kinds = [
-        Bed(tmp_path / str(seed), Script(seed=seed, **QUIET)).compare(DEFAULT, seed=seed).kind
-        for seed in range(8)
-    ]
+@pytest.mark.parametrize(
+    ("b", "launch_gain", "studies", "claims"),
+    [
+        pytest.param(DEFAULT, no_launch_gain, 8, 0, id="identical-settings"),
+        pytest.param(B, launch_noise, 10, 1, id="levels-of-launches"),
+    ],
+)
+def test_what_is_no_gain_is_no_improvement(
+    tmp_path: Path, b: Setting, launch_gain: LaunchGain, studies: int, claims: int
+) -> None:
+    improved = 0
+    for seed in range(studies):
+        script = Script(seed=seed, launch_gain=launch_gain, **QUIET)
+        improved += Bed(tmp_path / str(seed), script).compare(b, seed=seed).improved
 
-    assert kinds.count("improved") == 0
-
-
-def test_levels_of_launches_do_not_pass_for_a_gain(tmp_path: Path) -> None:
-    claims = 0
-    for seed in range(10):
-        script = Script(seed=seed, launch_gain=launch_noise, **QUIET)
-        claims += Bed(tmp_path / str(seed), script).compare(seed=seed).improved
-
-    assert claims <= 1
+    assert improved <= claims
 
 
 def test_an_interrupted_comparison_goes_on_with_its_pairs(tmp_path: Path) -> None:
@@ -144,23 +151,21 @@ def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> N
         compare(other, DEFAULT, tmp_path, TuneOptions(), clock=bed.cluster.clock)
 
 
-def test_a_setting_that_crashes_the_script_ends_with_the_scripts_code(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting == B))
-
-    with pytest.raises(ScriptFailed, match="B cannot be measured: rank 1 was killed") as caught:
-        bed.compare()
-    assert caught.value.exit_code == 139
-
-
-def test_a_script_that_cannot_start_ends_with_its_own_code(tmp_path: Path) -> None:
-    with pytest.raises(ScriptFailed, match="ImportError") as caught:
-        Bed(tmp_path, Script(crashes_at_start=True)).compare()
-    assert caught.value.exit_code == 1
-
-
-def test_a_setting_that_the_ranks_refuse_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="B cannot be measured: the ranks refused"):
-        Bed(tmp_path, Script(refuses=lambda setting: setting == B)).compare()
+@pytest.mark.parametrize(
+    ("script", "message", "exit_code"),
+    [
+        (Script(crashes_with=is_b), "B cannot be measured: rank 1 was killed", 139),
+        (Script(crashes_at_start=True), "ImportError", 1),
+        (Script(refuses=is_b), "B cannot be measured: the ranks refused", 1),
+    ],
+    ids=["b-crashes", "the-script-cannot-start", "the-ranks-refuse-b"],
+)
+def test_what_cannot_be_measured_ends_with_the_scripts_code(
+    tmp_path: Path, script: Script, message: str, exit_code: int
+) -> None:
+    with pytest.raises(StudyError, match=message) as caught:
+        Bed(tmp_path, script).compare()
+    assert caught.value.exit_code == exit_code
 
 
 def test_a_quiet_machine_has_a_low_floor(tmp_path: Path) -> None:

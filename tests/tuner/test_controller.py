@@ -104,31 +104,27 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
     assert view.trials[0].setting == DEFAULT
 
 
-def test_no_gain_keeps_the_default(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(step_noise=0.03, slow_noise=0.01))
-    verdict = bed.tune().verdict
+@pytest.mark.parametrize(
+    ("script", "trials", "code", "text"),
+    [
+        (Script(step_noise=0.03, slow_noise=0.01), 12, 3, "no setting beats the default"),
+        (Script(step_noise=0.4, slow_noise=0.1), 6, 4, "too noisy to tell: 5 tried"),
+        (Script(gain=lambda setting: -0.3), 12, 3, "11 tried, none likely to be 1 % faster"),
+    ],
+    ids=["no-gain", "too-noisy-to-tell", "all-slower"],
+)
+def test_without_a_proved_gain_the_default_stays(
+    tmp_path: Path, script: Script, trials: int, code: int, text: str
+) -> None:
+    bed = Bed(tmp_path, script)
+    verdict = bed.tune(trials=trials).verdict
 
-    assert verdict.kind == "default"
-    assert verdict.text.startswith("no setting beats the default")
+    assert verdict.exit_code == code
+    assert text in verdict.text
     assert bed.job.proposed[-1] == DEFAULT
     assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
-
-
-def test_a_machine_that_hides_a_gain_worth_having_is_too_noisy(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1))
-    verdict = bed.tune(trials=6).verdict
-
-    assert (verdict.kind, verdict.exit_code) == ("noisy", 4)
-    assert bed.job.proposed[-1] == DEFAULT
-
-
-def test_when_all_are_slower_nothing_is_verified(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(gain=lambda setting: -0.3))
-    verdict = bed.tune().verdict
-
-    assert (verdict.kind, verdict.candidate) == ("default", None)
-    assert "11 tried, none likely to be 1 % faster" in verdict.text
-    assert not [pair for pair in read_study(tmp_path).pairs if pair.phase == "verify"]
+    verified = [pair for pair in read_study(tmp_path).pairs if pair.phase == "verify"]
+    assert bool(verified) == (verdict.candidate is not None)
 
 
 def test_a_setting_that_changes_from_launch_to_launch_is_called_unstable(tmp_path: Path) -> None:
@@ -139,16 +135,6 @@ def test_a_setting_that_changes_from_launch_to_launch_is_called_unstable(tmp_pat
 
     assert kinds.count("unstable") >= 3
     assert "improved" not in kinds
-
-
-def test_the_study_fits_its_time_budget(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, step_s=0.1))
-    began = bed.cluster.clock.now()
-    verdict = bed.tune(trials=40, time_budget_s=100.0, **SHORT_RACE).verdict
-
-    assert verdict.pairs >= 20
-    assert bed.cluster.clock.now() - began < 1.1 * 100.0
-    bed.assert_search_ended_because("the time for the search is up")
 
 
 def test_a_crashing_setting_costs_its_trial_only(tmp_path: Path) -> None:
@@ -165,12 +151,26 @@ def test_a_crashing_setting_costs_its_trial_only(tmp_path: Path) -> None:
     assert any("Segmentation fault" in line for each in bed.said for line in each.lines)
 
 
-def test_crashes_without_end_end_the_study(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting != DEFAULT))
+@pytest.mark.parametrize(
+    ("script", "message", "terminated"),
+    [
+        (Script(crashes_with=lambda setting: setting != DEFAULT), "3 times in a row", [True] * 3),
+        (
+            Script(refuses=lambda setting: True, steps_per_launch=3000),
+            "the default itself cannot be measured: the ranks ref",
+            [False],
+        ),
+    ],
+    ids=["crashes-without-end", "the-default-is-refused"],
+)
+def test_a_study_that_cannot_measure_ends(
+    tmp_path: Path, script: Script, message: str, terminated: list[bool]
+) -> None:
+    bed = Bed(tmp_path, script)
 
-    with pytest.raises(StudyError, match="3 times in a row"):
+    with pytest.raises(StudyError, match=message):
         bed.tune()
-    assert len(bed.cluster.jobs) == 3
+    assert [job.terminated for job in bed.cluster.jobs] == terminated
 
 
 def test_a_script_that_ends_early_is_started_again(tmp_path: Path) -> None:
@@ -203,46 +203,30 @@ def test_settings_of_one_fusion_plan_are_measured_once(tmp_path: Path) -> None:
     assert "the same fusion plan as trial 0" in {trial.reason for trial in trials}
 
 
-def test_training_goes_on_with_the_default_when_the_tuner_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "ends_the_script"),
+    [
+        pytest.param(ZeroDivisionError, False, id="not-by-a-defect-of-the-tuner"),
+        pytest.param(KeyboardInterrupt, True, id="by-an-interrupt"),
+    ],
+)
+def test_the_script_ends_or_goes_on_with_the_default(
+    tmp_path: Path, error: type[BaseException], ends_the_script: bool
+) -> None:
     bed = Bed(tmp_path, Script(steps_per_launch=3000))
 
     def fail_in_the_search(progress: StudyProgress) -> None:
-        bed.said.append(progress)
         if progress.phase == "search" and progress.trial == 2:
-            raise ZeroDivisionError("a defect")
+            raise error
 
     study = Study(bed.cluster.start, KNOBS, DEFAULT)
-    options = TuneOptions(trials=12)
-    with pytest.raises(ZeroDivisionError):
-        tune(study, tmp_path, options, fail_in_the_search, bed.cluster.clock)
+    with pytest.raises(error):
+        tune(study, tmp_path, TuneOptions(trials=12), fail_in_the_search, bed.cluster.clock)
 
-    assert bed.job.setting == DEFAULT
-    assert not bed.job.terminated
+    assert bed.job.terminated == ends_the_script
     report = bed.job.poll()
     assert report is not None
-    assert report.returncode == 0
-
-
-def test_a_default_that_cannot_be_measured_ends_the_study(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(refuses=lambda setting: True, steps_per_launch=3000))
-
-    with pytest.raises(StudyError, match="the default itself cannot be measured: the ranks ref"):
-        bed.tune()
-    assert not bed.job.terminated
-
-
-def test_an_interrupt_ends_the_script(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script())
-
-    def interrupt(progress: StudyProgress) -> None:
-        if progress.phase == "search":
-            raise KeyboardInterrupt
-
-    study = Study(bed.cluster.start, KNOBS, DEFAULT)
-    with pytest.raises(KeyboardInterrupt):
-        tune(study, tmp_path, TuneOptions(), interrupt, bed.cluster.clock)
-
-    assert bed.job.terminated
+    assert ends_the_script or (bed.job.setting, report.returncode) == (DEFAULT, 0)
 
 
 def test_nothing_is_started_when_nothing_can_be_tuned(tmp_path: Path) -> None:
@@ -302,15 +286,27 @@ def test_one_run_is_tuned_without_ending_it(tmp_path: Path) -> None:
     assert bed.job.proposed[-1] == result.verdict.setting
 
 
-def test_what_one_run_has_found_by_its_end_is_what_there_is(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, steps_per_launch=400))
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        (Script(gain=faster_with_short_cycles, steps_per_launch=400), "but not verified"),
+        (
+            Script(crashes_with=lambda setting: setting != DEFAULT),
+            "ended after 2 trials",
+        ),
+    ],
+    ids=["it-ends", "it-crashes"],
+)
+def test_what_one_run_has_found_by_its_end_is_what_there_is(
+    tmp_path: Path, script: Script, text: str
+) -> None:
+    bed = Bed(tmp_path, script)
     result = bed.tune_one_run(100)
 
-    assert result.job is None
+    assert (result.job, result.verdict.setting) == (None, DEFAULT)
     assert len(bed.cluster.jobs) == 1
-    assert result.verdict.setting == DEFAULT
     assert "the script ended after" in result.verdict.text
-    assert "but not verified" in result.verdict.text
+    assert text in result.verdict.text
     assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
     assert "is started again" not in bed.messages
 
@@ -322,18 +318,25 @@ def test_one_run_that_ends_before_anything_was_measured_is_an_error(tmp_path: Pa
     assert len(bed.cluster.jobs) == 1
 
 
-def test_one_run_that_crashes_is_not_started_again(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting != DEFAULT))
-    result = bed.tune_one_run(20)
-    assert (result.job, result.verdict.setting) == (None, DEFAULT)
-    assert len(bed.cluster.jobs) == 1
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"trials": 3}, "all 3 trials are measured"),
+        ({"time_budget_s": 100.0}, "the time for the search is up"),
+        ({"step_budget": 900}, "the remaining steps cannot pay for another trial"),
+    ],
+    ids=["trials", "time", "steps"],
+)
+def test_a_search_keeps_to_its_limits(tmp_path: Path, options: Any, reason: str) -> None:
+    limits = {"trials": 40, "time_budget_s": 1e6, "step_budget": None, **options}
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, step_s=0.1))
+    began = bed.cluster.clock.now()
+    verdict = bed.tune(**limits, **SHORT_RACE).verdict
 
-
-def test_that_all_trials_are_measured_is_said(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
-    bed.tune(trials=3)
-
-    bed.assert_search_ended_because("all 3 trials are measured")
+    assert verdict.pairs >= 20
+    assert bed.cluster.clock.now() - began < 1.1 * limits["time_budget_s"]
+    assert bed.cluster.steps < 1.15 * (limits["step_budget"] or math.inf)
+    bed.assert_search_ended_because(reason)
 
 
 @pytest.mark.parametrize(
@@ -347,14 +350,6 @@ def test_a_live_study_without_time_says_so(tmp_path: Path, options: Any, reason:
     verdict = Bed(tmp_path, Script()).tune(trials=40, **options).verdict
 
     assert verdict.text.startswith(f"the default is kept: {reason}")
-
-
-def test_a_study_keeps_to_its_steps(tmp_path: Path) -> None:
-    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
-    bed.tune(trials=40, step_budget=900, time_budget_s=1e6, **SHORT_RACE)
-
-    assert bed.cluster.steps < 1.15 * 900
-    bed.assert_search_ended_because("the remaining steps cannot pay for another trial")
 
 
 def test_the_first_settings_come_right_after_the_default(tmp_path: Path) -> None:

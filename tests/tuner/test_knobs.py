@@ -6,11 +6,15 @@ from hvdtune.errors import UsageError
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 
-def test_values_take_their_knobs_type() -> None:
-    setting = validate({"cycle_time_ms": 2, "chunk_bytes": 65536.0, "cache_enabled": 1}, KNOBS)
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [("cycle_time_ms", 2, 2.0), ("chunk_bytes", 65536.0, 65536), ("cache_enabled", 1, True)],
+)
+def test_a_value_takes_its_knobs_type(name: str, given: knobs.Value, taken: knobs.Value) -> None:
+    setting = validate({name: given}, KNOBS)
 
-    assert setting == {"cycle_time_ms": 2.0, "chunk_bytes": 65536, "cache_enabled": True}
-    assert [type(value) for value in setting.values()] == [float, int, bool]
+    assert setting == {name: taken}
+    assert type(setting[name]) is type(taken)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -24,46 +25,41 @@ def test_a_folder_tells_what_ran_in_it(tmp_path):
     assert stored["command"] == ["train.py", "--lr", "1"]
 
 
-def test_the_same_command_may_use_its_folder_again(tmp_path):
-    for _ in range(2):
-        with RunFolder(tmp_path, _TRAIN) as folder:
+_AS_USUAL = {"objectives": ["step_time"], "fix": [], "space": None, "storage": "sqlite:///x"}
+
+
+@pytest.mark.parametrize(
+    "same",
+    [pytest.param(_TRAIN, id="as-before"), pytest.param(_study(**_AS_USUAL), id="as-usual")],
+)
+def test_the_same_command_may_use_its_folder_again(tmp_path, same):
+    for identity in (_TRAIN, same):
+        with RunFolder(tmp_path, identity) as folder:
             assert folder.path == tmp_path
-
-
-def test_another_commands_folder_is_refused(tmp_path):
-    with RunFolder(tmp_path, _TRAIN):
-        pass
-    with pytest.raises(UsageError, match="holds the run of another command"):
-        RunFolder(tmp_path, RunIdentity(("other.py",), ("localhost",)))
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {"objectives": ["cpu_time"]},
-        {"objectives": ["step_time", "cpu_time"]},
-        {"mode": "restart", "adapter": "hvdtune"},
-        {"metric": "loss ([0-9.]+)"},
-        {"launch_time": 0.1},
-        {"vary": ["OTHER=x"]},
-        {"knobs": "cycle_time_ms"},
-        {"default": {"cycle_time_ms": 2.0}},
-        {"compare": [{}]},
+        RunIdentity(("other.py",), ("localhost",)),
+        _study(objectives=["cpu_time"]),
+        _study(objectives=["step_time", "cpu_time"]),
+        _study(mode="restart", adapter="hvdtune"),
+        _study(metric="loss ([0-9.]+)"),
+        _study(launch_time=0.1),
+        _study(vary=["OTHER=x"]),
+        _study(knobs="cycle_time_ms"),
+        _study(default={"cycle_time_ms": 2.0}),
+        _study(compare=[{}]),
     ],
+    ids=lambda other: "-".join(other.study or ["command"]),
 )
-def test_a_study_that_measures_something_else_is_refused(tmp_path, other):
+def test_the_folder_of_another_command_or_study_is_refused(tmp_path, other):
     with RunFolder(tmp_path, _TRAIN):
         pass
-    with pytest.raises(UsageError, match="or of other settings: choose another with -o"):
-        RunFolder(tmp_path, _study(**other))
-
-
-def test_what_is_as_usual_need_not_be_said(tmp_path):
-    with RunFolder(tmp_path, _TRAIN):
-        pass
-    usual = {"objectives": ["step_time"], "fix": [], "space": None, "storage": "sqlite:///x"}
-    with RunFolder(tmp_path, _study(**usual)) as folder:
-        assert folder.path == tmp_path
+    message = "holds the run of another command or of other settings: choose another with -o"
+    with pytest.raises(UsageError, match=message):
+        RunFolder(tmp_path, other)
 
 
 def test_the_first_study_in_the_folder_of_a_plain_run_decides(tmp_path):
@@ -94,16 +90,21 @@ def test_launches_are_numbered_by_their_logs(tmp_path):
         assert folder.next_launch() == 12
 
 
-def test_the_latest_unfinished_study_of_the_same_command_is_found(tmp_path):
-    for name, identity in (
-        ("first", _TRAIN),
-        ("second", _TRAIN),
-        ("done", _TRAIN),
-        ("other", RunIdentity(("other.py",), ("localhost",), {"knobs": None})),
-        ("searches-less", RunIdentity(_TRAIN.command, _TRAIN.hosts, {"knobs": "a"})),
-        ("no-study", RunIdentity(_TRAIN.command, _TRAIN.hosts)),
-    ):
-        RunFolder(tmp_path / name, identity).__exit__(None, None, None)
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(
+            RunIdentity(("other.py",), ("localhost",), {"knobs": None}), id="another-command"
+        ),
+        pytest.param(_study(knobs="a"), id="searches-less"),
+        pytest.param(RunIdentity(_TRAIN.command, _TRAIN.hosts), id="no-study"),
+    ],
+)
+def test_the_latest_unfinished_study_of_the_same_command_is_found(tmp_path, other):
+    runs = {"first": _TRAIN, "second": _TRAIN, "done": _TRAIN, "other": other}
+    for time_s, (name, identity) in enumerate(runs.items()):
+        with RunFolder(tmp_path / name, identity):
+            os.utime(tmp_path / name / "run.json", (time_s, time_s))
     (tmp_path / "done" / "verdict.json").touch()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text("{")

@@ -14,30 +14,29 @@ from hvdtune.tuner.results.profile import (
     write_profile,
 )
 from hvdtune.tuner.results.study_report import write_verdict
-from hvdtune.tuner.stats.verdict import judge, keep_default
+from hvdtune.tuner.stats.verdict import Verdict, judge, keep_default
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
 CREATED = "2026-01-02T03:04:05+00:00"
 
 
-def test_a_profile_comes_back_as_written(tmp_path: Path) -> None:
-    verdict = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 2, 0.01)
+PROVED = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 2, 0.01)
+KEPT = keep_default(DEFAULT, 0.01, "none faster")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "setting"), [(PROVED, CANDIDATE), (KEPT, DEFAULT)], ids=["proved", "no-candidate"]
+)
+def test_a_profile_comes_back_as_written(
+    tmp_path: Path, verdict: Verdict, setting: dict[str, Value]
+) -> None:
     profile = make_profile(verdict, DEFAULT, {"world": 2, "hosts": ["a"]}, CREATED)
     write_profile(profile, tmp_path / "profile.yaml")
 
     assert read_profile(tmp_path / "profile.yaml", KNOBS) == profile
-    assert profile.setting == CANDIDATE
+    assert (profile.setting, profile.verdict.gain_percent) == (setting, verdict.gain_percent)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.yaml"]
-
-
-def test_a_profile_without_a_candidate_holds_the_default(tmp_path: Path) -> None:
-    profile = make_profile(keep_default(DEFAULT, 0.01, "none faster"), DEFAULT, {}, CREATED)
-    write_profile(profile, tmp_path / "profile.yaml")
-
-    found = read_profile(tmp_path / "profile.yaml", KNOBS)
-    assert found.setting == DEFAULT
-    assert found.verdict.gain_percent is None
 
 
 @pytest.mark.parametrize(
@@ -56,8 +55,7 @@ def test_a_profile_without_a_candidate_holds_the_default(tmp_path: Path) -> None
 )
 def test_a_wrong_profile_is_one_line(tmp_path: Path, edit: tuple[str, str], message: str) -> None:
     path = tmp_path / "profile.yaml"
-    verdict = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 2, 0.01)
-    write_profile(make_profile(verdict, DEFAULT, {}, CREATED), path)
+    write_profile(make_profile(PROVED, DEFAULT, {}, CREATED), path)
     text = path.read_text()
     assert edit[0] in text
     path.write_text(text.replace(*edit))
@@ -148,8 +146,7 @@ def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str)
 def test_another_setting_that_was_not_proved_is_unverified(
     setting: dict[str, Value], improved: bool, is_unverified: bool
 ) -> None:
-    verdict = dataclasses.replace(keep_default(DEFAULT, 0.01, "none faster"), setting=setting)
-    profile = make_profile(verdict, DEFAULT, {}, CREATED)
+    profile = make_profile(dataclasses.replace(KEPT, setting=setting), DEFAULT, {}, CREATED)
     evidence = dataclasses.replace(profile.verdict, improved=improved)
 
     assert dataclasses.replace(profile, verdict=evidence).is_unverified == is_unverified

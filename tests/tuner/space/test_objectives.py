@@ -52,19 +52,16 @@ def test_the_recommended_point_is_worse_than_the_default_in_nothing_where_one_is
 
 
 @pytest.mark.parametrize(
-    ("points", "order"),
+    ("points", "hopeful", "order"),
     [
-        ({1: (0.02, -0.01), 2: (0.0, -0.3), 3: (-0.01, 0.2), 4: (0.01, -0.02)}, [1, 4]),
-        ({2: (0.0, -0.3)}, []),
-        ({}, []),
+        ({1: (0.02, -0.01), 2: (0.0, -0.3), 3: (-0.01, 0.2), 4: (0.01, -0.02)}, {1, 2, 4}, [1, 4]),
+        ({2: (0.0, -0.3)}, {2}, []),
+        ({}, set(), []),
+        ({1: (0.1, 0.1), 2: (0.05, 0.05), 3: (0.3, -0.2)}, {1, 2, 3}, [1, 2, 3]),
     ],
+    ids=["some-beaten-by-the-default", "all-beaten-by-it", "none", "some-beaten-by-another"],
 )
-def test_what_the_default_beats_in_everything_is_never_verified(
-    points: Points, order: list[int]
+def test_what_the_default_beats_is_not_verified_and_what_another_beats_comes_after_it(
+    points: Points, hopeful: set[int], order: list[int]
 ) -> None:
-    assert by_merit(points, hopeful={1, 2, 4}) == order
-
-
-def test_what_another_beats_comes_after_it() -> None:
-    points = {1: (0.1, 0.1), 2: (0.05, 0.05), 3: (0.3, -0.2)}
-    assert by_merit(points, hopeful={1, 2, 3}) == [1, 2, 3]
+    assert by_merit(points, hopeful=hopeful) == order

@@ -56,29 +56,27 @@ def test_percent_and_back() -> None:
     assert from_percent(to_percent(0.2)) == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("launch_sd", [0.0, 0.01, 0.05])
-def test_the_interval_over_launches_covers_the_truth(launch_sd: float) -> None:
+@pytest.mark.parametrize(
+    ("launch_sd", "pair_sd", "sizes", "least"),
+    [
+        pytest.param(0.0, 0.02, (8, 8, 8), 0.92, id="launches-alike"),
+        pytest.param(0.01, 0.02, (8, 8, 8), 0.92, id="launches-that-differ"),
+        pytest.param(0.05, 0.02, (8, 8, 8), 0.92, id="launches-that-differ-much"),
+        pytest.param(0.02, 0.01, (18, 3, 3), 0.91, id="one-far-longer-launch"),
+    ],
+)
+def test_the_interval_over_launches_covers_the_truth(
+    launch_sd: float, pair_sd: float, sizes: tuple[int, ...], least: float
+) -> None:
     source = np.random.default_rng(7)
     covered = 0
     for _ in range(500):
-        levels = source.normal(0.05, launch_sd, 3) if launch_sd else np.full(3, 0.05)
-        found = estimate_over_launches([list(source.normal(level, 0.02, 8)) for level in levels])
-        covered += found.low <= 0.05 <= found.high
-
-    assert 0.92 < covered / 500 < 0.99
-
-
-def test_a_long_launch_has_no_more_say_than_a_short_one() -> None:
-    covered = 0
-    for seed in range(400):
-        source = np.random.default_rng(seed)
-        sizes = (18, 3, 3)
         found = estimate_over_launches(
-            [list(source.normal(source.normal(0.05, 0.02), 0.01, size)) for size in sizes]
+            [list(source.normal(source.normal(0.05, launch_sd), pair_sd, size)) for size in sizes]
         )
         covered += found.low <= 0.05 <= found.high
 
-    assert covered / 400 > 0.91
+    assert least < covered / 500 < 0.99
 
 
 def test_launches_that_agree_are_one_sample() -> None:
