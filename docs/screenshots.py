@@ -32,7 +32,7 @@ white-space:pre-wrap">%s</pre>"""
 
 
 def last_screen(typescript: str) -> str:
-    """What stands on the terminal at the end, without the lines that were redrawn."""
+    """Return the last lines that a terminal shows, without those that were redrawn."""
     text = re.sub(r"[^\n]*\x1b\[1A\x1b\[2K", "", typescript)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     lines = [line.split("\r")[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]

@@ -1,4 +1,4 @@
-"""What a machine has for hvdtune. Nothing heavy is imported and nothing is started for long."""
+"""Examines what a machine has for hvdtune, without importing a framework."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hvdtune.errors import HvdtuneError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for. `state` "missing" means that hvdtune cannot do without it.
+    """One thing that was looked for; `state` "missing" means that hvdtune cannot run without it.
 
     `advice` says how to get what is not there.
     """
@@ -42,12 +42,11 @@ _FRAMEWORKS: Final = (
     ("PyTorch", "torch", "pip install torch"),
     ("TensorFlow", "tensorflow", "pip install tensorflow"),
     ("Keras", "keras", "pip install keras"),
-    ("MXNet", "mxnet", "MXNet is retired; wheels end with Python 3.8"),
 )
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order in which they are shown."""
+    """Examine this machine and return all findings, in the order in which they are shown."""
     findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
@@ -56,7 +55,7 @@ def examine() -> list[Finding]:
 
 
 def render_text(findings: list[Finding]) -> str:
-    """A table with the advice below what is not there."""
+    """Render findings as a table, with advice below what is not there."""
     lines: list[str] = []
     group = ""
     for finding in findings:
@@ -71,7 +70,7 @@ def render_text(findings: list[Finding]) -> str:
 
 
 def render_json(findings: list[Finding]) -> str:
-    """An array of objects with the fields of Finding."""
+    """Render findings as a JSON array of objects with the fields of Finding."""
     return json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2)
 
 
@@ -96,7 +95,7 @@ def _compiler() -> Finding:
     try:
         command = find_compiler()
     except HvdtuneError as error:
-        advice = f"needed only to build from source: {error}"
+        advice = f"only needed to build from source: {error}"
         return Finding("machine", "C++ compiler", "absent", "", advice)
     detail = f"{shlex.join(command)}: {_first_line(command)}"
     return Finding("machine", "C++ compiler", "ok", detail)
@@ -106,9 +105,9 @@ def _shared_memory() -> Finding:
     try:
         os.close(os.memfd_create("hvdtune-doctor"))
     except OSError as error:
-        advice = "hvdtune run --transport tcp"
+        advice = "use TCP instead: hvdtune run --transport tcp"
         return Finding("transport", "shared memory", "absent", f"memfd: {error.strerror}", advice)
-    detail = "memfd segments: /dev/shm is not used and nothing can be left in it"
+    detail = "memfd_create works; the kernel frees segments when their processes end"
     return Finding("transport", "shared memory", "ok", detail)
 
 
@@ -117,7 +116,9 @@ def _dev_shm() -> Finding:
         usage = shutil.disk_usage("/dev/shm")
     except OSError as error:
         return Finding("transport", "/dev/shm", "absent", str(error.strerror))
-    detail = f"{usage.free / 2**30:.1f} of {usage.total / 2**30:.1f} GiB free; not limiting hvdtune"
+    detail = (
+        f"{usage.free / 2**30:.1f} of {usage.total / 2**30:.1f} GiB free; hvdtune does not need it"
+    )
     return Finding("transport", "/dev/shm", "ok", detail)
 
 
@@ -136,7 +137,7 @@ def _package(
 ) -> Finding:
     if importlib.util.find_spec(module) is None:
         return Finding(group, name, "absent", "", advice)
-    return Finding(group, name, "ok", installed_version(module) or "found, of unknown version")
+    return Finding(group, name, "ok", installed_version(module) or "installed, version unknown")
 
 
 def _tensorflow_operations() -> Finding:
@@ -144,7 +145,7 @@ def _tensorflow_operations() -> Finding:
     built = sorted(tensorflow_folder().glob(f"{version}-*.so"), key=lambda f: f.stat().st_mtime)
     if built:
         return Finding("library", name, "ok", str(built[-1]))
-    advice = "for TensorFlow only, made on first use: hvdtune build tensorflow"
+    advice = "compiled when TensorFlow first needs them, or by: hvdtune build tensorflow"
     return Finding("library", name, "absent", "", advice)
 
 
@@ -161,7 +162,7 @@ def _mpi_plugin() -> Finding:
     for library in mpi_library.installed_libraries():
         if plugin := plugins.get(mpi_library.abi_of(library)):
             return Finding("library", "MPI plugin", "ok", str(plugin))
-    advice = "only for jobs that mpirun starts: hvdtune build mpi"
+    advice = "only needed for jobs that mpirun starts: hvdtune build mpi"
     return Finding("library", "MPI plugin", "absent", "", advice)
 
 
@@ -170,8 +171,9 @@ def _nccl() -> Finding:
         "nvidia-nccl-cu13", "nvidia-nccl-cu12"
     )
     if found:
-        return Finding("library", "NCCL", "ok", found)
-    return Finding("library", "NCCL", "absent", "", "for GPUs only: pip install nvidia-nccl-cu12")
+        return Finding("library", "NCCL", "ok", f"{found}; hvdtune does not use it")
+    advice = "not needed: hvdtune does not use it, tensors on a GPU travel through host memory"
+    return Finding("library", "NCCL", "absent", "", advice)
 
 
 def _dashboard() -> Finding:
@@ -179,7 +181,9 @@ def _dashboard() -> Finding:
     lacking = [module for module in needed if importlib.util.find_spec(module) is None]
     if lacking:
         advice = "pip install 'hvdtune[dashboard]'"
-        return Finding("extra", "dashboard", "absent", f"without {', '.join(lacking)}", advice)
+        return Finding(
+            "extra", "dashboard", "absent", f"{', '.join(lacking)} not installed", advice
+        )
     return Finding("extra", "dashboard", "ok", f"dash {importlib.metadata.version('dash')}")
 
 

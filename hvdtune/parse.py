@@ -95,12 +95,12 @@ def one_of(choices: Sequence[str], text: str) -> str:
 
 
 def wholes(text: str) -> tuple[int, ...]:
-    """As in `0,2,4`."""
+    """Parse whole numbers, as in `0,2,4`."""
     return tuple(whole(part.strip()) for part in text.split(","))
 
 
 def step_window(text: str) -> StepWindow:
-    """As in `100:120`, `100:`, `:20` or, for every 50th, `::50`."""
+    """Parse steps, as in `100:120`, `100:`, `:20` or, for every 50th, `::50`."""
     parts = [part.strip() for part in text.split(":")]
     if not 2 <= len(parts) <= 3:
         raise ValueError("is not of the form FIRST:END or FIRST:END:EVERY, as in 100:120 or ::50")
@@ -127,5 +127,5 @@ def address(text: str) -> str:
     except ValueError:
         raise ValueError("is not a numeric IP address") from None
     if found.is_unspecified:
-        raise ValueError("is every interface: name one")
+        raise ValueError("means every interface: name one")
     return str(found)

@@ -28,15 +28,15 @@ _PLAIN: Final[dict[str, Any]] = {
 }
 
 app = typer.Typer(name="hvdtune", add_completion=False, **_PLAIN)
-timeline = typer.Typer(help="Look at recorded traces.", **_PLAIN)
+timeline = typer.Typer(help="Record traces and read them.", **_PLAIN)
 timeline.callback()(traces.shown)
 traces.register(timeline)
 why.register(timeline)
 app.add_typer(timeline, name="timeline")
-build = typer.Typer(help="Build what depends on what this machine has.", **_PLAIN)
+build = typer.Typer(help="Compile the parts that depend on this machine's libraries.", **_PLAIN)
 app.add_typer(build, name="build")
 app.add_typer(study, name="study")
-profile = typer.Typer(help="Carry settings to other programs and from them.", **_PLAIN)
+profile = typer.Typer(help="Convert settings for other programs and from them.", **_PLAIN)
 app.add_typer(profile, name="profile")
 app.command("run", cls=RunCommand)(RunOptions)
 app.command("verify", cls=CompareCommand)(VerifyOptions)
@@ -100,9 +100,7 @@ def top(
 
 
 @app.command()
-def doctor(
-    *, as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
-) -> int:
+def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
     """Show what this machine has for hvdtune, and how to get what is missing."""
     from hvdtune.doctor import examine, render_json, render_text
 
@@ -113,9 +111,9 @@ def doctor(
 
 @build.command("mpi")
 def build_mpi(
-    *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
+    *, check: Annotated[bool, typer.Option("--check", help="Only say what is built.")] = False
 ) -> int:
-    """Compile the plugins for the MPI libraries of this machine; needs a C++ compiler."""
+    """Compile hvdtune's plugins for this machine's MPI libraries; needs a C++ compiler."""
     from hvdtune.workflows.build import build_mpi
 
     failed = False
@@ -130,9 +128,9 @@ def build_mpi(
 
 @build.command("tensorflow")
 def build_tensorflow(
-    *, check: Annotated[bool, typer.Option("--check", help="Only say what is there.")] = False
+    *, check: Annotated[bool, typer.Option("--check", help="Only say what is built.")] = False
 ) -> int:
-    """Compile the operations for the TensorFlow that is installed; needs a C++ compiler."""
+    """Compile hvdtune's operations for the installed TensorFlow; needs a C++ compiler."""
     from hvdtune.workflows.build import build_tensorflow
 
     built = build_tensorflow(check=check)
@@ -143,9 +141,9 @@ def build_tensorflow(
 
 @profile.command("export")
 def export_profile(
-    path: Annotated[Path, typer.Argument(metavar="PROFILE", help="profile.yaml of a study.")],
+    path: Annotated[Path, typer.Argument(metavar="PROFILE", help="The profile.yaml of a study.")],
     *,
-    to: Annotated[Target, typer.Option(help="What will read it.")],
+    to: Annotated[Target, typer.Option(help="The program that will read it.")],
 ) -> int:
     """Print a profile's setting as variables or options of another program."""
     from hvdtune.cli.profile import export
@@ -159,10 +157,12 @@ def import_log(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The profile. [default: LOG's name with .yaml]"),
+        typer.Option(
+            "--output", "-o", help="The profile to write. [default: LOG's name with .yaml]"
+        ),
     ] = None,
 ) -> int:
-    """Say what a log of Horovod's autotune supports, and write its choice as a profile."""
+    """Say what a log of Horovod's autotune proves, and write its choice as a profile."""
     from hvdtune.cli.profile import import_autotune
 
     return import_autotune(path, output)
@@ -170,10 +170,12 @@ def import_log(
 
 @timeline.command()
 def view(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Trace or run folder.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Traces or run folders.")],
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8050,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
+    ] = 8050,
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
 ) -> int:
     """Open the dashboard on traces or run folders."""
@@ -193,16 +195,20 @@ def dashboard(
     *,
     attach: Annotated[
         str | None,
-        typer.Option(metavar="PID|RUN", help="A job under way: one of its processes, or its run."),
+        typer.Option(
+            metavar="PID|RUN", help="Show a running job: one of its processes, or its run folder."
+        ),
     ] = None,
     link_gbps: Annotated[
-        float | None, typer.Option(min=0.001, help="What a link between hosts can carry, Gbit/s.")
+        float | None, typer.Option(min=0.001, help="Bandwidth of a link between hosts, in Gbit/s.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8050,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
+    ] = 8050,
     browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
 ) -> int:
-    """Show runs, traces and studies in a browser, and a job as it goes."""
+    """Show runs, traces, studies and running jobs in a browser."""
     from hvdtune.cli.dashboard import show
 
     return show(paths or [], host, port, browser=browser, attach=attach, link_gbps=link_gbps)
@@ -211,19 +217,23 @@ def dashboard(
 @timeline.command()
 def record(
     job: Annotated[
-        str, typer.Argument(metavar="PID|RUN", help="A process of the job, or its run folder.")
+        str,
+        typer.Argument(metavar="PID|RUN", help="A process of a running job, or its run folder."),
     ],
     *,
-    steps: Annotated[int | None, typer.Option(min=1, help="Whole steps to record.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Time to record.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Number of whole steps to record.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Seconds to record.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The trace. [default: trace-PID.json]")
+        Path | None,
+        typer.Option("--output", "-o", help="The trace to write. [default: trace-PID.json]"),
     ] = None,
     max_mb: Annotated[
-        float, typer.Option(min=1, help="Kept per rank meanwhile, the oldest goes first.")
+        float, typer.Option(min=1, help="MiB of raw trace to keep per rank; the oldest is dropped.")
     ] = 256,
 ) -> int:
-    """Record a job that runs now; until Ctrl-C unless --steps or --seconds says how long."""
+    """Record a trace of a running job, until Ctrl-C or for --steps or --seconds."""
     from hvdtune.workflows.record import record
     from hvdtune.workflows.requests import RecordRequest
 

@@ -39,13 +39,13 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not text") from None
+        raise UsageError(f"{path}: the file is not text") from None
     except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{path}: the file is not YAML: {' '.join(str(error).split())}") from None
     found: dict[str, Leaf] = {}
     for leaf in leaves:
         if KEYS[leaf.key] in found:
-            raise UsageError(f"{leaf.where}: {leaf.key} is there twice")
+            raise UsageError(f"{leaf.where}: {leaf.key} is given twice")
         found[KEYS[leaf.key]] = leaf
     return {name: leaf for name, leaf in found.items() if leaf.value is not None}
 
@@ -67,14 +67,14 @@ def _leaves(root: yaml.Node, path: Path) -> Iterator[Leaf]:
 
 def _entries(node: yaml.Node, path: Path, name: str) -> Iterator[tuple[str, str, yaml.Node]]:
     if not isinstance(node, yaml.MappingNode):
-        raise UsageError(f"{path}:{node.start_mark.line + 1}: {name} is no mapping of keys")
+        raise UsageError(f"{path}:{node.start_mark.line + 1}: {name} must be a mapping of keys")
     for key, value in node.value:
         yield f"{path}:{key.start_mark.line + 1}", str(key.value), value
 
 
 def _leaf(key: str, node: yaml.Node, where: str) -> Leaf:
     if not isinstance(node, yaml.ScalarNode):
-        raise UsageError(f"{where}: {key} is no single value")
+        raise UsageError(f"{where}: {key} must be a single value")
     value = _scalar(node)
     return Leaf(key, value, where)
 

@@ -31,7 +31,7 @@ def format_duration(seconds: float) -> str:
 
 
 def headline(progress: StudyProgress) -> str:
-    """Where the study stands: phase, trial, launch, time left."""
+    """Say where the study stands: phase, trial, launch, time left."""
     parts: list[str] = [progress.phase]
     if progress.phase in ("search", "race", "verify") and progress.trials:
         parts.append(f"trial {progress.trial}/{progress.trials}")

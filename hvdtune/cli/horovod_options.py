@@ -70,7 +70,7 @@ def _with_knobs(options: type[Options]) -> type[Options]:
 @dataclass(frozen=True, kw_only=True)
 @_with_knobs
 class HorovodOptions:
-    """What `hvdtune run` takes for horovodrun's sake."""
+    """The options that `hvdtune run` has because horovodrun has them."""
 
     version: Annotated[
         bool | None,
@@ -91,7 +91,7 @@ class HorovodOptions:
         _row(
             is_eager=True,
             callback=_read_file,
-            help="Horovod's YAML file of options; the command line comes first.",
+            help="Read options from Horovod's YAML file; the command line overrides it.",
         ),
     ] = None
     disable_cache: Annotated[bool, _silent("--disable-cache")] = False
@@ -101,38 +101,39 @@ class HorovodOptions:
             "--network-interfaces",
             "--network-interface",
             metavar="A,B",
-            help="Interface to listen on, the first of a list. [default: loopback]",
+            help="Network interface to listen on; of a list, the first. [default: loopback]",
         ),
     ] = None
     output_filename: Annotated[
         Path | None,
-        _row(metavar="DIR", help="What each rank writes, also in DIR/rank.N/stdout and stderr."),
+        _row(metavar="DIR", help="Also write each rank's output to DIR/rank.N/stdout and stderr."),
     ] = None
     prefix_output_with_timestamp: Annotated[
         bool,
         _row(
             "--prefix-output-with-timestamp",
             "-prefix-timestamp",
-            help="Put the time before every line of the ranks.",
+            help="Put the time before every line of the ranks' output.",
         ),
     ] = False
 
     ssh_port: Annotated[
         int | None,
-        _row("--ssh-port", "-p", min=1, max=65535, help="Of the hosts that are not this machine."),
+        _row("--ssh-port", "-p", min=1, max=65535, help="Port of ssh on the other hosts."),
     ] = None
     ssh_identity_file: Annotated[
-        str | None, _row("--ssh-identity-file", "-i", help="Private key to log in there with.")
+        str | None,
+        _row("--ssh-identity-file", "-i", help="Private key for ssh to the other hosts."),
     ] = None
 
-    autotune: Annotated[bool | None, _row(help="Tune while the script runs, once, to its end.")] = (
-        None
-    )
-    autotune_log_file: Annotated[Path | None, _row(help="Table of the trials, as CSV.")] = None
+    autotune: Annotated[bool | None, _row(help="Tune during one run of the script.")] = None
+    autotune_log_file: Annotated[
+        Path | None, _row(help="Write a table of the trials to this CSV file.")
+    ] = None
     autotune_warmup_samples: Annotated[int | None, _silent(min=0)] = None
     autotune_steps_per_sample: Annotated[int | None, _silent(min=1)] = None
     autotune_bayes_opt_max_samples: Annotated[
-        int | None, _row(min=1, help="Settings to try. [default: 20]")
+        int | None, _row(min=1, help="Number of settings --autotune tries. [default: 20]")
     ] = None
     autotune_gaussian_process_noise: Annotated[float | None, _silent(min=0, max=1)] = None
 
@@ -145,31 +146,41 @@ class HorovodOptions:
     host_discovery_script: Annotated[str | None, _silent()] = None
 
     timeline_mark_cycles: Annotated[
-        bool | None, _row(help="In a trace of Horovod's format; others always show the cycles.")
+        bool | None,
+        _row(help="Show cycles in a trace of Horovod's format; other traces always show them."),
     ] = None
 
-    stall_check: Annotated[bool | None, _row(help="Explain operations that wait.")] = None
+    stall_check: Annotated[
+        bool | None,
+        _row(help="Explain operations that wait long, and end the job if they wait on."),
+    ] = None
     stall_check_warning_time_seconds: Annotated[
-        float | None, _row(min=0, help="Waiting time until it is explained; 0: never. [default: 5]")
+        float | None,
+        _row(min=0, help="Seconds until a waiting operation is explained; 0: never. [default: 5]"),
     ] = None
     stall_check_shutdown_time_seconds: Annotated[
         float | None,
-        _row(min=0, help="Waiting time until the job is given up; 0: never. [default: 600]"),
+        _row(
+            min=0, help="Seconds until a waiting operation ends the job; 0: never. [default: 600]"
+        ),
     ] = None
 
     mpi_threads_disable: Annotated[bool | None, _silent()] = None
-    mpi_args: Annotated[str | None, _row(help="More words for mpirun, with --mpi.")] = None
-    tcp: Annotated[bool, _row("--tcp", help="MPI uses TCP only, with --mpi.")] = False
+    mpi_args: Annotated[str | None, _row(help="Further arguments for mpirun, with --mpi.")] = None
+    tcp: Annotated[bool, _row("--tcp", help="Let MPI use TCP only, with --mpi.")] = False
     binding_args: Annotated[
-        str | None, _row(help="How mpirun binds ranks. [default: --bind-to none]")
+        str | None,
+        _row(help="Arguments that tell mpirun how to bind ranks. [default: --bind-to none]"),
     ] = None
     num_nccl_streams: Annotated[int | None, _silent(min=1)] = None
     thread_affinity: Annotated[
         str | None,
-        _row(metavar="CORE,...", help="A core for the core's threads of each rank of a host."),
+        _row(
+            metavar="CORE,...", help="CPU cores for hvdtune's threads, one for each rank of a host."
+        ),
     ] = None
     gloo_timeout_seconds: Annotated[
-        float | None, _row(min=1, help="As --start-timeout, which comes first.")
+        float | None, _row(min=1, help="The same as --start-timeout, which overrides it.")
     ] = None
 
     log_level: Annotated[
@@ -177,7 +188,7 @@ class HorovodOptions:
         _row(
             parser=_log_level,
             metavar="LEVEL",
-            help="trace, debug, info, warning, error or fatal. [default: warning]",
+            help="One of trace, debug, info, warning, error and fatal. [default: warning]",
         ),
     ] = None
     log_timestamp: Annotated[
@@ -188,8 +199,10 @@ class HorovodOptions:
     controller: Annotated[Literal["gloo", "mpi"] | None, _silent()] = (
         None  # of the configuration file: the three below come first
     )
-    gloo: Annotated[bool, _row("--gloo", help="hvdtune starts the ranks itself. [default]")] = False
-    mpi: Annotated[bool, _row("--mpi", help="mpirun starts the ranks.")] = False
+    gloo: Annotated[
+        bool, _row("--gloo", help="Start the ranks with hvdtune's own launcher. [default]")
+    ] = False
+    mpi: Annotated[bool, _row("--mpi", help="Start the ranks with mpirun.")] = False
     jsrun: Annotated[bool, _silent("--jsrun")] = False
 
 

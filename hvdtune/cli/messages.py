@@ -41,7 +41,7 @@ class _Shown:
 
 @contextmanager
 def names_made_visible() -> Iterator[None]:
-    """Meanwhile all that is printed goes through `visible`."""
+    """Pass everything that the block prints through `visible`."""
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_Shown(stream) for stream in streams)
     try:
@@ -66,7 +66,7 @@ def info(text: str) -> None:
 
 
 class TerminalReporter:
-    """What workflows say, on the terminal; with `json_only` nothing of it on stdout."""
+    """Shows on the terminal what workflows report; with `json_only` nothing of it is on stdout."""
 
     info = staticmethod(info)
     warning = staticmethod(warning)

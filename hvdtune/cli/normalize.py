@@ -110,7 +110,7 @@ def _check_needs(options: Options) -> None:
             },
         )
     if options.timeline_steps == "":
-        raise UsageError("--timeline-steps is empty: say which, as in 100:120 or ::50")
+        raise UsageError("--timeline-steps is empty: name steps, as in 100:120 or ::50")
     if searches:
         _refuse(
             "cannot be combined with tuning, which looks at all steps",

@@ -1,6 +1,6 @@
 """The options of `hvdtune run`: one row each, which is the parser, the help and the value.
 
-Those that only horovodrun has are in `horovod_options.py`.
+Options that only horovodrun has are in `horovod_options.py`.
 """
 
 import re
@@ -39,11 +39,10 @@ def parse_duration(text: str) -> float:
 class RunOptions(HorovodOptions):
     """Run a script on several processes; with --trials, tune its knobs while it runs.
 
-    Options may stand before or after a script: after a *.py script those from --num-proc to
-    --knobs are hvdtune's, but for -o, --seed, --verbose, --profile and --help, which many scripts
-    have; all others are the script's own. After any other command word (python, bash, ...)
-    everything belongs to the command. `--` ends hvdtune's options. horovodrun's options are all
-    known: docs/horovodrun.md.
+    Options may stand before or after a script. After a *.py script, the options listed here from
+    --num-proc to --knobs are hvdtune's, and all others are the script's own. After any other
+    command word (python, bash, ...) everything belongs to the command. `--` ends hvdtune's
+    options. All options of horovodrun are known; docs/horovodrun.md says what each does here.
 
     \b
     hvdtune run -np 2 train.py --lr 0.1 --trials 40
@@ -64,48 +63,60 @@ class RunOptions(HorovodOptions):
         str | None, typer.Option("--hosts", "-H", help="Hosts and slots, as in a:2,b:2.")
     ] = None
     hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", "-hostfile", help="File of 'host slots=N' lines.")
+        Path | None,
+        typer.Option("--hostfile", "-hostfile", help="File with a line 'host slots=N' per host."),
     ] = None
     output_dir: Annotated[
         Path | None,
         typer.Option(
             "--output-dir",
             "-o",
-            help="Folder for what the run leaves. With --trials a study there is continued. "
+            help="Folder for the run's files. With --trials, a study found there is continued. "
             "[default with --trials: the latest unfinished run of this script, else "
             "runs/SCRIPT-TIME]",
         ),
     ] = None
     start_timeout: Annotated[
         float | None,
-        typer.Option(min=1, help="Seconds from the first hvd.init() to the last. [default: 30]"),
+        typer.Option(
+            min=1, help="Seconds that ranks in hvd.init() wait for the last one. [default: 30]"
+        ),
     ] = None
     heartbeat_timeout: Annotated[
         float | None,
-        typer.Option(min=1, max=86400, help="Seconds until a silent rank is lost. [default: 2]"),
+        typer.Option(
+            min=1,
+            max=86400,
+            help="Seconds of silence after which a rank counts as lost. [default: 2]",
+        ),
     ] = None
     transport: Annotated[
         Literal["auto", "tcp"] | None,
-        typer.Option(help="auto: shared memory within a host. [default: auto]"),
+        typer.Option(help="auto: shared memory within a host, TCP between hosts. [default: auto]"),
     ] = None
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="More: the start of each rank; its output when tuning."),
+        typer.Option(
+            "--verbose", help="Report the start of each rank and, when tuning, show its output."
+        ),
     ] = False
 
     fusion_threshold_mb: Annotated[
-        float | None, _knob(min=0, help="Bucket size in MB; 0 reduces alone.")
+        float | None, _knob(min=0, help="Largest bucket in MiB; 0: reduce each tensor alone.")
     ] = None
     cycle_time_ms: Annotated[
-        float | None, _knob(min=0, help="How long tensors are collected, in ms.")
+        float | None,
+        _knob(min=0, help="Milliseconds to collect tensors that are then announced together."),
     ] = None
     cache_capacity: Annotated[
-        int | None, _knob(min=0, help="Tensors the response cache remembers.")
+        int | None, _knob(min=0, help="Number of tensors that the response cache remembers.")
     ] = None
     hierarchical_allreduce: Annotated[bool | None, _knob(help="Reduce within each host first.")] = (
         None
     )
-    profile: Annotated[Path | None, _knob(help="Setting from a study's profile.yaml.")] = None
+    profile: Annotated[
+        Path | None, _knob(help="Use the setting of this profile.yaml of a study.")
+    ] = None
     fix: Annotated[
         list[str] | None,
         _knob(
@@ -114,68 +125,80 @@ class RunOptions(HorovodOptions):
     ] = None
 
     timeline_filename: Annotated[
-        Path | None, _timeline(help="Trace of all ranks, for `hvdtune timeline view`.")
+        Path | None,
+        _timeline(help="Write a trace of all ranks to this file, for `hvdtune timeline view`."),
     ] = None
     timeline_max_mb: Annotated[
         float | None,
         _timeline(
             min=1,
-            help="Raw trace kept per rank, the oldest goes first. [default: all; 16 with --trials]",
+            help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]",
         ),
     ] = None
     timeline_when_full: Annotated[
         Literal["ring", "stop"] | None,
         _timeline(
-            help="At --timeline-max-mb. ring: the oldest records go; stop: no more are taken. "
-            "[default: ring]"
+            help="What happens at --timeline-max-mb. ring: the oldest records are dropped; stop: "
+            "recording ends. [default: ring]"
         ),
     ] = None
     timeline_steps: Annotated[
         str | None,
         _timeline(
             metavar="FIRST:END",
-            help="Record these steps only, as in 100:120; ::50 is every 50th. [default: all]",
+            help="Record only these steps, as in 100:120; ::50 means every 50th. [default: all]",
         ),
     ] = None
     timeline_format: Annotated[
         Literal["chrome", "horovod"] | None,
         _timeline(
-            help="Of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; horovod: "
-            "as Horovod writes it. [default: chrome; horovod where HOROVOD_TIMELINE names it]"
+            help="Format of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; "
+            "horovod: as Horovod writes it. [default: chrome; horovod if HOROVOD_TIMELINE "
+            "names the file]"
         ),
     ] = None
 
-    trials: Annotated[int | None, _tuning(min=1, help="Settings to try.")] = None
+    trials: Annotated[int | None, _tuning(min=1, help="Number of settings to try.")] = None
     time_budget: Annotated[
         float | None,
-        _tuning(parser=parse_duration, metavar="TIME", help="Time for the study, as in 8m."),
+        _tuning(
+            parser=parse_duration, metavar="TIME", help="Time that the study may take, as in 8m."
+        ),
     ] = None
     seed: Annotated[int, _tuning(help="Seed of the search.")] = 0
     knobs: Annotated[str | None, _tuning(metavar="A,B", help="Search only these knobs.")] = None
     as_json: Annotated[
-        bool, _tuning("--json", help="The verdict as JSON on stdout, everything else on stderr.")
+        bool,
+        _tuning(
+            "--json", help="Print the verdict as JSON on stdout and everything else on stderr."
+        ),
     ] = False
     space: Annotated[
-        Path | None, _tuning(metavar="FILE", help="YAML: range or choices of each knob.")
+        Path | None,
+        _tuning(metavar="FILE", help="YAML file with the range or choices of each knob."),
     ] = None
     objective: Annotated[
         list[str] | None,
         _tuning(
             metavar="NAME",
-            help="step_time, samples_per_s, exposed_communication or cpu_time; several give a "
-            "Pareto set, the first is proved. [default: step_time]",
+            help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated: "
+            "several give a Pareto set, of which the first is verified. [default: step_time]",
         ),
     ] = None
     sampler: Annotated[
         Literal["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"] | None,
-        _tuning(help="Who proposes settings. [default: noisy_gp; tpe with several objectives]"),
+        _tuning(
+            help="Algorithm that proposes settings. [default: noisy_gp; tpe with several "
+            "objectives]"
+        ),
     ] = None
     step_budget: Annotated[int | None, _tuning(min=1, help="Steps that the study may take.")] = None
     train_steps: Annotated[
         int | None,
         _tuning(
             min=1,
-            help="Steps of the whole training: no trial is made that the rest cannot pay for.",
+            help="Steps of the whole training. Tuning stops where the steps left can no longer "
+            "repay a trial.",
         ),
     ] = None
     mode: Annotated[
@@ -188,24 +211,26 @@ class RunOptions(HorovodOptions):
     adapter: Annotated[
         Literal["hvdtune", "horovod", "ddp", "command"] | None,
         _tuning(
-            help="The runtime that --mode restart tunes: horovod by its variables, ddp (torch's "
-            "DistributedDataParallel), command by those of --vary only. [default: hvdtune]"
+            help="The runtime that --mode restart tunes. horovod: by Horovod's variables; ddp: "
+            "torch's DistributedDataParallel; command: only by the variables of --vary. "
+            "[default: hvdtune]"
         ),
     ] = None
     vary: Annotated[
         list[str] | None,
         _tuning(
             metavar="NAME=A,B",
-            help="An environment variable to tune in --mode restart, by its values or as "
-            "NAME=LOW..HIGH; may be repeated.",
+            help="Tune an environment variable in --mode restart; NAME=LOW..HIGH gives a range. "
+            "May be repeated.",
         ),
     ] = None
     metric_regex: Annotated[
         str | None,
         _tuning(
             metavar="REGEX",
-            help="Lines that tell a step's seconds, as in 'step_time: ([0-9.]+)', or a rate, as in "
-            "'(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's wall time]",
+            help="Read a step's seconds from the output, as in 'step_time: ([0-9.]+)', or a rate, "
+            "as in '(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's "
+            "wall time]",
         ),
     ] = None
     launch_time: Annotated[
@@ -213,32 +238,34 @@ class RunOptions(HorovodOptions):
         _tuning(
             parser=parse_duration,
             metavar="TIME",
-            help="Time measured of each launch in --mode restart. [default: 3s]",
+            help="How long to measure each launch in --mode restart. [default: 3s]",
         ),
     ] = None
     storage: Annotated[
         str | None,
         _tuning(
             metavar="URL",
-            help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else "
-            "the run folder has its own]",
+            help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else a"
+            " file in the run folder]",
         ),
     ] = None
     study_name: Annotated[
-        str | None, _tuning(help="Of the shared study. [default: made of what is tuned]")
+        str | None, _tuning(help="Name of the shared study. [default: made of what is tuned]")
     ] = None
     keep_timelines: Annotated[
         int | None,
         _tuning(
             min=0,
-            help="Timelines kept: of so many last trials, and of the best; 0: none. [default: 3]",
+            help="Keep the timelines of the best trial and of this many latest ones; 0: none. "
+            "[default: 3]",
         ),
     ] = None
     no_drift: Annotated[
         bool,
         _tuning(
             "--no-drift",
-            help="Leave the setting alone after the verdict even if the training changes its pace.",
+            help="Do not test the setting again when the training changes its pace after the "
+            "verdict.",
         ),
     ] = False
 
@@ -247,7 +274,7 @@ class RunCommand(TyperCommand):
     """Sorts our options out of the script's before the parser sees them."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        # horovodrun's further ones last in the help.
+        # The help lists the options that only horovodrun has last.
         return sorted(super().get_params(ctx), key=lambda option: option.name in _BEFORE_ONLY)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -264,7 +291,7 @@ class RunCommand(TyperCommand):
             raise UsageError(f"{leaf.where}: {leaf.key}: {error.message}") from None
 
 
-# What scripts often have themselves stays theirs when it stands behind the script.
+# Scripts often have options of these names: behind a script they are the script's.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
     "seed", "verbose", "output_dir", "profile", "help", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",

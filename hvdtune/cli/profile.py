@@ -34,7 +34,7 @@ def import_autotune(path: Path, output: Path | None) -> int:
     if output is None:
         output = Path(path.stem + ".yaml")
         if output.exists():
-            raise UsageError(f"{output} is already there: choose a file with -o")
+            raise UsageError(f"{output} already exists: choose another file with -o")
     _check_output(path, output)
     found = assess(read_autotune_log(path), default_setting())
     setting, changes = fitted(found.chosen, load_knobs())
@@ -61,7 +61,7 @@ def _check_output(path: Path, output: Path) -> None:
         raise UsageError(f"{output} is the log itself: choose another file with -o")
     if not _is_profile(output):
         raise UsageError(
-            f"{output} is already there and is no profile: choose another file with -o"
+            f"{output} already exists and is not a profile: choose another file with -o"
         )
 
 

@@ -1,4 +1,4 @@
-"""`hvdtune study ...`: the studies that are there."""
+"""`hvdtune study ...`: lists, shows, exports, deletes and repairs studies."""
 
 from __future__ import annotations
 
@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 Study = Annotated[
     str | None,
     typer.Argument(
-        metavar="[STUDY]", help="Run folder, or name with --storage. [default: the latest]"
+        metavar="[STUDY]", help="A run folder, or a name with --storage. [default: the latest]"
     ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder of the run folders.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.")]
 Storage = Annotated[
     str | None,
-    typer.Option(
-        "--storage", metavar="URL", help="Look into this database instead of run folders."
-    ),
+    typer.Option("--storage", metavar="URL", help="Use this database instead of run folders."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _RUNS: Final = Path("runs")
 
 app = typer.Typer(
-    help="Look at, export, mend and delete studies.",
+    help="List, show, export, delete and repair studies.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -44,7 +42,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False) -> int:
-    """The studies in run folders or in a database."""
+    """List the studies in run folders or in a database."""
     from hvdtune.cli.study_tables import print_list
     from hvdtune.tuner.storage.study_list import open_study
 
@@ -73,7 +71,7 @@ def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json =
 def show(
     study: Study = None, *, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False
 ) -> int:
-    """One study: its trials, its verification and its verdict."""
+    """Show a study's trials, its verification and its verdict."""
     from hvdtune.cli.study_tables import print_study
     from hvdtune.tuner.storage.study_list import find_place, open_study
 
@@ -90,7 +88,7 @@ def export(
     study: Study = None,
     *,
     kind: Annotated[
-        Literal["csv", "json", "parquet"], typer.Option("--format", help="What to write.")
+        Literal["csv", "json", "parquet"], typer.Option("--format", help="Format to write.")
     ] = "csv",
     output: Annotated[
         Path | None,
@@ -104,7 +102,7 @@ def export(
     runs: Runs = _RUNS,
     storage: Storage = None,
 ) -> int:
-    """Trials and pairs as files: PREFIX-trials and PREFIX-pairs, with JSON one for both."""
+    """Write trials and pairs to PREFIX-trials and PREFIX-pairs, or both to one JSON file."""
     from hvdtune.tuner.results.dataframes import write_tables
     from hvdtune.tuner.storage.study_list import find_place, open_study
 
@@ -121,11 +119,11 @@ def delete(
         str, typer.Argument(metavar="STUDY", help="Run folder, or name with --storage.")
     ],
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     runs: Runs = _RUNS,
     storage: Storage = None,
 ) -> int:
-    """Delete a study's own files, or a study in a database; not while a tuner works on it."""
+    """Delete a study's files, or a study in a database, unless a tuner works on it."""
     from hvdtune.tuner.storage.deletion import delete_run, delete_stored, own_files
     from hvdtune.tuner.storage.shared_study import read_reference
     from hvdtune.tuner.storage.study_list import find_place
@@ -137,7 +135,7 @@ def delete(
         what = f"{place.folder} ({len(own_files(place.folder))} files)"
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"{what} is deleted only with --yes where nobody can be asked")
+            raise UsageError(f"{what} is not deleted: there is no terminal to ask on; add --yes")
         if not typer.confirm(f"delete {what}?", err=True):
             return 1
     if url is not None:
@@ -151,9 +149,9 @@ def delete(
     left = delete_run(place.folder)
     if left:
         few = _few(left, place.folder)
-        info(f"left in {place.folder}, because it does not belong to the study: {few}")
+        info(f"{place.folder} keeps files that are not the study's: {few}")
     if reference is not None:
-        info(f"left where others may use it: {reference}")
+        info(f"the shared study stays, because other tuners may use it: {reference}")
     return 0
 
 
@@ -166,13 +164,13 @@ def fsck(
         ),
     ] = None,
     *,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
     runs: Runs = _RUNS,
     storage: Storage = None,
 ) -> int:
-    """Check studies against their logs: one line per fault, what is wrong and what to do.
+    """Check studies against their logs; print what is wrong and what to do, one line per fault.
 
-    Ends with 1 if a fault is left.
+    The exit code is 1 if a fault is left.
     """
     from hvdtune.tuner.storage.study_list import find_place
 
@@ -190,17 +188,17 @@ def _check(place: StudyPlace, *, repair: bool) -> bool:
     from hvdtune.tuner.storage.study_list import is_in_use
 
     if repair and place.folder is not None and is_in_use(place.folder):
-        raise StudyError(f"a tuner works in {place.folder}: nothing is mended while it does")
+        raise StudyError(f"a tuner works in {place.folder}: stop it before you repair the study")
     faults = check(place)
     mended: set[str] = set()
     while repair:
-        # One may be gone with another: a database that is made anew has few of the old one's.
+        # Mending one fault may remove others: a database that is made anew has few of them.
         fault = next((each for each in faults if each.mend and each.text not in mended), None)
         if fault is None or fault.mend is None:
             break
         fault.mend()
         mended.add(fault.text)
-        print(f"{place}: {fault.text}: mended")
+        print(f"{place}: {fault.text}: repaired")
         faults = check(place)
     for fault in faults:
         print(f"{place}: {fault.text}: {fault.advice}")
@@ -210,7 +208,7 @@ def _check(place: StudyPlace, *, repair: bool) -> bool:
 
 
 def _places(runs: Path, url: sqlalchemy.URL | None) -> list[StudyPlace]:
-    """All studies; before the first run there is no folder that a user has not named."""
+    """Return all studies; the default folder may be missing, one that the user names may not."""
     from hvdtune.tuner.storage.study_list import run_places, stored_places
 
     if url is not None:

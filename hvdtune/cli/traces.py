@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Paths = Annotated[
     list[Path],
     typer.Argument(
-        metavar="PATH...", help="Traces, folders of the ranks' traces, run folders; .gz, .zip too."
+        metavar="PATH...", help="Traces, also .gz and .zip; folders of ranks' traces; run folders."
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Literal["chrome", "perfetto", "parquet", "csv"]
 _ENDINGS = {"chrome": ".json", "perfetto": ".json", "parquet": ".parquet", "csv": ".csv"}
 
@@ -34,7 +34,7 @@ def register(timeline: typer.Typer) -> None:
 
 
 def shown(context: typer.Context) -> None:
-    """Look at recorded traces."""
+    """Record traces and read them."""
     # Names in a trace are anybody's: they must not steer the terminal.
     context.with_resource(names_made_visible())
 
@@ -55,20 +55,26 @@ def stats(paths: Paths, *, as_json: Json = False) -> int:
 def merge(
     paths: Paths,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The trace; .gz packs it.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The trace to write; .gz compresses it.")
+    ],
     as_json: Json = False,
 ) -> int:
-    """Join traces of several ranks into one, on one clock as far as that is known."""
+    """Join the traces of several ranks into one, on one clock if their clocks are known."""
     return _write(paths, output, "chrome", as_json=as_json)
 
 
 def export(
     paths: Paths,
     *,
-    kind: Annotated[Format, typer.Option("--format", help="What to write.")] = "chrome",
+    kind: Annotated[Format, typer.Option("--format", help="Format to write.")] = "chrome",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="[default: the first PATH's name with an ending]"),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write. [default: the first PATH's name with the format's ending]",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> int:

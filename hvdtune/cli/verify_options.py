@@ -1,4 +1,4 @@
-"""The options of `hvdtune verify` and `hvdtune aa`: those of run that launch, and more."""
+"""The options of `hvdtune verify` and `hvdtune aa`: run's options without those of a search."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from hvdtune.cli.options import RunCommand, RunOptions
 
 _COMPARISON: Final = "Comparison"
-# Of run's, what only a search has, and --profile, which is --a here.
+# The options of run that only a search needs, and --profile, which is --a here.
 _OF_A_SEARCH: Final = frozenset(
     {
         "trials", "knobs", "profile", "check_build", "space", "objective", "sampler", "step_budget",
@@ -20,7 +20,7 @@ _OF_A_SEARCH: Final = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(RunOptions):
-    """What both take."""
+    """The options that both commands take."""
 
     pairs: Annotated[
         int | None,
@@ -28,7 +28,8 @@ class CompareOptions(RunOptions):
             "--pairs",
             rich_help_panel=_COMPARISON,
             min=6,
-            help="Pairs to measure. [default: as many as a gain of 1 % takes, 20 to 120; aa: 20]",
+            help="Number of pairs to measure. [default: as many as it takes to prove a gain of "
+            "1 %, 20 to 120; for aa 20]",
         ),
     ] = None
 
@@ -37,11 +38,13 @@ class CompareOptions(RunOptions):
 class VerifyOptions(CompareOptions):
     """Verify that a script is faster with setting B than with setting A.
 
-    Measures pairs of A and B in at least three launches of the script, and ends it. Exit code 0:
-    B is faster. 3: it is not, or by too little to tell from noise. 4: too noisy to tell.
+    Measures pairs of A and B in at least three launches of the script, then ends the script. The
+    exit code is 0 if B is faster, 3 if it is not or if the gain is too small to tell from noise,
+    and 4 if the measurements are too noisy to tell.
 
-    A setting is a profile, a study's verdict.json (its candidate) or a YAML file of 'knob: value'
-    lines. Options of run that name knobs hold for A and B alike where these do not name them.
+    A setting is a profile, the verdict.json of a study, whose candidate is then taken, or a YAML
+    file of 'knob: value' lines. Options that name knobs hold for A and B where the files do not
+    name them.
 
     \b
     hvdtune verify --b profile.yaml -np 2 train.py
@@ -64,10 +67,11 @@ class VerifyOptions(CompareOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AaOptions(CompareOptions):
-    """Measure a script against itself: what difference is no difference on this machine.
+    """Measure the noise floor: the difference that a setting shows against itself.
 
-    Measures pairs of one setting with itself in three launches of the script, and ends it. Exit
-    code 0, or 4 where a gain of 1 % would take more pairs than a verification has.
+    Measures pairs of one setting with itself in three launches of the script, then ends the
+    script. The exit code is 0, or 4 if proving a gain of 1 % would take more pairs than a
+    verification measures.
 
     \b
     hvdtune aa -np 2 train.py
@@ -75,7 +79,7 @@ class AaOptions(CompareOptions):
 
 
 class CompareCommand(RunCommand):
-    """Run's options without those of a search, the settings to compare first."""
+    """Leaves out the options of a search and lists the settings to compare first."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params = [option for option in super().get_params(ctx) if not _is_of_a_search(option.name)]
@@ -83,7 +87,7 @@ class CompareCommand(RunCommand):
 
 
 class AaCommand(CompareCommand):
-    """Without a limit of time: there is nothing to plan."""
+    """Leaves out the time budget as well, because `aa` has nothing to plan."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [option for option in super().get_params(ctx) if option.name != "time_budget"]

@@ -1,4 +1,4 @@
-"""`hvdtune timeline why`, `diff` and `report`: what a trace says of a job."""
+"""`hvdtune timeline why`, `diff` and `report`: what a trace says about a job."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Traces = Annotated[
     list[Path],
-    typer.Argument(metavar="TRACE...", help="A trace, the files of all ranks, or their folder."),
+    typer.Argument(metavar="TRACE...", help="A trace, the traces of all ranks, or their folder."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Link = Annotated[
     float | None,
-    typer.Option("--link-gbps", min=0.001, help="What a link between hosts can carry, in Gbit/s."),
+    typer.Option("--link-gbps", min=0.001, help="Bandwidth of a link between hosts, in Gbit/s."),
 ]
 
 
@@ -38,7 +38,7 @@ def register(timeline: typer.Typer) -> None:
 
 
 def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
-    """Say what makes steps slow: at most five findings, with their cost and what to do."""
+    """Say what makes steps slow: at most five findings, with cost, evidence and remedy."""
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
 
@@ -55,8 +55,10 @@ def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A trace, or a folder of ranks.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="What to compare it with.")],
+    first: Annotated[
+        Path, typer.Argument(metavar="A", help="A trace, or a folder of ranks' traces.")
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The trace to compare with A.")],
     *,
     as_json: Json = False,
 ) -> int:
@@ -81,11 +83,13 @@ def report(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The page. [default: the trace's name with .html]"),
+        typer.Option(
+            "--output", "-o", help="The page to write. [default: the trace's name with .html]"
+        ),
     ] = None,
     link_gbps: Link = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the page shows, and write none.")
+        bool, typer.Option("--json", help="Print what the page shows as JSON and write no page.")
     ] = False,
 ) -> int:
     """Write findings, metrics and a picture of the steps as one HTML file that needs no network."""
@@ -124,7 +128,8 @@ def render(answer: Answer) -> list[str]:
     """Lines for a terminal."""
     if answer.verdict == "incomplete":
         return ["INCOMPLETE: " + "; ".join(answer.missing) + "."]
-    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {len(answer.ranks)} rank(s)"
+    ranks = f"{len(answer.ranks)} rank{'s' * (len(answer.ranks) != 1)}"
+    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {ranks}"
     lines = [f"No bottleneck found in {scope}."] if not answer.findings else [f"{scope}."]
     for number, finding in enumerate(answer.findings, start=1):
         cost = finding.cost
@@ -132,7 +137,7 @@ def render(answer: Answer) -> list[str]:
             "",
             f"{number}. {finding.summary} ({finding.kind})",
             f"   costs  {cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], "
-            f"{cost.percent:.1f} %; sure: {finding.confidence}",
+            f"{cost.percent:.1f} %; confidence: {finding.confidence}",
             *(f"   seen   {text}" for text in finding.evidence),
             f"   do     {finding.remedy}",
         ]

@@ -61,7 +61,7 @@ def serve(
     taken, TraceFormatError when a file is no trace.
     """
     if not paths and attached is None:
-        raise UsageError("no trace to show: name a trace file or a run's directory")
+        raise UsageError("no trace to show: name a trace or a run folder")
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_listen(host, port)))
         bound = listener.getsockname()[1]
@@ -87,7 +87,9 @@ def _opened(path: Path, link_gbps: float | None) -> RunView:
     run = open_run(path, link_gbps)
     events = len(run.trace.events) + (0 if run.trace.others is None else len(run.trace.others))
     if events >= MANY_EVENTS:
-        print(f"hvdtune: {run.title}: {events:,} events, laying them out ...", file=sys.stderr)
+        print(
+            f"hvdtune: {run.title}: {events:,} events, preparing their lanes ...", file=sys.stderr
+        )
     run.prepare()
     return run
 
@@ -135,8 +137,8 @@ def _in_words(error: Exception) -> Component:
     traceback.print_exception(error)
     return failure(
         f"A part of this page could not be computed: {type(error).__name__}: {error}",
-        "The terminal of the dashboard has the details, which a report of this fault needs: "
-        "please make one, with the trace if you can.",
+        "The dashboard's terminal shows the details. Please report this fault with them and, if "
+        "you can, with the trace.",
     )
 
 
@@ -148,7 +150,7 @@ def _refuse_nonsense(app: Dash) -> None:
             return error
         if request.path != "/_dash-update-component":
             raise error
-        return f"400: no request of a page of this dashboard: {error!r}\n", 400
+        return f"400: no page of this dashboard makes such a request: {error!r}\n", 400
 
     app.server.register_error_handler(Exception, refuse)
 
@@ -170,8 +172,8 @@ def _announce(host: str, link: str, open_browser: bool) -> None:
     print(f"hvdtune dashboard: {link}  (Ctrl-C ends it)", flush=True)
     if not is_loopback(host):
         print(
-            f"hvdtune: warning: {host} can be reached from other machines, over plain http, by "
-            "whoever has the token of this link",
+            f"hvdtune: warning: {host} can be reached from other machines over plain http, and "
+            "anybody who has this link can look",
             file=sys.stderr,
         )
     if open_browser:
@@ -193,7 +195,9 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(64)
     except OSError as error:
         listener.close()
-        raise UsageError(f"cannot serve on {host} port {port}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot serve on {host} port {port}: {error.strerror}; --port 0 takes any free port"
+        ) from error
     return listener
 
 
@@ -218,8 +222,8 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
         links = [link(page, place.run) for page in PAGES]
         page = PAGES.get(path or "/")
         if page is None:
-            words = nothing(f"There is no page {path}.", "Choose one at the left.")
-            return [html.H1("Not here"), words], links, str(place.run), []
+            words = nothing(f"There is no page {path}.", "Choose one on the left.")
+            return [html.H1("Page not found"), words], links, str(place.run), []
         if place.missing:
             words = nothing(
                 f"There is no run {place.missing}: this dashboard shows runs 0 to {len(runs) - 1}.",

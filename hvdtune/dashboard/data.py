@@ -105,7 +105,7 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
     except UsageError:  # there is none in the folder
         if study is None:
             raise
-        text = "No trace lies beside this study: tune with -o FOLDER, or record the job."
+        text = "There is no trace beside this study: tune with -o FOLDER, or record the job."
         return RunView(str(path), empty_trace([text]), study)
     warnings = trace.warnings + trace.left_out()
     return RunView(str(path), replace(trace.without_slices(), warnings=warnings), study, link_gbps)

@@ -79,7 +79,7 @@ class SwimlaneRow:
 
     @cached_property
     def knots(self) -> tuple[Floats, Floats]:
-        """Where covered time begins or ceases to grow, and how much there was until then, in ns.
+        """Return where covered time begins or ceases to grow, and how much lies before, in ns.
 
         Whole numbers, which doubles hold exactly for 104 days.
         """
@@ -94,7 +94,7 @@ class SwimlaneRow:
 
     @cached_property
     def instants(self) -> Ints:
-        """When slices are that last no time."""
+        """Return the times of slices that last no time."""
         found: Ints = self.begin[self.begin == self.end]
         return found
 
@@ -107,7 +107,7 @@ class SwimlaneRow:
         return result
 
     def within(self, first_ns: int, last_ns: int) -> tuple[int, int]:
-        """From where to where in the slices those lie that touch first_ns <= t < last_ns.
+        """Return the range of the slices that touch first_ns <= t < last_ns.
 
         Slices that ended before may be among them, where one that began earlier did not.
         """
@@ -181,7 +181,7 @@ def lanes_of_threads(others: pd.DataFrame) -> list[SwimlaneRow]:
     lane = np.where(places <= most, np.arange(len(threads)), -1 - threads["rank"].to_numpy())
     labels = dict(zip(lane.tolist(), _labels(threads), strict=True))
     idler = threads["rank"][places > most].value_counts()
-    labels |= {-1 - int(str(rank)): f"{count} idler threads" for rank, count in idler.items()}
+    labels |= {-1 - int(str(rank)): f"{count} less busy threads" for rank, count in idler.items()}
     codes = others["kind"].cat.codes.to_numpy().astype(np.int64) - 1
     kinds = np.where(codes < 0, UNKNOWN, codes).astype(np.uint8)
     of_slice = lane[number]

@@ -118,7 +118,7 @@ class Live:
             return replace(before, run=self._analysed(trace), number=before.number + 1, note="")
         except Exception as error:  # whatever it is, later events may do without it
             traceback.print_exception(error)
-            return replace(before, note=f"Its last events cannot be analysed: {error!r}")
+            return replace(before, note=f"The latest events cannot be analysed: {error!r}")
 
     def _analysed(self, trace: Trace) -> RunView:
         # It is being written: nobody has closed it.

@@ -7,7 +7,7 @@ from hvdtune.dashboard.live import Live
 
 
 class Runs:
-    """Those that were opened, by number; a job under way, if one is attached, is the first."""
+    """The runs that were opened, by number; if a job is attached, it is the first."""
 
     def __init__(self, opened: Sequence[RunView], live: Live | None = None) -> None:
         self._opened = list(opened)
@@ -17,7 +17,7 @@ class Runs:
         return len(self._opened) + (self.live is not None)
 
     def __getitem__(self, number: int) -> RunView:
-        """As it is now; IndexError where there is none."""
+        """Return the run as it is now; raises IndexError if there is none."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         if self.live is None:

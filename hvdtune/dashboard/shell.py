@@ -93,7 +93,7 @@ def _content() -> Component:
 def _troubles() -> list[Component]:
     """A message above the page on what is wrong: nothing, as long as nothing is."""
     unreachable = failure(
-        "The dashboard does not answer: what is shown is as it was.",
+        "The dashboard does not answer. This page shows what it said last.",
         "Is it still running? Start it again and open the link that it prints.",
     )
     return [html.Div(unreachable, id="unreachable", hidden=True), html.Div(id="failure")]

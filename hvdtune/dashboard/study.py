@@ -59,12 +59,22 @@ class StudyFrames:
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         launches = self.verification["launch"].nunique()
         floor = self.noise_floor_percent
+        over = "1 launch" if launches == 1 else f"{launches} launches"
         parts = [
             f"{len(self.trials)} trials{f' ({counts})' if counts else ''}",
-            f"{len(self.verification)} verification pairs over {launches} launches",
+            f"{len(self.verification)} verification pairs over {over}",
             "A/A noise floor not recorded" if floor is None else f"A/A noise floor {floor:.2f} %",
         ]
         return "; ".join(parts) + "."
+
+
+def knob_text(knob: str, value: object) -> str:
+    """Write a knob's value as people do: sizes, of knobs named `..._bytes`, in MiB or KiB."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if knob.endswith("_bytes") and isinstance(value, int) and value >= 2**10:
+        return f"{value / 2**20:.4g} MiB" if value >= 2**20 else f"{value / 2**10:.4g} KiB"
+    return str(value)
 
 
 def knob_names(trials: pd.DataFrame) -> list[str]:

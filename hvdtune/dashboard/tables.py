@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from hvdtune.dashboard.study import knob_names
+from hvdtune.dashboard.study import knob_names, knob_text
 from hvdtune.timeline import Trace, tensor_table
 
 _TENSOR_GROUPS = {  # header -> (field, header below it)
@@ -24,7 +24,7 @@ _TENSOR_GROUPS = {  # header -> (field, header below it)
         ("last_rank", "rank"),
         ("last_rank_percent", "how often (%)"),
         ("late_p95_us", "late p95 (us)"),
-        ("late_ms", "late in all (ms)"),
+        ("late_ms", "late in total (ms)"),
     ),
 }
 _TRIAL_HEADERS = {
@@ -72,7 +72,9 @@ def trial_rows(trials: pd.DataFrame) -> pd.DataFrame:
     """Trials with one column per knob, in the order of `trial_columns`."""
     rows = trials[list(_TRIAL_HEADERS)].copy()
     for position, knob in enumerate(knob_names(trials)):
-        rows[f"knob_{position}"] = [str(values.get(knob, "")) for values in trials["values"]]
+        rows[f"knob_{position}"] = [
+            knob_text(knob, values.get(knob, "")) for values in trials["values"]
+        ]
     return rows
 
 

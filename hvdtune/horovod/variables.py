@@ -55,7 +55,7 @@ def check(env: Mapping[str, str]) -> None:
 
 
 def check_alone(env: Mapping[str, str], *, under_mpi: bool) -> None:
-    """As `check`, for a process that `hvdtune run` has not started."""
+    """Check as `check` does, for a process that `hvdtune run` has not started."""
     for term in VARIABLES:
         if term.alone and not (under_mpi and term.variable in PLACE) and value_of(env, term):
             raise UsageError(f"{term.variable}={env[term.variable]}: {term.alone}")

@@ -186,13 +186,13 @@ KNOBS: Final = (
         "hierarchical_allgather",
         "allgather",
         "Gather within each host first; MPI builds.",
-        help="Gather across hosts once for each host.",
+        help="Gather within each host, then across hosts.",
     ),
     _switch(
         "torus_allreduce",
         "allreduce",
         "Reduce in two dimensions; NCCL builds.",
-        help="Reduce along a host's ranks, then along their peers on other hosts.",
+        help="Reduce within each host, then between ranks of the same local_rank.",
     ),
     Term(
         knob="cache_enabled",

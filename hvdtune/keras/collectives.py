@@ -60,7 +60,7 @@ def reducescatter(
 
 
 def minimum_of(values: Sequence[int], name: str) -> list[int]:
-    """For each of the numbers, the least that a rank has."""
+    """Return the minimum over ranks of each number."""
     handle = _start_allreduce(np.array(values, np.int64), name, Reduction(ReduceOp.MIN))
     return [int(value) for value in synchronize(handle)]
 

@@ -69,7 +69,7 @@ def DistributedOptimizer(
     if hasattr(optimizer, COMBINER):
         raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
     if op == ReduceOp.ADASUM:
-        raise UsageError("Adasum is not for optimizers of Keras; use hvd.Average or hvd.Sum")
+        raise UsageError("optimizers of Keras do not support Adasum; use hvd.Average or hvd.Sum")
     options = GradientOptions(
         compression or NoneCompressor,
         reduction_of_gradients(op, gradient_predivide_factor),
@@ -99,7 +99,7 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """As DistributedOptimizer; gradients of `local_layers` stay on this rank.
+    """Wrap an optimizer as DistributedOptimizer does, but keep gradients of `local_layers` local.
 
     Args:
         local_layers: a layer of Keras or several, built, whose variables differ between ranks.

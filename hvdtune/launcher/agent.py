@@ -50,7 +50,7 @@ def main() -> int:
                 os.chdir(job.folder)
             except OSError as error:
                 folder = os.fsdecode(job.folder)
-                raise LaunchError(f"{error.strerror}: {folder}, the launcher's folder") from None
+                raise LaunchError(f"the launcher's folder {folder}: {error.strerror}") from None
             _run(job, environ, reader)
     except HvdtuneError as error:
         _send(frame(frames.REFUSED, str(error).encode()))
@@ -64,7 +64,7 @@ def _receive_job(reader: Frames) -> RemoteJob | None:
     while data := os.read(0, _READ_BYTES):
         for kind, payload in reader.feed(data):
             if kind != frames.JOB:
-                raise LaunchError("the launcher's first word was no job")
+                raise LaunchError("the launcher did not send a job")
             try:
                 return msgspec.msgpack.decode(payload, type=RemoteJob)
             except msgspec.MsgspecError as error:
@@ -105,7 +105,7 @@ def _adopt(files: dict[int, bytes]) -> None:
 
 
 def _serve(child: subprocess.Popen[bytes], reader: Frames) -> bool:
-    """Until the rank has ended; False when the launcher hung up before."""
+    """Serve until the rank has ended; return False if the launcher hung up before."""
     assert child.stdout is not None and child.stderr is not None
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)

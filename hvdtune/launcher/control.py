@@ -255,7 +255,9 @@ class ControlClient:
         try:
             answer = msgspec.json.decode(data, type=kind)
         except msgspec.MsgspecError as error:
-            raise HvdtuneError(f"process {self.pid} is of another version: {error}") from None
+            raise HvdtuneError(
+                f"process {self.pid} runs another version of hvdtune: {error}"
+            ) from None
         if answer.error:
             raise HvdtuneError(f"process {self.pid}: {answer.error}")
         return answer
@@ -282,7 +284,9 @@ def connect(target: str) -> ControlClient:
             for name in _names(pid):
                 if (client := _open_connection(name)) is not None:
                     return client
-        raise UsageError(f"process {target} is no job that `hvdtune run` has started here")
+        raise UsageError(
+            f"process {target} is not a job that `hvdtune run` started on this machine"
+        )
     folder = Path(target)
     if not folder.is_dir():
         raise UsageError(f"{target} is neither a process id nor a run folder")

@@ -50,7 +50,7 @@ class RemoteJob(msgspec.Struct, frozen=True):
 def frame(kind: bytes, payload: bytes) -> bytes:
     """The bytes of one frame. Raises LaunchError when the payload is too long for one."""
     if len(payload) > _MAX_BYTES:
-        raise LaunchError(f"{len(payload)} bytes are too many to travel over ssh at once")
+        raise LaunchError(f"{len(payload):,} bytes are too many for one message over ssh")
     return _HEAD.pack(kind, len(payload)) + payload
 
 
@@ -76,7 +76,7 @@ class Frames:
         while len(self._rest) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._rest)
             if length > _MAX_BYTES:
-                raise LaunchError("the other end of ssh does not speak hvdtune's language")
+                raise LaunchError("the program at the other end of ssh is not hvdtune")
             end = _HEAD.size + length
             if len(self._rest) < end:
                 return

@@ -192,12 +192,12 @@ def _options(
     variables: Mapping[str, str], start_timeout: float | None, remote: Sequence[str]
 ) -> JobOptions:
     if start_timeout is not None and start_timeout <= 0:
-        raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is no time in seconds")
+        raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is not a time in seconds")
     environ = worker_environ(variables)
     asked = launcher_values(environ)
     for name, instead in _OF_THE_COMMAND.items():
         if asked.get(name):
-            raise UsageError(f"{name} is set, which a function's job does not heed: {instead}")
+            raise UsageError(f"{name} is set, but the job of a function ignores it: {instead}")
     defaults = launch_defaults(environ)
     address = address_for(remote, defaults.address) if remote else defaults.address
     here = {} if address == defaults.address else {"HVDTUNE_ADDRESS": address}

@@ -114,7 +114,7 @@ def address_towards(host: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise LaunchError(
-            f"no way to host {host}: {error.strerror}; --network-interfaces names the interface "
+            f"no route to host {host}: {error.strerror}; --network-interfaces names the interface "
             "that leads there"
         ) from None
 

@@ -41,7 +41,7 @@ class Metric:
 
     @property
     def pattern(self) -> str:
-        """As given."""
+        """The regular expression as it was given."""
         return self._pattern.pattern
 
     def step_s(self, line: str) -> float | None:

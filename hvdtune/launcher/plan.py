@@ -31,10 +31,10 @@ class Slot:
 def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
     """Fills the hosts in the order given. Raises UsageError when `processes` do not fit."""
     if processes < 1:
-        raise UsageError(f"-np {processes}: a job has at least one process")
+        raise UsageError(f"-np {processes}: a job needs at least one process")
     room = sum(host.slots for host in hosts)
     if processes > room:
-        raise UsageError(f"-np {processes}: the hosts have {room} slots")
+        raise UsageError(f"-np {processes}: the hosts have only {room} slots")
     sizes: list[int] = []
     for host in hosts:
         sizes.append(min(host.slots, processes - sum(sizes)))

@@ -102,7 +102,7 @@ def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
 
 
 class _Conversation:
-    """With the agent, through ssh's two pipes. Used from one thread, and by SIGTERM's handler."""
+    """Talks with the agent by ssh's two pipes. Used from one thread, and by SIGTERM's handler."""
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._stdin, self._stdout = stdin, stdout
@@ -138,7 +138,7 @@ class _Conversation:
         return None
 
     def why_it_ended(self, code: int) -> str:
-        """In words, after ssh's own, which are on stderr."""
+        """Say why it ended; ssh has said its part on stderr."""
         if self._started:
             return "the connection broke, or the agent there was ended"
         if code == 127:

@@ -64,7 +64,7 @@ class LocalGradientAggregationHelper:
 
 
 def aggregation_of(options: GradientOptions) -> LocalGradientAggregationHelper | None:
-    """What adds up the gradients of several passes, None where each pass is sent."""
+    """Return what adds up the gradients of several passes, None where each pass is sent."""
     if options.passes == 1:
         return None
     return LocalGradientAggregationHelper(options.passes, average=options.average)

@@ -37,7 +37,7 @@ def run(
     name: str | None,
     process_set: ProcessSet,
 ) -> list[Tensor]:
-    """As operations.run, with gradients."""
+    """Run a collective as operations.run does, with gradients."""
     if library.operations() is not None:
         return operations.run(spec, tensors, how, name, process_set)
 

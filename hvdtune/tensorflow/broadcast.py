@@ -63,7 +63,7 @@ def _array(variable: Any) -> Any:
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1, what has to be run to give all ranks the root's variables.
+    """Return the operation of a TensorFlow 1 graph that gives all ranks the root's variables.
 
     Raises:
         UsageError: in TensorFlow 2, which has no global variables.
@@ -77,7 +77,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """For a MonitoredSession of TensorFlow 1: gives all ranks the root's variables at its start.
+    """Gives all ranks the root's variables when a MonitoredSession of TensorFlow 1 starts.
 
     Args:
         root_rank: whose they are.

@@ -52,7 +52,10 @@ class _Library:
         job = runtime.native().framework_job() if runtime.is_initialized() else None
         version = self._bind(_native.framework_api(), job)
         if version != _API_VERSION:
-            raise HvdtuneError(f"the library for TensorFlow is of version {version}: build it anew")
+            raise HvdtuneError(
+                f"the library for TensorFlow has version {version}, not {_API_VERSION}: "
+                "run `hvdtune build tensorflow`"
+            )
 
 
 def operations() -> Any:

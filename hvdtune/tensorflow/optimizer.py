@@ -92,7 +92,9 @@ def DistributedOptimizer(
             scale_local_gradients,
         )
     if op == ReduceOp.ADASUM:
-        raise UsageError("Adasum is not for optimizers here; use DistributedGradientTape")
+        raise UsageError(
+            "optimizers of TensorFlow 1 do not support Adasum; use DistributedGradientTape"
+        )
     if passes_of(backward_passes_per_step) > 1 and tf.executing_eagerly():
         raise UsageError(
             "backward_passes_per_step above 1 needs a graph for an optimizer of TensorFlow 1"
@@ -129,7 +131,7 @@ class _DistributedV1(_V1):
         self._options.local.add(key_of(var))
 
     def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
-        """As the wrapped optimizer's, combined over all ranks."""
+        """Compute the wrapped optimizer's gradients and combine them over all ranks."""
         pairs = list(self._optimizer.compute_gradients(*arguments, **options))
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
@@ -153,7 +155,7 @@ class _DistributedV1(_V1):
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], *arguments: Any, **options: Any
     ) -> Any:
-        """As the wrapped optimizer's; what is not due yet is not applied."""
+        """Apply gradients as the wrapped optimizer does, except those that are not due yet."""
         pairs = list(grads_and_vars)
         if self._helper is None or self._is_due is None:
             return self._optimizer.apply_gradients(pairs, *arguments, **options)

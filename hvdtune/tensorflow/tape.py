@@ -89,7 +89,7 @@ def options_of(
     passes: int = 1,
     average: bool = False,
 ) -> GradientOptions:
-    """From the arguments of a public function, whose caller a warning points at."""
+    """Make options of the arguments of a public function, whose caller a warning points at."""
     if num_groups != 0:
         warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
     reduction = reduction_of_gradients(op, predivide)
@@ -118,7 +118,7 @@ class _DistributedTape(tf.GradientTape):
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
         **options: Any,
     ) -> Any:
-        """As tf.GradientTape.gradient, combined over all ranks."""
+        """Compute tf.GradientTape.gradient and combine it over all ranks."""
         own = super().gradient(target, sources, output_gradients, unconnected_gradients, **options)
         flat_sources = tf.nest.flatten(sources)
         flat = tf.nest.flatten(own, expand_composites=False)
@@ -161,7 +161,7 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """As DistributedGradientTape; gradients of `local_layers` stay on this rank.
+    """Wrap a tape as DistributedGradientTape does, but keep gradients of `local_layers` local.
 
     Args:
         local_layers: a Keras layer or several, whose variables differ between ranks, as parts of a

@@ -188,7 +188,7 @@ def _counts(optimizer: torch.optim.Optimizer) -> list[int]:
 def _check_groups(
     optimizer: torch.optim.Optimizer, outline: _Outline, root_rank: int, process_set: ProcessSet
 ) -> None:
-    """On all ranks alike, so that none waits for one that has refused."""
+    """Check on all ranks alike, so that none waits for one that has refused."""
     counts, wanted = _counts(optimizer), outline[1]
     own = runtime.rank() if counts != wanted else -1
     largest = Reduction(ReduceOp.MAX)

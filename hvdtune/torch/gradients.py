@@ -45,7 +45,7 @@ def describe(parameter: torch.Tensor, name: str, compression: Any) -> Gradient[t
         dtype = _WIRE_DTYPES[compression] or dtype
     if known and dtype not in DTYPES:
         raise UsageError(
-            f"parameter {name} is {_plain(dtype)}, of which gradients cannot be combined"
+            f"parameter {name} is {_plain(dtype)}, whose gradients cannot be combined"
             + ("; keep torch.view_as_real() of it as the parameter" if dtype.is_complex else "")
         )
     packable = known and parameter.device.type == "cpu"
@@ -281,7 +281,7 @@ class InPlace:
             part.give_back()
 
     def forget(self) -> None:
-        """Instead of `receive`, when the operation is done: gradients stay as they are."""
+        """Forget a finished operation instead of `receive`: gradients stay as they are."""
         self.sent = False
         self._ready.clear()
         for part in self._parts:

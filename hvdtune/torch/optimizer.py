@@ -242,7 +242,7 @@ class GradientOptimizer(Wrapper):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """For `step` after an explicit `synchronize`, as gradient clipping needs it."""
+        """Let `step` in the block not synchronize, because the script did, to clip gradients."""
         self._should_synchronize = False
         try:
             yield
@@ -299,7 +299,7 @@ class GradientOptimizer(Wrapper):
         return evaluate
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; a step that was begun, or has failed, is forgotten."""
+        """Load the wrapped optimizer's state; a step that began or failed is forgotten."""
         with contextlib.suppress(CollectiveError):
             self._batcher.wait()
         self._passes.end_step()

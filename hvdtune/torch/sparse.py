@@ -130,7 +130,7 @@ class Sparse:
         return gradient
 
     def forget(self) -> None:
-        """Instead of `receive`: waits, and leaves the gradient as it is."""
+        """Wait instead of `receive`, and leave the gradient as it is."""
         handle, self._handle, self._in_flight = self._handle, None, None
         self.sent = False
         if handle is not None:

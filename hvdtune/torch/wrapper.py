@@ -56,7 +56,7 @@ class Wrapper(torch.optim.Optimizer):
         return wrapper
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; the new parameters are combined, too.
+        """Add a group to the wrapped optimizer; gradients of its parameters are combined, too.
 
         They are named by their position: every rank must add the same groups in the same order.
         """

@@ -99,7 +99,9 @@ def _open_bench(
     reporter = Reporter(progress, clock, 0, options.time_budget_s)
     with PairLog(run_dir / PAIRS_FILE) as log:
         if any(pair.reference != study.default for pair in log.pairs):
-            raise StudyError(f"{run_dir} holds pairs against another setting; choose another")
+            raise StudyError(
+                f"{run_dir} holds pairs against another setting; choose another folder with -o"
+            )
         run = make_run(
             study.start_job,
             study.default,

@@ -135,7 +135,7 @@ def follow(job: RunningJob) -> ExitStatus:
 def _run_or_leave(
     runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
 ) -> tuple[StudyContext, Verdict]:
-    """As `_run`; where that fails the training goes on with the default before the error is raised.
+    """Run as `_run` does; if that fails, the training gets the default before the error is raised.
 
     Stopped from outside, the tuner stops the run.
     """

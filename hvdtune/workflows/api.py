@@ -229,7 +229,7 @@ def _interruptible() -> Iterator[None]:
 
 
 class _CallerReporter:
-    """For a program: warnings are Python's, all else is printed only if it is `verbose`."""
+    """Makes warnings Python's, and prints everything else only if it is `verbose`."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose

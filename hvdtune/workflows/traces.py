@@ -101,11 +101,11 @@ def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
     for read in expand(paths):
         segments = [path for path in (read, read.parent / f"{read.name}.1") if path.exists()]
         if any(path.samefile(part) for path in written for part in segments):
-            raise UsageError(f"{target}: would be written over itself; choose another --output")
+            raise UsageError(f"{target} would be written over itself; choose another --output")
     # Of a run folder the merged trace is read, but what it was merged from lies there as well.
     with written[0].open("rb") as file:
         if file.read(len(MAGIC)) == MAGIC:
-            raise UsageError(f"{target}: is what a rank recorded; choose another --output")
+            raise UsageError(f"{target} is a rank's recording; choose another --output")
 
 
 def load_trace(paths: Sequence[Path]) -> Trace:

@@ -119,7 +119,7 @@ def look(page: Page, link: str) -> tuple[float, list[float]]:
 
 
 def renderer_mb() -> float:
-    """Of the largest renderer that this process has started."""
+    """Return the resident memory of the largest renderer that this process has started."""
     sizes = [
         child.memory_info().rss
         for child in psutil.Process().children(recursive=True)

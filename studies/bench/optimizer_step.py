@@ -108,7 +108,7 @@ MODELS: Final = {"digits": digits, "transformer": transformer, "mlp": mlp}
 
 
 def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[[], None], Any]:
-    """What takes a step, and the model."""
+    """Return a function that takes one training step, and the model that it trains."""
     torch.manual_seed(1)
     module, loss = MODELS[model]()
     optimizer: Any = torch.optim.SGD(module.parameters(), lr=0.001, momentum=0.9)

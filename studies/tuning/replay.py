@@ -78,7 +78,10 @@ class Cluster:
         return duration_s
 
     def share_lost(self, shipped: Setting) -> float:
-        """Of a run as long as is watched, which goes on with `shipped` if it is not over."""
+        """Return the share of the default's time that tuning lost over the steps that are watched.
+
+        If the tuning ended earlier, the remaining steps run with `shipped`.
+        """
         if self.lost_by is not None:
             lost_s, default_s = self.lost_by
             return lost_s / default_s

@@ -33,8 +33,8 @@ def script(tmp_path, monkeypatch):
         ("run absent.py", 2, "there is no script absent.py"),
         ("run -np 2 absent-program", 2, "there is no program absent-program"),
         ("run -H a:b train.py", 2, "-H: 'a:b' is not a host"),
-        ("run -H node7.invalid:2 train.py", 1, "no way to host node7.invalid: "),
-        ("run -np 5 -H localhost:4 train.py", 2, "the hosts have 4 slots"),
+        ("run -H node7.invalid:2 train.py", 1, "no route to host node7.invalid: "),
+        ("run -np 5 -H localhost:4 train.py", 2, "the hosts have only 4 slots"),
         ("run -H localhost:1 --hostfile h train.py", 2, "-H or --hostfile, not both"),
         ("run --hostfile absent train.py", 2, "--hostfile absent: No such file"),
         ("run --transport rdma train.py", 2, "--transport"),
@@ -75,7 +75,7 @@ def test_the_rule_for_options_after_the_script_is_in_the_help(capsys):
     code, out, _ = _run(capsys, "run", "--help")
     text = " ".join(out.split())
     assert code == 0
-    assert "after a *.py script those from --num-proc to --knobs are hvdtune's" in text
+    assert "script, the options listed here from --num-proc to --knobs are hvdtune's" in text
     assert "`--` ends hvdtune's options" in text
     assert "--no-hierarchical-allreduce" in text
 

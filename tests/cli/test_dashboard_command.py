@@ -100,7 +100,7 @@ def test_the_newest_runs_or_those_of_a_path_are_shown(hvdtune, script, words):
         ([], "there are no runs in"),
         (["nowhere.json"], "nowhere.json: no such file or directory"),
         (["--attach", "nowhere"], "is neither a process id nor a run folder"),
-        (["--attach", "1"], "is no job that `hvdtune run` has started here"),
+        (["--attach", "1"], "is not a job that `hvdtune run` started on this machine"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line(call, words, fault):

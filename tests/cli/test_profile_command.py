@@ -56,7 +56,7 @@ def test_a_run_with_a_profile_that_is_not_verified_says_so(imported, hvdtune, sc
 def test_an_import_does_not_write_over_a_file_unasked(imported, call, tmp_path):
     code, _, err = call("profile", "import", "autotune.csv")
     assert code == 2
-    assert err == "hvdtune: error: autotune.yaml is already there: choose a file with -o\n"
+    assert err == "hvdtune: error: autotune.yaml already exists: choose another file with -o\n"
     assert call("profile", "import", "autotune.csv", "-o", "other.yaml")[0] == 0
     assert (tmp_path / "other.yaml").exists()
 
@@ -72,8 +72,8 @@ def test_an_import_replaces_a_profile(imported, call, tmp_path):
     [
         ("autotune.csv", "is the log itself"),
         ("link.csv", "is the log itself"),
-        ("notes.txt", "is already there and is no profile"),
-        ("kept", "is already there and is no profile"),
+        ("notes.txt", "already exists and is not a profile"),
+        ("kept", "already exists and is not a profile"),
     ],
 )
 def test_an_import_writes_over_nothing_but_profiles(imported, call, tmp_path, output, problem):

@@ -95,7 +95,7 @@ def test_a_job_that_ends_meanwhile_leaves_what_there_was(hvdtune, script, tmp_pa
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
-        (["1", "--steps", "5"], "is no job that `hvdtune run` has started here"),
+        (["1", "--steps", "5"], "is not a job that `hvdtune run` started on this machine"),
         (["nowhere"], "is neither a process id nor a run folder"),
     ],
 )

@@ -29,7 +29,7 @@ for _ in range({steps}):
                 *("--trials", "2", "--sampler", "noisy_gp"),
                 *("--objective", "step_time", "--objective", "cpu_time"),
             ],
-            "the sampler noisy_gp knows one objective only",
+            "the sampler noisy_gp supports only one objective",
         ),
         (["--trials", "2", "--knobs", ""], "--knobs '' names no knob; it takes names as in A,B"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),

@@ -99,7 +99,7 @@ def test_trials_and_pairs_are_exported(study, run_dir, tmp_path):
 def test_deleting_asks_where_somebody_can_answer(study, run_dir):
     code, _, err = study("delete", "train-1")
     assert code == 2
-    assert "is deleted only with --yes" in err
+    assert "is not deleted: there is no terminal to ask on; add --yes" in err
     assert run_dir.exists()
 
 
@@ -107,9 +107,7 @@ def test_a_deleted_study_leaves_what_is_not_its_own(study, run_dir):
     (run_dir / "notes.txt").touch()
     code, _, err = study("delete", "train-1", "--yes")
     assert code == 0
-    assert (
-        err == "hvdtune: left in runs/train-1, because it does not belong to the study: notes.txt\n"
-    )
+    assert err == "hvdtune: runs/train-1 keeps files that are not the study's: notes.txt\n"
     assert [path.name for path in run_dir.iterdir()] == ["notes.txt"]
 
 
@@ -132,7 +130,7 @@ def test_a_fault_is_one_line_and_is_mended_on_demand(study, run_dir):
     what = "runs/train-1: pairs.jsonl: the last line is torn, its tuner was killed while it wrote"
     code, out, _ = study("fsck")
     assert (code, out) == (1, f"{what}: --repair cuts it off, and so does the next run\n")
-    assert study("fsck", "--repair")[:2] == (0, f"{what}: mended\n")
+    assert study("fsck", "--repair")[:2] == (0, f"{what}: repaired\n")
     assert study("fsck")[0] == 0
 
 
@@ -157,14 +155,14 @@ def test_a_database_of_studies_is_used_like_a_folder_of_runs(study, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("show", "nothing"), "nothing is no folder with a study"),
+        (("show", "nothing"), "nothing is not a folder with a study"),
         (("show",), "there is no study in runs"),
         (("list", "--runs", "nowhere"), "--runs nowhere does not exist"),
         (("fsck", "--runs", "nowhere"), "--runs nowhere does not exist"),
         (("list", "--runs", "train.py"), "--runs train.py is not a folder"),
         (("fsck", "--runs", "train.py"), "--runs train.py is not a folder"),
         (("list", "--storage", "studies.db"), "the storage is not a URL such as"),
-        (("list", "--storage", "redis://host"), "a storage of kind redis is not known"),
+        (("list", "--storage", "redis://host"), "hvdtune cannot store studies in redis"),
         (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
     ],
 )

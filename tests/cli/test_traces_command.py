@@ -126,7 +126,7 @@ def test_no_output_replaces_what_is_read(command, words, output, tmp_path, monke
     Path("link.json").symlink_to("ranks/one.json")
     Path("same.json").hardlink_to("ranks/one.json")
     assert run("timeline", command, *words, "-o", output) == 2
-    assert f"{output}: would be written over itself" in capsys.readouterr().err
+    assert f"{output} would be written over itself" in capsys.readouterr().err
     for name in ("ranks/one.json", "ranks/two.json", "kept.json.partial"):
         assert Path(name).read_bytes() == SIMPLE.read_bytes()
 
@@ -138,7 +138,7 @@ def test_no_output_replaces_what_ranks_recorded(command, tmp_path, monkeypatch, 
     shutil.copy(GOLDEN / "rank-0.hvt", "run/ranks")
     shutil.copy(GOLDEN / "trace.json", "run")
     assert run("timeline", command, "run", "-o", "run/ranks/rank-0.hvt") == 2
-    assert "is what a rank recorded" in capsys.readouterr().err
+    assert "is a rank's recording" in capsys.readouterr().err
     assert Path("run/ranks/rank-0.hvt").read_bytes() == (GOLDEN / "rank-0.hvt").read_bytes()
 
 

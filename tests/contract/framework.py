@@ -25,7 +25,7 @@ class Framework(Protocol):
     in_place: tuple[str, ...]
 
     def together(self, function: Callable[[], Any]) -> Any:
-        """What the function returns, carried out as the framework carries out many operations."""
+        """Return what the function returns when the framework runs it as one graph, if it can."""
 
     def tensor(self, values: np.ndarray, dtype: str) -> Any:
         """A tensor of this dtype, rounded where it must be."""
@@ -34,7 +34,7 @@ class Framework(Protocol):
         """The same values in another order in memory, where the framework knows such tensors."""
 
     def wide(self, tensor: Any) -> np.ndarray:
-        """Its values, in float64 or int64."""
+        """Return the tensor's values in float64 or int64."""
 
     def dtype(self, tensor: Any) -> str:
         """The name of its dtype."""

@@ -9,7 +9,7 @@ from tests.parallel import ranks
 
 
 def sentences(calls, error=UsageError):
-    """What each of the calls raised."""
+    """Return the message of the error that each call raises."""
     said = []
     for call in calls:
         with pytest.raises(error) as caught:

@@ -13,7 +13,7 @@ def random(*seed, shape):
 
 
 def weights(rank):
-    """What rank `rank` multiplies output `index` by: the gradient that comes in."""
+    """Return the function that makes rank `rank`'s incoming gradient of output `index`."""
     return lambda index, shape: random(7, rank, index, shape=shape)
 
 

@@ -27,5 +27,8 @@ def test_the_cores_threads_are_bound_and_the_callers_is_not():
 
 
 def test_a_core_that_the_process_may_not_use_is_refused():
-    with pytest.raises(UsageError, match="core 4096 is none of this process's"), threads_on(4096):
+    with (
+        pytest.raises(UsageError, match="core 4096 is not one that this process may use"),
+        threads_on(4096),
+    ):
         pass

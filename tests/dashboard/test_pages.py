@@ -269,7 +269,8 @@ def test_a_port_in_use_is_one_line_that_names_it(plain_trace):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
-            UsageError, match=rf"^cannot serve on 127\.0\.0\.1 port {port}: .*in use$"
+            UsageError,
+            match=rf"^cannot serve on 127\.0\.0\.1 port {port}: .*in use; --port 0 takes any",
         ):
             serve([plain_trace], port=port, open_browser=False)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from hvdtune.dashboard.study import knob_names, open_study
+from hvdtune.dashboard.study import knob_names, knob_text, open_study
 from hvdtune.tuner.storage.pair_log import PairLog
 
 from .studies import VERDICT, verification_pair, write_study
@@ -21,6 +21,20 @@ def test_trials_come_with_state_gain_spread_and_reason(tmp_path):
     assert trials.loc["complete", "spread_percent"] == pytest.approx(0.8)
     assert trials.loc["pruned", "reason"] == "slower than the default"
     assert knob_names(trials) == ["cycle_time_ms"]
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "text"),
+    [
+        ("fusion_threshold_bytes", 134217728, "128 MiB"),
+        ("chunk_bytes", 262144, "256 KiB"),
+        ("fusion_threshold_bytes", 0, "0"),
+        ("cache_enabled", True, "true"),
+        ("cycle_time_ms", 0.5, "0.5"),
+    ],
+)
+def test_sizes_are_shown_with_their_unit(knob, value, text):
+    assert knob_text(knob, value) == text
 
 
 def set_a_pair_aside(folder):

@@ -90,7 +90,7 @@ def test_the_idlest_of_very_many_threads_share_a_lane(opened):
     run = opened(*(_slice("op", n, 1 + n, tid=str(n)) for n in range(threads)))
     labels = [label for _, label, _ in tile_of(run)["labels"]]
     assert len(labels) == MAX_THREADS + 1
-    assert "5 idler threads" in labels
+    assert "5 less busy threads" in labels
     assert "tid 4" not in labels
     assert "tid 5" in labels
 

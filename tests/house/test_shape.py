@@ -28,9 +28,9 @@ def _classes_in_python():
 
 
 def _classes_in_cpp():
-    """Those of a namespace: a class inside another one is read with the other's name.
+    """Yield name and file of every class that stands in a namespace, not inside another class.
 
-    The operations of TensorFlow are a library of their own.
+    TensorFlow's operations are left out, because they are a library of their own.
     """
     kind = r"^(?:class|struct|enum class) (?:\w+\([^)]*\) |\[\[\w+\]\] )?(\w+)(?!::|\w)[^;{]*\{"
     for path in sorted({*ROOT.glob("csrc/**/*.h"), *ROOT.glob("csrc/**/*.cc")}):

@@ -21,7 +21,7 @@ def run_bodies():
 
 @pytest.fixture(scope="module")
 def said():
-    """What every body returned on the two ranks."""
+    """Return the results of every body on the two ranks."""
     return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
 
 

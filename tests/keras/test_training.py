@@ -23,12 +23,12 @@ def run_bodies():
 
 @pytest.fixture(scope="module")
 def said():
-    """What every body returned on the two ranks."""
+    """Return the results of every body on the two ranks."""
     return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
 
 
 def data(rank, dtype="float32"):
-    """Of a rank, which takes four rows at a time."""
+    """Return a rank's inputs and targets, 16 rows that it takes in batches of four."""
     generator = np.random.default_rng(rank)
     return generator.standard_normal((16, 6)).astype(dtype), (
         generator.standard_normal((16, 1)).astype(dtype)
@@ -36,7 +36,7 @@ def data(rank, dtype="float32"):
 
 
 def joined(dtype="float32"):
-    """Of both ranks: eight rows at a time, four of each."""
+    """Return both ranks' rows in batches of eight, four from each rank."""
     (x0, y0), (x1, y1) = data(0, dtype), data(1, dtype)
     order = [(x0[i : i + 4], x1[i : i + 4]) for i in range(0, 16, 4)]
     answers = [(y0[i : i + 4], y1[i : i + 4]) for i in range(0, 16, 4)]
@@ -353,10 +353,10 @@ def refused():
 REFUSALS = [
     "not int",
     "wrap it once",
-    "Adasum is not",
+    "do not support Adasum",
     "is a number of at least 0",
     "backward_passes",
-    "no layer",
+    "not a Keras layer",
     "jit_compile",
     "DistributedOptimizer(LossScaleOptimizer(",
 ]

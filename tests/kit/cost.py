@@ -20,7 +20,7 @@ Costs = dict[str, tuple[float, float]]
 
 
 def processor_s() -> float:
-    """What this process, the processes below it and those that they have reaped have used."""
+    """Return the processor time of this process and its descendants, reaped ones included."""
     used = 0.0
     own = psutil.Process()
     for process in [own, *own.children(recursive=True)]:

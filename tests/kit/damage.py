@@ -8,9 +8,9 @@ from hvdtune.timeline.model.slices import COLUMNS
 
 
 def read_damaged(path: Path) -> Trace | None:
-    """What is left of a trace, None where nothing is; raises AssertionError if that is not sound.
+    """Read a damaged trace and return what is left of it, None if nothing is.
 
-    Any other exception is one that escaped the reader.
+    Raises AssertionError if what is left is not sound. Any other exception escaped the reader.
     """
     try:
         model = load(path)
@@ -30,7 +30,7 @@ def read_damaged(path: Path) -> Trace | None:
 
 
 def cut(path: Path, whole: bytes, length: int) -> Trace | None:
-    """What is left of the first `length` bytes, which a warning must say are not all."""
+    """Read the first `length` bytes of a trace and check that a warning says what is missing."""
     path.write_bytes(whole[:length])
     model = read_damaged(path)
     if model is not None and length < len(whole.rstrip()):
@@ -40,6 +40,6 @@ def cut(path: Path, whole: bytes, length: int) -> Trace | None:
 
 
 def replace_byte(path: Path, whole: bytes, at: int, byte: int) -> Trace | None:
-    """What is left when one byte is another."""
+    """Read a trace of which one byte is replaced."""
     path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
     return read_damaged(path)

@@ -23,7 +23,7 @@ class Page:
 
 
 def words_of(command: str) -> list[str]:
-    """What comes after `hvdtune` in a command of a page."""
+    """Return the words that follow `hvdtune` in a command of a page."""
     program, *words = shlex.split(command, comments=True)
     assert program == "hvdtune", command
     return words

@@ -37,9 +37,9 @@ def run_cli(
 
 
 def call_cli(*words: object, folder: Path) -> str:
-    """What `hvdtune WORD...` prints, run in a folder by this process; fails unless it succeeds.
+    """Run `hvdtune WORD...` in `folder` and return what it prints; fail unless it succeeds.
 
-    Starting a process takes longer than most commands do.
+    It runs in this process, because starting another takes longer than most commands do.
     """
     with (
         contextlib.chdir(folder),

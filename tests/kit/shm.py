@@ -15,9 +15,9 @@ def named() -> set[str]:
 
 
 def abandoned(names: set[str]) -> set[str]:
-    """Those that nothing maps which was started from here or by the tests that run beside it.
+    """Return the names of segments that no process of these tests or of parallel ones maps.
 
-    What a process without parents maps was left behind with it.
+    A segment that only an orphaned process maps counts as left behind, as the process is.
     """
     left = names & named()
     beside = psutil.Process(os.getppid()).children(recursive=True) if left else []

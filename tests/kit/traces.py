@@ -29,7 +29,7 @@ def write(path: Path, *events: dict[str, Any], **around: Any) -> Path:
 
 
 def parsed(text: bytes, piece: int = 1 << 20, scanner: EventScanner | None = None) -> ParsedFile:
-    """What is in a document that comes in pieces of some length."""
+    """Parse a document that arrives in pieces of `piece` bytes."""
     return parse(pieces(text, piece), DamageReport("trace.json"), scanner=scanner)
 
 

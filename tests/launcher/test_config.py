@@ -104,8 +104,8 @@ def test_a_key_file_must_be_private(tmp_path):
         ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),
         ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is none of auto, tcp"),
         ({"HVDTUNE_ADDRESS": "node1"}, "HVDTUNE_ADDRESS=node1 is not a numeric IP address"),
-        ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 is every interface"),
-        ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: is every interface"),
+        ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 means every interface"),
+        ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: means every interface"),
         ({"HVDTUNE_INTERFACE": "nosuch0"}, "is none of this host's interfaces: .*lo"),
         ({"HVDTUNE_INTERFACE": "lo", "HVDTUNE_ADDRESS": "127.0.0.9"}, "not both"),
         ({"HVDTUNE_CYCLE_TIME_MS": "fast"}, "HVDTUNE_CYCLE_TIME_MS: "),
@@ -213,7 +213,7 @@ def test_rank_and_size_are_those_of_the_launcher(environ, wanted):
 
 
 def test_a_rank_without_a_size_is_refused():
-    with pytest.raises(UsageError, match="of PMI_RANK and PMI_SIZE only one is set"):
+    with pytest.raises(UsageError, match="only one of PMI_RANK and PMI_SIZE is set"):
         environ_rank_and_size({"PMI_RANK": "1"})
 
 

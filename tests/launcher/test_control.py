@@ -85,7 +85,7 @@ def test_another_user_is_not_heard(job, monkeypatch):
 def test_a_launcher_of_another_user_is_not_called(job, monkeypatch):
     monkeypatch.setattr(control, "_peer", lambda _: (os.getpid(), 12345, 12345))
     monkeypatch.setattr(control.os, "getuid", lambda: 54321)
-    with pytest.raises(UsageError, match="no job that"):
+    with pytest.raises(UsageError, match="not a job that"):
         connect(str(os.getpid()))
 
 
@@ -154,7 +154,7 @@ def test_a_run_folder_names_its_job(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "fault"),
-    [("1", "is no job that `hvdtune run` has started"), ("no/folder", "neither a process id nor"),
+    [("1", "is not a job that `hvdtune run` started"), ("no/folder", "neither a process id nor"),
      (".", r"no job runs in \S+ now"), ("4194305", "there is no process 4194305")],
 )  # fmt: skip
 def test_what_names_no_job_is_one_sentence(tmp_path, monkeypatch, target, fault):

@@ -203,9 +203,9 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
     ("arguments", "kind", "fault"),
     [
         ({"num_proc": 0}, UsageError, "a job has at least one process"),
-        ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have 2 slots"),
+        ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have only 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
-        ({"hosts": "elsewhere:1"}, LaunchError, "no way to host elsewhere"),
+        ({"hosts": "elsewhere:1"}, LaunchError, "no route to host elsewhere"),
         ({"use_mpi": True}, UsageError, r"use_mpi=...\) does not start mpirun"),
         ({"mpi_args": "-x A"}, UsageError, r"mpi_args=...\) does not start mpirun"),
         ({"start_timeout": 0}, UsageError, "start_timeout=0 is no time"),

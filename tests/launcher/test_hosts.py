@@ -95,7 +95,9 @@ def test_other_machines_are_far(name):
 
 
 def test_no_way_to_a_host_is_a_sentence():
-    with pytest.raises(LaunchError, match=r"no way to host nowhere\.invalid: .*; --network-interf"):
+    with pytest.raises(
+        LaunchError, match=r"no route to host nowhere\.invalid: .*; --network-interf"
+    ):
         address_towards("nowhere.invalid")
 
 

@@ -79,7 +79,7 @@ def test_many_hosts_are_reached_at_once():
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"tcp": True}, "--tcp: Hydra .* has no word for it"),
+        ({"tcp": True}, "--tcp: Hydra .* has no option for it"),
         ({"ssh_port": 22}, "Hydra passes nothing to ssh"),
         ({"arguments": "'open"}, "--mpi-args"),
         ({"binding": "'open"}, "--binding-args"),

@@ -38,7 +38,7 @@ def test_places_are_consistent(rooms, data):
 
 @pytest.mark.parametrize(
     ("processes", "fault"),
-    [(0, "at least one process"), (-3, "at least one process"), (5, "the hosts have 4 slots")],
+    [(0, "at least one process"), (-3, "at least one process"), (5, "the hosts have only 4 slots")],
 )
 def test_counts_that_cannot_be_are_usage_errors(processes, fault):
     with pytest.raises(UsageError, match=fault):

@@ -167,7 +167,7 @@ def random_value(knob: Knob, chaos: random.Random) -> Any:
 
 
 def random_setting(chaos: random.Random) -> dict[str, Any]:
-    """Of every knob that can change while a job runs; windows are short, to be quick."""
+    """Draw a value for every knob that can change while a job runs, with short cycle times."""
     setting = {
         knob.name: random_value(knob, chaos) for knob in load_knobs() if knob.scope == "live"
     }

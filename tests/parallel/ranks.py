@@ -47,7 +47,7 @@ TENSORFLOW = Server("hvdtune.tensorflow", "hvdtune.keras")
 
 @contextmanager
 def _forked_from(server: forkserver.ForkServer | None) -> Iterator[None]:
-    """What is started in the block is; multiprocessing itself knows one server only."""
+    """Fork processes started in the block from `server`; multiprocessing knows only its own."""
     usual = forkserver.connect_to_new_process
     if server is not None:
         forkserver.connect_to_new_process = server.connect_to_new_process
@@ -77,7 +77,7 @@ class Job:
         return self.processes[rank].pid
 
     def outcome(self, rank: int) -> Outcome:
-        """What this rank sent; EOFError if it died before."""
+        """Return what this rank sent; raises EOFError if it died before it sent anything."""
         return pickle.loads(self.results[rank].recv_bytes())
 
     def outcomes(self, timeout_s: float = 120.0) -> list[Outcome]:
@@ -103,7 +103,7 @@ class Job:
         return [done[rank] for rank in sorted(done)]
 
     def tell_of_death(self, rank: int) -> None:
-        """What a launcher does: a rank that died before it joined cannot be missed otherwise."""
+        """Report a rank's death as a launcher does, because nobody misses one that never joined."""
         formed = False
         while event := self.server.next_event(0.0):
             formed = formed or event["type"] == "formed"
@@ -198,7 +198,7 @@ def start(
 def run(
     body: Callable[..., Any], size: int, *arguments: Any, timeout_s: float = 120.0, **options: Any
 ) -> list[Any]:
-    """What `body` returned on each rank; re-raises the first error."""
+    """Run `body` on `size` ranks and return each rank's result; re-raise the first error."""
     with start(body, size, *arguments, **options) as job:
         outcomes = job.outcomes(timeout_s)
     for outcome in outcomes:

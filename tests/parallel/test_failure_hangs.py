@@ -51,7 +51,7 @@ def waits_in_a_lock(folder):
 
 
 def sleeps_deep_in_a_library(folder):
-    """Of the library's many frames some are left out, the script's are not."""
+    """Sleep below many frames of a library, some of which the report leaves out."""
     source = "def call(depth, end):\n    return call(depth - 1, end) if depth else end()"
     library = {}
     exec(compile(source, "/opt/site-packages/deep.py", "exec"), library)

@@ -18,7 +18,7 @@ CALLS = {
 
 
 def in_a_child(body):
-    """What the body says, in a child of this process."""
+    """Run the body in a child of this process and return what it says."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -74,7 +74,7 @@ class Run:
             until((self.folder / f"formed {rank}").exists)
 
     def train(self) -> tuple[list[Any], str]:
-        """What the ranks said, ordered, and what was said beside it."""
+        """Let the ranks train and return their results, sorted, and the launcher's error output."""
         (self.folder / "train").touch()
         out, err = self.launcher.communicate()
         assert self.launcher.returncode == 0, err
@@ -113,7 +113,7 @@ def starting_job(folder: Path) -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], int]:
-    """What the ranks say in the end, and the launcher's descriptors once they are formed."""
+    """Return the ranks' last words, and the launcher's descriptors once the job is formed."""
     with starting_job(tmp_path_factory.mktemp("undisturbed")) as run:
         run.let_in()
         descriptors = psutil.Process(run.launcher.pid).num_fds()

@@ -114,7 +114,7 @@ def test_the_variable_is_a_switch():
 
 
 def keep_references():
-    """What something else sees stays where it is; the gradient itself may be referred to."""
+    """Keep views of gradients, whose memory must not move, and references to gradients."""
     parameters = make_parameters()
     optimizer = make_optimizer(parameters)
     backward(parameters, 0)

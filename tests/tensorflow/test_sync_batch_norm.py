@@ -33,7 +33,7 @@ def inputs_of(kind, rank):
 
 
 def weights_of(kind, rank):
-    """What outputs are multiplied by, so that gradients are not all the same."""
+    """Return factors of the outputs, with which gradients are not all the same."""
     values = np.random.default_rng(100 + rank).standard_normal((ROWS[rank], *kind["shape"]))
     return tf.constant(values, kind["dtype"])
 

@@ -21,7 +21,7 @@ def run_bodies():
 
 @pytest.fixture(scope="module")
 def said():
-    """What every body returned on the two ranks."""
+    """Return the results of every body on the two ranks."""
     return bodies.of_every_rank(run_bodies, 2, tensorflow=True)
 
 
@@ -316,7 +316,7 @@ BAD = {
     "compress and decompress": lambda tape: hvd.DistributedGradientTape(tape, compression="half"),
     "a RaggedTensor cannot travel": lambda tape: hvd.allgather(tf.ragged.constant([[1.0], []])),
     "a SparseTensor cannot travel": lambda tape: hvd.allreduce(tf.sparse.from_dense(tf.ones(2))),
-    "no layer of Keras": lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[1]),
+    "not a Keras layer": lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[1]),
 }
 
 

@@ -259,7 +259,7 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
     env = os.environ if environ is None else environ
     for rank, size in _RANK_AND_SIZE:
         if bool(env.get(rank)) != bool(env.get(size)):
-            raise UsageError(f"of {rank} and {size} only one is set: a launcher sets both")
+            raise UsageError(f"only one of {rank} and {size} is set, although a launcher sets both")
         if env.get(rank):
             return _read(env, rank, parse.whole, 0), _read(env, size, parse.whole, 1)
     return 0, 1
@@ -267,7 +267,7 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
 
 @contextlib.contextmanager
 def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """Inside, this process's environment has these variables, without those that are None."""
+    """Set these environment variables in the block, and unset those that are None."""
     before = {name: os.environ.get(name) for name in variables}
     _change_environ(variables)
     try:

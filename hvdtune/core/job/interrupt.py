@@ -41,7 +41,7 @@ class Stopped(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stop_signals(numbers: Sequence[signal.Signals] = _SIGNALS) -> Iterator[None]:
-    """Inside, the signals raise Stopped; one that is ignored (nohup) or handled stays so.
+    """Let signals raise Stopped in the block, except those that are ignored (nohup) or handled.
 
     In the main thread; in any other, where Python delivers no signal, nothing changes.
     """

@@ -51,7 +51,7 @@ class MpiVersion:
 
 
 def parse_version(text: str) -> MpiVersion:
-    """From the text of MPI_Get_library_version."""
+    """Parse the text of MPI_Get_library_version."""
     for flavour, title, pattern in _VERSIONS:
         if match := pattern.search(text):
             return MpiVersion(flavour, title, match[1])
@@ -146,7 +146,7 @@ class Choice:
 
 
 def choose_plugin(flavour: str) -> Choice | None:
-    """For a process whose launcher has this flavour; None when there is none that fits.
+    """Return the plugin for a process whose launcher has this flavour, None if none fits.
 
     A process can have one MPI only, so the one that is loaded decides.
     """

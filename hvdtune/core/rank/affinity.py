@@ -25,7 +25,9 @@ def threads_on(core: int) -> Iterator[None]:
     usable = os.sched_getaffinity(0)
     if core not in usable:
         names = ", ".join(map(str, sorted(usable)))
-        raise UsageError(f"thread affinity: core {core} is none of this process's: {names}")
+        raise UsageError(
+            f"thread affinity: core {core} is not one that this process may use: {names}"
+        )
     before = _native_threads()
     yield
     for thread in _native_threads() - before:

@@ -178,7 +178,10 @@ def allreduce_request(
     reduction: Reduction,
     process_set: ProcessSet = global_process_set,
 ) -> _native.Request:
-    """What allreduce_async submits for tensors of these dtypes and shapes; may be used again."""
+    """Return the request that allreduce_async would submit for such tensors.
+
+    `tensors` holds a dtype and a shape for each. The request can be submitted more than once.
+    """
     return _request("allreduce", name, tensors, process_set, reduction=reduction)
 
 

@@ -141,7 +141,7 @@ class Process:
             self.on_shutdown.pop()()
 
     def forget_after_fork(self) -> None:
-        """In the child: the parent's connections and threads are not its own."""
+        """Forget the parent's connections and threads, which a child does not own."""
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter = {}, None

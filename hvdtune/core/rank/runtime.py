@@ -38,7 +38,7 @@ def init(
             one that this process is in, or a process set cannot be.
     """
     if isinstance(process_sets, str) and process_sets != "dynamic":
-        raise UsageError(f"process_sets={process_sets!r} is no list of hvd.ProcessSet")
+        raise UsageError(f"process_sets={process_sets!r} is not a list of hvd.ProcessSet")
     if PROCESS.form(config, comm):
         for callback in PROCESS.on_init:
             callback()
@@ -152,7 +152,7 @@ def shared_buffer(size_bytes: int) -> _native.SharedBuffer:
 
 
 def zero_copy_buffer(size_bytes: int) -> _native.SharedBuffer | None:
-    """As `shared_buffer`, or None where that gains nothing, is switched off, or finds no memory.
+    """Return what `shared_buffer` does, or None if that gains nothing, is off, or finds no memory.
 
     It gains nothing for the only rank of a host, over TCP, or where MPI carries out the
     collectives; HVDTUNE_ZERO_COPY=0 switches it off.

@@ -353,7 +353,7 @@
       const tile = this.tile;
       const what = tile.exact
         ? tile.slices.toLocaleString("en") + " slices"
-        : "too many slices to tell apart: how busy each lane is; zoom in for slices";
+        : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
       this.canvas.dataset.exact = tile.exact;
       this.say(`${in_words(this.from)} to ${in_words(this.to)} (${in_words(this.to - this.from)}): ${what}`);
       this.keep_address();
@@ -429,7 +429,7 @@
       return fetch("/find?" + this.query({ text, after: Math.round(after) }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((place) => {
-          if (!place) { this.say(`Nothing has ${text} in its name.`); return; }
+          if (!place) { this.say(`No slice has ${text} in its name.`); return; }
           this.found_at = place.begin_ns;
           this.found_text = text;
           const margin = Math.max(place.end_ns - place.begin_ns, 1e5) * 2;

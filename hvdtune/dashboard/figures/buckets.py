@@ -72,7 +72,7 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
             text="cycle time", showarrow=False, font={"color": theme.bad, "size": 11},
         )  # fmt: skip
     figure.update_xaxes(title="bytes announced in the cycle")
-    figure.update_yaxes(title="since the cycle before (ms)", type="log")
+    figure.update_yaxes(title="since the previous cycle (ms)", type="log")
     return figure
 
 

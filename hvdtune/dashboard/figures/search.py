@@ -50,7 +50,7 @@ def knobs_figures() -> Mapping[str, Callable[["optuna.Study"], go.Figure]]:
         figure = visualization.plot_param_importances(
             study, evaluator=PedAnovaImportanceEvaluator(), target_name="gain"
         )
-        figure.update_xaxes(title="importance for the gain, of 1")
+        figure.update_xaxes(title="share of the importance for the gain")
         figure.update_yaxes(title="")
         return figure
 

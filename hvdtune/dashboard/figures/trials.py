@@ -7,6 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
+from hvdtune.dashboard.study import knob_text
 
 _SYMBOLS = {
     "complete": "circle",
@@ -94,4 +95,4 @@ def _gain_text(trial: Mapping[Any, Any]) -> str:
 
 
 def _setting_text(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{knob} {value}" for knob, value in values.items())
+    return ", ".join(f"{knob} {knob_text(knob, value)}" for knob, value in values.items())

@@ -31,10 +31,10 @@ _HEADERS = {
     "a_ms": "First (ms)",
     "b_ms": "Second (ms)",
     "change_ms": "Change (ms)",
-    "low_ms": "95 % from",
-    "high_ms": "to",
-    "percent": "%",
-    "shown": "Shown",
+    "low_ms": "95 % low (ms)",
+    "high_ms": "95 % high (ms)",
+    "percent": "Change (%)",
+    "shown": "Significant",
 }
 
 
@@ -56,7 +56,7 @@ def register(app: Dash, runs: Runs) -> None:
     def offer(search: str | None) -> Component:
         if len(runs) < 2:
             return nothing(
-                "There is one run only.", "Name two: hvdtune timeline view before.json after.json"
+                "Only one run is open.", "Open two: hvdtune timeline view before.json after.json"
             )
         options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
         first, second = _asked(search, len(runs))
@@ -64,7 +64,7 @@ def register(app: Dash, runs: Runs) -> None:
         if asked != str(second):
             return nothing(
                 f"There is no run {asked[:40]}: this dashboard shows runs 0 to {len(runs) - 1}.",
-                "Choose Compare at the left, then two runs.",
+                "Choose Compare on the left, then two runs.",
             )
         return html.Div(
             [
@@ -105,8 +105,8 @@ def register(app: Dash, runs: Runs) -> None:
             section(
                 "Parts of a step",
                 html.P(
-                    f"First: {a.title}. Second: {b.title}. Intervals are over steps: two launches "
-                    "of the very same job may differ by more.",
+                    f"First: {a.title}. Second: {b.title}. The intervals are over steps; two "
+                    "launches of the same job may differ by more.",
                     className="hint",
                 ),
                 grid("compare-table", number_columns(rows, _HEADERS), rows),
@@ -129,7 +129,8 @@ def _pictures(
     for run, own in zip(pair, (left, right), strict=True):
         if own.empty:
             return nothing(
-                f"{run.title} has too few steps to compare.", "Mark them: hvd.mark_step()"
+                f"{run.title} has too few steps to compare.",
+                "Mark steps in the script: hvd.mark_step()",
             )
     figures = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),

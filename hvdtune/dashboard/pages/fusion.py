@@ -15,7 +15,7 @@ _REASONS = {
     "buckets": "Buckets",
     "tensors_per_bucket": "Tensors per bucket",
     "bytes_p50": "Bytes, median",
-    "bytes_max": "Bytes, most",
+    "bytes_max": "Bytes, largest",
     "busy_ms": "Busy (ms)",
     "busy_percent": "% of all buckets' time",
 }
@@ -23,16 +23,16 @@ _CACHE = {
     "rank": "Rank",
     "announcements": "Announcements",
     "cached_percent": "Hits (%)",
-    "again": "Of a name seen before",
-    "again_cached_percent": "Hits of those (%)",
+    "again": "Names seen before",
+    "again_cached_percent": "Hits among these (%)",
 }
 _BANDWIDTH = {
     "operation": "Operation",
-    "from_bytes": "From bytes",
+    "from_bytes": "Bytes, at least",
     "buckets": "Buckets",
     "ms_p50": "ms, median",
     "gb_per_s_p50": "GB/s, median",
-    "gb_per_s_p95": "GB/s, 95 %",
+    "gb_per_s_p95": "GB/s, p95",
     "best_percent": "% of the best",
 }
 
@@ -63,7 +63,10 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             "Cycles",
             note(cycles.sentence(cycles.table(events))),
             figure(
-                "cycles", place.run, "Points: time since the cycle before, by bytes announced", 280
+                "cycles",
+                place.run,
+                "Points: time since the previous cycle, by bytes announced",
+                280,
             ),
         ),
         section(

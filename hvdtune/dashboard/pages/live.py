@@ -20,7 +20,7 @@ from hvdtune.timeline.analysis.metrics import breakdown
 PATH, TITLE = "/live", "Live"
 
 _EVERY_MS = 1_000
-_LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all that is kept"}
+_LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all steps kept"}
 MOST_ADOPTED = 20
 
 
@@ -36,8 +36,8 @@ def register(app: Dash, runs: Runs) -> None:
             return [
                 nothing(
                     "This dashboard shows files; no job is attached to it.",
-                    "Attach one that runs: hvdtune dashboard --attach RUN (its folder or a "
-                    "process id)",
+                    "Attach a running job: hvdtune dashboard --attach RUN, where RUN is its run "
+                    "folder or a process id.",
                 )
             ]
         return _attached()
@@ -50,7 +50,7 @@ def register(app: Dash, runs: Runs) -> None:
     )
     def pause(clicks: int | None) -> tuple[bool, str]:
         paused = bool((clicks or 0) % 2)
-        return paused, "Go on" if paused else "Pause"
+        return paused, "Resume" if paused else "Pause"
 
     @app.callback(
         Output("live-steps", "figure"),
@@ -86,7 +86,7 @@ def _attached() -> list[Component]:
                     data=[{"value": key, "label": text} for key, text in _LAST.items()],
                     value="100",
                     id="live-last",
-                    label="Shown",
+                    label="Show",
                     allowDeselect=False,
                 ),
             ],
@@ -95,7 +95,7 @@ def _attached() -> list[Component]:
         html.Div(note("", name="live-note"), role="status"),
         section(
             "Step times",
-            html.P("Dashed lines: a setting was adopted.", className="hint"),
+            html.P("A dashed line marks a step in which a setting was adopted.", className="hint"),
             drawn(
                 dcc.Graph(id="live-steps", config=GRAPH, style={"height": "300px"}),
                 "Lines: ms of each step, for each rank",
@@ -151,7 +151,7 @@ def _told(now: Snapshot) -> str:
         return (
             f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
             f"slowest rank, last {len(slowest):,} steps), {ranks} ranks, {here} of them on this "
-            "host: what costs time is said of those."
+            "host; the findings are about those."
         )
     said = run.summary
     if "step_ms_p50" not in said:
@@ -178,5 +178,5 @@ def _verdict(run: RunView) -> list[Component]:
                 for found in answer.findings
             ]
         ),
-        html.A("In the timeline", href=link("/timeline", 0)),
+        html.A("Open the timeline", href=link("/timeline", 0)),
     ]

@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
+from hvdtune.dashboard.study import knob_text
 from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
@@ -52,7 +53,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 def _bandwidth(run: RunView) -> str:
     said = bandwidth.sentence(bandwidth.table(run.trace.events), run.link_gbps)
-    return said if run.link_gbps else f"{said} With --link-gbps it is compared with the limit."
+    return said if run.link_gbps else f"{said} Give --link-gbps to compare it with the limit."
 
 
 def _verdict(run: RunView, place: PageAddress) -> Component:
@@ -62,11 +63,11 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
     scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms (mean), {len(answer.ranks)} ranks"
     if not answer.findings:
-        return _alert("No bottleneck found", [html.P(f"Looked at {scope}.")], "green")
+        return _alert("No bottleneck found", [html.P(f"The trace has {scope}.")], "green")
     worst = answer.findings[0]
     words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
     texts = [
-        html.P([html.Strong("Do: "), worst.remedy]),
+        html.P([html.Strong("Remedy: "), worst.remedy]),
         html.P([words, _show(run, place, worst)]),
     ]
     return _alert(
@@ -96,7 +97,7 @@ def _sure(found: TraceFinding) -> str:
 
 
 def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:
-    """Where to see it: the step in which it is plainest, or the page that is about it."""
+    """Link to where it shows: the step in which it is plainest, or the page about it."""
     if found.kind in _PAGES:
         return html.A("Show me", href=link(_PAGES[found.kind], place.run))
     own = stragglers.busy_times(run.steps)
@@ -135,7 +136,7 @@ def _findings(run: RunView, place: PageAddress) -> Component:
     ]
     if not rows:
         return html.Span()
-    heads = ("", "Finding", "ms per step", "% of a step", "Sure", "What to do", "Evidence")
+    heads = ("", "Finding", "ms per step", "% of a step", "Confidence", "Remedy", "Where")
     table = dmc.Table(
         [
             html.Thead(html.Tr([html.Th(text, scope="col") for text in heads])),
@@ -167,13 +168,13 @@ def _about(run: RunView) -> Component:
         _clock_card(run),
     ]
     setting = [
-        dmc.Badge(f"{knob} {value}", variant="light", color="gray", tt="none")
+        dmc.Badge(f"{knob} {knob_text(knob, value)}", variant="light", color="gray", tt="none")
         for knob, value in sorted(job.setting.items())
     ]
     return section(
         "The run",
         cards(found),
-        html.Div(setting or "Its setting is not in the trace.", className="setting"),
+        html.Div(setting or "The trace does not record the setting.", className="setting"),
         html.P(f"Hosts: {', '.join(hosts[:8])}" if hosts else "", className="hint"),
     )
 
@@ -191,7 +192,7 @@ def _step_cards(run: RunView) -> list[Component]:
         card(
             "Communicating",
             f"{said['communicate_percent']:.0f} %",
-            "of step time has a bucket under way, hidden or not, all ranks",
+            "of step time a bucket is under way, hidden or not, on all ranks",
         ),
     ]
 
@@ -202,7 +203,7 @@ def _clock_card(run: RunView) -> Component:
     if residuals:
         return card("Clock", f"{max(residuals):,.1f} us", "alignment residual, worst rank")
     alone = len(run.ranks) < 2
-    return card("Clock", "as is", "one rank" if alone else "offsets were not measured")
+    return card("Clock", "not aligned", "one rank" if alone else "offsets were not measured")
 
 
 def _ranks(run: RunView, place: PageAddress) -> Component:
@@ -212,7 +213,7 @@ def _ranks(run: RunView, place: PageAddress) -> Component:
         "Ranks",
         note(stragglers.sentence(stragglers.table(run.steps))),
         figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
-        html.A("All of the ranks", href=link("/ranks", place.run)),
+        html.A("Open Ranks", href=link("/ranks", place.run)),
     )
 
 
@@ -225,7 +226,7 @@ def _efficiency(run: RunView) -> Component:
     steps = int(table["steps"].iloc[0])
     return section(
         "Efficiency",
-        note(f"{efficiency.sentence(table)} From {steps} steps."),
+        note(f"{efficiency.sentence(table)} Steps measured: {steps}."),
         html.Table(html.Tbody(rows), className="efficiency"),
     )
 

@@ -14,11 +14,11 @@ PATH, TITLE = "/ranks", "Ranks"
 _HEADERS = {
     "rank": "Rank",
     "host": "Host",
-    "own_ms": "Own time, median (ms)",
+    "own_ms": "Busy, median (ms)",
     "late_percent": "Last in (% of steps)",
-    "cost_ms_per_step": "Costs (ms per step)",
-    "reason": "Most of it",
-    "excess_ms": "More of that than others (ms)",
+    "cost_ms_per_step": "Cost to others (ms per step)",
+    "reason": "Main cause",
+    "excess_ms": "Excess over others (ms)",
     "waited_ms_per_step": "Waited for others (ms per step)",
 }
 
@@ -28,7 +28,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "There are fewer than two ranks with steps in this trace, so nobody waits.",
+                "Fewer than two ranks in this trace have steps, so there is no waiting to show.",
                 "Open the folder with the files of all ranks, or mark steps: hvd.mark_step()",
             ),
         ]
@@ -38,12 +38,12 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     steps = run.steps["step"].nunique()
     return [
         html.H1(TITLE),
-        note(f"{stragglers.sentence(table)} From {steps} steps."),
+        note(f"{stragglers.sentence(table)} Steps measured: {steps}."),
         section(
-            "Who is late when",
+            "Who is late, and when",
             html.P(
-                "Own time of each rank in each step, above the fastest rank's: what the others "
-                "wait for.",
+                "How much longer each rank is busy in each step than the fastest rank; the others "
+                "wait that long.",
                 className="hint",
             ),
             figure("lateness", place.run, "Heat map of rank by step: busy time above the fastest"),
@@ -51,11 +51,11 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         section(
             "Who waits for whom",
             html.P(
-                "Mean time of a step in which a rank waits and another one's announcement is "
-                "lacking: the last one's.",
+                "The mean time per step that a rank waits for the rank that announces a tensor "
+                "last.",
                 className="hint",
             ),
             figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms"),
         ),
-        section("Of each rank", grid("rank-table", number_columns(rows, _HEADERS), rows)),
+        section("All ranks", grid("rank-table", number_columns(rows, _HEADERS), rows)),
     ]

@@ -33,8 +33,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "No tuning study lies beside this trace.",
-                "Make one: hvdtune run --trials 40 train.py, then open its run folder.",
+                "There is no tuning study beside this trace.",
+                "Tune the script with hvdtune run --trials 40 train.py, then open its run folder.",
             ),
         ]
     parts: list[Component] = [html.H1(TITLE), note(study.summary)]
@@ -53,7 +53,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         shown = figure(
             "verification", place.run, "Points: gain of each pair of the verification in %", 320
         )
-    parts.append(section("Verification: fresh pairs of the winner", shown))
+    parts.append(section("Verification of the winner on fresh pairs", shown))
     return parts
 
 
@@ -63,7 +63,7 @@ def _exports(place: PageAddress) -> Component:
         for target, name in _EXPORTS.items()
     ]
     return section(
-        "The winner as a file",
+        "Export the setting",
         html.Div(buttons, className="controls"),
         html.P(id="export-note", className="note", role="status"),
         dcc.Download(id="export-file"),
@@ -75,14 +75,16 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
     parts = [
         section(
             "Trials",
-            html.P("Gain over the reference; bars are two standard errors.", className="hint"),
+            html.P(
+                "Gains are over the reference; bars show two standard errors.", className="hint"
+            ),
             figure("trials", place.run, "Points with error bars: gain of each trial in %", 340),
             grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
         ),
         section(
             "The best so far",
             html.P(
-                "The largest of many noisy readings is a lucky one: what counts is the "
+                "The best of many noisy readings owes something to luck: what counts is the "
                 "verification below.",
                 className="hint",
             ),
@@ -92,9 +94,9 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
     if study_of(study.trials) is None:
         return parts
     shown = (
-        ("importances", "How much each knob bears on the gain", "Bars: importance of each knob"),
+        ("importances", "How much each knob matters for the gain", "Bars: importance of each knob"),
         ("slice", "Each knob by itself", "Points: gain by the value of each knob"),
-        ("contour", "The two that matter most", "Contours: gain by the values of two knobs"),
+        ("contour", "The two knobs that matter most", "Contours: gain by the values of two knobs"),
         ("parallel", "Whole settings", "A line per trial through its knobs to its gain"),
     )
     return parts + [section(title, figure(name, place.run, label)) for name, title, label in shown]
@@ -126,7 +128,7 @@ def _exporter(runs: Runs, target: str, name: str) -> Any:
             else:
                 text = export_profile(read_profile(study.profile), target)  # type: ignore[arg-type]
         except (HvdtuneError, OSError, ImportError) as error:
-            return no_update, f"{name} cannot be made: {error}"
-        return {"content": text, "filename": name}, f"{name} was made."
+            return no_update, f"{name} cannot be exported: {error}"
+        return {"content": text, "filename": name}, f"{name} was downloaded."
 
     return export

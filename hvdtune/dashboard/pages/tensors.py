@@ -32,9 +32,10 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         html.H1(TITLE),
         note(tensors.sentence(rows)),
         section(
-            "Of each tensor",
+            "All tensors",
             html.P(
-                "Choose a row for its times. Late: the last rank's announcement after the first's.",
+                "Choose a row to see its times. Late is the time from the first rank's "
+                "announcement to the last rank's.",
                 className="hint",
             ),
             grid(
@@ -46,7 +47,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             ),
         ),
         section(
-            "Of one tensor",
+            "The chosen tensor",
             html.P(_first_words(place, rows), id="tensor-chosen", className="note"),
             drawn(
                 dcc.Graph(id="tensor-phases", config=GRAPH, style={"height": "300px"}),
@@ -97,5 +98,5 @@ def register(app: Dash, runs: Runs) -> None:
             return no_update, no_update, no_update
         name = str(rows[0]["tensor"])
         place = link("/timeline", run, tensor=name)
-        said = [html.Strong(name), "  ", html.A("in the timeline", href=place)]
+        said = [html.Strong(name), "  ", html.A("Show it in the timeline", href=place)]
         return phases_figure(runs[run].trace.events, name, theme_of(theme)), said, False

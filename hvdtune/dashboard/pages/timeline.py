@@ -17,24 +17,24 @@ PATH, TITLE = "/timeline", "Timeline"
 _KEYS = (
     ("W S", "zoom in and out"),
     ("A D", "move left and right"),
-    ("Left Right", "to the slice before or after, in its lane"),
-    ("Up Down", "to the lane above or below"),
+    ("Left Right", "go to the previous or next slice of the lane"),
+    ("Up Down", "go to the lane above or below"),
     ("F", "zoom to the chosen slice"),
-    ("T", "totals of what is shown"),
-    ("Home", "all of it"),
-    ("Enter", "to the words about the slice; Esc leads back"),
-    ("Esc", "choose nothing"),
+    ("T", "show totals of what is in view"),
+    ("Home", "show the whole trace"),
+    ("Enter", "go to the description of the slice; Esc goes back"),
+    ("Esc", "clear the choice"),
     ("wheel", "scroll; with Ctrl zoom, with Shift move"),
-    ("drag", "totals of a stretch"),
+    ("drag", "show totals of a stretch of time"),
 )
 _MEANINGS = (
-    ("compute", "the script computes, as far as is known; with a name: what it says it does"),
+    ("compute", "the script computes, as far as is known, or does what a span of its own names"),
     ("wait", "the script waits for operations"),
     ("negotiate", "a tensor is announced and has no response yet"),
-    ("queue", "it has its response and waits for its bucket"),
+    ("queue", "a tensor has its response and waits for its bucket"),
     ("pack", "tensors are copied into a bucket"),
     ("communicate", "a bucket is under way"),
-    ("unpack", "results are copied out of it"),
+    ("unpack", "results are copied out of a bucket"),
     ("others", "threads and streams as another program recorded them"),
 )
 
@@ -44,7 +44,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "This trace holds no events.",
+                "This trace has no events.",
                 "Record one: hvdtune run --timeline-filename trace.json train.py",
             ),
         ]
@@ -88,7 +88,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             className="swimlane",
         ),
         _help(),
-        section("About this trace", sentences("Read with", run.trace.warnings))
+        section("About this trace", sentences("Warnings", run.trace.warnings))
         if run.trace.warnings
         else html.Span(),
     ]
@@ -111,7 +111,7 @@ def _controls(run: RunView, place: PageAddress) -> Component:
                 data=names[:5000],
                 value=asked,
                 id="swimlane-tensors",
-                label="Rows of tensors",
+                label="Lanes of tensors",
                 searchable=True,
                 limit=50,
                 maxValues=12,
@@ -126,7 +126,7 @@ def _controls(run: RunView, place: PageAddress) -> Component:
                 searchable=True,
                 className="control-middle",
             ),
-            dmc.Button("All of it", id="swimlane-whole", variant="default"),
+            dmc.Button("Whole trace", id="swimlane-whole", variant="default"),
             dmc.Button("Save PNG", id="swimlane-save", variant="default"),
         ],
         className="controls",

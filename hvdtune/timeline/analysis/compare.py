@@ -32,7 +32,7 @@ def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-    """As `table`, of the steady steps of two breakdowns."""
+    """Compare the steady steps of two breakdowns as `table` does."""
     rows = [_row("step", _mean("step_ms")(left), _mean("step_ms")(right))]
     rows += [
         _row(part.removesuffix("_ms"), _mean(part)(left), _mean(part)(right)) for part in _PARTS

@@ -50,7 +50,7 @@ class Overview:
     notes: Sequence[str] = ()
 
     def duration_ms(self) -> float:
-        """From the first begin to the last end."""
+        """Return the time from the first begin to the last end."""
         known = [file for file in self.files if file.statistics.slices]
         if not known:
             return 0.0
@@ -61,7 +61,7 @@ class Overview:
         return (max(file.statistics.last_ns + shift for file, shift in pairs) - first) / 1e6
 
     def kinds(self) -> list[KindRow]:
-        """By rank and kind."""
+        """Return slices and covered time by rank and kind."""
         rows = [row for file in self.files for row in file.statistics.kinds]
         return sorted(rows, key=lambda row: (row.rank, -row.busy_ms, row.kind))
 

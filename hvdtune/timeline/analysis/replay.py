@@ -39,7 +39,7 @@ class CostModel:
     reply_ms: float = 0.0
 
     def shorter(self, share: float) -> "CostModel":
-        """As if every bucket took this share of its time less."""
+        """Return the costs if every bucket took this share of its time less."""
         left = max(1 - share, 0.0)
         parts = (self.bucket_ms * left, self.tensor_ms * left, self.byte_ms * left)
         return CostModel(*parts, self.reply_ms)
@@ -74,7 +74,7 @@ class Step:
 
     @property
     def ready_ms(self) -> Floats:
-        """When each was announced by all."""
+        """The time at which all ranks had announced each collective, in ms."""
         result: Floats = np.nanmax(self.announced_ms, axis=0)
         return result
 
@@ -89,7 +89,7 @@ class Step:
 
 
 def finish_ms(step: Step, rules: Rules, model: CostModel) -> float:
-    """When the last bucket of the step ends, in ms since the step began."""
+    """Return when the last bucket of the step ends, in ms since the step began."""
     ready = step.ready_ms
     if len(ready) == 0:
         return 0.0
@@ -122,7 +122,7 @@ def plan(step: Step, batch: NDArray[np.intp], threshold_bytes: float) -> list[li
 
 
 def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
-    """From the last announcement of each step to the end of its last bucket."""
+    """Return the ms from the last announcement of each step to the end of its last bucket."""
     return np.array(
         [finish_ms(step, rules, model) - float(step.ready_ms.max(initial=0.0)) for step in steps]
     )

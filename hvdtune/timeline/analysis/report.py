@@ -46,7 +46,7 @@ svg { width: 100%; height: auto; background: #fafafa; }
 
 @dataclass(frozen=True)
 class MetricTable:
-    """What a metric says of a trace."""
+    """What a metric says about a trace."""
 
     title: str
     table: pd.DataFrame
@@ -85,7 +85,10 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
         body += [f"<h2>{escape(metric.title)}</h2>", f"<p>{escape(metric.summary)}</p>"]
         body.append(_table(metric.table))
     if clocks := trace.meta.get("clock"):
-        body += ["<h2>Clocks</h2>", "<p>What was added to each rank's to get rank 0's.</p>"]
+        body += [
+            "<h2>Clocks</h2>",
+            "<p>The offset was added to each rank's clock to match that of rank 0.</p>",
+        ]
         body.append(_table(clock_table(clocks)))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -98,7 +101,8 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
 def _headline(answer: Answer) -> str:
     if answer.verdict == "incomplete":
         return "INCOMPLETE: " + "; ".join(answer.missing) + "."
-    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {len(answer.ranks)} rank(s)"
+    ranks = f"{len(answer.ranks)} rank{'s' * (len(answer.ranks) != 1)}"
+    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {ranks}"
     return f"No bottleneck found in {scope}." if not answer.findings else f"{scope}."
 
 
@@ -108,7 +112,7 @@ def _finding(number: int, found: TraceFinding) -> str:
     return (
         f'<div class="finding"><h3>{number}. {escape(found.summary)}</h3>'
         f"<p><strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
-        f"{cost.percent:.1f} %; sure: {found.confidence}; kind: {escape(found.kind)}</p>"
+        f"{cost.percent:.1f} %; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
         f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
     )
 

@@ -77,7 +77,7 @@ class Cached:
         return self._parsed(self._file.read(), msgspec.json.decode(self._said(_TEXTS)))
 
     def statistics(self) -> tuple[ParsedFile, Statistics]:
-        """Its statistics without its rows, which `ParsedFile.table` then lacks."""
+        """Return the file's statistics, and the file without the rows of `ParsedFile.table`."""
         told = msgspec.json.decode(self._said(_STATISTICS), type=Statistics)
         return self._parsed(SCHEMA.empty_table(), []), told
 

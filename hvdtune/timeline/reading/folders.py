@@ -76,7 +76,7 @@ def _look_into(folder: Path, found: TraceFiles) -> None:
         if files := [file for file in seen if file.error is None]:
             found.files += files
             return
-    raise UsageError(f"{folder}: holds no trace")
+    raise UsageError(f"{folder} holds no trace")
 
 
 def _rank_files(folder: Path) -> list[Path]:

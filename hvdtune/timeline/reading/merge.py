@@ -60,7 +60,7 @@ def merge(paths: Iterable[Path | str]) -> Trace:
 
 
 def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
-    """As `merge`, of what is read already.
+    """Merge files that are read already, as `merge` does.
 
     Args:
         read: the file of each rank, at least one.

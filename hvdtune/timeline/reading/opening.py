@@ -53,7 +53,7 @@ def open_trace(paths: Path | str | Iterable[Path | str]) -> Trace:
 
 
 def open_files(found: TraceFiles) -> Trace:
-    """As `open_trace`, where the files are known; leaves in `found` those that were read."""
+    """Open known files as `open_trace` does; leaves in `found` the ones that were read."""
     failures = Failures(found)
     recordings = [file.path for file in found.files if file.kind == "recording"]
     recorded = merge(recordings) if recordings else None
@@ -109,7 +109,7 @@ class Failures:
     def error(self) -> HvdtuneError:
         """The error to raise where nothing could be read."""
         if self._first is None and self._listed:
-            return UsageError(f"{folder_of(self._listed)}: holds no trace")
+            return UsageError(f"{folder_of(self._listed)} holds no trace")
         return self._first or TraceFormatError("no trace to read")
 
 

@@ -102,7 +102,7 @@ class PairTimes:
 
     @property
     def steps(self) -> int:
-        """In all blocks."""
+        """The steps of all blocks together."""
         return sum(block.steps for block in self.blocks)
 
     @property
@@ -186,7 +186,7 @@ class BlockMeter:
 
     @property
     def longest_step(self) -> float:
-        """Over the median step; 1 where there are too few to tell."""
+        """The longest step over the median step, 1 if there are too few to tell."""
         longest = self._longest_ns
         return max(longest) / statistics.median(longest) if len(longest) > 2 else 1.0
 

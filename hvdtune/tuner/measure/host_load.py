@@ -97,7 +97,7 @@ class LocalHost:
 
 
 def steal_s(stat: str) -> float:
-    """From /proc/stat: seconds, averaged over the processors."""
+    """Read stolen time from /proc/stat, in seconds, averaged over the processors."""
     lines = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
     processors = sum(line[0] != "cpu" for line in lines)
     ticks = [int(line[8]) for line in lines if line[0] == "cpu" and len(line) > 8]
@@ -105,7 +105,7 @@ def steal_s(stat: str) -> float:
 
 
 def pressure_s(pressure: str) -> float:
-    """From /proc/pressure/cpu: seconds of its line `some`."""
+    """Read the time of the line `some` of /proc/pressure/cpu, in seconds."""
     for line in pressure.splitlines():
         if line.startswith("some") and "total=" in line:
             return int(line.rpartition("total=")[2]) / 1e6
@@ -113,7 +113,7 @@ def pressure_s(pressure: str) -> float:
 
 
 def retransmits(snmp: str) -> int:
-    """From /proc/net/snmp: segments."""
+    """Read the number of repeated TCP segments from /proc/net/snmp."""
     rows = [line.split() for line in snmp.splitlines() if line.startswith("Tcp:")]
     named = dict(zip(*rows, strict=False)) if len(rows) == 2 else {}
     return int(named.get("RetransSegs", 0))

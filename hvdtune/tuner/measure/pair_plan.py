@@ -44,7 +44,7 @@ class VerifyPlan:
 
     @property
     def pairs(self) -> int:
-        """At the last look."""
+        """The number of pairs at the last look."""
         return self.looks[-1]
 
     @property
@@ -71,7 +71,7 @@ def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
 def plan_verify(
     options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
 ) -> VerifyPlan:
-    """As many launches as the time allows, and pairs enough to resolve half of the gain.
+    """Plan as many launches as the time allows, and enough pairs to resolve half of the gain.
 
     Every launch is a fresh one when the time allows `verify_launches` of them: the launch that is
     running has had its say in choosing the winner. Otherwise that one is the first, or the only

@@ -85,7 +85,7 @@ class PairRunner:
 
     @property
     def seconds_left(self) -> float:
-        """Until the time or the steps of the study are used up."""
+        """The seconds until the time or the steps of the study are used up."""
         left_s = self.reporter.seconds_left
         return left_s if self.steps_left is None else min(left_s, self.steps_left * self.run.step_s)
 

@@ -84,7 +84,7 @@ class Reporter:
         self._send(dataclasses.replace(self._latest, message=message, lines=lines))
 
     def known(self, trial: int, best: Estimate | None) -> None:
-        """So many trials have been measured before."""
+        """Note how many trials have been measured before."""
         gain = None if best is None else best.gain_percent
         self._latest = dataclasses.replace(self._latest, trial=trial, best_gain_percent=gain)
 

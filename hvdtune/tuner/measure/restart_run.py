@@ -268,7 +268,9 @@ class RestartRun:
         interference = interference_between(before, self._sample(), meter.longest_step)
         if not self._has_steps:
             if not ended:
-                raise TrialFailed(f"the command takes over {_TOO_SLOW:g} times as long")
+                raise TrialFailed(
+                    f"the command takes more than {_TOO_SLOW:g} times as long as the reference"
+                )
             return Block(1, wall_s, interference)
         if not meter.done and taken < shape.settle_steps + max(1, shape.steps // 2):
             wanted = shape.settle_steps + shape.steps
@@ -316,7 +318,7 @@ class RestartRun:
     def _check_stall(self, count: int, silent_s: float) -> None:
         limit_s = self._options.stall_timeout_s if count else self._options.first_step_timeout_s
         if self._has_steps and silent_s > limit_s:
-            raise TrialFailed(f"no step for {limit_s:g} s")
+            raise TrialFailed(f"the command took no step for {limit_s:g} s")
 
     def _count_failure(self, failure: TrialFailed) -> None:
         self._failures += 1

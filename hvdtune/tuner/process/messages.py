@@ -30,7 +30,7 @@ class RunningLaunch:
 
 @dataclass(frozen=True)
 class StartStudy:
-    """To a new tuner: its study, all but how to start a job."""
+    """Gives a new tuner its study, all but how to start a job."""
 
     study: Study
     run_dir: Path
@@ -99,7 +99,7 @@ class VerdictMessage:
 
 @dataclass(frozen=True)
 class SettingMessage:
-    """After the verdict another setting has become the good one."""
+    """Says that another setting has become the good one after the verdict."""
 
     setting: Setting
 

@@ -234,7 +234,7 @@ class TunerSupervisor:
 
 
 def no_job(launch: int) -> RunningJob:
-    """In place of what only the launcher can do."""
+    """Stand in for what only the launcher can do."""
     raise StudyError(f"launch {launch}: only the launcher starts jobs")
 
 
@@ -297,7 +297,7 @@ class _Tuner:
             raise _WorkerGone from None
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is a message, or not longer. Raises _Gone."""
+        """Wait until there is a message, or for the time given. Raises _Gone."""
         try:
             self._connection.poll(timeout_s)
         except OSError:

@@ -114,7 +114,7 @@ def read_autotune_log(path: Path) -> AutotuneLog:
     unknown = [name for name in names if name not in LOG_COLUMNS and name != "score"]
     if missing or unknown:
         fault = f"no column {missing[0]}" if missing else f"an unknown column {unknown[0]}"
-        raise UsageError(f"{path} is no log of Horovod's autotune: it has {fault}")
+        raise UsageError(f"{path} is not a log of Horovod's autotune: it has {fault}")
     rows = [
         _row(f"{path}:{number}", names, cells) for number, cells in enumerate(table, 2) if cells
     ]
@@ -132,13 +132,13 @@ def _row(where: str, names: list[str], cells: list[str]) -> AutotuneRow:
     try:
         values = {name: float(cell) for name, cell in zip(names, cells, strict=True)}
     except ValueError:
-        raise UsageError(f"{where}: a value is no number") from None
+        raise UsageError(f"{where}: a value is not a number") from None
     for name, value in values.items():
         if not (math.isfinite(value) and value >= 0):
             raise UsageError(f"{where}: {name} cannot be {value:g}")
     score = values.pop("score")
     if score == 0:
-        raise UsageError(f"{where}: a score of 0 is no rate")
+        raise UsageError(f"{where}: a score of 0 is not a rate")
     terms = ((LOG_COLUMNS[name], value) for name, value in values.items())
     return AutotuneRow({term.knob: term.to_knob(value) for term, value in terms}, score)
 

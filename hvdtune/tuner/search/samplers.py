@@ -88,14 +88,14 @@ def sampler_for(
 
 
 def default_sampler(objectives: int) -> SamplerName:
-    """Who proposes where the user does not say."""
+    """Return the sampler for users who name none."""
     return DEFAULT_SAMPLER if objectives == 1 else "tpe"
 
 
 def check_sampler(name: SamplerName, objectives: int = 1) -> None:
     """Raises UsageError when the sampler cannot be used here."""
     if objectives > 1 and name in _ONE_OBJECTIVE_ONLY:
-        raise UsageError(f"the sampler {name} knows one objective only: take tpe")
+        raise UsageError(f"the sampler {name} supports only one objective: use tpe")
     module, package = _NEEDS.get(name, ("", ""))
     if module:
         try:
@@ -103,7 +103,7 @@ def check_sampler(name: SamplerName, objectives: int = 1) -> None:
         except ImportError:
             raise UsageError(
                 f"the sampler {name} needs the package {package}: "
-                f"pip install 'hvdtune[samplers]', or take tpe"
+                f"pip install 'hvdtune[samplers]', or use tpe"
             ) from None
 
 
@@ -219,7 +219,7 @@ class NoisyGpSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """At random."""
+        """Draw the value at random."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 

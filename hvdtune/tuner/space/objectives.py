@@ -48,10 +48,11 @@ def pareto_set(points: Sequence[Sequence[float]]) -> list[int]:
 
 
 def recommended(points: Mapping[int, Sequence[float]]) -> int | None:
-    """Of log ratios over the default, by number: the point of the Pareto set to take.
+    """Return the number of the point to take from the Pareto set, None if there are no points.
 
-    Of those that are worse than the default in nothing the one with the largest sum, else the
-    one whose worst is best; None where there are no points.
+    `points` maps numbers to log ratios over the default, one for each objective. Points that are
+    worse than the default in no objective come first, and among them the one with the largest
+    sum wins. If there is none, the point whose worst objective is best wins.
     """
     numbers = list(points)
     front = [numbers[index] for index in pareto_set(list(points.values()))]

@@ -48,7 +48,7 @@ def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobR
             if name not in table:
                 raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
             if name in found:
-                raise UsageError(f"{name} is there twice")
+                raise UsageError(f"{name} is given twice")
             found[name] = _range(table[name], wanted)
         except UsageError as error:
             errors.append(f"{where}:{line}: {error}")
@@ -99,7 +99,7 @@ def _range(knob: Knob, wanted: Any) -> KnobRange:
         )
     for key in wanted:
         if key not in _ENDS:
-            raise UsageError(f"{knob.name} knows low, high and choices, not {key}")
+            raise UsageError(f"{knob.name} takes low, high and choices, not {key}")
     if knob.kind in ("bool", "category"):
         raise UsageError(f"{knob.name} has choices, not a range")
     ends = {key: float(_value(knob, value)) for key, value in wanted.items()}

@@ -162,7 +162,7 @@ def target_of(
 
 
 def with_varied(target: Target, vary: Sequence[str], environ: Mapping[str, str]) -> Target:
-    """With further variables to search, each `NAME=A,B,C` or `NAME=LOW..HIGH`.
+    """Return the target with more variables to search, each `NAME=A,B,C` or `NAME=LOW..HIGH`.
 
     Raises UsageError for a variable that cannot be varied like this.
     """
@@ -191,7 +191,7 @@ def with_native(target: Target, values: Mapping[str, Value]) -> Target:
 
 
 def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
-    """With the names that the target lacks as variables of the command, unset by themselves."""
+    """Return the target with the names that it lacks as variables, unset by themselves."""
     lacking = {name: value for name, value in setting.items() if name not in target.native}
     knobs = tuple(_choice(name, (UNSET, str(value)), "") for name, value in lacking.items())
     wide = replace(
@@ -203,7 +203,7 @@ def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
 
 
 def narrowed(target: Target, names: Collection[str]) -> Target:
-    """Without the knobs that have a variable and are neither searched by default nor named.
+    """Return the target without knobs of variables that are neither searched by default nor named.
 
     So that a setting says what a study is about. Raises UsageError for names that are no knobs.
     """
@@ -256,13 +256,13 @@ def varied_knob(text: str, environ: Mapping[str, str]) -> Knob:
     """
     name, equals, values = text.partition("=")
     if not re.fullmatch(r"[A-Za-z_]\w*", name) or not equals or not values:
-        raise UsageError(f"--vary {text}: want NAME=A,B,C or NAME=LOW..HIGH")
+        raise UsageError(f"--vary {text}: it must be NAME=A,B,C or NAME=LOW..HIGH")
     own = environ.get(name, "")
     if match := _RANGE.fullmatch(values):
         return _varied_range(text, name, own, *match.groups())
     choices = list(dict.fromkeys([own or UNSET, *values.split(",")]))
     if "" in choices or len(choices) < 2:
-        raise UsageError(f"--vary {text}: there is nothing to choose from")
+        raise UsageError(f"--vary {text}: give at least two values")
     return _choice(name, choices, f"The variable {name}.")
 
 
@@ -270,7 +270,9 @@ def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str)
     try:
         low, high = float(low_text), float(high_text)
     except ValueError:
-        raise UsageError(f"--vary {text}: {low_text}..{high_text} is no range of numbers") from None
+        raise UsageError(
+            f"--vary {text}: {low_text}..{high_text} is not a range of numbers"
+        ) from None
     whole = "." not in low_text + high_text
     if not low < high:
         raise UsageError(f"--vary {text}: {low_text} is not below {high_text}")
@@ -283,7 +285,7 @@ def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str)
             f"values: {name}={low_text},{high_text}"
         ) from None
     if not low <= default <= high:
-        raise UsageError(f"--vary {text}: {name}={own} is outside of the range")
+        raise UsageError(f"--vary {text}: {name}={own} is outside the range")
     log = low > 0 and high >= 8 * low
     kind: Literal["int", "float"] = "int" if whole else "float"
     doc = f"The variable {name}."

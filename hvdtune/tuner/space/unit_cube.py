@@ -27,7 +27,7 @@ def to_cube(space: Space, params: Mapping[str, Any]) -> list[float]:
 
 
 def share_of(axis: Axis, value: float) -> float:
-    """Where a value is on its axis, from 0 to 1."""
+    """Return where a value is on its axis, from 0 to 1."""
     low, high = axis.sampled_low, axis.high
     if axis.knob.log:
         return math.log(max(value, low) / low) / math.log(high / low)

@@ -135,7 +135,7 @@ def signed_rank_p(values: Sequence[float]) -> float:
 
 
 def pooled(values: Sequence[float], noise: Noise, confidence: float) -> Estimate:
-    """Like `estimate`, the spread taken from these values and the calibration together.
+    """Estimate like `estimate`, with the spread of these values and the calibration together.
 
     With two or three pairs their own spread says next to nothing; the calibration's does.
     """

@@ -99,7 +99,7 @@ def _given(
 
 
 def expected_improvement(surrogate: Surrogate, points: Floats) -> Floats:
-    """By how much each point is expected to be better than the best so far."""
+    """Return by how much each point is expected to be better than the best so far."""
     mean, sd = surrogate.predict(points)
     ahead = (mean - surrogate.best) / sd
     return np.asarray(sd * (ahead * special.ndtr(ahead) + _density(ahead)), dtype=float)

@@ -47,7 +47,7 @@ class NoiseFloor:
         return TOO_NOISY if self.kind == "noisy" else 0
 
     def document(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the fields as JSON values."""
         return {"version": 1, **msgspec.to_builtins(self)}
 
 

@@ -43,10 +43,14 @@ def parse_url(text: str) -> sqlalchemy.URL:
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise UsageError("a study in memory is lost with its tuner: name a file, sqlite:///FILE")
     if backend not in _DRIVERS:
-        raise UsageError(f"a storage of kind {backend} is not known: {', '.join(_DRIVERS)} are")
+        raise UsageError(
+            f"hvdtune cannot store studies in {backend}; it can in {', '.join(_DRIVERS)}"
+        )
     driver, module, extra = _DRIVERS[backend]
     if "+" in url.drivername and url.drivername != f"{backend}+{driver}":
-        raise UsageError(f"{url.drivername}: hvdtune reaches {backend} by {driver} only")
+        raise UsageError(
+            f"{url.drivername}: hvdtune connects to {backend} only with the driver {driver}"
+        )
     if find_spec(module) is None:
         raise UsageError(f"{backend} needs {module}: pip install 'hvdtune[{extra}]'")
     # Optuna knows MariaDB as MySQL only.
@@ -60,7 +64,7 @@ def file_url(path: Path) -> sqlalchemy.URL:
 
 
 def shown_url(url: sqlalchemy.URL | str) -> str:
-    """For messages: without the password, and without the driver's name."""
+    """Return the URL for messages, without the password and the driver's name."""
     parsed = sqlalchemy.make_url(url)
     return parsed.set(drivername=parsed.get_backend_name()).render_as_string(hide_password=True)
 

@@ -80,7 +80,9 @@ def delete_stored(url: sqlalchemy.URL, name: str) -> None:
                 leases = LeaseTable(storage.engine, study_id, SharedStudy.dead_after_s)
                 working = [tuner.name for tuner in leases.tuners() if tuner.alive]
                 if working:
-                    raise StudyError(f"{', '.join(working)} works on {name} in {where}")
+                    raise StudyError(
+                        f"{', '.join(working)} works on {name} in {where}: stop it first"
+                    )
                 leases.remove()
             optuna.delete_study(study_name=name, storage=storage)
         except KeyError:

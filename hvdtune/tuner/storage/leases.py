@@ -89,7 +89,7 @@ class LeaseTable:
 
     @staticmethod
     def make_tables(engine: sqlalchemy.Engine) -> None:
-        """Where they are missing."""
+        """Make the tables that are missing."""
         patiently(lambda: _METADATA.create_all(engine))
 
     @staticmethod

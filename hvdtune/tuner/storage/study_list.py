@@ -70,11 +70,11 @@ class OpenStudy:
 
     @property
     def verdict(self) -> str:
-        """In one line; "" while there is none."""
+        """The verdict in one line, "" while there is none."""
         return "" if self.view.verdict is None else str(self.view.verdict.get("text", ""))
 
     def document(self) -> dict[str, Any]:
-        """For programs; without the pairs."""
+        """Return what programs need to know of the study, without its pairs."""
         trials = [
             {"is_duplicate": trial.is_duplicate, **msgspec.to_builtins(trial)}
             for trial in self.view.trials
@@ -146,7 +146,7 @@ def find_place(name: str | None, parent: Path, url: sqlalchemy.URL | None) -> St
     for folder in (Path(name), parent / name):
         if is_study(folder):
             return StudyPlace(str(folder), folder=folder)
-    raise UsageError(f"{name} is no folder with a study")
+    raise UsageError(f"{name} is not a folder with a study")
 
 
 def open_study(place: StudyPlace) -> OpenStudy:
@@ -181,7 +181,10 @@ def _view_of_run(folder: Path) -> StudyView:
     # A comparison of two settings has pairs and a verdict, and no trials.
     pairs = read_pairs(folder / PAIRS_FILE)
     if any(pair.phase == "search" for pair in pairs):
-        raise StudyError(f"{folder / STUDY_FILE} is missing: hvdtune study fsck --repair {folder}")
+        raise StudyError(
+            f"{folder / STUDY_FILE} is missing; to repair the study: hvdtune study fsck --repair "
+            f"{folder}"
+        )
     try:
         verdict = json.loads((folder / "verdict.json").read_bytes())
     except (OSError, ValueError):

@@ -67,7 +67,7 @@ def read_shared_study(url: sqlalchemy.URL, name: str) -> StudyView:
 
 
 def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> StudyView:
-    """As `read_study` returns it; what a tuner has found itself comes before the others'."""
+    """Return what `read_study` does; what a tuner has found itself comes before the others'."""
 
     def attribute(name: str) -> Any:
         return stored.attributes.get(f"{name}:{tuner}", stored.attributes.get(name))

@@ -264,7 +264,7 @@ class StudyStore:
             self._where = str(path)
             return file_url(path)
         if path.exists():
-            raise StudyError(f"{path} is a study of this run alone; choose another directory")
+            raise StudyError(f"{path} is not a shared study; choose another folder with -o")
         url = parse_url(share.url)
         self._where = shown_url(url)
         return url
@@ -286,7 +286,7 @@ class StudyStore:
             study.set_user_attr("objective", first)
             study.set_user_attr("default_setting", dict(self.space.default))
         elif known != signature or not same_objective:
-            another = "directory" if name == STUDY_NAME else "--study-name"
+            another = "folder with -o" if name == STUDY_NAME else "--study-name"
             raise StudyError(
                 f"{self._where} holds a study of other knobs, objectives or another default; "
                 f"choose another {another}"

@@ -33,7 +33,7 @@ def test_one_rank_of_several_is_incomplete() -> None:
     ("category", "said"),
     [
         ("", "a trace of a program that is not known has no collectives and no steps"),
-        ("cpu_op", "no step and no collective is among its 1 slice(s)"),
+        ("cpu_op", "no step and no collective is among its slices (1)"),
     ],
     ids=["unknown program", "torch"],
 )

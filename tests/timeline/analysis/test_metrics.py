@@ -136,7 +136,7 @@ def test_efficiency_is_the_product_of_its_factors() -> None:
     table = efficiency.table(steps)
     shares = [100 * 13.7 / 18.3, 100 * 13.7 / 17.2, 100.0, 100 * 17.2 / 18.3]
     assert table["percent"].tolist() == pytest.approx(shares)
-    assert "load balance (80 %) takes most" in efficiency.sentence(table)
+    assert "load balance (80 %) is the largest loss" in efficiency.sentence(table)
 
 
 def test_the_critical_path_goes_through_the_slowest_rank() -> None:

@@ -115,7 +115,7 @@ def test_a_trace_of_a_folder_that_cannot_be_read_is_told(tmp_path):
 def test_a_folder_without_a_trace_is_a_usage_error(tmp_path, texts):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=f"^{tmp_path}: holds no trace$"):
+    with pytest.raises(UsageError, match=f"^{tmp_path} holds no trace$"):
         load(tmp_path)
 
 

@@ -144,7 +144,7 @@ def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
 
 
 def timed(budget_s: float, run_dir: Path) -> tuple[str, SimulatedMachine]:
-    """What a study of a command of 8 s says that has so much time, and its machine."""
+    """Tune a command of 8 s within a time budget; return the study's last words and its machine."""
     machine = SimulatedMachine(Script(steps=200, tells_steps=False))
     by = ByRestarting(machine.start)
     options = by_restarting(8, time_budget_s=budget_s, block_s=2.0, tunable=("as_view",))

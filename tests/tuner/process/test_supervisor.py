@@ -77,7 +77,7 @@ class Bed:
         self.on_news = look
 
     def watch_restarts(self) -> list[Setting]:
-        """What the training had been told last whenever a tuner is started after its death."""
+        """Return a list that gets the training's last setting at each restart of the tuner."""
         proposed: list[Setting] = []
         engage = self.supervisor._start_worker
 

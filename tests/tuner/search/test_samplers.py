@@ -93,7 +93,7 @@ def test_a_missing_package_is_named(
 
 @pytest.mark.parametrize("name", ["cmaes", "noisy_gp"])
 def test_cmaes_and_the_noisy_process_know_one_objective(name: SamplerName) -> None:
-    with pytest.raises(UsageError, match="knows one objective only"):
+    with pytest.raises(UsageError, match="supports only one objective"):
         check_sampler(name, 2)
 
 

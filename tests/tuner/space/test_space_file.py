@@ -35,7 +35,7 @@ def test_ranges_and_choices_are_read(tmp_path: Path, line: str, wanted: KnobRang
     [
         ("cycle: [1]", "unknown knob cycle; the knobs are fusion_threshold_bytes"),
         ("cycle_time_ms: {low: 5, high: 2}", "cycle_time_ms: low 5 is above high 2"),
-        ("cycle_time_ms: {low: 5, log: no}", "cycle_time_ms knows low, high and choices, not log"),
+        ("cycle_time_ms: {low: 5, log: no}", "cycle_time_ms takes low, high and choices, not log"),
         ("cycle_time_ms: {high: 99}", "cycle_time_ms = 99 is out of range: 0 to 50 ms"),
         ("cycle_time_ms: {high: .nan}", "cycle_time_ms = nan is not a number"),
         ("cycle_time_ms: 5", "cycle_time_ms needs {low: .., high: ..} or a list"),
@@ -62,7 +62,7 @@ def test_every_bad_line_has_an_error_of_its_own() -> None:
         parse_space(text, TABLE, "s")
     lines = str(raised.value).splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["s:1:", "s:3:", "s:4:"]
-    assert lines[1] == "s:3: chunk_bytes is there twice"
+    assert lines[1] == "s:3: chunk_bytes is given twice"
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "names no knob"), ("- a", "not of the form")])

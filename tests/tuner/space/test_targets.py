@@ -101,11 +101,11 @@ def test_a_variable_is_varied_in_a_range_around_what_it_is(text, environ, defaul
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("NAME", "want NAME=A,B,C"),
-        ("1A=x", "want NAME=A,B,C"),
-        ("A=", "want NAME=A,B,C"),
-        ("A=x,,y", "nothing to choose"),
-        ("A=unset", "nothing to choose"),
+        ("NAME", "it must be NAME=A,B,C"),
+        ("1A=x", "it must be NAME=A,B,C"),
+        ("A=", "it must be NAME=A,B,C"),
+        ("A=x,,y", "give at least two values"),
+        ("A=unset", "give at least two values"),
         ("A=1..8", "A is not set; set it to the value"),
         ("B=1..8", "B=9 is outside"),
         ("B=8..1", "8 is not below 1"),

@@ -42,7 +42,7 @@ def test_a_study_is_found_by_its_folder_or_its_name_in_runs(finished_run: Path) 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("train-2", "train-2 is no folder with a study"), (None, "there is no study in")],
+    [("train-2", "train-2 is not a folder with a study"), (None, "there is no study in")],
 )
 def test_a_study_that_is_not_there_is_named(tmp_path: Path, name: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -51,7 +51,7 @@ def test_a_study_that_is_not_there_is_named(tmp_path: Path, name: str | None, me
 
 def test_without_its_database_a_study_is_damaged(finished_run: Path) -> None:
     (finished_run / "study.db").unlink()
-    with pytest.raises(StudyError, match=r"study\.db is missing: hvdtune study fsck --repair"):
+    with pytest.raises(StudyError, match=r"study\.db is missing; to repair the study: hvd"):
         open_study(find_place(str(finished_run), Path(), None))
 
 

@@ -23,7 +23,7 @@ _BOUND: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
 
 
 def env(**variables: str | None) -> AbstractContextManager[None]:
-    """Inside, the process's environment has these variables, without those that are None."""
+    """Set these environment variables in the block, and unset those that are None."""
     return changed_environ(variables)
 
 

@@ -21,7 +21,7 @@ COPY_SHARE = 0.5  # of the work in buckets
 
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """At most one of each: tiny buckets, a huge late tensor, copies."""
+    """Find at most one of each: tiny buckets, a huge late tensor, copies."""
     yield from _tiny_buckets(evidence)
     yield from _huge_late_tensor(evidence)
     yield from _copy_bound(evidence)
@@ -129,7 +129,7 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
-    """For each step, the ms in which its slowest rank waited while it was in these phases."""
+    """Return for each step the ms for which its slowest rank waited in these phases."""
     rows = path_rows(evidence.steps)
     result = np.zeros(len(rows))
     for rank, own in rows.groupby("rank"):

@@ -16,7 +16,7 @@ MUCH_PERCENT = 20.0  # of a step
 
 
 def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[TraceFinding]:
-    """At most one, if nothing else was found of communication."""
+    """Find at most one, if no other finding is about communication."""
     if any(row.kind not in OF_RANKS for row in found):
         return
     cost = cost_of(evidence.blocked, evidence.step_ms)
@@ -34,8 +34,8 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
         if in_turn
         else "every rank waits for communication that no computing hides",
         evidence=(
-            f"of that, {buckets:.2f} ms for buckets, {negotiation:.2f} ms for their negotiation, "
-            f"{late:.2f} ms for ranks that had not announced yet",
+            f"it waits {buckets:.2f} ms for buckets, {negotiation:.2f} ms for their negotiation "
+            f"and {late:.2f} ms for ranks that had not announced yet",
             fusion.sentence(fusion.table(evidence.events)),
         ),
         remedy=_IN_TURN if in_turn else _MUCH,

@@ -59,7 +59,7 @@ MAX_REPLAYED = 60  # steps played again; more of them say little more
 
 @dataclass(frozen=True)
 class StepCost:
-    """By how much steps would be shorter.
+    """The time by which steps would be shorter.
 
     Attributes:
         mean: ms per step.

@@ -20,7 +20,7 @@ SAME_ORDER = 0.5
 
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """At most one of each: long cycle, cold cache, different order."""
+    """Find at most one of each: long cycle, cold cache, different order."""
     yield from _long_cycle(evidence)
     yield from _cold_cache(evidence)
     yield from _different_order(evidence)
@@ -45,7 +45,8 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
             "after the last rank announced it",
-            f"replayed with {DEFAULT_CYCLE_TIME_MS:g} ms, the same steps end that much earlier",
+            f"replayed with {DEFAULT_CYCLE_TIME_MS:g} ms, the same steps end "
+            f"{cost.mean:.2f} ms earlier",
         ),
         remedy=f"--cycle-time-ms {DEFAULT_CYCLE_TIME_MS:g} or less",
         knob="cycle_time_ms",
@@ -77,7 +78,7 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     elif again < FEW_HITS_PERCENT:
         remedy, knob = "give a tensor the same name in every step, then the cache knows it", ""
     else:
-        remedy = f"--cache-capacity {1 << int(names).bit_length()}, it has {capacity}"
+        remedy = f"--cache-capacity {1 << int(names).bit_length()} instead of {capacity}"
         knob = "cache_capacity"
     yield TraceFinding(
         kind="cold-cache",
@@ -106,7 +107,7 @@ def _processors_taken_ms(
 def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
     if not lacks.any():
         return []
-    text = f"{lacks.mean():.2f} ms per step scripts wait for a processor, which announcing takes"
+    text = f"scripts wait {lacks.mean():.2f} ms per step for a processor that announcing occupies"
     return [text]
 
 
@@ -132,8 +133,8 @@ def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary=f"{who} tensors in another order, so each waits for the rank that comes to it last",
         evidence=(
             f"rank correlation of the orders {worst:.2f} (1: the same)",
-            f"replayed in the order of rank {evidence.job.ranks[0]}, the same steps end that much "
-            "earlier",
+            f"replayed in the order of rank {evidence.job.ranks[0]}, the same steps end "
+            f"{cost.mean:.2f} ms earlier",
         ),
         remedy="build the model and its optimizer in the same order on every rank, and do "
         "not iterate over sets",

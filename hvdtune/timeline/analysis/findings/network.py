@@ -27,7 +27,7 @@ LINKS = {"slow-link", "hierarchy-off", "channels"}
 
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """At most one: with the network as the bottleneck these explain each other."""
+    """Find at most one, because with the network as the bottleneck these explain each other."""
     if _mostly_exchanges(evidence) is None:
         return
     found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
@@ -173,12 +173,12 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="channels",
         ranks=(),
         cost=cost,
-        summary=f"{channels} stream(s) per link carry {rate:.2f} of {limit:g} Gbit/s",
+        summary=f"with HVDTUNE_CHANNELS={channels}, links carry {rate:.2f} of {limit:g} Gbit/s",
         evidence=(
             "all ranks' exchanges are about equally slow, so no single link is at fault",
             f"links could carry {limit:g} Gbit/s, as --link-gbps says",
         ),
-        remedy=f"HVDTUNE_CHANNELS={other} (a setting of `hvdtune run --mode restart` to tune)",
+        remedy=f"HVDTUNE_CHANNELS={other}, which `hvdtune run --mode restart` can tune",
         knob="channels",
         confidence="low",
     )
@@ -196,7 +196,8 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
             f"{cost.mean:.2f} ms per step are exchanges that nothing hides, between {hosts}",
             "no rank's link stands out; --link-gbps would tell whether links carry what they could",
         ),
-        remedy="send less (hvd.Compression.fp16, backward_passes_per_step), or a faster network",
+        remedy="send less (hvd.Compression.fp16, backward_passes_per_step), or use a faster "
+        "network",
         confidence="medium",
     )
 

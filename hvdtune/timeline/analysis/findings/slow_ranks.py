@@ -84,13 +84,13 @@ def _spent(evidence: TraceEvidence) -> Iterator[tuple[_BusyPart, Floats]]:
 
 
 def lacks_processor_ms(evidence: TraceEvidence) -> Floats:
-    """By how much each step would be shorter if no rank's script waited for a processor."""
+    """Return how much shorter each step would be, in ms, if no script waited for a processor."""
     (spent,) = (spent for part, spent in _spent(evidence) if part.kind == "oversubscribed")
     return saved(evidence.busy.to_numpy(), spent)
 
 
 def saved(busy: Floats, spent: Floats) -> Floats:
-    """By how much each step is shorter without `spent`, since the slowest rank sets its length."""
+    """Return how much shorter each step is without `spent`; the slowest rank sets its length."""
     result: Floats = busy.max(axis=1) - (busy - spent).max(axis=1)
     return result
 
@@ -113,7 +113,7 @@ def _named_part(
     hit = 100 * float((spent.max(axis=1) > 0.05 * evidence.step_ms).mean())
     evidence_text = [
         f"{_per_rank(means, ranks)} ms per step ({part.column.removesuffix('_ms')})",
-        f"it is more than a twentieth of a step in {hit:.0f} % of {len(busy)} steps",
+        f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy)} steps",
     ]
     yield TraceFinding(
         kind=part.kind,
@@ -190,7 +190,7 @@ def _slow_rank(
 
 
 _REMEDIES = {
-    "slow-compute": "give it less work per step (batch, sequence length), or look at the clock, "
+    "slow-compute": "give it less work per step (batch, sequence length), or check the clock, "
     "temperature and neighbours of its processor or device{host}",
     "slow-elsewhere": "see what its script waits for between collectives (input, a lock, a "
     "device): py-spy dump, or hvd.span(...) around the suspects{host}",

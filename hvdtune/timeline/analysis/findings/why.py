@@ -91,7 +91,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     events = trace.events
     if events.empty:
         slices = 0 if trace.parsed is None else len(trace.parsed)
-        none = f"no step and no collective is among its {slices:,} slice(s)"
+        none = f"no step and no collective is among its slices ({slices:,})"
         yield from job.gaps or (none if slices else "the trace has no events",)
         return
     yield from job.gaps
@@ -110,7 +110,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if job.dropped > MANY_DROPPED * len(events):
-        yield f"{job.dropped} records were dropped, {len(events)} are there"
+        yield f"{job.dropped:,} records were dropped and {len(events):,} are left"
 
 
 def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:

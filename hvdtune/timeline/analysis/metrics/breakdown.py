@@ -107,7 +107,7 @@ def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def announced_by_all(events: pd.DataFrame) -> pd.DataFrame:
-    """When each rank announced each collective, and when the last of all did.
+    """Return when each rank announced each collective, and when the last of all did.
 
     Returns:
         Rows of NEGOTIATE events with columns process_set, key (a number per collective), all_ns and

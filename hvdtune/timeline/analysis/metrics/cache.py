@@ -33,7 +33,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """Over all ranks."""
+    """Say how often announcements of all ranks hit the cache."""
     total = float(table["announcements"].sum())
     if not total:
         return "Nothing was announced."

@@ -42,5 +42,5 @@ def sentence(table: pd.DataFrame) -> str:
     worst = parts.sort_values("percent").iloc[0]
     return (
         f"Ranks compute in {whole['percent']:.0f} % of their time; {worst['factor']} "
-        f"({worst['percent']:.0f} %) takes most."
+        f"({worst['percent']:.0f} %) is the largest loss."
     )

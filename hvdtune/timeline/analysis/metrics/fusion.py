@@ -4,8 +4,7 @@ import pandas as pd
 
 TITLE = "Fusion"
 
-# What the runtime names when it closes a bucket.
-# What the core writes, where a sentence needs other words.
+# The reason that the core records for closing a bucket -> words for it in a sentence.
 REASONS = {
     "fusion threshold": "the next tensor would not have fitted",
     "operation never fuses": "its operation cannot be fused",

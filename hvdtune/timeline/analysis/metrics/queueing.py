@@ -33,7 +33,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """Where a tensor waits longest."""
+    """Say where a tensor waits, and for how long."""
     if table.empty:
         return "Nothing was negotiated."
     names = {"others": "other ranks", "response": "the response", "queue": "earlier buckets"}

@@ -64,7 +64,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
 def sentence(table: pd.DataFrame) -> str:
     """The rank that costs most."""
     if len(table) < 2:
-        return "It takes two ranks to wait for one."
+        return "A single rank waits for no other."
     worst = table.iloc[0]
     return (
         f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; the others "

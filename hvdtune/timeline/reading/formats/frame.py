@@ -71,7 +71,7 @@ def kinds_of_frame(frame: pd.DataFrame, kind: Callable[[str, str], str]) -> NDAr
 
 
 def count_within(*keys: NDArray[Any]) -> NDArray[np.int64]:
-    """For each row, how many before it have the same keys."""
+    """Count for each row how many rows before it have the same keys."""
     if len(keys[0]) == 0:
         return np.empty(0, np.int64)
     order = np.lexsort(keys[::-1])

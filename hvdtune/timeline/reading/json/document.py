@@ -395,7 +395,7 @@ def _row(event: dict[str, Any], raw: bytes, scanner: EventScanner) -> tuple[tupl
 
 
 def _args(args: Any, raw: bytes) -> str:
-    """As in the file, unless that is no proper JSON."""
+    """Return the arguments as they are in the file, unless that is not proper JSON."""
     try:
         return args_text(msgspec.json.decode(raw, type=_Raw).args)
     except msgspec.MsgspecError:

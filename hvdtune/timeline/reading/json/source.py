@@ -99,7 +99,7 @@ class Pieces:
         return data
 
     def start(self) -> bytes:
-        """As many bytes as tell what it is."""
+        """The first bytes of the file, which tell its format."""
         return self.read(1) + self.read(1)
 
 

@@ -7,7 +7,7 @@ Ints = NDArray[np.int64]
 
 
 def pair(track: Ints, at_ns: Ints, is_begin: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """For each begin, the index of its end: an end closes what was begun last on its track.
+    """Return the index of each begin's end; an end closes what was begun last on its track.
 
     Args:
         track: what nests among itself.
