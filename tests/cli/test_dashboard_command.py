@@ -51,7 +51,7 @@ def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tm
     seen = steps_shown(page)
     wait_for_steps(page, seen)
     page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Go on").wait_for()
+    page.get_by_role("button", name="Resume").wait_for()
     watching.send_signal(signal.SIGINT)
     out, _ = watching.communicate()
     assert (watching.returncode, out) == (0, "hvdtune dashboard: ended\n")

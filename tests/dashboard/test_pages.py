@@ -151,7 +151,7 @@ def test_the_winner_is_downloaded(visit, name, holds):
         page.get_by_role("button", name=name, exact=True).click()
     assert download.value.suggested_filename == name
     assert holds in download.value.path().read_text()
-    wait_for(page, "#export-note", f"{name} was made")
+    wait_for(page, "#export-note", f"{name} was downloaded")
 
 
 def test_two_runs_are_compared(visit):

@@ -64,5 +64,5 @@ def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):
     client.get("/?token=a-token", base_url="http://localhost")
     answer = client.post("/_dash-update-component", json={}, base_url="http://localhost")
     assert answer.status_code == 400
-    assert "no request of a page" in answer.text
+    assert "no page of this dashboard makes such a request" in answer.text
     assert "Traceback" not in capsys.readouterr().err
