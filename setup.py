@@ -1,5 +1,6 @@
 """Builds the C++ core with CMake; everything else about the package is in pyproject.toml."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ class CMakeBuild(build_ext):
             f"-S{ROOT}",
             f"-B{build}",
             "-GNinja",
+            # pip builds with a ninja of the moment, which the cache of the last build names.
+            f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja')}",
             "-DCMAKE_BUILD_TYPE=Release",
             f"-DCMAKE_INSTALL_PREFIX={target}",
             f"-DPython_EXECUTABLE={sys.executable}",
