@@ -18,6 +18,7 @@ from hvdtune.tuner.storage.trial import StudyView, TrialView
 
 Format = Literal["csv", "json", "parquet"]
 FORMATS: Final = ("csv", "json", "parquet")
+_FLOAT_UNITS: Final = ("_percent", "_ratio", "_ms")
 
 
 def trial_table(trials: Sequence[TrialView]) -> pd.DataFrame:
@@ -118,7 +119,10 @@ def _frame(
         # Whole nanoseconds: pandas would round UNIX seconds in float64.
         stamps = [None if _is_missing(value) else round(value * 1e9) for value in frame[name]]
         frame[name] = pd.to_datetime(pd.Series(stamps, dtype="Int64"), unit="ns", utc=True)
-    return frame.convert_dtypes()
+    # By the type of the values, so that a column of 1.0 or of nothing has no other than one of 1.5.
+    floats = {name for row in rows for name, value in row.items() if isinstance(value, float)}
+    floats |= {name for name in columns if name.endswith(_FLOAT_UNITS)}
+    return frame.convert_dtypes().astype(dict.fromkeys(floats.difference(times), "Float64"))
 
 
 def _is_missing(value: float | None) -> bool:

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 from hvdtune.errors import StudyError
 from hvdtune.tuner.results.dataframes import pair_table, trial_table, write_tables
 from hvdtune.tuner.storage.study_reader import read_study
-from hvdtune.tuner.storage.trial import StudyView
+from hvdtune.tuner.storage.trial import StudyView, TrialView
 
 
 def test_trials_are_rows_with_their_knobs(finished_run: Path) -> None:
@@ -56,3 +57,12 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     empty = StudyView((), (), None, None, None)
     with pytest.raises(StudyError, match="cannot write"):
         write_tables(empty, {}, tmp_path / "file" / "x", "csv")
+
+
+def test_columns_have_one_type_whatever_was_measured() -> None:
+    nothing = TrialView(0, "pruned", {"cycle_time_ms": 1.0}, None, None, 0, "", False, None, None)
+    (dtypes,) = {
+        tuple(trial_table([trial]).dtypes[["gain_percent", "stderr_percent", "knob.cycle_time_ms"]])
+        for trial in (nothing, replace(nothing, gain_percent=2.0, stderr_percent=0.5))
+    }
+    assert {str(dtype) for dtype in dtypes} == {"Float64"}
