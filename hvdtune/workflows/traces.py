@@ -38,18 +38,22 @@ def write_traces(
 
     written = []
     for job, files in sorted(_by_job(raw).items()):
-        trace = merge(files)
-        warn_of_damage(trace, reporter, ended=ended)
+        trace = without_unclosed(merge(files)) if ended else merge(files)
+        warn_of_damage(trace, reporter)
         written.append(target.with_stem(f"{target.stem}-job{job}") if job else target)
         write_trace(trace, written[-1], request)
     return tuple(written)
 
 
-def warn_of_damage(trace: Trace, reporter: StatusReporter, *, ended: bool) -> None:
-    """Passes on what could not be read; `ended`: files that are not closed are as expected."""
+def without_unclosed(trace: Trace) -> Trace:
+    """The trace without its warnings of files that ranks did not close, where none was to."""
+    return replace(trace, warnings=[w for w in trace.warnings if "did not close it" not in w])
+
+
+def warn_of_damage(trace: Trace, reporter: StatusReporter) -> None:
+    """Passes on what could not be read."""
     for text in trace.warnings:
-        if not (ended and "did not close it" in text):
-            reporter.warning(text)
+        reporter.warning(text)
 
 
 def write_trace(trace: Trace, target: Path, request: TraceRequest) -> None:
