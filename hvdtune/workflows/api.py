@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import Host, parse_hosts
+from hvdtune.workflows.arguments import check_arguments
 from hvdtune.workflows.jobs import plan_job, rank_options
 from hvdtune.workflows.requests import (
     ComparisonRequest,
@@ -64,10 +65,11 @@ def launch(
     Raises:
         UsageError: an argument cannot be.
         LaunchError: a process could not be started.
-        KeyboardInterrupt: Ctrl-C; the ranks have ended.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the ranks have ended.
     """
     from hvdtune.workflows.launch import launch as run
 
+    check_arguments(profile=profile, setting=setting, trace=trace, run_dir=run_dir)
     values = _values(profile, setting)
     job = _job(script, ranks, hosts, values, env)
     values.core_setting()
@@ -118,10 +120,21 @@ def tune(
         UsageError: an argument cannot be, or `run_dir` holds the run of another command.
         StudyError: the script cannot be measured, or the study cannot be stored.
         LaunchError: a process could not be started.
-        KeyboardInterrupt: Ctrl-C; the same call continues the study.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.
     """
     from hvdtune.workflows.live_study import tune as run
 
+    check_arguments(
+        trials=trials,
+        time_budget_s=time_budget_s,
+        knobs=knobs,
+        setting=setting,
+        space=space,
+        objectives=objectives,
+        sampler=sampler,
+        seed=seed,
+        run_dir=run_dir,
+    )
     job = _job(script, ranks, hosts, _values(None, setting), env)
     study = StudyRequest(
         trials=trials,
@@ -161,7 +174,7 @@ def verify(
         script: as for `launch`, like `ranks`, `hosts` and `env`.
         b: the file of setting B: a profile, a verdict.json or lines of `knob: value`.
         a: the file of setting A; None: the default setting.
-        pairs: pairs to measure; None: as many as a gain of 1 % takes, 20 to 120.
+        pairs: pairs to measure, at least 6; None: as many as a gain of 1 % takes, 20 to 120.
         time_budget_s: seconds that the measurement may take; None: as many as it needs.
         setting: values of knobs that hold for A and B where these do not name them.
         seed: of the order of the pairs.
@@ -173,6 +186,10 @@ def verify(
     """
     from hvdtune.workflows.comparison import compare
 
+    check_arguments(
+        a=a, b=b, pairs=pairs, time_budget_s=time_budget_s, setting=setting, seed=seed,
+        run_dir=run_dir,
+    )  # fmt: skip
     job = _job(script, ranks, hosts, _values(None, setting), env)
     request = ComparisonRequest(_path(a), _path(b), pairs, time_budget_s, seed)
     output = OutputRequest(_path(run_dir), verbose=verbose)
@@ -193,6 +210,8 @@ def load_trace(*paths: File) -> Trace:
 
     if not paths:
         raise UsageError("hvdtune.load_trace needs the path of a trace")
+    for path in paths:
+        check_arguments(path=path)
     return load([Path(path) for path in paths])
 
 
@@ -203,6 +222,7 @@ def _job(
     values: SettingRequest,
     env: Mapping[str, str] | None,
 ) -> JobRequest:
+    check_arguments(script=script, ranks=ranks, hosts=hosts, env=env)
     words = [script] if isinstance(script, str | Path) else list(script)
     places = (Host("localhost", ranks or 1),) if hosts is None else parse_hosts(hosts)
     plan = plan_job([str(word) for word in words], places, ranks)

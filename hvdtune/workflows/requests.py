@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from hvdtune.errors import UsageError
+
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting, Value
     from hvdtune.launcher.hosts import Host
@@ -139,11 +141,18 @@ class ComparisonRequest:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """Where the trace of all ranks is written, and whether as Horovod writes it (with cycles)."""
+    """Where the trace of all ranks is written, and whether as Horovod writes it (with cycles).
+
+    Raises UsageError when `path` is a directory.
+    """
 
     path: Path | None = None
     horovod: bool = False
     mark_cycles: bool = False
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.is_dir():
+            raise UsageError(f"the trace cannot be written to {self.path}: it is a directory")
 
 
 @dataclass(frozen=True)

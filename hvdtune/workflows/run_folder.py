@@ -50,15 +50,17 @@ class RunFolder:
     def __init__(self, path: Path, identity: RunIdentity) -> None:
         """Makes or continues the run at `path`.
 
-        Raises UsageError when another command's run is there, HvdtuneError when it is in use or
-        cannot be written.
+        Raises UsageError when a file or another command's run is there, HvdtuneError when it is in
+        use or cannot be written.
         """
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / "run.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise HvdtuneError(f"cannot use the folder {path}: {error.strerror}") from None
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            kind = UsageError if is_file else HvdtuneError
+            raise kind(f"cannot use the folder {path}: {error.strerror}") from None
         try:
             self._claim(identity)
         except BaseException:

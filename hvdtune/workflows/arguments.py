@@ -1,0 +1,95 @@
+"""What the arguments of the Python API may be, checked before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, get_args
+
+from hvdtune.errors import UsageError
+from hvdtune.tuner.space.tune_options import SamplerName
+
+
+class _Rule(NamedTuple):
+    holds: Callable[[object], bool]
+    text: str
+
+
+def check_arguments(**arguments: object) -> None:
+    """Raises UsageError for the first argument that cannot be; None is left to the function."""
+    for name, value in arguments.items():
+        rule = _RULES[name]
+        if value is not None and not rule.holds(value):
+            raise UsageError(f"{name} is {value!r}, but must be {rule.text}")
+
+
+def _at_least(least: int) -> _Rule:
+    return _Rule(
+        lambda value: type(value) is int and value >= least,
+        f"a whole number, at least {least}",
+    )
+
+
+def _is_seconds(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf  # type: ignore[operator]
+
+
+def _is_file(value: object) -> bool:
+    return isinstance(value, str | Path) and str(value) != ""
+
+
+def _are_names(value: object) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(name, str) for name in value)
+    )
+
+
+def _is_script(value: object) -> bool:
+    if isinstance(value, str | Path):
+        return _is_file(value)
+    return isinstance(value, Sequence) and len(value) > 0 and all(_is_file(word) for word in value)
+
+
+def _is_setting(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(knob, str | int | float)
+        for name, knob in value.items()
+    )
+
+
+def _are_variables(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(text, str) for pair in value.items() for text in pair
+    )
+
+
+_FILE: Final = _Rule(_is_file, "the path of a file or folder")
+_NAMES: Final = _Rule(_are_names, "a list of names")
+
+_RULES: Final[Mapping[str, _Rule]] = {
+    "script": _Rule(_is_script, "a script, or a list of the words of a command"),
+    "ranks": _at_least(1),
+    "hosts": _Rule(lambda value: isinstance(value, str), 'a text such as "a:2,b:2"'),
+    "profile": _FILE,
+    "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
+    "env": _Rule(_are_variables, "a dict of texts"),
+    "trace": _FILE,
+    "path": _FILE,
+    "run_dir": _FILE,
+    "space": _FILE,
+    "a": _FILE,
+    "b": _FILE,
+    "trials": _at_least(1),
+    "pairs": _at_least(6),
+    "time_budget_s": _Rule(_is_seconds, "a number of seconds above 0"),
+    "knobs": _NAMES,
+    "objectives": _NAMES,
+    "sampler": _Rule(
+        lambda value: value in get_args(SamplerName),
+        f"one of {', '.join(get_args(SamplerName))}",
+    ),
+    "seed": _at_least(0),
+}
