@@ -26,9 +26,9 @@ from hvdtune.launcher.hosts import (
     parse_hosts,
     read_hostfile,
 )
+from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.run import JobOptions
-from hvdtune.workflows.jobs import plan_job, rank_options
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,

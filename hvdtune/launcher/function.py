@@ -12,18 +12,12 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from hvdtune import __version__
-from hvdtune.core.config.environment import launch_defaults, launcher_values, worker_environ
+from hvdtune.core.config.environment import launcher_values, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import FunctionError, UsageError
 from hvdtune.launcher.call import read_outcome, write_call
-from hvdtune.launcher.hosts import (
-    Host,
-    address_for,
-    checked_ssh_args,
-    parse_hosts,
-    read_hostfile,
-    remote_hosts,
-)
+from hvdtune.launcher.hosts import Host, parse_hosts, read_hostfile
+from hvdtune.launcher.jobs import rank_options, reached
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import rank_files
@@ -112,20 +106,13 @@ def run(
         command = (executable or sys.executable, "-m", "hvdtune.launcher.call")
         descriptors = (function, *results)
         title = getattr(func, "__name__", "the function")
-        remote = remote_hosts(slot.host for slot in places)
-        plan = JobPlan(
-            (*command, *map(str, descriptors)),
-            places,
-            title,
-            descriptors,
-            remote,
-            checked_ssh_args(remote, ssh_port, ssh_identity_file),
-        )
+        plan = JobPlan((*command, *map(str, descriptors)), places, title, descriptors)
+        plan = reached(plan, ssh_port, ssh_identity_file)
         writers: list[Writer] = [_write_here]
         if output_filename is not None:
             folder = Path(output_filename)
             writers.append(files.enter_context(rank_files(folder, len(places))))
-        options = _options(variables, start_timeout, remote)
+        options = _options(places, variables, start_timeout)
         try:
             with (
                 stop_signals([signal.SIGINT]),
@@ -189,25 +176,16 @@ def _interface(names: str | Sequence[str] | None) -> dict[str, str]:
 
 
 def _options(
-    variables: Mapping[str, str], start_timeout: float | None, remote: Sequence[str]
+    slots: Sequence[Slot], variables: Mapping[str, str], start_timeout: float | None
 ) -> JobOptions:
     if start_timeout is not None and start_timeout <= 0:
         raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is not a time in seconds")
-    environ = worker_environ(variables)
-    asked = launcher_values(environ)
+    asked = launcher_values(worker_environ(variables))
     for name, instead in _OF_THE_COMMAND.items():
         if asked.get(name):
             raise UsageError(f"{name} is set, but the job of a function ignores it: {instead}")
-    defaults = launch_defaults(environ)
-    address = address_for(remote, defaults.address) if remote else defaults.address
-    here = {} if address == defaults.address else {"HVDTUNE_ADDRESS": address}
-    return JobOptions(
-        start_timeout_s=start_timeout or defaults.start_timeout_s,
-        heartbeat_timeout_s=defaults.heartbeat_timeout_s,
-        transport=defaults.transport,
-        address=address or JobOptions.address,
-        environ={**here, **variables},
-    )
+    timeout = {} if start_timeout is None else {"HVDTUNE_START_TIMEOUT_S": str(start_timeout)}
+    return rank_options(slots, {**variables, **timeout})
 
 
 @contextlib.contextmanager

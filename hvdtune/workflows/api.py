@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import Host, parse_hosts
+from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.workflows.arguments import check_arguments
-from hvdtune.workflows.jobs import plan_job, rank_options
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hvdtune.core.config.environment import launch_defaults
 from hvdtune.errors import UsageError
@@ -21,14 +22,13 @@ def plan_job(
     """The command and the places of its ranks (None: all slots). Raises UsageError."""
     room = sum(host.slots for host in hosts)
     slots = plan_slots(hosts, room if ranks is None else ranks)
-    remote = remote_hosts(slot.host for slot in slots)
-    return JobPlan(
-        command=build_command(words),
-        slots=slots,
-        title=words[0],
-        remote=remote,
-        ssh=checked_ssh_args(remote, ssh_port, ssh_identity_file),
-    )
+    return reached(JobPlan(build_command(words), slots, words[0]), ssh_port, ssh_identity_file)
+
+
+def reached(plan: JobPlan, ssh_port: int | None, ssh_identity_file: str | None) -> JobPlan:
+    """The plan with how its other hosts are reached. Raises UsageError for what cannot be."""
+    remote = remote_hosts(slot.host for slot in plan.slots)
+    return replace(plan, remote=remote, ssh=checked_ssh_args(remote, ssh_port, ssh_identity_file))
 
 
 def rank_options(
