@@ -126,11 +126,7 @@ def _beside(path: Path) -> Path:
 
 def render(answer: Answer) -> list[str]:
     """Lines for a terminal."""
-    if answer.verdict == "incomplete":
-        return ["INCOMPLETE: " + "; ".join(answer.missing) + "."]
-    ranks = f"{len(answer.ranks)} rank{'s' * (len(answer.ranks) != 1)}"
-    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {ranks}"
-    lines = [f"No bottleneck found in {scope}."] if not answer.findings else [f"{scope}."]
+    lines = [answer.headline]
     for number, finding in enumerate(answer.findings, start=1):
         cost = finding.cost
         lines += [

@@ -7,7 +7,8 @@ formats as well; `tensor_table`, `phase_table`, `step_table` and `summary` measu
 who announced last.
 """
 
-from hvdtune.timeline.analysis.phases import phase_table, step_table, summary, tensor_table
+from hvdtune.timeline.analysis.metrics.tensors import tensor_table
+from hvdtune.timeline.analysis.phases import phase_table, step_table, summary
 from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import KINDS
 from hvdtune.timeline.model.trace import Trace

@@ -76,7 +76,7 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
         metrics: see `measure`.
         title: what to call the trace.
     """
-    body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(_headline(answer))}</p>"]
+    body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(answer.headline)}</p>"]
     body += [_finding(number, found) for number, found in enumerate(answer.findings, start=1)]
     body += [f"<p>{escape(text)}</p>" for text in answer.notes]
     body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
@@ -96,14 +96,6 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
         + "\n".join(body)
         + "\n</body></html>\n"
     )
-
-
-def _headline(answer: Answer) -> str:
-    if answer.verdict == "incomplete":
-        return "INCOMPLETE: " + "; ".join(answer.missing) + "."
-    ranks = f"{len(answer.ranks)} rank{'s' * (len(answer.ranks) != 1)}"
-    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms on {ranks}"
-    return f"No bottleneck found in {scope}." if not answer.findings else f"{scope}."
 
 
 def _finding(number: int, found: TraceFinding) -> str:

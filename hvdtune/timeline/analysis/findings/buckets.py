@@ -33,8 +33,6 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         return
     larger = replace(rules, fusion_threshold_bytes=DEFAULT_THRESHOLD_BYTES)
     cost = evidence.saved(evidence.replayed, larger)
-    if not cost.matters:
-        return
     table = fusion.table(evidence.events)
     each_us = 1000 * evidence.costs.bucket_ms
     yield TraceFinding(
@@ -64,8 +62,6 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     pairs = [(step, k) for step, k in zip(steps, found, strict=True) if k is not None]
     kept = [step for step, _ in pairs]
     cost = evidence.saved(kept, changed=[step.without(k) for step, k in pairs])
-    if not cost.matters:
-        return
     size = float(np.median([step.bytes[k] for step, k in pairs]))
     share = 100 * float(np.median([step.bytes[k] / step.bytes.sum() for step, k in pairs]))
     yield TraceFinding(
@@ -109,8 +105,6 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     share = float(copied.sum() / worked.sum())
     per_host = max(Counter(evidence.job.hosts.values()).values(), default=1)
     cost = evidence.saved_by_shorter(share / per_host)
-    if not cost.matters:
-        return
     yield TraceFinding(
         kind="copy-bound",
         ranks=(),

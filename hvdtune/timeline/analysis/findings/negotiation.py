@@ -32,8 +32,6 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         return
     shorter = replace(rules, cycle_time_ms=DEFAULT_CYCLE_TIME_MS)
     cost = evidence.saved(evidence.replayed, shorter)
-    if not cost.matters:
-        return
     asked = announced_by_all(evidence.events)
     response_ms = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
     yield TraceFinding(
@@ -122,8 +120,6 @@ def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         return
     ordered = [_in_one_order(step) for step in steps]
     cost = evidence.saved(steps, changed=ordered)
-    if not cost.matters:
-        return
     named = (int(evidence.busy.columns[rank]),) if len(evidence.job.ranks) > 2 else ()
     who = f"rank {named[0]} announces" if named else "the ranks announce"
     yield TraceFinding(

@@ -31,7 +31,7 @@ def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     if _mostly_exchanges(evidence) is None:
         return
     found = [*_slow_link(evidence), *_flat(evidence), *_streams(evidence)]
-    yield from found[:1]
+    yield from [finding for finding in found if finding.cost.matters][:1]
 
 
 def find_rest(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[TraceFinding]:
@@ -79,7 +79,7 @@ def _slow_link(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     more = float((waits[:, named] - np.median(usual, axis=1)).mean())
     in_buckets = float(evidence.part("communicate_ms").mean())
     cost = evidence.saved_by_shorter(min(more / max(in_buckets, 1e-9), 1.0))
-    if longer < STANDS_OUT or not cost.matters:
+    if longer < STANDS_OUT:
         return
     rank = int(evidence.busy.columns[named])
     host = evidence.job.hosts.get(rank, "its host")
@@ -127,8 +127,6 @@ def _flat(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     crossing = crossing_bytes(len(hosts), per_host)
     share = exchange_share(evidence)
     cost = evidence.saved_by_shorter(share * (1 - 1 / crossing))
-    if not cost.matters:
-        return
     yield TraceFinding(
         kind="hierarchy-off",
         ranks=(),
@@ -166,8 +164,6 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     if rate > FAR_BELOW * limit:
         return
     cost = evidence.saved_by_shorter(exchange_share(evidence) * (1 - rate / limit))
-    if not cost.matters:
-        return
     other = "1" if isinstance(channels, int) and channels > 4 else "4 or 8"
     yield TraceFinding(
         kind="channels",

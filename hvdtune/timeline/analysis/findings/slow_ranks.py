@@ -103,8 +103,6 @@ def _named_part(
     if part.kind == "oversubscribed":
         gone = gone + _waited_for_processors(evidence, spent)
     cost = cost_of(gone, evidence.step_ms)
-    if not cost.matters:
-        return
     if culprit is None and cost.percent < part.everybodys_percent:
         return
     named = () if culprit is None else (ranks[culprit],)

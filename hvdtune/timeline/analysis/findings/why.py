@@ -13,6 +13,7 @@ from hvdtune.timeline.model.trace import Trace
 MOST_FINDINGS = 5
 MANY_DROPPED = 0.01
 
+# Each may find what costs too little to matter.
 RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
     slow_ranks.find,
     negotiation.find,
@@ -45,6 +46,14 @@ class Answer:
     steps: int = 0
     ranks: tuple[int, ...] = ()
 
+    @property
+    def headline(self) -> str:
+        """What was looked at and whether anything was found, or what is missing."""
+        if self.verdict == "incomplete":
+            return "INCOMPLETE: " + "; ".join(self.missing) + "."
+        scope = f"{self.steps} steps of {self.step_ms:.2f} ms on {len(self.ranks)} rank(s)"
+        return f"{scope}." if self.findings else f"No bottleneck found in {scope}."
+
     def document(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -72,7 +81,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
             f"{len(evidence.busy)} steps that all ranks share are too few; {MIN_STEPS} are needed"
         )
         return Answer("incomplete", missing=(text,), ranks=job.ranks)
-    found = [finding for rule in RULES for finding in rule(evidence)]
+    found = [finding for rule in RULES for finding in rule(evidence) if finding.cost.matters]
     found = _without_overlaps(found)
     found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
