@@ -27,7 +27,8 @@ from hvdtune.launcher.hosts import (
     read_hostfile,
 )
 from hvdtune.launcher.jobs import plan_job, rank_options
-from hvdtune.launcher.plan import Slot, plan_slots
+from hvdtune.launcher.mpirun import MpiJob
+from hvdtune.launcher.plan import Slot, build_command, plan_slots
 from hvdtune.launcher.run import JobOptions
 from hvdtune.workflows.requests import (
     ComparisonRequest,
@@ -139,18 +140,17 @@ def _mpi_request(options: RunOptions, values: SettingRequest) -> MpiRequest:
         if getattr(options, name):
             raise UsageError(f"{option} needs hvdtune's own launcher: leave out --mpi")
     hosts = _hosts(options)
-    return MpiRequest(
-        words=tuple(options.command),
+    job = MpiJob(
+        command=build_command(options.command),
         hosts=hosts,
         processes=len(place_ranks(options, hosts)),
-        variables=rank_variables(options),
-        values=values,
         arguments=options.mpi_args or "",
         binding=options.binding_args or "",
         tcp=options.tcp,
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
     )
+    return MpiRequest(job, rank_variables(options), values)
 
 
 def _study_request(options: RunOptions) -> StudyRequest:

@@ -15,9 +15,8 @@ from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.core.mpi.mpi_library import choose_plugin
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.hosts import is_local
-from hvdtune.launcher.mpirun import MpiJob, exportable, find_mpirun, mpirun_command
+from hvdtune.launcher.mpirun import exportable, find_mpirun, mpirun_command
 from hvdtune.launcher.output import Writer, file_writer
-from hvdtune.launcher.plan import build_command
 from hvdtune.launcher.run import Job, setting_environ
 from hvdtune.workflows.launches import output_writers
 from hvdtune.workflows.requests import (
@@ -109,19 +108,12 @@ def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) 
     variables = {**request.variables, **setting, "HVDTUNE_CONTROLLER": "mpi"}
     launch_defaults(variables=variables)
     environ = worker_environ(variables | {"PYTHONUNBUFFERED": "1"})
-    is_remote = not all(is_local(host.name) for host in request.hosts)
+    is_remote = not all(is_local(host.name) for host in request.job.hosts)
     mpirun, flavour = find_mpirun()
     if choose_plugin(flavour) is None:
         raise UsageError("--mpi: hvdtune has no plugin for this MPI: run `hvdtune build mpi` once")
-    job = MpiJob(
-        command=build_command(request.words),
-        hosts=request.hosts,
-        processes=request.processes,
-        arguments=request.arguments,
-        binding=request.binding,
-        tcp=request.tcp,
-        ssh_port=request.ssh_port,
-        ssh_identity_file=request.ssh_identity_file,
+    job = replace(
+        request.job,
         exported=exportable([*environ]) if is_remote else (),
         # Within a host mpirun needs none, and Open MPI refuses loopback.
         interface=variables.get("HVDTUNE_INTERFACE", "") if is_remote else "",

@@ -12,7 +12,7 @@ from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting, Value
-    from hvdtune.launcher.hosts import Host
+    from hvdtune.launcher.mpirun import MpiJob
     from hvdtune.launcher.run import JobOptions, JobPlan
     from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.targets import Adapter
@@ -75,16 +75,9 @@ class JobRequest:
 class MpiRequest:
     """A job that mpirun starts; `variables` go to its ranks."""
 
-    words: tuple[str, ...]
-    hosts: tuple[Host, ...]
-    processes: int
+    job: MpiJob
     variables: Mapping[str, str]
     values: SettingRequest = SettingRequest()
-    arguments: str = ""
-    binding: str = ""
-    tcp: bool = False
-    ssh_port: int | None = None
-    ssh_identity_file: str | None = None
 
 
 @dataclass(frozen=True)

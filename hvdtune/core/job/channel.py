@@ -5,8 +5,10 @@ Events are values; the C++ core's dictionaries are turned into them here and now
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import HvdtuneError
@@ -26,7 +28,7 @@ class Formed:
     """Every rank has called `init()`; `knobs` is the setting of version 0, empty if not told."""
 
     ranks: tuple[RankAddress, ...]
-    knobs: Setting
+    knobs: Setting = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,17 @@ class Closed:
 
 
 JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Closed
+
+# By the core's names; the fields of each have the names of its dictionary's keys.
+_KINDS: Final[Mapping[str, type[JobEvent]]] = {
+    "formed": Formed,
+    "step": StepDone,
+    "adopted": Adopted,
+    "rejected": Rejected,
+    "lost": Lost,
+    "left": Left,
+    "closed": Closed,
+}
 
 
 class JobChannel:
@@ -150,22 +163,7 @@ class JobChannel:
 
 def event_from_dict(event: Mapping[str, Any]) -> JobEvent:
     """The typed form of one event of the C++ core."""
-    match event["type"]:
-        case "step":
-            durations = tuple(event["durations_ns"])
-            return StepDone(event["step"], event["version"], durations, event["t_ns"])
-        case "formed":
-            ranks = tuple(RankAddress(r["rank"], r["host"], r["pid"]) for r in event["ranks"])
-            return Formed(ranks, dict(event.get("knobs", {})))
-        case "adopted":
-            return Adopted(event["version"])
-        case "rejected":
-            return Rejected(event["version"], event["reason"])
-        case "lost":
-            return Lost(event["rank"], event["message"])
-        case "left":
-            return Left(event["rank"])
-        case "closed":
-            return Closed()
-        case other:
-            raise HvdtuneError(f"the ranks sent an event of unknown type {other!r}")
+    kind = _KINDS.get(event["type"])
+    if kind is None:
+        raise HvdtuneError(f"the ranks sent an event of unknown type {event['type']!r}")
+    return msgspec.convert(event, kind)

@@ -12,6 +12,7 @@ import yaml
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
+from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.files import replace_file
@@ -67,15 +68,7 @@ def make_profile(
     verdict: Verdict, default: Mapping[str, Value], fingerprint: Mapping[str, Any], created: str
 ) -> Profile:
     """The profile of a verdict; `created` is a date and time in ISO 8601."""
-    evidence = ProfileVerdict(
-        improved=verdict.improved,
-        gain_percent=verdict.gain_percent,
-        ci_percent=verdict.ci_percent,
-        pairs=verdict.pairs,
-        launches=verdict.launches,
-        noise_floor_percent=verdict.noise_floor_percent,
-        text=verdict.text,
-    )
+    evidence = msgspec.convert(verdict_document(verdict), ProfileVerdict)
     setting = dict(verdict.setting)
     return Profile(FORMAT_VERSION, setting, dict(default), evidence, dict(fingerprint), created)
 

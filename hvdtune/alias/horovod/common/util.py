@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import itertools
 import sysconfig
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from packaging.version import Version
 
 from hvdtune import __version__
 from hvdtune.core.config.environment import changed_environ
+from hvdtune.core.gradients.groups import split
 from hvdtune.core.rank import build_info
 from hvdtune.core.rank.collectives import ReduceOp, handle_average_backwards_compatibility
 
@@ -58,39 +58,21 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
         raise ImportError(f"{ext_name} is not available in this hvdtune ({__version__})")
 
 
-def mpi_built(verbose: bool = False) -> bool:
-    """Whether a job can be started by mpirun."""
-    return build_info.mpi_built()
+def _built(name: str) -> Callable[..., bool]:
+    """The function of this name of `build_info`, which takes Horovod's `verbose` here."""
+    known = getattr(build_info, name)
+
+    def built(verbose: bool = False) -> bool:
+        return bool(known())
+
+    built.__name__ = built.__qualname__ = name
+    built.__doc__ = known.__doc__
+    return built
 
 
-def gloo_built(verbose: bool = False) -> bool:
-    """Whether a job needs nothing but hvdtune."""
-    return build_info.gloo_built()
-
-
-def nccl_built(verbose: bool = False) -> bool:
-    """Whether NCCL carries out collectives."""
-    return bool(build_info.nccl_built())
-
-
-def ddl_built(verbose: bool = False) -> bool:
-    """Whether DDL carries out collectives."""
-    return build_info.ddl_built()
-
-
-def ccl_built(verbose: bool = False) -> bool:
-    """Whether oneCCL carries out collectives."""
-    return build_info.ccl_built()
-
-
-def cuda_built(verbose: bool = False) -> bool:
-    """Whether the core knows CUDA."""
-    return build_info.cuda_built()
-
-
-def rocm_built(verbose: bool = False) -> bool:
-    """Whether the core knows ROCm."""
-    return build_info.rocm_built()
+mpi_built, gloo_built, nccl_built = map(_built, ("mpi_built", "gloo_built", "nccl_built"))
+ddl_built, ccl_built = map(_built, ("ddl_built", "ccl_built"))
+cuda_built, rocm_built = map(_built, ("cuda_built", "rocm_built"))
 
 
 def get_ext_suffix() -> str:
@@ -116,9 +98,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741
     """Cuts a list into n pieces in order; those that are longer by one come first."""
-    length, longer = divmod(len(l), n)
-    starts = [index * length + min(index, longer) for index in range(n + 1)]
-    return [l[start:end] for start, end in itertools.pairwise(starts)]
+    return split(l, n)
 
 
 def is_iterable(x: object) -> bool:
