@@ -75,7 +75,7 @@ def start_in_place(
     grouped: bool = False,
 ) -> int:
     """Starts a collective that overwrites the tensors, which autograd takes note of."""
-    handle = spec.start(ADAPTER, tensors, how, name, process_set, grouped, True)
+    handle = spec.start(ADAPTER, tensors, how, name, process_set, grouped, in_place=True)
     for tensor in tensors:
         if not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)

@@ -57,7 +57,7 @@ class CollectiveSpec:
         how: what it is told besides: a "reduction", the "root_rank", the "splits", or "" for
             nothing, which is None.
         has_groups: whether there are functions that take a list of tensors.
-        in_place: whether there are functions that work in place; `start` then has that argument.
+        in_place: whether there are functions that work in place; `start` then has that keyword.
         keeps_shape: whether outputs have the shape of the inputs.
     """
 
@@ -83,6 +83,7 @@ def _start_allreduce(
     name: str | None,
     process_set: Any,
     grouped: bool = False,
+    *,
     in_place: bool = False,
 ) -> int:
     outputs = tensors if in_place else None
@@ -104,6 +105,7 @@ def _start_broadcast(
     name: str | None,
     process_set: Any,
     grouped: bool = False,
+    *,
     in_place: bool = False,
 ) -> int:
     (tensor,) = tensors

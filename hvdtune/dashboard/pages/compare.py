@@ -49,30 +49,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 
 def register(app: Dash, runs: Runs) -> None:
-    @app.callback(
-        Output("compare-choice", "children"),
-        Input("url", "search"),
-    )
+    @app.callback(Output("compare-choice", "children"), Input("url", "search"))
     def offer(search: str | None) -> Component:
-        if len(runs) < 2:
-            return nothing(
-                "Only one run is open.", "Open two: hvdtune timeline view before.json after.json"
-            )
-        options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
-        first, second = _asked(search, len(runs))
-        asked = PageAddress.of(search, len(runs)).query.get("with", [str(second)])[0]
-        if asked != str(second):
-            return nothing(
-                f"There is no run {asked[:40]}: this dashboard shows runs 0 to {len(runs) - 1}.",
-                "Choose Compare on the left, then two runs.",
-            )
-        return html.Div(
-            [
-                dmc.Select(data=options, value=str(first), id="compare-a", label="First"),
-                dmc.Select(data=options, value=str(second), id="compare-b", label="Second"),
-            ],
-            className="controls",
-        )
+        return _choice(runs, search)
 
     if len(runs) < 2:
         return  # the parts of the page that what follows is about are not there
@@ -94,24 +73,49 @@ def register(app: Dash, runs: Runs) -> None:
     def show(first: str | None, second: str | None, theme: str | None) -> Any:
         if first is None or second is None:
             return note("Choose two runs.")
-        a, b = runs[int(first)], runs[int(second)]
-        left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
-        table = compare.of_steps(left, right)
-        rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
-        rows = rows[list(_HEADERS)]
-        return [
-            note(compare.sentence(table)),
-            _pictures((a, b), left, right, theme),
-            section(
-                "Parts of a step",
-                html.P(
-                    f"First: {a.title}. Second: {b.title}. The intervals are over steps; two "
-                    "launches of the same job may differ by more.",
-                    className="hint",
-                ),
-                grid("compare-table", number_columns(rows, _HEADERS), rows),
+        return _compared(runs[int(first)], runs[int(second)], theme)
+
+
+def _choice(runs: Runs, search: str | None) -> Component:
+    if len(runs) < 2:
+        return nothing(
+            "Only one run is open.", "Open two: hvdtune timeline view before.json after.json"
+        )
+    options = [{"label": run.title, "value": str(index)} for index, run in enumerate(runs)]
+    first, second = _asked(search, len(runs))
+    asked = PageAddress.of(search, len(runs)).query.get("with", [str(second)])[0]
+    if asked != str(second):
+        return nothing(
+            f"There is no run {asked[:40]}: this dashboard shows runs 0 to {len(runs) - 1}.",
+            "Choose Compare on the left, then two runs.",
+        )
+    return html.Div(
+        [
+            dmc.Select(data=options, value=str(first), id="compare-a", label="First"),
+            dmc.Select(data=options, value=str(second), id="compare-b", label="Second"),
+        ],
+        className="controls",
+    )
+
+
+def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
+    left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
+    table = compare.of_steps(left, right)
+    rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
+    rows = rows[list(_HEADERS)]
+    return [
+        note(compare.sentence(table)),
+        _pictures((a, b), left, right, theme),
+        section(
+            "Parts of a step",
+            html.P(
+                f"First: {a.title}. Second: {b.title}. The intervals are over steps; two "
+                "launches of the same job may differ by more.",
+                className="hint",
             ),
-        ]
+            grid("compare-table", number_columns(rows, _HEADERS), rows),
+        ),
+    ]
 
 
 def _asked(search: str | None, runs: int) -> tuple[int, int]:

@@ -51,7 +51,8 @@ class Answer:
         """What was looked at and whether anything was found, or what is missing."""
         if self.verdict == "incomplete":
             return "INCOMPLETE: " + "; ".join(self.missing) + "."
-        scope = f"{self.steps} steps of {self.step_ms:.2f} ms on {len(self.ranks)} rank(s)"
+        ranks = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
+        scope = f"{self.steps} steps of {self.step_ms:.2f} ms on {ranks}"
         return f"{scope}." if self.findings else f"No bottleneck found in {scope}."
 
     def document(self) -> dict[str, Any]:
