@@ -17,6 +17,7 @@ from typing import Final
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LOG_COLUMNS
+from hvdtune.tuner.space.space_file import read_text
 from hvdtune.tuner.stats.estimates import Noise, t_reach, to_percent
 
 # Versions before 0.28 lack some flags.
@@ -98,13 +99,7 @@ class Assessment:
 
 def read_autotune_log(path: Path) -> AutotuneLog:
     """Read a log of Horovod's; raises UsageError naming file, line and fault."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file") from error
-    table = csv.reader(io.StringIO(text))
+    table = csv.reader(io.StringIO(read_text(path)))
     names = [name.strip() for name in next(table, [])]
     if "plus_minus" in names:
         raise UsageError(

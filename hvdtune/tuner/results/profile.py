@@ -13,6 +13,7 @@ from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.results.study_report import verdict_document
+from hvdtune.tuner.space.space_file import read_text, yaml_error
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.files import replace_file
@@ -151,15 +152,8 @@ def _is_setting(part: object) -> bool:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file") from error
+        return yaml.safe_load(read_text(path))
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be a profile") from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or "not valid YAML"
-        raise UsageError(f"{path}{line}: {problem}") from error
+        raise yaml_error(path, error) from error

@@ -29,13 +29,24 @@ def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, KnobRange]:
 
     Raises UsageError with one line, file and line number first, for each line that is wrong.
     """
+    return parse_space(read_text(path), knobs, str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user names. Raises UsageError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not a text file") from error
-    return parse_space(text, knobs, str(path))
+
+
+def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
+    """The error for a text that is no YAML, with the line."""
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark is not None else ""
+    return UsageError(f"{where}{line}: {getattr(error, 'problem', None) or error}")
 
 
 def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobRange]:
@@ -76,9 +87,7 @@ def _entries(text: str, where: str) -> list[tuple[int, Any, Any]]:
             for key, value in node.value
         ]
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{where}{line}: {getattr(error, 'problem', None) or error}") from error
+        raise yaml_error(where, error) from error
     except RecursionError as error:
         raise UsageError(f"{where} is nested too deeply to be a space") from error
     finally:

@@ -98,6 +98,18 @@ def close_storage(storage: optuna.storages.RDBStorage) -> None:
     storage.engine.dispose()
 
 
+@contextlib.contextmanager
+def opened_storage(
+    url: sqlalchemy.URL, *, create: bool = False
+) -> Iterator[optuna.storages.RDBStorage]:
+    """As `open_storage`; leaving it closes the connections."""
+    storage = open_storage(url, create=create)
+    try:
+        yield storage
+    finally:
+        close_storage(storage)
+
+
 def patiently(create: Callable[[], _T]) -> _T:
     """Creates something in a database where others may be creating the same at this moment."""
     for attempt in range(_CREATE_TRIES - 1):

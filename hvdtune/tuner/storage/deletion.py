@@ -12,9 +12,8 @@ import optuna
 import sqlalchemy
 
 from hvdtune.errors import StudyError
-from hvdtune.tuner.storage.database import as_study_error, close_storage, open_storage, shown_url
+from hvdtune.tuner.storage.database import as_study_error, opened_storage, shown_url
 from hvdtune.tuner.storage.leases import LeaseTable
-from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_store import lock_study
 
 # Folder within the run's, and the names of a study's files there.
@@ -72,12 +71,11 @@ def delete_run(folder: Path) -> list[Path]:
 def delete_stored(url: sqlalchemy.URL, name: str) -> None:
     """Deletes a study from a database. Raises StudyError when a tuner works on it."""
     where = shown_url(url)
-    with as_study_error(where):
-        storage = open_storage(url)
+    with as_study_error(where), opened_storage(url) as storage:
         try:
             study_id = storage.get_study_id_from_name(name)
             if LeaseTable.has_tables(storage.engine):
-                leases = LeaseTable(storage.engine, study_id, SharedStudy.dead_after_s)
+                leases = LeaseTable(storage.engine, study_id)
                 working = [tuner.name for tuner in leases.tuners() if tuner.alive]
                 if working:
                     raise StudyError(
@@ -87,8 +85,6 @@ def delete_stored(url: sqlalchemy.URL, name: str) -> None:
             optuna.delete_study(study_name=name, storage=storage)
         except KeyError:
             raise StudyError(f"{where} holds no study {name}") from None
-        finally:
-            close_storage(storage)
 
 
 def _folders(folder: Path, place: str) -> Iterator[Path]:

@@ -17,10 +17,9 @@ from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage import repair
 from hvdtune.tuner.storage.database import file_url, parse_url
-from hvdtune.tuner.storage.leases import LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of
 from hvdtune.tuner.storage.repair import searched_knobs
-from hvdtune.tuner.storage.shared_study import SharedStudy, read_reference
+from hvdtune.tuner.storage.shared_study import read_reference
 from hvdtune.tuner.storage.study_list import StudyPlace, is_in_use, read_run
 from hvdtune.tuner.storage.study_reader import (
     PAIRS_FILE,
@@ -32,7 +31,6 @@ from hvdtune.tuner.storage.study_reader import (
 from hvdtune.tuner.storage.trial import TrialView, artifacts_of, view_trial
 from hvdtune.tuner.storage.trial_timelines import ARTIFACTS_FOLDER
 
-_AGAIN: Final = "--repair mends it"
 _NEW_STUDY: Final = "begin a new study with -o FOLDER"
 
 
@@ -237,8 +235,8 @@ def _artifacts(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFau
 def _unpublished(folder: Path, pairs: Sequence[Pair]) -> Iterator[StudyFault]:
     reference = read_reference(folder)
     assert reference is not None
-    with _leases(parse_url(reference.url), reference.study) as (_, leases):
-        missing = len(pairs) - (0 if leases is None else leases.published(reference.tuner))
+    with repair.open_leases(parse_url(reference.url), reference.study) as leases:
+        missing = len(pairs) - (leases.published(reference.tuner) if leases.is_used() else 0)
     if missing > 0:
         yield StudyFault(
             f"{missing} pairs have not reached {reference}",
@@ -259,8 +257,8 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
                 partial(repair.requeue_trial, url, name, trial),
             )
     running = {t.number for t in stored.trials if t.state == TrialState.RUNNING}
-    with _leases(url, name) as (_, table):
-        leases = [] if table is None else table.leases()
+    with repair.open_leases(url, name) as table:
+        leases = table.leases() if table.is_used() else []
     for lease in leases:
         if lease.tuner not in alive or lease.trial not in running:
             yield StudyFault(
@@ -284,14 +282,3 @@ def _missing_pairs(stored: Contents) -> Iterator[StudyFault]:
                 f"trial {trial.number} rests on {trial.pairs} pairs, the database has {there}",
                 f"hvdtune study fsck --repair in the run folder of {trial.by}",
             )
-
-
-@contextlib.contextmanager
-def _leases(url: sqlalchemy.URL, name: str) -> Iterator[tuple[int, LeaseTable | None]]:
-    with repair.open_study(url, name) as study:
-        engine = repair.storage_of(study).engine
-        has_tables = LeaseTable.has_tables(engine)
-        leases = (
-            LeaseTable(engine, study._study_id, SharedStudy.dead_after_s) if has_tables else None
-        )
-        yield study._study_id, leases

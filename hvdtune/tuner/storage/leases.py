@@ -52,6 +52,8 @@ _NOW: Final = {
     "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())",
     "mysql": "UNIX_TIMESTAMP(NOW(3))",
 }
+# A tuner that has been silent for so long is dead, unless its study says otherwise.
+DEAD_AFTER_S: Final = 90.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ class LeaseTable:
             from this host is dead at once.
     """
 
-    def __init__(self, engine: sqlalchemy.Engine, study_id: int, dead_after_s: float) -> None:
+    def __init__(
+        self, engine: sqlalchemy.Engine, study_id: int, dead_after_s: float = DEAD_AFTER_S
+    ) -> None:
         self._engine = engine
         self._study = study_id
         self._dead_after_s = dead_after_s
@@ -96,6 +100,10 @@ class LeaseTable:
     def has_tables(engine: sqlalchemy.Engine) -> bool:
         """False where nobody has shared a study."""
         return sqlalchemy.inspect(engine).has_table(TUNERS.name)
+
+    def is_used(self) -> bool:
+        """Whether the tables are there."""
+        return self.has_tables(self._engine)
 
     def join(self, tuner: str, name: str, fingerprint: str) -> None:
         """This process is that tuner, and alive."""

@@ -33,16 +33,15 @@ from hvdtune.tuner.stats.estimates import (
 )
 from hvdtune.tuner.storage.database import (
     as_study_error,
-    close_storage,
     file_url,
-    open_storage,
+    opened_storage,
     parse_url,
     shown_url,
 )
 from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.leases import Lease, LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of, parse_pair
-from hvdtune.tuner.storage.shared_study import SharedStudy, StudyReference
+from hvdtune.tuner.storage.shared_study import StudyReference
 from hvdtune.tuner.storage.study_list import read_run
 from hvdtune.tuner.storage.study_reader import (
     PAIRS_FILE,
@@ -127,19 +126,15 @@ def rebuild(folder: Path, knobs: Sequence[Knob]) -> None:
         trials = _trials(old, log.pairs, space, further)
         attributes = {**_attributes(folder, log.pairs, space), **old.attributes}
         _set_aside(path)
-        with as_study_error(path):
-            storage = open_storage(file_url(path), create=True)
-            try:
-                study = optuna.create_study(
-                    storage=storage,
-                    study_name=STUDY_NAME,
-                    directions=["maximize"] * (1 + len(further)),
-                )
-                for name, value in attributes.items():
-                    study.set_user_attr(name, value)
-                study.add_trials(trials)
-            finally:
-                close_storage(storage)
+        with as_study_error(path), opened_storage(file_url(path), create=True) as storage:
+            study = optuna.create_study(
+                storage=storage,
+                study_name=STUDY_NAME,
+                directions=["maximize"] * (1 + len(further)),
+            )
+            for name, value in attributes.items():
+                study.set_user_attr(name, value)
+            study.add_trials(trials)
 
 
 def searched_knobs(signature: object) -> list[list[Any]]:
@@ -186,16 +181,14 @@ def forget_artifact(folder: Path, trial_id: int, artifact: str) -> None:
 
 def publish(reference: StudyReference, pairs: Sequence[Pair]) -> None:
     """Puts up the pairs of a run that have not reached the database."""
-    with open_study(parse_url(reference.url), reference.study) as study:
-        leases = LeaseTable(storage_of(study).engine, study._study_id, SharedStudy.dead_after_s)
+    with open_leases(parse_url(reference.url), reference.study) as leases:
         done = leases.published(reference.tuner)
         leases.publish(reference.tuner, dict(list(enumerate(pairs))[done:]))
 
 
 def release(url: sqlalchemy.URL, name: str, lease: Lease) -> None:
     """Frees a setting that nobody measures."""
-    with open_study(url, name) as study:
-        leases = LeaseTable(storage_of(study).engine, study._study_id, SharedStudy.dead_after_s)
+    with open_leases(url, name) as leases:
         leases.release(lease.tuner, lease.trial)
 
 
@@ -203,14 +196,18 @@ def release(url: sqlalchemy.URL, name: str, lease: Lease) -> None:
 def open_study(url: sqlalchemy.URL, name: str) -> Iterator[optuna.Study]:
     """A study in a database. Raises StudyError when there is none or it cannot be used."""
     where = str(url.database) if url.get_backend_name() == "sqlite" else shown_url(url)
-    with as_study_error(where):
-        storage = open_storage(url)
+    with as_study_error(where), opened_storage(url) as storage:
         try:
             yield optuna.load_study(study_name=name, storage=storage)
         except KeyError:
             raise StudyError(f"{where} holds no study {name}") from None
-        finally:
-            close_storage(storage)
+
+
+@contextlib.contextmanager
+def open_leases(url: sqlalchemy.URL, name: str) -> Iterator[LeaseTable]:
+    """The leases and pairs of a study that is shared. Raises StudyError as `open_study`."""
+    with open_study(url, name) as study:
+        yield LeaseTable(storage_of(study).engine, study._study_id)
 
 
 def storage_of(study: optuna.Study) -> RDBStorage:

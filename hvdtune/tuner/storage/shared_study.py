@@ -22,7 +22,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import as_study_error, parse_url, shown_url
-from hvdtune.tuner.storage.leases import Lease, LeaseTable, Tuner, digest
+from hvdtune.tuner.storage.leases import DEAD_AFTER_S, Lease, LeaseTable, Tuner, digest
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, pairs_of
 
 REFERENCE_FILE: Final = "storage.json"
@@ -47,7 +47,7 @@ class SharedStudy:
     study: str
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     heartbeat_s: float = 10.0
-    dead_after_s: float = 90.0
+    dead_after_s: float = DEAD_AFTER_S
 
 
 @dataclass(frozen=True)

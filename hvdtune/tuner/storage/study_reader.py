@@ -15,15 +15,14 @@ from optuna.trial import FrozenTrial
 from hvdtune.errors import StudyError
 from hvdtune.tuner.storage.database import (
     as_study_error,
-    close_storage,
     file_url,
-    open_storage,
+    opened_storage,
     parse_url,
     shown_url,
 )
 from hvdtune.tuner.storage.leases import LeaseTable, Tuner
 from hvdtune.tuner.storage.pair_log import Pair, read_pairs
-from hvdtune.tuner.storage.shared_study import SharedStudy, read_reference
+from hvdtune.tuner.storage.shared_study import read_reference
 from hvdtune.tuner.storage.trial import StudyView, view_trials
 
 STUDY_NAME: Final = "hvdtune"
@@ -99,31 +98,25 @@ def read_contents(url: sqlalchemy.URL, name: str, *, but: str = "") -> Contents:
 
 def study_names(url: sqlalchemy.URL) -> list[str]:
     """The studies in a database, sorted. Raises StudyError when it cannot be read."""
-    with as_study_error(_where(url)):
-        storage = open_storage(url)
-        try:
-            if not sqlalchemy.inspect(storage.engine).has_table("studies"):
-                return []
-            return sorted(study.study_name for study in storage.get_all_studies())
-        finally:
-            close_storage(storage)
+    with as_study_error(_where(url)), opened_storage(url) as storage:
+        if not sqlalchemy.inspect(storage.engine).has_table("studies"):
+            return []
+        return sorted(study.study_name for study in storage.get_all_studies())
 
 
 def _contents(url: sqlalchemy.URL, name: str, but: str) -> Contents:
-    storage = open_storage(url)
-    try:
-        study = optuna.load_study(study_name=name, storage=storage)
+    with opened_storage(url) as storage:
+        try:
+            study = optuna.load_study(study_name=name, storage=storage)
+        except KeyError:
+            if name == STUDY_NAME:
+                return Contents((), {})  # its tuner was killed before it came to it
+            raise StudyError(f"{_where(url)} holds no study {name}") from None
         trials, attributes = tuple(study.get_trials(deepcopy=False)), study.user_attrs
         if not LeaseTable.has_tables(storage.engine):
             return Contents(trials, attributes)
-        leases = LeaseTable(storage.engine, study._study_id, SharedStudy.dead_after_s)
+        leases = LeaseTable(storage.engine, study._study_id)
         return Contents(trials, attributes, tuple(leases.tuners()), tuple(leases.pairs(but=but)))
-    except KeyError:
-        if name == STUDY_NAME:
-            return Contents((), {})  # its tuner was killed before it came to it
-        raise StudyError(f"{_where(url)} holds no study {name}") from None
-    finally:
-        close_storage(storage)
 
 
 def _where(url: sqlalchemy.URL) -> str:
