@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.output import Output, Writer
-from hvdtune.launcher.run import ExitReport
+from hvdtune.launcher.run import ExitReport, describe_exit, shell_code, wait_for_end
 from hvdtune.launcher.spawn import ProcessGroup
 
 _LAST_OUTPUT_S: Final = 2.0
@@ -83,11 +83,8 @@ class Command:
             return
         self._stopped = True
         self._group.signal_children(signal.SIGTERM)
-        deadline_s = time.monotonic() + grace_s
         try:
-            while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
-                self._output.wait_for_change(min(left_s, 0.1))
-                check_signals()  # asked again: no more grace
+            wait_for_end(self._output, self._running, grace_s)
         finally:
             self._end()
 
@@ -139,20 +136,12 @@ class Command:
             self._report = ExitReport(0, "", self._output.tail(0) if self._children else ())
         else:
             code = self._children[rank].returncode
-            reason = _how(code, rank if len(self._children) > 1 else None)
-            code = 128 - code if code < 0 else code
-            self._report = ExitReport(code, reason, self._output.tail(rank), rank)
+            who = f"rank {rank}" if len(self._children) > 1 else "the command"
+            reason = f"{who} {describe_exit(code)}"
+            self._report = ExitReport(shell_code(code), reason, self._output.tail(rank), rank)
 
 
 def free_port(address: str) -> int:
     """A port that nobody listens on at the moment."""
     with socket.create_server((address, 0)) as server:
         return int(server.getsockname()[1])
-
-
-def _how(code: int, rank: int | None) -> str:
-    who = "the command" if rank is None else f"rank {rank}"
-    if code >= 0:
-        return f"{who} exited with code {code}"
-    known = -code in set(signal.Signals)
-    return f"{who} was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"

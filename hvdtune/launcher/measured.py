@@ -95,25 +95,32 @@ class MetricLines:
         return [self._steps.popleft() for _ in range(len(self._steps))]
 
 
-class MeasuredJob:
-    """A job of hvdtune's: its steps come over the job channel, unless lines tell them."""
+class _Measured:
+    """A launch whose steps come from lines of its output, else as its runtime tells them."""
 
-    def __init__(self, job: Job, lines: MetricLines | None = None) -> None:
-        self.job = job
-        self._lines = lines
-        self._began_s = time.monotonic()
-        self._ended_s: float | None = None
-        self.formed = False
+    def __init__(self, runtime: str, lines: MetricLines | None) -> None:
+        self._runtime, self._lines = runtime, lines
 
     @property
     def measured_by(self) -> str:
         """Where the step times come from."""
-        return self._lines.measured_by if self._lines else "the optimizer steps of the ranks"
+        return self._lines.measured_by if self._lines else self._runtime
 
     @property
     def without_steps(self) -> str:
         """Says what is wrong where no step came; "" where the wall time will do."""
         return self._lines.none_found if self._lines else ""
+
+
+class MeasuredJob(_Measured):
+    """A job of hvdtune's: its steps come over the job channel, unless lines tell them."""
+
+    def __init__(self, job: Job, lines: MetricLines | None = None) -> None:
+        super().__init__("the optimizer steps of the ranks", lines)
+        self.job = job
+        self._began_s = time.monotonic()
+        self._ended_s: float | None = None
+        self.formed = False
 
     @property
     def wall_s(self) -> float:
@@ -145,26 +152,16 @@ class MeasuredJob:
         self.job.terminate()
 
 
-class MeasuredCommand:
+class MeasuredCommand(_Measured):
     """Any other command: its steps come from lines of its output, else from the clock."""
 
     def __init__(
         self, command: Command, clock: StepClock | None = None, lines: MetricLines | None = None
     ) -> None:
+        super().__init__("the steps of torch's optimizer", lines)
         self.command = command
         self._clock = clock
-        self._lines = lines
         self._fault: str | None = None
-
-    @property
-    def measured_by(self) -> str:
-        """Where the step times come from."""
-        return self._lines.measured_by if self._lines else "the steps of torch's optimizer"
-
-    @property
-    def without_steps(self) -> str:
-        """Says what is wrong where no step came; "" where the wall time will do."""
-        return self._lines.none_found if self._lines else ""
 
     @property
     def wall_s(self) -> float:

@@ -137,7 +137,7 @@ def exit_report(outcome: JobOutcome, title: str) -> tuple[int, str, int]:
         return 0, no_job, 0
     if outcome.start_failure and (failed or not outcome.formed):
         rank = min(failed)[1] if failed else 0
-        return (_shell_code(outcome.codes[rank]) if failed else 1), outcome.start_failure, rank
+        return (shell_code(outcome.codes[rank]) if failed else 1), outcome.start_failure, rank
     if failed:
         return _first_failure([rank for _, rank in sorted(failed)], outcome)
     return (0, "", 0) if outcome.formed else (1, no_job, 0)
@@ -148,10 +148,10 @@ def _first_failure(failed: list[int], outcome: JobOutcome) -> tuple[int, str, in
     and may well end before it."""
     rank = next((rank for rank in outcome.gone if rank in failed), failed[0])
     code = outcome.codes[rank]
-    reason = f"rank {rank} {_describe_exit(code)}"
+    reason = f"rank {rank} {describe_exit(code)}"
     if outcome.loss and rank not in outcome.gone:
         reason = f"{reason} because {outcome.loss}"
-    return _shell_code(code), reason, rank
+    return shell_code(code), reason, rank
 
 
 class Job:
@@ -280,11 +280,8 @@ class Job:
             grace_s = self._options.terminate_grace_s if grace_s is None else grace_s
             self._stopped = True
             self._signal_ranks()
-            deadline_s = time.monotonic() + grace_s
             try:
-                while self._running() and (left_s := deadline_s - time.monotonic()) > 0:
-                    self._output.wait_for_change(min(left_s, 0.1))
-                    check_signals()  # asked again: no more grace
+                wait_for_end(self._output, self._running, grace_s)
             finally:
                 self._end()
 
@@ -387,7 +384,7 @@ class Job:
             return
         # Nobody else can know: the rank may never have connected to anything.
         self._aborted = True
-        how = _describe_exit(self._children[ended[0]].returncode)
+        how = describe_exit(self._children[ended[0]].returncode)
         self.channel.abort(f"rank {ended[0]} {how} before all ranks had called hvd.init()")
 
     def _end(self) -> None:
@@ -435,13 +432,22 @@ def _open_channel(address: str, key: bytes, ranks: int, start_timeout_s: float) 
     return JobChannel(key, ranks, address, start_timeout_s)
 
 
-def _shell_code(code: int) -> int:
+def shell_code(code: int) -> int:
+    """The exit code that a shell gives a process of this return code."""
     return 128 - code if code < 0 else code
 
 
-def _describe_exit(code: int) -> str:
-    return f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+def describe_exit(code: int) -> str:
+    """How a process of this return code ended."""
+    if code >= 0:
+        return f"exited with code {code}"
+    known = -code in set(signal.Signals)
+    return f"was killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
 
 
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+def wait_for_end(output: Output, running: Callable[[], object], grace_s: float) -> None:
+    """Returns when nothing is `running` any more, or after the grace; a signal ends it at once."""
+    deadline_s = time.monotonic() + grace_s
+    while running() and (left_s := deadline_s - time.monotonic()) > 0:
+        output.wait_for_change(min(left_s, 0.1))
+        check_signals()  # asked again: no more grace
