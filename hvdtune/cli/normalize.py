@@ -28,9 +28,12 @@ Options = TypeVar("Options", bound=RunOptions)
 def normalize(options: Options) -> Options:
     """The options with what Horovod's variables and a profile ask for where no option says it.
 
+    `mpi` then says who starts the ranks, whatever said so.
+
     Raises UsageError for what cannot be, options that contradict each other included.
     """
-    changed = _from_environment(options)
+    by_mpi = controller(options, launch_defaults()) == "mpi"
+    changed = _from_environment(options, by_mpi=by_mpi) | {"mpi": by_mpi}
     if isinstance(options, CompareOptions):
         changed["autotune"] = False
         if restarts(options):
@@ -41,9 +44,9 @@ def normalize(options: Options) -> Options:
     return replace(options, adapter=_adapter(options))
 
 
-def _from_environment(options: RunOptions) -> dict[str, Any]:
+def _from_environment(options: RunOptions, *, by_mpi: bool) -> dict[str, Any]:
     variables = launcher_values()
-    if controller(options, launch_defaults()) == "mpi":
+    if by_mpi:
         # Its launcher merges no traces: the ranks do what the variables ask for.
         variables = {name: variables[name] for name in variables if "TIMELINE" not in name}
     named: dict[str, Any] = {LAUNCHER_OPTIONS[name]: value for name, value in variables.items()}
@@ -185,12 +188,11 @@ def restarts(options: Options) -> bool:
 
 def notices(options: RunOptions) -> Iterator[str]:
     """Sentences about options that do nothing here."""
-    by_mpi = controller(options, launch_defaults()) == "mpi"
     for option, effect, name in _given(options):
         is_autotune = name.startswith("autotune_")
         if isinstance(effect, Idle) and effect.said and (options.autotune or not is_autotune):
             yield f"{option} has no effect: {effect.why}"
-        elif name in _OF_MPI and not by_mpi:
+        elif name in _OF_MPI and not options.mpi:
             yield f"{option} has no effect without --mpi"
         elif name in _OF_AUTOTUNE and not options.autotune:
             yield f"{option} has no effect without --autotune"

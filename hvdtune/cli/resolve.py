@@ -10,7 +10,6 @@ from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.normalize import (
     check_restart,
     check_timeline,
-    controller,
     interface,
     normalize,
     notices,
@@ -18,7 +17,6 @@ from hvdtune.cli.normalize import (
 )
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions, VerifyOptions
-from hvdtune.core.config.environment import launch_defaults
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launcher.hosts import (
@@ -62,7 +60,8 @@ class Resolved:
 
     `workflow` is what is done with a JobRequest where no `comparison` is asked for. With `restart`
     every measurement is a launch of its own, and `launch` runs a command of any runtime. The
-    `notices` are what the user should know of options that do nothing here.
+    `notices` are what the user should know of options that do nothing here. With `as_json` the
+    result is all that stdout gets.
     """
 
     workflow: Literal["launch", "tune", "autotune"]
@@ -73,17 +72,17 @@ class Resolved:
     comparison: ComparisonRequest | None = None
     restart: RestartRequest | None = None
     notices: tuple[str, ...] = ()
+    as_json: bool = False
 
 
 def resolve(options: RunOptions) -> Resolved:
     """The requests of a command line. Raises UsageError for what cannot be."""
     options = normalize(options)
     compares = isinstance(options, CompareOptions)
-    by_mpi = controller(options, launch_defaults()) == "mpi"
     values = setting_request(options)
     restart = None
     if restarts(options):
-        check_restart(options, by_mpi=by_mpi)
+        check_restart(options, by_mpi=options.mpi)
         launch_s = options.launch_time
         restart = RestartRequest(tuple(options.vary or ()), options.metric_regex, launch_s)
     else:
@@ -91,7 +90,7 @@ def resolve(options: RunOptions) -> Resolved:
         check_timeline(options, compares=compares)
     return Resolved(
         _workflow(options),
-        _mpi_request(options, values) if by_mpi else _job_request(options, values),
+        _mpi_request(options, values) if options.mpi else _job_request(options, values),
         _study_request(options),
         trace_request(options),
         OutputRequest(
@@ -103,6 +102,7 @@ def resolve(options: RunOptions) -> Resolved:
         _comparison_request(options),
         restart,
         () if restart else tuple(notices(options)),
+        options.as_json,
     )
 
 

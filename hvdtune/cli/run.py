@@ -23,15 +23,15 @@ def run(options: RunOptions) -> int:
     request = resolve(options)
     for notice in request.notices:
         info(notice)
-    reporter = TerminalReporter(json_only=options.as_json)
+    reporter = TerminalReporter(json_only=request.as_json)
     if isinstance(request.job, MpiRequest):
         from hvdtune.workflows.launch import run_by_mpi
 
         run_by_mpi(request.job, reporter, verbose=request.output.verbose)
     if request.comparison is not None:
-        return _compare(request, request.job, request.comparison, reporter, as_json=options.as_json)
+        return _compare(request, request.job, request.comparison, reporter)
     if request.workflow == "tune":
-        return _tune(request, request.job, reporter, as_json=options.as_json)
+        return _tune(request, request.job, reporter)
     return _launch(request, request.job, reporter)
 
 
@@ -49,7 +49,8 @@ def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> i
     return launch(job, request.trace, request.output, reporter).exit_code
 
 
-def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter, *, as_json: bool) -> int:
+def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:
+    as_json = request.as_json
     if request.restart is not None:
         from hvdtune.workflows.restart import tune_by_restarting
 
@@ -72,15 +73,11 @@ def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter, *, as_
 
 
 def _compare(
-    request: Resolved,
-    job: JobRequest,
-    comparison: ComparisonRequest,
-    reporter: TerminalReporter,
-    *,
-    as_json: bool,
+    request: Resolved, job: JobRequest, comparison: ComparisonRequest, reporter: TerminalReporter
 ) -> int:
     from hvdtune.workflows.comparison import compare, compare_by_restarting
 
+    as_json = request.as_json
     if request.restart is not None:
         result = compare_by_restarting(job, comparison, request.restart, request.output, reporter)
         _print(result, result.document(), as_json=as_json)
