@@ -146,20 +146,20 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
     """Column definitions for a table of texts and numbers."""
     found = []
     for field, header in headers.items():
-        column: dict[str, Any] = {
-            "field": field,
-            "headerName": header,
-            "minWidth": 74 + 7 * len(header),
-        }
+        column = text_column(field, header)
         if pd.api.types.is_numeric_dtype(rows[field]):
-            decimals = 0 if pd.api.types.is_integer_dtype(rows[field]) else 2
-            column |= {
-                "type": "rightAligned",
-                "filter": "agNumberColumnFilter",
-                "valueFormatter": {
-                    "function": "params.value == null ? '' : "
-                    f"d3.format(',.{decimals}f')(params.value)"
-                },
-            }
+            column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
         found.append(column)
     return found
+
+
+def text_column(field: str, header: str) -> dict[str, Any]:
+    """The definition of a column, with room for the header beside its sort and filter marks."""
+    return {"field": field, "headerName": header, "minWidth": 74 + 7 * len(header)}
+
+
+def of_numbers(decimals: int) -> dict[str, Any]:
+    """What the definition of a column of numbers has besides."""
+    shown = f"params.value == null ? '' : d3.format(',.{decimals}f')(params.value)"
+    formatter = {"function": shown}
+    return {"type": "rightAligned", "filter": "agNumberColumnFilter", "valueFormatter": formatter}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from hvdtune.dashboard.blocks import of_numbers, text_column
 from hvdtune.dashboard.study import knob_names, knob_text
 from hvdtune.timeline import Trace, tensor_table
 
@@ -59,7 +60,7 @@ def trial_columns(trials: pd.DataFrame) -> list[dict[str, Any]]:
     columns = [_column(field, header) for field, header in _TRIAL_HEADERS.items()]
     for column in columns:
         if column["field"] in {"gain_percent", "spread_percent"}:
-            column["valueFormatter"] = {"function": _number_format(2)}
+            column |= of_numbers(2)
         if column["field"] == "reason":
             column |= {"minWidth": 180, "tooltipField": "reason"}
     return columns + [
@@ -79,19 +80,7 @@ def trial_rows(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _column(field: str, header: str) -> dict[str, Any]:
-    # Room for the header beside its sort and filter marks.
-    column: dict[str, Any] = {
-        "field": field, "headerName": header, "minWidth": 74 + 7 * len(header)
-    }  # fmt: skip
+    column = text_column(field, header)
     if field in {"tensor", "dtype", "operation", "state", "reason"}:
         return column
-    number = {
-        "type": "rightAligned",
-        "filter": "agNumberColumnFilter",
-        "valueFormatter": {"function": _number_format(1 if field.endswith("_us") else 0)},
-    }
-    return column | number
-
-
-def _number_format(decimals: int) -> str:
-    return f"params.value == null ? '' : d3.format(',.{decimals}f')(params.value)"
+    return column | of_numbers(1 if field.endswith("_us") else 0)
