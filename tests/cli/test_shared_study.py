@@ -6,7 +6,8 @@ import pytest
 
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import parse_url
-from hvdtune.tuner.storage.study_reader import read_shared_study, study_names
+from hvdtune.tuner.storage.study_list import StudyPlace, open_study
+from hvdtune.tuner.storage.study_reader import study_names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -29,7 +30,7 @@ def test_two_jobs_share_the_trials_of_one_study(hvdtune, script, tmp_path):
     url = parse_url(f"sqlite:///{tmp_path}/studies.db")
     (name,) = study_names(url)
     assert name.startswith("train-")
-    view = read_shared_study(url, name)
+    view = open_study(StudyPlace(name, url=url)).view
     measured_by = collections.defaultdict(set)
     for pair in view.pairs:
         if pair.phase == "search":

@@ -5,8 +5,8 @@ import pytest
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values, read_setting
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
-from hvdtune.horovod.variables import BUILD_TIME
 from hvdtune.horovod.vocabulary import PLACE, VARIABLES
+from tests.kit.horovod_build import BUILD_TIME
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),

@@ -10,8 +10,8 @@ import yaml
 from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
 from hvdtune.cli.horovod_options import horovod_rows
-from hvdtune.horovod.variables import BUILD_TIME
 from hvdtune.horovod.vocabulary import VARIABLES, Idle, Refused, Sets
+from tests.kit.horovod_build import BUILD_TIME
 
 PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
 ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))

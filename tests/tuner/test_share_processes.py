@@ -10,7 +10,7 @@ import pytest
 
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import parse_url
-from hvdtune.tuner.storage.study_reader import read_shared_study
+from hvdtune.tuner.storage.study_list import StudyPlace, open_study
 from hvdtune.tuner.storage.trial import StudyView
 from tests.kit.programs import environ
 from tests.tuner import simulated_tuner
@@ -34,6 +34,10 @@ def ended(tuner: subprocess.Popen[str]) -> tuple[int, str]:
     return tuner.returncode, out
 
 
+def stored(url: str, name: str) -> StudyView:
+    return open_study(StudyPlace(name, url=parse_url(url))).view
+
+
 def tuners_of(view: StudyView) -> dict[str, set[str]]:
     """Who has measured each setting in the search."""
     found = collections.defaultdict(set)
@@ -48,7 +52,7 @@ def test_three_tuners_measure_nothing_twice(
 ) -> None:
     tuners = [start(tmp_path / f"run-{n}", study_url, study_name) for n in range(3)]
     assert [ended(tuner)[0] for tuner in tuners] == [0, 0, 0]
-    view = read_shared_study(parse_url(study_url), study_name)
+    view = stored(study_url, study_name)
     found = tuners_of(view)
     assert {len(names) for names in found.values()} == {1}
     assert len(set.union(*found.values())) > 1
@@ -62,10 +66,10 @@ def test_what_a_killed_tuner_had_begun_is_finished_by_another(
 ) -> None:
     killed = start(tmp_path / "killed", study_url, study_name, kill_at=300)
     assert ended(killed)[0] == -signal.SIGKILL
-    before = read_shared_study(parse_url(study_url), study_name)
+    before = stored(study_url, study_name)
     running = next(trial for trial in before.trials if trial.state == "running")
     assert ended(start(tmp_path / "other", study_url, study_name))[0] == 0
-    after = read_shared_study(parse_url(study_url), study_name)
+    after = stored(study_url, study_name)
     assert not any(trial.state == "running" for trial in after.trials)
     begun = [pair for pair in before.pairs if pair.setting == running.setting]
     finished = next(t for t in after.trials if t.is_measured and t.setting == running.setting)
@@ -77,8 +81,8 @@ def test_a_killed_tuner_continues_where_it_was(
     tmp_path: Path, study_url: str, study_name: str
 ) -> None:
     assert ended(start(tmp_path / "one", study_url, study_name, 300))[0] == -signal.SIGKILL
-    before = read_shared_study(parse_url(study_url), study_name).pairs
+    before = stored(study_url, study_name).pairs
     assert ended(start(tmp_path / "one", study_url, study_name))[0] == 0
-    after = read_shared_study(parse_url(study_url), study_name).pairs
+    after = stored(study_url, study_name).pairs
     assert after[: len(before)] == before
     assert len({pair.by for pair in after}) == 1

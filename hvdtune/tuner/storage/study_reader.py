@@ -57,14 +57,6 @@ def read_study(run_dir: Path) -> StudyView:
     return view_contents(read_contents(file_url(run_dir / STUDY_FILE), STUDY_NAME), own)
 
 
-def read_shared_study(url: sqlalchemy.URL, name: str) -> StudyView:
-    """A study of that name in a database.
-
-    Raises StudyError when there is none or it cannot be read.
-    """
-    return view_contents(read_contents(url, name), ())
-
-
 def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> StudyView:
     """Return what `read_study` does; what a tuner has found itself comes before the others'."""
 
