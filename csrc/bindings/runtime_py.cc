@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <optional>
 
 #include "base/failpoint.h"
 #include "bindings/knobs_py.h"
@@ -101,9 +102,10 @@ std::shared_ptr<Request> make_request(std::string_view op, std::string name, con
   return request;
 }
 
-std::vector<Handle> submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
-                           const std::vector<uintptr_t>& inputs,
-                           const std::vector<uintptr_t>& outputs) {
+// Adds the handles to `handles`, which Python thus has before it runs a signal handler.
+void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
+            const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs,
+            py::list& handles) {
   std::vector<Submission> submissions;
   submissions.reserve(requests.size());
   size_t at = 0;
@@ -119,23 +121,62 @@ std::vector<Handle> submit(Runtime& runtime, const std::vector<std::shared_ptr<R
           {reinterpret_cast<const uint8_t*>(inputs[at]), reinterpret_cast<uint8_t*>(outputs[at])});
     }
   }
-  const py::gil_scoped_release release;
-  return runtime.submit(std::move(submissions));
-}
-
-bool wait(Runtime& runtime, Handle handle, double timeout_s) {
-  return runtime.wait(handle, seconds(timeout_s));
-}
-
-// False when time has passed before all were done.
-bool wait_all(Runtime& runtime, const std::vector<Handle>& handles, double timeout_s) {
-  const Deadline deadline = Deadline::in(seconds(timeout_s));
-  for (const Handle handle : handles) {
-    const uint64_t now = now_ns();
-    const uint64_t left = deadline.at_ns() > now ? deadline.at_ns() - now : 0;
-    if (!runtime.wait(handle, std::chrono::nanoseconds(static_cast<int64_t>(left)))) return false;
+  std::vector<Handle> given;
+  {
+    const py::gil_scoped_release release;
+    given = runtime.submit(std::move(submissions));
   }
+  for (const Handle handle : given) handles.append(handle);
+}
+
+bool has_ended(Runtime& runtime, Handle handle) {
+  try {
+    return runtime.poll(handle);
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+// False when time has passed before all have ended. Otherwise `operations` gets them, unless it is
+// null, the handles end, and are 0 in the list before Python runs a signal handler; then the first
+// failure is thrown.
+bool end_all(Runtime& runtime, py::list& handles, double timeout_s,
+             std::vector<std::shared_ptr<Operation>>* operations) {
+  const auto given = handles.cast<std::vector<Handle>>();
+  std::optional<Error> failure;
+  {
+    const py::gil_scoped_release release;
+    const Deadline deadline = Deadline::in(seconds(timeout_s));
+    for (const Handle handle : given) {
+      const uint64_t now = now_ns();
+      const uint64_t left = deadline.at_ns() > now ? deadline.at_ns() - now : 0;
+      try {
+        if (!runtime.wait(handle, std::chrono::nanoseconds(static_cast<int64_t>(left)))) {
+          return false;
+        }
+      } catch (const Error& error) {
+        if (!failure) failure = error;
+      }
+    }
+  }
+  for (const Handle handle : given) {
+    std::shared_ptr<Operation> operation = runtime.release(handle);
+    if (operations != nullptr) operations->push_back(std::move(operation));
+  }
+  for (size_t i = 0; i < given.size(); ++i) handles[i] = 0;
+  if (failure) throw *failure;
   return true;
+}
+
+bool finish_all(Runtime& runtime, py::list& handles, double timeout_s) {
+  return end_all(runtime, handles, timeout_s, nullptr);
+}
+
+// Of the only handle; null when time has passed.
+std::shared_ptr<Operation> finish(Runtime& runtime, py::list& handles, double timeout_s) {
+  std::vector<std::shared_ptr<Operation>> operations;
+  const bool ended = end_all(runtime, handles, timeout_s, &operations);
+  return ended && operations.size() == 1 ? operations.front() : nullptr;
 }
 
 const Result& result_of(const Operation& operation, size_t index) {
@@ -212,10 +253,9 @@ void register_runtime(py::module_& module) {
       .def("topology", &topology)
       .def("submit", &submit)
       .def("framework_job", &new_job)
-      .def("poll", &Runtime::poll)
-      .def("wait", &wait, NoGil())
-      .def("wait_all", &wait_all, NoGil())
-      .def("release", &Runtime::release)
+      .def("has_ended", &has_ended)
+      .def("finish", &finish)
+      .def("finish_all", &finish_all)
       .def("mark_step", &Runtime::mark_step)
       .def("mark_span", &Runtime::mark_span)
       .def("propose", [](Runtime& runtime,

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from hvdtune.core.rank import collectives
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op, synchronize
+from hvdtune.core.rank.collectives import (
+    ReduceOp,
+    Reduction,
+    Scope,
+    chosen_op,
+    complete,
+    synchronize,
+)
 from hvdtune.core.rank.compression import NoneCompressor
 from hvdtune.core.rank.numpy_adapter import ADAPTER
 
@@ -33,20 +40,20 @@ def allreduce(
     """
     chosen = chosen_op(op, average, stacklevel=3)
     reduction = Reduction(chosen, prescale_factor, postscale_factor)
-    return synchronize(_start_allreduce(value, name, reduction))[()]
+    return complete(_start_allreduce(value, name, reduction))[()]
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """Joins the ranks' arrays along the first dimension; returns an array of NumPy."""
     rows = [np.asarray(value)]
-    return synchronize(collectives.allgather_async(ADAPTER, rows, name, grouped=False))
+    return complete(collectives.allgather_async(ADAPTER, rows, name, grouped=False))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Returns the root's number or array on every rank, as an array of NumPy, or its number."""
     array = np.array(value)
     handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name)
-    return synchronize(handle)[()]
+    return complete(handle)[()]
 
 
 def reducescatter(
@@ -56,23 +63,24 @@ def reducescatter(
     reduction = Reduction(chosen_op(op, None, stacklevel=3))
     rows = [np.asarray(value)]
     handle = collectives.reducescatter_async(ADAPTER, rows, name, reduction, grouped=False)
-    return synchronize(handle)
+    return complete(handle)
 
 
 def minimum_of(values: Sequence[int], name: str) -> list[int]:
     """Return the minimum over ranks of each number."""
     handle = _start_allreduce(np.array(values, np.int64), name, Reduction(ReduceOp.MIN))
-    return [int(value) for value in synchronize(handle)]
+    return [int(value) for value in complete(handle)]
 
 
 def mean_of(values: dict[str, Any]) -> dict[str, Any]:
     """Each number's mean over all ranks, which must have the same names."""
     average = Reduction(ReduceOp.AVERAGE)
     started = {}
-    for name, value in sorted(values.items()):
-        wide = np.asarray(value, np.float64)
-        started[name] = _start_allreduce(wide, f"metric.{name}", average)
-    return {name: synchronize(handle)[()] for name, handle in started.items()}
+    with Scope():
+        for name, value in sorted(values.items()):
+            wide = np.asarray(value, np.float64)
+            started[name] = _start_allreduce(wide, f"metric.{name}", average)
+        return {name: synchronize(handle)[()] for name, handle in started.items()}
 
 
 def _start_allreduce(value: Any, name: str | None, reduction: Reduction) -> int:

@@ -22,10 +22,10 @@ from hvdtune.core.rank import collectives, handles, runtime
 from hvdtune.core.rank.collective_spec import CollectiveSpec
 from hvdtune.core.rank.collectives import (
     Reduction,
+    complete,
     factor_of,
     native_reduction,
     root_of,
-    synchronize,
 )
 from hvdtune.core.rank.numpy_adapter import ADAPTER, require_dtype
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of, with_id
@@ -242,7 +242,7 @@ def _run_by_python(
         if has_rows:
             told = arrays.pop().tolist()
         handle = spec.start(ADAPTER, arrays, told, label, process_set, spec.has_groups)
-        result = synchronize(handle)
+        result = complete(handle)
         if has_rows:
             return [result[0], np.array(result[1], np.int32)]
         return list(result) if spec.has_groups else [result]

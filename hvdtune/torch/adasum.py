@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from hvdtune.core.rank import collectives, runtime
-from hvdtune.core.rank.collectives import synchronize
+from hvdtune.core.rank.collectives import Scope, synchronize
 from hvdtune.errors import StepOrderError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.wrapper import Wrapper, parameters_of
@@ -92,15 +92,16 @@ class DeltaOptimizer(Wrapper):
         compression, process_set = self._options.compression, self._options.process_set
         packed = [compression.compress(delta) for delta in deltas]
         whole = [tensor.contiguous() for tensor, _ in packed]
+        how = self._options.reduction
         started = []
-        for run in _batches(whole):
-            name = names[run[0]] + (f"+{len(run) - 1}" if len(run) > 1 else "")
-            batch = [whole[i] for i in run]
-            how = self._options.reduction
-            started.append(
-                collectives.allreduce_async(ADAPTER, batch, batch, name, how, process_set)
-            )
-        results = [tensor for handle in started for tensor in synchronize(handle)]
+        with Scope():
+            for run in _batches(whole):
+                name = names[run[0]] + (f"+{len(run) - 1}" if len(run) > 1 else "")
+                batch = [whole[i] for i in run]
+                started.append(
+                    collectives.allreduce_async(ADAPTER, batch, batch, name, how, process_set)
+                )
+            results = [tensor for handle in started for tensor in synchronize(handle)]
         return [
             compression.decompress(result, context)
             for result, (_, context) in zip(results, packed, strict=True)

@@ -24,7 +24,7 @@ from hvdtune.core.rank.collective_spec import (
     GradientRule,
     check_has_gradient,
 )
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete
 from hvdtune.core.rank.compression import NoneCompressor, compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.torch.adapter import ADAPTER
@@ -65,7 +65,7 @@ def run(
     if _needs_gradient(tensors):
         recorded: Any = _Recorded.apply
         return list(recorded(spec, how, name, process_set, grouped, *tensors))
-    result = synchronize(spec.start(ADAPTER, tensors, how, name, process_set, grouped))
+    result = complete(spec.start(ADAPTER, tensors, how, name, process_set, grouped))
     if isinstance(result, torch.Tensor):
         return [result]
     # An alltoall gives numbers of rows, too.

@@ -10,7 +10,7 @@ import torch
 
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, Scope, complete, synchronize
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
@@ -36,16 +36,17 @@ def broadcast_parameters(
         UsageError: params is none of these.
     """
     targets = []
-    for name, tensor in _named(params):
-        whole = tensor.detach()
-        packed = whole.contiguous()
-        sent = packed if packed.dtype in DTYPES else packed.reshape(-1).view(torch.uint8)
-        handle = broadcast_async_(sent, root_rank, f"parameters.{name}", process_set)
-        targets.append((whole, packed, handle))
-    for whole, packed, handle in targets:
-        synchronize(handle)
-        if packed.data_ptr() != whole.data_ptr():
-            whole.copy_(packed)
+    with Scope():
+        for name, tensor in _named(params):
+            whole = tensor.detach()
+            packed = whole.contiguous()
+            sent = packed if packed.dtype in DTYPES else packed.reshape(-1).view(torch.uint8)
+            handle = broadcast_async_(sent, root_rank, f"parameters.{name}", process_set)
+            targets.append((whole, packed, handle))
+        for whole, packed, handle in targets:
+            synchronize(handle)
+            if packed.data_ptr() != whole.data_ptr():
+                whole.copy_(packed)
 
 
 def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, torch.Tensor]]:
@@ -195,7 +196,7 @@ def _check_groups(
     handle = ALLREDUCE.start(
         ADAPTER, [torch.tensor([own])], largest, "optimizer.groups", process_set
     )
-    odd = int(synchronize(handle))
+    odd = int(complete(handle))
     if odd < 0:
         return
     its = f"groups of {counts} parameters" if own == odd else "other groups of parameters"

@@ -185,7 +185,7 @@ _FORMS: Final = {
     "": "waited({spec}, {tensors}, {how}, name, process_set, {grouped}, {compression})",
     "_async": "{spec}.start(ADAPTER, {tensors}, {how}, name, process_set, {grouped})",
     "_async_": _STARTED_IN_PLACE,
-    "_": f"collectives.synchronize({_STARTED_IN_PLACE})",
+    "_": f"collectives.complete({_STARTED_IN_PLACE})",
 }
 
 

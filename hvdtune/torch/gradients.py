@@ -79,11 +79,12 @@ def dense(parameter: torch.Tensor) -> torch.Tensor:
 class InFlightGradient:
     """A gradient while it is combined, during which nobody else may change it."""
 
-    __slots__ = ("_gradient", "_version", "row")
+    __slots__ = ("_address", "_gradient", "_version", "row")
 
     def __init__(self, row: Gradient[torch.Tensor], gradient: torch.Tensor) -> None:
         self.row = row
         self._gradient = gradient
+        self._address = gradient.data_ptr() if gradient.layout is torch.strided else 0
         # Views of one tensor count changes together.
         self._version = None if gradient._is_view() else gradient._version
 
@@ -94,7 +95,9 @@ class InFlightGradient:
             StepOrderError: something has changed it in between.
         """
         gradient = self._gradient
-        is_same = self.row.parameter.grad is gradient
+        is_same = self.row.parameter.grad is gradient and (
+            gradient.layout is not torch.strided or gradient.data_ptr() == self._address
+        )
         if not is_same or self._version not in (None, gradient._version):
             raise StepOrderError(
                 f"the gradient of {self.row.name} was changed while it was being combined: after "
@@ -162,8 +165,12 @@ class _Member:
             PersistentGradientDetector() if zero_copy and compression is Compression.none else None
         )
 
-    def address(self) -> int | None:
-        """Takes a gradient that can travel as it is; None for others, which `take` can."""
+    def whole(self) -> torch.Tensor | None:
+        """Takes a gradient that can travel as it is; None for others, which `take` can.
+
+        Returns a tensor of the memory that the gradient has now, which keeps it when the gradient
+        is given another.
+        """
         parameter = self._row.parameter
         gradient = parameter.grad
         if (
@@ -177,10 +184,10 @@ class _Member:
         if not gradient.is_contiguous():
             return None
         self._in_flight = InFlightGradient(self._row, gradient)
-        return gradient.data_ptr()
+        return gradient.detach()
 
     def take(self) -> tuple[Buffer, Ready | None]:
-        """Returns what travels, which must not change before `give_back`, and a function that
+        """Returns what travels, which must not change before `receive`, and a function that
         returns when it can be read."""
         parameter = self._row.parameter
         if parameter.requires_grad:
@@ -210,20 +217,24 @@ class _Member:
     def forget(self) -> None:
         self._packed = self._host = self._in_flight = None
 
-    def give_back(self) -> None:
-        packed, self._packed = self._packed, None
-        host, self._host = self._host, None
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight is None:
-            return
-        gradient = in_flight.check()
-        if packed is None or host is None:
-            return
+    def receive(self) -> None:
+        """Gives the gradient its combined value; a second call does nothing.
+
+        Raises:
+            StepOrderError: something has changed the gradient in between.
+        """
+        if self._in_flight is not None:
+            gradient = self._in_flight.check()
+            if self._packed is not None and self._host is not None:
+                self._unpack(self._packed, self._host, gradient.detach())
+        self.forget()
+
+    def _unpack(self, packed: torch.Tensor, host: torch.Tensor, gradient: torch.Tensor) -> None:
         ADAPTER.copy_out(host, packed)
         combined = packed if packed.is_cuda else host
         result = self._compression.decompress(combined, self._context)
         if result.data_ptr() != gradient.data_ptr():
-            gradient.detach().copy_(result)
+            gradient.copy_(result)
 
 
 class InPlace:
@@ -261,9 +272,9 @@ class InPlace:
 
     def send(self, batcher: RequestBatcher) -> None:
         if self._request is not None and len(self._parts) == 1:
-            address = self._parts[0].address()
-            if address is not None:
-                batcher.add(self._request, [address], self._nbytes)
+            gradient = self._parts[0].whole()
+            if gradient is not None:
+                batcher.add(self._request, [gradient.data_ptr()], self._nbytes, [gradient])
                 self.sent = True
                 return
         taken = [part.take() for part in self._parts]
@@ -272,18 +283,23 @@ class InPlace:
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
             self._request = self._make_request(joint_name(self.members), specs)
         ready = [each for _, each in taken if each is not None]
-        batcher.add(self._request, [buffer.address for buffer in buffers], self._nbytes, ready)
+        addresses = [buffer.address for buffer in buffers]
+        owners = [buffer.owner for buffer in buffers]
+        batcher.add(self._request, addresses, self._nbytes, owners, ready)
         self.sent = True
 
     def receive(self) -> None:
-        self._ready.clear()
         for part in self._parts:
-            part.give_back()
+            part.receive()
 
-    def forget(self) -> None:
-        """Forget a finished operation instead of `receive`: gradients stay as they are."""
+    def end_step(self) -> None:
         self.sent = False
         self._ready.clear()
+
+    def forget(self) -> None:
+        """Ends the step without `receive`, when the operation is done: gradients stay as they
+        are."""
+        self.end_step()
         for part in self._parts:
             part.forget()
 
@@ -316,6 +332,9 @@ class Packed:
         self._kept = None if shared is None or self._converts else PersistentGradientDetector()
 
     def send(self, batcher: RequestBatcher) -> None:
+        """Starts the operation; when it has been started in this step, does nothing."""
+        if self._sent:
+            return
         first = self._parameters[0].grad
         if self._kept is not None and first is not None and self._kept.is_same(first):
             self._kept = None
@@ -342,13 +361,14 @@ class Packed:
             if views:
                 torch._foreach_copy_(views, gradients)
         memory = self._memory
-        batcher.add(self._request, [memory.data_ptr()], memory.numel() * memory.element_size())
+        nbytes = memory.numel() * memory.element_size()
+        batcher.add(self._request, [memory.data_ptr()], nbytes, [memory])
         self._sent = True
 
-    def receive(self) -> None:
-        if not self._sent:
-            return
+    def end_step(self) -> None:
         self._sent = False
+
+    def receive(self) -> None:
         views, gradients = [], []
         for parameter, view, place in zip(self._parameters, self._views, self._places, strict=True):
             if not parameter.requires_grad:

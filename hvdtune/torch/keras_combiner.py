@@ -12,7 +12,7 @@ from hvdtune.core.gradients.keras_variables import distinct, layer_and_own
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
-from hvdtune.core.rank.collectives import synchronize
+from hvdtune.core.rank.collectives import Scope, synchronize
 from hvdtune.keras.backend import GradientOptions
 from hvdtune.torch.adapter import ADAPTER
 
@@ -71,19 +71,20 @@ class KerasCombiner:
                 continue
             given[number], contexts[number] = options.compression.compress(gradient.detach())
             rows.append(_described(number, names[number], given[number]))
-        started = []
-        for members in self._arranged(rows, variables):
-            tensors = [given[row.parameter] for row in members]
-            name = joint_name(members)
-            handle = ALLREDUCE.start(
-                ADAPTER, tensors, options.reduction, name, options.process_set, True
-            )
-            started.append((members, handle))
-        for members, handle in started:
-            for row, reduced in zip(members, synchronize(handle), strict=True):
-                context = contexts[row.parameter]
-                results[row.parameter] = options.compression.decompress(reduced, context)
+        plan = self._arranged(rows, variables)
+        with Scope():
+            started = [self._start(members, given) for members in plan]
+            for members, handle in zip(plan, started, strict=True):
+                for row, reduced in zip(members, synchronize(handle), strict=True):
+                    context = contexts[row.parameter]
+                    results[row.parameter] = options.compression.decompress(reduced, context)
         return [results.get(number) for number in range(len(gradients))]
+
+    def _start(self, members: Sequence[Gradient[int]], given: dict[int, torch.Tensor]) -> int:
+        tensors = [given[row.parameter] for row in members]
+        reduction, process_set = self._options.reduction, self._options.process_set
+        name = joint_name(members)
+        return ALLREDUCE.start(ADAPTER, tensors, reduction, name, process_set, True)
 
     def _arranged(
         self, rows: list[Gradient[int]], variables: Sequence[Any]

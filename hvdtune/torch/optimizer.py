@@ -21,7 +21,7 @@ from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp, allreduce_request
 from hvdtune.core.rank.compression import compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
-from hvdtune.errors import CollectiveError, StepOrderError, UsageError
+from hvdtune.errors import CollectiveError, HvdtuneError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
 from hvdtune.torch.compression import Compression
@@ -122,6 +122,7 @@ class GradientOptimizer(Wrapper):
         self._packed: list[Packed] = []
         self._frozen: list[torch.Tensor] = []
         self._should_synchronize = True
+        self._in_flight = False  # everything is sent, and not everything received
         self._synchronized = False
         self._by_scaler = False  # asked for the last `synchronize`
         if self._travels:
@@ -166,6 +167,11 @@ class GradientOptimizer(Wrapper):
         return lambda name, tensors: allreduce_request(name, tensors, reduction, process_set)
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
+        if self._in_flight:
+            raise StepOrderError(
+                "loss.backward() was called after optimizer.step() or optimizer.synchronize() was "
+                "interrupted: call it again first, gradients are still being combined"
+            )
         if not self._passes.passes:
             self._sparsity.begin_step()
         if not self._passes.is_due(id(parameter)):
@@ -186,32 +192,58 @@ class GradientOptimizer(Wrapper):
         A parameter without a gradient on this rank contributes zeros, so that ranks whose passes
         used different branches still agree.
 
+        When a signal handler raises while this waits (Ctrl-C, a time limit), gradients stay in
+        flight and keep their memory: `synchronize` or `step` called again goes on where it was,
+        `load_state_dict` waits and gives the step up, `zero_grad` and `backward` raise
+        StepOrderError. The other ranks get this rank's gradients in any case, even when the
+        optimizer and the model are dropped.
+
         Raises:
             StepOrderError: a gradient was changed while it was being combined.
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        if self._travels:
-            self._combine()
-        self._synchronized = self._travels
         self._by_scaler = False
+        if not self._travels:
+            self._synchronized = False
+            return
+        if not self._in_flight:
+            self._send()
+            self._in_flight = True
+        travelling = self._travelling()
+        try:
+            self._batcher.wait()
+            for each in travelling:
+                each.receive()
+        except HvdtuneError:
+            self._forget_step()
+            raise
+        for each in travelling:
+            each.end_step()
+        self._passes.end_step()
+        self._synchronized = True
+        self._in_flight = False
 
-    def _combine(self) -> None:
+    def _send(self) -> None:
         self._take_unfrozen()
         self._sparsity.begin_step()
         self._arrange_anew(self._sparsity.settle(layout_of))
         for packed in self._packed:
             packed.send(self._batcher)
-        operations = list(dict.fromkeys(self._operations.values()))
-        for operation in operations:
+        for operation in dict.fromkeys(self._operations.values()):
             if not operation.sent and operation.is_trained():
                 operation.send(self._batcher)
-            operation.sent = False
+
+    def _travelling(self) -> list[Packed | InPlace | Sparse]:
+        return [*self._packed, *dict.fromkeys(self._operations.values())]
+
+    def _forget_step(self) -> None:
+        """Gives up a step of which the batcher knows nothing any more."""
+        self._in_flight = self._synchronized = False
         self._passes.end_step()
-        self._batcher.wait()
         for packed in self._packed:
-            packed.receive()
-        for operation in operations:
-            operation.receive()
+            packed.end_step()
+        for operation in dict.fromkeys(self._operations.values()):
+            operation.forget()
 
     def _take_unfrozen(self) -> None:
         if any(parameter.requires_grad for parameter in self._frozen):
@@ -264,7 +296,7 @@ class GradientOptimizer(Wrapper):
         """Waits for the combined gradients, then takes the wrapped optimizer's step.
 
         With a closure, the gradients of each of its evaluations are combined. It must compute as
-        often on every rank.
+        often on every rank. When a signal handler raises while this waits, see `synchronize`.
         """
         if closure is not None:
             closure = self._combining(closure)
@@ -302,10 +334,7 @@ class GradientOptimizer(Wrapper):
         """Load the wrapped optimizer's state; a step that began or failed is forgotten."""
         with contextlib.suppress(CollectiveError):
             self._batcher.wait()
-        self._passes.end_step()
-        for operation in self._operations.values():
-            operation.forget()
-        self._synchronized = False
+        self._forget_step()
         super().load_state_dict(state_dict)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -314,7 +343,7 @@ class GradientOptimizer(Wrapper):
         Raises:
             StepOrderError: there are gradients that no `step` or `synchronize` has waited for.
         """
-        if self._passes.passes:
+        if self._passes.passes or self._in_flight:
             raise StepOrderError(
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(): gradients are still being combined"

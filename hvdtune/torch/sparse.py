@@ -10,10 +10,10 @@ import torch
 from hvdtune.core.gradients.plan import Gradient
 from hvdtune.core.gradients.request_batcher import RequestBatcher
 from hvdtune.core.gradients.sparsity import DENSE, UNKNOWN
-from hvdtune.core.rank import collectives
+from hvdtune.core.rank import collectives, handles
 from hvdtune.core.rank.collectives import ReduceOp, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.gradients import InFlightGradient
 
@@ -102,6 +102,11 @@ class Sparse:
         self._process_set = process_set
         self._in_flight: InFlightGradient | None = None
         self._handle: SparseHandle | None = None
+        self._result: torch.Tensor | None = None
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            handles.abandon_handles([self._handle])
 
     def is_complete(self, parameter: torch.Tensor) -> bool:
         return True
@@ -130,18 +135,21 @@ class Sparse:
         return gradient
 
     def forget(self) -> None:
-        """Wait instead of `receive`, and leave the gradient as it is."""
-        handle, self._handle, self._in_flight = self._handle, None, None
-        self.sent = False
+        """Ends the step without `receive`: waits, and leaves the gradient as it is."""
+        handle = self._handle
+        self.end_step()
         if handle is not None:
-            with contextlib.suppress(CollectiveError):
-                handle()
+            with contextlib.suppress(HvdtuneError):  # it may have ended
+                handles.complete(handle)
+
+    def end_step(self) -> None:
+        self._handle = self._in_flight = self._result = None
+        self.sent = False
 
     def receive(self) -> None:
-        handle, self._handle = self._handle, None
-        in_flight, self._in_flight = self._in_flight, None
-        if handle is None or in_flight is None:
-            return
-        result = handle()
-        in_flight.check()
-        in_flight.row.parameter.grad = result
+        if self._handle is not None and self._result is None:
+            self._result = self._handle()
+        if self._in_flight is not None and self._result is not None:
+            self._in_flight.check()
+            self._in_flight.row.parameter.grad = self._result
+            self._in_flight = None

@@ -8,7 +8,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvdtune.core.rank.collective_spec import ALLGATHER, ALLREDUCE
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, synchronize
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.torch.adapter import ADAPTER
@@ -114,7 +114,7 @@ def _gather_statistics(
         variance, mean = torch.var_mean(_wide(input), _others(input), correction=0)
         mine[0, :channels], mine[0, channels:-1], mine[0, -1] = mean, variance, count
     label = f"{name}.statistics"
-    rows = synchronize(ALLGATHER.start(ADAPTER, [mine], None, label, process_set))
+    rows = complete(ALLGATHER.start(ADAPTER, [mine], None, label, process_set))
     means, variances, counts = rows[:, :channels], rows[:, channels:-1], rows[:, -1:]
     total = int(counts.sum())
     if total < 2:
@@ -165,7 +165,7 @@ class _Normalize(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             name = f"{ctx.name}.gradient"
             handle = ALLREDUCE.start(ADAPTER, [sums], _SUM, name, ctx.process_set)
-            means = synchronize(handle) / ctx.count
+            means = complete(handle) / ctx.count
             scale = inverse if weight is None else inverse * weight
             slope = -scale * inverse.square() * means[1]
             shift = _along_channels(-scale * means[0], incoming)

@@ -111,9 +111,9 @@ def measure_operations(rounds: int) -> None:
 
     def core() -> None:
         for _ in range(OPERATIONS):
-            (handle,) = native.submit([request], address, address)
-            native.wait(handle, 1.0)
-            native.release(handle)
+            handles: list[int] = []
+            native.submit([request], address, address, handles)
+            native.finish(handles, 1.0)
 
     peers: dict[str, Callable[[], object]] = {
         "tf.identity": lambda: identities(values),

@@ -329,7 +329,6 @@ class _Lone:
 
     def bare(self) -> tuple[float, float]:
         from hvdtune.core.rank import runtime
-        from hvdtune.core.rank.handles import wait_all
 
         for parameter in self._others.parameters():
             parameter.grad = None
@@ -339,7 +338,9 @@ class _Lone:
 
         def pass_back() -> None:
             out.backward()
-            wait_all(native, native.submit(self._requests, addresses, addresses))
+            handles: list[int] = []
+            native.submit(self._requests, addresses, addresses, handles)
+            native.finish_all(handles, 60.0)
 
         return _timed(pass_back)
 

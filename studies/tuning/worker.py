@@ -73,7 +73,7 @@ class Step:
             while due >= self._bytes_per_product:
                 np.dot(self._matrix, self._matrix, out=self._product)
                 due -= self._bytes_per_product
-            self._batcher.add(request, [values.ctypes.data], values.nbytes)
+            self._batcher.add(request, [values.ctypes.data], values.nbytes, [values])
         self._batcher.wait()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from hvdtune.core.rank import handles, runtime
 from hvdtune.core.rank.adapter import Ready
-from hvdtune.errors import CollectiveError
+from hvdtune.errors import CollectiveError, HvdtuneError
 
 FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each other up to this
 
@@ -15,25 +17,38 @@ FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each 
 class RequestBatcher:
     """Starts operations in batches: one call into the core for all that became ready together.
 
-    Thread rule: as BackwardPassCounter. The memory of an operation must live until `wait` returns.
+    Operations that have been started when this is dropped keep the owners of their memory, and go
+    on until the other ranks have done their part; what has not been started never is.
+
+    Thread rule: as BackwardPassCounter.
     """
 
     def __init__(self, flush_bytes: int = FLUSH_BYTES) -> None:
         self._flush_bytes = flush_bytes
-        self._collected: list[tuple[Any, Sequence[int]]] = []
         self._bytes = 0
-        self._ready: list[Ready] = []
-        self._started: list[tuple[Any, handles.Submitted]] = []
+        # Only the last may not have been submitted. Always this list: the finalizer looks at it.
+        self._batches: list[handles.Batch] = []
+        self._failure: HvdtuneError | None = None
+        weakref.finalize(self, handles.abandon, self._batches).atexit = False
 
     def add(
-        self, request: Any, addresses: Sequence[int], nbytes: int, ready: Sequence[Ready] = ()
+        self,
+        request: Any,
+        addresses: Sequence[int],
+        nbytes: int,
+        owners: Iterable[object],
+        ready: Sequence[Ready] = (),
     ) -> None:
         """Adds an operation on the memory at these addresses, one for each tensor, in place.
 
         Where values are on their way to it, they have arrived when all of `ready` have returned.
+
+        Args:
+            owners: objects that keep the memory as long as they live.
         """
-        self._collected.append((request, addresses))
-        self._ready += ready
+        if not self._batches or self._batches[-1].is_submitted:
+            self._batches.append(handles.Batch())
+        self._batches[-1].add(request, addresses, addresses, owners, ready)
         self._bytes += nbytes
         if self._bytes >= self._flush_bytes:
             self.flush()
@@ -42,29 +57,42 @@ class RequestBatcher:
         """Starts what was added.
 
         Raises:
-            CollectiveError: the job has ended, or an operation of one of the names is in flight.
+            CollectiveError: the job has ended, or an operation of one of the names is in flight;
+                `wait` raises it again.
         """
-        collected, self._collected, self._bytes = self._collected, [], 0
-        ready, self._ready = self._ready, []
-        if collected:
-            native = runtime.native()
-            flat = [address for _, addresses in collected for address in addresses]
-            requests = [request for request, _ in collected]
-            self._started.append((native, handles.submit(native, requests, flat, flat, ready)))
+        if not self._batches or self._batches[-1].is_submitted:
+            return
+        try:
+            self._batches[-1].submit(runtime.native())
+            self._bytes = 0
+        except HvdtuneError as error:
+            self._failure = self._failure or error
+            self._batches.pop()
+            raise
 
     def wait(self) -> None:
         """Starts what was added and returns when everything started is done.
 
+        When a signal handler raises meanwhile, what is not done stays known: call this again.
+
         Raises:
             CollectiveError: the first failure, after all have ended.
         """
-        self.flush()
-        started, self._started = self._started, []
-        failure: CollectiveError | None = None
-        for native, each in started:
+        with contextlib.suppress(HvdtuneError):  # told below
+            self.flush()
+        while self._batches:
             try:
-                handles.wait_all(native, handles.handles_of(each))
+                self._batches[0].finish()
             except CollectiveError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                self._failure = self._failure or error
+            except Exception as error:
+                if not self._batches[0].was_refused(error):
+                    raise
+                self._failure = self._failure or CollectiveError(str(error))
+                self._failure.__cause__ = error
+            self._batches.pop(0)
+        if self._failure is not None:
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # or it and this would hold each other, and the gradients

@@ -10,6 +10,7 @@ from hvdtune.core.gradients.plan import Gradient
 from hvdtune.core.rank import handles
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
 from hvdtune.core.rank.process_sets import ProcessSet, id_of
+from hvdtune.errors import HvdtuneError
 
 P = TypeVar("P", bound=Hashable)
 
@@ -29,12 +30,17 @@ class SparsityTable(Generic[P]):
     """
 
     def __init__(self, process_set: ProcessSet, *, always_dense: bool) -> None:
+        self._asked: tuple[int, list[P], array[int]] | None = None  # the handle, of whom, codes
         self._process_set = process_set
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
         self._unknown: list[P] = []
         self._default = DENSE if always_dense else UNKNOWN
         self._joins = handles.joins(id_of(process_set))
+
+    def __del__(self) -> None:
+        if self._asked is not None:
+            handles.abandon_handles([self._asked[0]])
 
     def is_known(self, parameter: P) -> bool:
         """Whether its layout has been settled, so that its gradient may travel."""
@@ -59,23 +65,36 @@ class SparsityTable(Generic[P]):
     def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
         """Asks all ranks about what is unknown; what is known from now on.
 
+        When a signal handler raises while this waits, call it again.
+
         Args:
             layout_of: of the gradient that a parameter has on this rank, UNKNOWN for none.
 
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        unknown = self._unknown
-        if not unknown:
+        if not self._unknown:
             return {}
-        codes = array("B", [layout_of(parameter) for parameter in unknown])
-        name = f"layouts.{self._names[unknown[0]]}"
+        if self._asked is None:
+            self._asked = self._ask(layout_of)
+        handle, asked, codes = self._asked
+        try:
+            handles.synchronize(handle)
+        except HvdtuneError:
+            self._asked = None
+            raise
+        settled = {p: code for p, code in zip(asked, codes, strict=True) if code != UNKNOWN}
+        self._layouts.update(settled)
+        self._unknown = [p for p in self._unknown if p not in settled]
+        self._asked = None
+        return settled
+
+    def _ask(self, layout_of: Callable[[P], int]) -> tuple[int, list[P], array[int]]:
+        asked = list(self._unknown)
+        codes = array("B", [layout_of(parameter) for parameter in asked])
+        name = f"layouts.{self._names[asked[0]]}"
         largest = Reduction(ReduceOp.MAX)
         request = allreduce_request(name, [("uint8", [len(codes)])], largest, self._process_set)
         address, _ = codes.buffer_info()
-        done = handles.start(request, [address], [address], [codes], lambda _: None)
-        handles.synchronize(done)
-        settled = {p: code for p, code in zip(unknown, codes, strict=True) if code != UNKNOWN}
-        self._layouts.update(settled)
-        self._unknown = [p for p in unknown if p not in settled]
-        return settled
+        handle = handles.start(request, [address], [address], [codes], lambda _: None)
+        return handle, asked, codes

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from hvdtune.core.rank import handles, runtime
 from hvdtune.core.rank.adapter import Adapter, Buffer, Ready
-from hvdtune.core.rank.handles import poll, synchronize
+from hvdtune.core.rank.handles import Scope, complete, poll, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReduceOp",
     "Reduction",
+    "Scope",
     "allgather_async",
     "allreduce_async",
     "allreduce_request",
@@ -40,6 +41,7 @@ __all__ = [
     "barrier",
     "broadcast_async",
     "chosen_op",
+    "complete",
     "factor_of",
     "handle_average_backwards_compatibility",
     "join",
@@ -389,7 +391,7 @@ def _own_part(shape: Sequence[int], process_set: ProcessSet) -> tuple[int, ...]:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every rank of the process set has called it."""
     request = _request("barrier", "noname", [], process_set)
-    synchronize(handles.start(request, [], [], [], lambda _: None))
+    complete(handles.start(request, [], [], [], lambda _: None))
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
@@ -402,7 +404,7 @@ def join(process_set: ProcessSet = global_process_set) -> int:
         The rank that joined last.
     """
     request = _request("join", "noname", [], process_set)
-    last = synchronize(handles.start(request, [], [], [], lambda done: done.numbers[0]))
+    last = complete(handles.start(request, [], [], [], lambda done: done.numbers[0]))
     # Those who joined late have numbered more names than those who joined early.
     handles.note_join(id_of(process_set))
     return int(last)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,22 +16,193 @@ from hvdtune.errors import CollectiveError, UsageError
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
-Submitted = list[int] | Future[list[int]]  # native handles, or when there will be some
 WAIT_SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
+
+
+class Batch:
+    """Operations that are submitted with one call, and the owners of the memory that they use.
+
+    From its submission until all of it has ended, a batch is in `PROCESS.in_flight`, so the owners
+    live for as long as the core may read or write their memory, whoever drops the batch. A signal
+    handler may raise between any two instructions of its methods: then the batch is still what it
+    was, and the method can be called again.
+
+    Thread rule: one thread at a time.
+    """
+
+    __slots__ = (
+        "_failure",
+        "_late",
+        "_native",
+        "_ready",
+        "handles",
+        "inputs",
+        "outputs",
+        "owners",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.requests: list[_native.Request] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self.owners: list[object] = []
+        self.handles: list[int] = []  # the core's: it adds them, and makes them 0 when they end
+        self._failure: CollectiveError | None = None
+        self._ready: list[Ready] = []
+        self._native: _native.Runtime | None = None  # the one it is submitted to
+        self._late: Future[None] | None = None
+
+    def add(
+        self,
+        request: _native.Request,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        owners: Iterable[object],
+        ready: Iterable[Ready] = (),
+    ) -> None:
+        """Adds an operation on the memory at these addresses, one for each of its tensors.
+
+        Where values are still on their way, the last of `ready` to return is when they can be read.
+        """
+        self.owners += owners
+        self._ready += ready
+        self.inputs += inputs
+        self.outputs += outputs
+        self.requests.append(request)
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether the core has the operations, or will have them when their values are there."""
+        return bool(self.handles) or self._late is not None
+
+    def submit(self, native: _native.Runtime) -> None:
+        """Submits the operations, when the last of `ready` has returned; again does nothing.
+
+        Raises:
+            CollectiveError: the job has ended, or an operation of one of the names is in flight.
+                Nothing is submitted then. With `ready`, `finish` raises it.
+        """
+        if self.is_submitted:
+            return
+        if PROCESS.abandoned:
+            _end_abandoned()
+        self._native = native
+        PROCESS.in_flight.add(self)
+        try:
+            if self._ready:
+                self._late = _submitter().submit(self._submit_when_ready)
+            else:
+                native.submit(self.requests, self.inputs, self.outputs, self.handles)
+        finally:
+            if not self.is_submitted:
+                PROCESS.in_flight.discard(self)
+
+    def _submit_when_ready(self) -> None:
+        PROCESS.in_flight.add(self)
+        for wait in self._ready:
+            wait()
+        if not self.handles and self._native is not None:
+            self._native.submit(self.requests, self.inputs, self.outputs, self.handles)
+
+    def has_ended(self) -> bool:
+        """Whether `finish` would return, or raise, at once."""
+        if self._late is not None and not self._late.done():
+            return False
+        native = self._native
+        return native is None or all(native.has_ended(handle) for handle in self.handles)
+
+    def finish(self) -> None:
+        """Returns when every operation has ended; the core's handles end.
+
+        Raises:
+            CollectiveError: the first failure, after all have ended.
+        """
+        self._end(lambda native: native.finish_all(self.handles, WAIT_SLICE_S))
+
+    def finish_one(self) -> _native.Operation:
+        """As `finish`, for a batch of one operation, which it returns."""
+        operation: _native.Operation = self._end(
+            lambda native: native.finish(self.handles, WAIT_SLICE_S)
+        )
+        return operation
+
+    def _end(self, finish: Callable[[_native.Runtime], Any]) -> Any:
+        ended = None
+        try:
+            if self._late is not None:
+                self._late.result()
+            while self._native is not None and not self.is_over and not ended:
+                ended = finish(self._native)
+        except CollectiveError as error:
+            self._failure = error  # to be raised, even if a signal handler raises before
+        finally:
+            if self.is_over:
+                self._forget()
+        failure = self._failure
+        if failure is not None:
+            try:
+                raise failure
+            finally:  # or it and this would hold each other, and the tensors
+                self._failure = failure = None
+        return ended
+
+    def was_refused(self, error: BaseException) -> bool:
+        """Whether the operations were not submitted because of this error, raised by `ready`."""
+        late = self._late
+        return late is not None and late.done() and late.exception() is error
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the core has given back the memory, so that nothing is left to wait for."""
+        return not any(self.handles) and (self._late is None or self._late.done())
+
+    def _forget(self) -> None:
+        PROCESS.in_flight.discard(self)
+        self.owners = []
+        self._ready = []
+
+
+def abandon(batches: Iterable[Batch]) -> None:
+    """Lets go of operations that nobody will wait for; they end, and free their memory, when the
+    other ranks have done their part.
+
+    Safe in a finalizer, on any thread.
+    """
+    PROCESS.abandoned.update(batch for batch in batches if batch in PROCESS.in_flight)
+    _end_abandoned()
+    if PROCESS.abandoned and _end_abandoned not in PROCESS.on_shutdown:
+        PROCESS.on_shutdown.append(_end_abandoned)
+
+
+def _end_abandoned() -> None:
+    for batch in list(PROCESS.abandoned):
+        if batch.has_ended():
+            with contextlib.suppress(Exception):  # nobody waits to be told
+                batch.finish()
+            PROCESS.abandoned.discard(batch)
+
+
+def _submitter() -> ThreadPoolExecutor:
+    with PROCESS.lock:
+        if PROCESS.submitter is None:
+            PROCESS.submitter = ThreadPoolExecutor(1, thread_name_prefix="hvdtune-late")
+            PROCESS.on_shutdown.append(_end_submitter)
+        return PROCESS.submitter
+
+
+def _end_submitter() -> None:
+    with PROCESS.lock:
+        submitter, PROCESS.submitter = PROCESS.submitter, None
+    if submitter is not None:
+        submitter.shutdown()
 
 
 @dataclass(frozen=True)
 class _Pending:
-    native: _native.Runtime  # the one it is submitted to
-    submitted: Submitted
-    keep_alive: tuple[object, ...]
+    batch: Batch  # of one operation
     finish: Callable[[_native.Operation], Any]
-
-    def is_submitted(self) -> bool:
-        return isinstance(self.submitted, list) or self.submitted.done()
-
-    def handle(self) -> int:
-        return handles_of(self.submitted)[0]
+    thread: int  # that started it
 
 
 def named(kind: str, name: str | None, process_set: int) -> str:
@@ -87,114 +259,86 @@ def start(
             `ready`, `synchronize` raises them.
     """
     native = PROCESS.native()
-    submitted = submit(native, [request], inputs, outputs, ready)
-    with PROCESS.lock:
-        handle = next(PROCESS.handles)
-        PROCESS.pending[handle] = _Pending(native, submitted, tuple(keep_alive), finish)
+    batch = Batch()
+    batch.add(request, inputs, outputs, keep_alive, ready)
+    handle = next(PROCESS.handles)
+    pending = _Pending(batch, finish, threading.get_ident())
+    PROCESS.pending[handle] = pending
+    try:
+        batch.submit(native)
+    except BaseException:
+        abandon_handles([handle])  # which the caller will not have
+        raise
     return handle
-
-
-def submit(
-    native: _native.Runtime,
-    requests: Sequence[_native.Request],
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    ready: Sequence[Ready] = (),
-) -> Submitted:
-    """Submits now, or when the last of `ready` has returned; see `handles_of`."""
-    if not ready:
-        return native.submit(requests, inputs, outputs)
-
-    def when_ready() -> list[int]:
-        for wait in ready:
-            wait()
-        return native.submit(requests, inputs, outputs)
-
-    with PROCESS.lock:
-        if PROCESS.submitter is None:
-            PROCESS.submitter = ThreadPoolExecutor(1, thread_name_prefix="hvdtune-late")
-            PROCESS.on_shutdown.append(_end_submitter)
-        return PROCESS.submitter.submit(when_ready)
-
-
-def _end_submitter() -> None:
-    with PROCESS.lock:
-        submitter, PROCESS.submitter = PROCESS.submitter, None
-    if submitter is not None:
-        submitter.shutdown()
-
-
-def handles_of(submitted: Submitted) -> list[int]:
-    """The native handles; waits for the submission and raises what it raised."""
-    return submitted if isinstance(submitted, list) else submitted.result()
 
 
 def poll(handle: int) -> bool:
     """Whether `synchronize(handle)` would return, or raise, at once."""
-    pending = _find(handle)
-    if not pending.is_submitted():
-        return False
-    try:
-        return pending.native.poll(pending.handle())
-    except CollectiveError:
-        return True
+    return _find(handle).batch.has_ended()
 
 
 def synchronize(handle: int) -> Any:
     """Waits until the operation is done and returns its result; the handle ends.
+
+    When a signal handler raises while this waits (Ctrl-C, a time limit), the operation stays in
+    flight and keeps its tensors: call this again with the same handle.
 
     Raises:
         UsageError: the handle is unknown or was synchronized before.
         CollectiveError: the operation failed, see hvdtune.core.rank.collectives.
     """
     pending = _find(handle)
-    failure: CollectiveError | None = None
     try:
-        submitted = pending.handle()
-    except CollectiveError:
-        with PROCESS.lock:
+        operation = pending.batch.finish_one()
+    finally:
+        if pending.batch.is_over:
             PROCESS.pending.pop(handle, None)
-        raise
-    try:
-        while not pending.native.wait(submitted, WAIT_SLICE_S):
-            pass
-    except CollectiveError as error:
-        failure = error
-    operation = pending.native.release(submitted)
-    with PROCESS.lock:
-        PROCESS.pending.pop(handle, None)
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure  # or it and this frame would hold each other, and the tensors
     return pending.finish(operation)
 
 
-def wait_all(native: _native.Runtime, handles: Sequence[int]) -> None:
-    """Returns when all of these native handles are done and released.
+def complete(handle: int) -> Any:
+    """As `synchronize`, for a function that does not give its caller the handle.
 
-    Raises:
-        CollectiveError: the first failure, when all have ended.
+    When a signal handler raises while this waits, the operation is abandoned: its name stays taken,
+    and its tensors may be written, until the other ranks have done their part.
     """
-    failure: CollectiveError | None = None
     try:
-        while not native.wait_all(handles, WAIT_SLICE_S):
-            pass
-    except CollectiveError as error:
-        failure = error
+        return synchronize(handle)
+    except BaseException:
+        abandon_handles([handle])
+        raise
+
+
+class Scope:
+    """A block that synchronizes all handles that it starts, so that an exception abandons the rest.
+
+    See `complete` for what becomes of them.
+    """
+
+    def __enter__(self) -> None:
+        self._first = next(PROCESS.handles)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            return
+        thread = threading.get_ident()
+        rows = list(PROCESS.pending.items())
+        abandon_handles(
+            [handle for handle, row in rows if handle > self._first and row.thread == thread]
+        )
+
+
+def abandon_handles(handles: Iterable[int]) -> None:
+    """As `abandon`, for operations by their handles, which end; unknown ones are passed over."""
     for handle in handles:
-        with contextlib.suppress(CollectiveError):  # the first one is told
-            while failure is not None and not native.wait(handle, WAIT_SLICE_S):
-                pass
-        native.release(handle)
-    if failure is not None:
-        raise failure
+        pending = PROCESS.pending.get(handle)
+        if pending is not None:
+            abandon([pending.batch])
+            PROCESS.pending.pop(handle, None)
 
 
 def _find(handle: int) -> _Pending:
-    with PROCESS.lock:
-        pending: _Pending | None = PROCESS.pending.get(handle)
+    pending: _Pending | None = PROCESS.pending.get(handle)
     if pending is None:
         raise UsageError(f"handle {handle} is unknown, or was synchronized before")
     return pending

@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 
 from hvdtune.core.rank import collectives, runtime
-from hvdtune.core.rank.collectives import synchronize
+from hvdtune.core.rank.collectives import Scope, complete, synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER, Array
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
@@ -63,7 +63,7 @@ def allgather_object(
     payload, failure = _pickled(obj)
     length = np.array([_FAILED if failure else len(payload)])
     handle = collectives.allgather_async(ADAPTER, [length, payload], name or "object", process_set)
-    lengths, payloads = synchronize(handle)
+    lengths, payloads = complete(handle)
     counts = cast(list[int], lengths.tolist())
     if _FAILED in counts:
         members = process_set.ranks or []
@@ -75,18 +75,19 @@ def broadcast_arrays(
     arrays: Sequence[Array], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> list[Array]:
     """The root's values of variables, in these arrays, as many in the same order on all ranks."""
-    handles = [
-        collectives.broadcast_async(
-            ADAPTER, array, array, root_rank, f"variables.{number}", process_set
-        )
-        for number, array in enumerate(arrays)
-    ]
-    return [cast(Array, synchronize(handle)) for handle in handles]
+    with Scope():
+        handles = [
+            collectives.broadcast_async(
+                ADAPTER, array, array, root_rank, f"variables.{number}", process_set
+            )
+            for number, array in enumerate(arrays)
+        ]
+        return [cast(Array, synchronize(handle)) for handle in handles]
 
 
 def _broadcast(array: Array, root_rank: int, name: str, process_set: ProcessSet) -> Array:
     handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name, process_set)
-    return cast(Array, synchronize(handle))
+    return cast(Array, complete(handle))
 
 
 def _room(count: int) -> Array:

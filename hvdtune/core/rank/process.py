@@ -47,7 +47,10 @@ class Process:
         generation: how many jobs this process has been in.
         on_init: called by every `init` that makes this process part of a job.
         on_shutdown: called once, by the next `shutdown`, when this process has left the job.
-        pending: the operations that have a handle and were not synchronized.
+        pending: the operations that have a handle and were not synchronized; any thread, without
+            the lock, which a finalizer could not take.
+        in_flight: every batch of operations whose memory the core may read or write; as `pending`.
+        abandoned: those of them that nobody will wait for; as `pending`.
         submitter: submits what waits for its values, on one thread, so in the order of calls.
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
@@ -63,6 +66,8 @@ class Process:
         self.on_init: list[Callable[[], None]] = []
         self.on_shutdown: list[Callable[[], None]] = []
         self.pending: dict[int, Any] = {}
+        self.in_flight: set[Any] = set()
+        self.abandoned: set[Any] = set()
         self.submitter: ThreadPoolExecutor | None = None
         self.handles = itertools.count(1)
         self.unnamed: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(
@@ -145,6 +150,7 @@ class Process:
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter = {}, None
+        self.in_flight, self.abandoned = set(), set()
         if self.runtime is None:
             return
         # Never destroyed: that would end the parent's connections.

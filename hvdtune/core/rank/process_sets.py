@@ -185,4 +185,4 @@ def _change(operation: str, numbers: Sequence[int]) -> list[int]:
     name = handles.named(operation, None, 0)
     request = _native.Request(op=operation, name=name, tensors=[], splits=list(numbers))
     handle = handles.start(request, [], [], [], lambda done: list(done.numbers))
-    return list(handles.synchronize(handle))
+    return list(handles.complete(handle))

@@ -1,0 +1,293 @@
+"""Gradients and tensors that somebody drops, or stops waiting for, while they are in flight."""
+
+import gc
+import signal
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import StepOrderError
+from tests.kit.flag import Flag
+from tests.parallel.ranks import run
+
+ELEMENTS = 1 << 19  # the memory of one goes back to the system when it is freed
+
+
+class Model(torch.nn.Module):
+    """Its gradients are all `factor`."""
+
+    def __init__(self, elements=ELEMENTS, layers=2):
+        super().__init__()
+        self.layers = torch.nn.ParameterList([torch.zeros(elements) for _ in range(layers)])
+
+    def forward(self, factor):
+        return sum(layer.sum() for layer in self.layers) * factor
+
+
+class SparseModel(torch.nn.Module):
+    """Every row of its sparse gradient is `factor`."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(ELEMENTS // 64, 64, sparse=True)
+        torch.nn.init.zeros_(self.table.weight)
+
+    def forward(self, factor):
+        return self.table(torch.arange(ELEMENTS // 64)).sum() * factor
+
+
+KINDS = {
+    "alone": (Model, {}),
+    "a group": (Model, {"groups": 1}),
+    "compressed": (Model, {"compression": hvd.Compression.fp16}),
+    "sparse": (SparseModel, {}),
+}
+
+
+def training(kind):
+    make, options = KINDS[kind]
+    model = make()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
+    )
+    model(1.0).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return model, optimizer
+
+
+def averages(model, optimizer, factor):
+    """Returns the values that occur in the gradients of the next step."""
+    model(factor).backward()
+    optimizer.synchronize()
+    found = set()
+    for parameter in model.parameters():
+        found.update(parameter.grad.to_dense().unique().tolist())
+    return found
+
+
+def sevens():
+    """Returns tensors that lie where memory has been freed."""
+    gc.collect()
+    return [torch.full((ELEMENTS,), 7.0) for _ in range(8)]
+
+
+def meet_twice():
+    """After the first time everything before has ended, and the second lets go of it."""
+    hvd.barrier()
+    hvd.barrier()
+
+
+def drop_after_backward(kind, dropped):
+    model, optimizer = training(kind)
+    if hvd.rank() == 1:
+        dropped.wait()
+        found = averages(model, optimizer, 3.0)
+        meet_twice()
+        return found
+    model(1.0).backward()
+    del model, optimizer
+    kept = sevens()
+    dropped.set()
+    meet_twice()
+    return {value for tensor in kept for value in tensor.unique().tolist()}, len(PROCESS.in_flight)
+
+
+@pytest.mark.parametrize("kind", ["alone", "a group", "compressed"])
+def test_gradients_in_flight_live_on_when_the_optimizer_and_the_model_are_dropped(kind, tmp_path):
+    (values, in_flight), average = run(drop_after_backward, 2, kind, Flag(tmp_path / "flag"))
+    assert values == {7.0}
+    assert average == {2.0}
+    assert in_flight == 0
+
+
+def move_after_backward(dropped):
+    model, optimizer = training("alone")
+    if hvd.rank() == 1:
+        dropped.wait()
+        found = averages(model, optimizer, 3.0)
+        hvd.barrier()
+        return found
+    model(1.0).backward()
+    for parameter in model.parameters():
+        parameter.grad.data = torch.full((ELEMENTS,), 5.0)
+    kept = sevens()
+    dropped.set()
+    with pytest.raises(StepOrderError, match="was changed"):
+        optimizer.synchronize()
+    hvd.barrier()
+    return {value for tensor in kept for value in tensor.unique().tolist()}
+
+
+def test_a_gradient_that_is_given_other_memory_is_refused_and_the_others_get_its_values(tmp_path):
+    assert run(move_after_backward, 2, Flag(tmp_path / "flag")) == [{7.0}, {2.0}]
+
+
+class TimeLimitError(Exception):
+    pass
+
+
+def _is_waiting(frame):
+    while frame is not None:
+        if frame.f_code.co_name in ("finish", "finish_one"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def time_limit():
+    """A signal whose handler raises, once the block waits for operations."""
+
+    def handle(number, frame):
+        if _is_waiting(frame):
+            raise TimeLimitError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        with pytest.raises(TimeLimitError):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupt_a_step(kind, dropped, then):
+    trained = [*training(kind)]
+    if hvd.rank() == 1:
+        dropped.wait()
+        found = averages(*trained, 3.0)
+        meet_twice()
+        return found
+    trained[0](1.0).backward()
+    with time_limit():
+        trained[1].step()
+    with pytest.raises(StepOrderError):
+        trained[1].zero_grad()
+    return then(trained, dropped)
+
+
+def go_on(trained, dropped):
+    model, optimizer = trained
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    dropped.set()
+    optimizer.step()
+    meet_twice()
+    optimizer.zero_grad()
+    moved = set()
+    for parameter, was in zip(model.parameters(), before, strict=True):
+        moved.update((was - parameter.detach()).unique().tolist())
+    return moved, len(PROCESS.in_flight) + len(PROCESS.pending)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_was_interrupted_goes_on_where_it_was(kind, tmp_path):
+    (moved, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), go_on)
+    assert moved == average == {2.0}
+    assert in_flight == 0
+
+
+def give_up(trained, dropped):
+    trained.clear()
+    kept = sevens()
+    dropped.set()
+    meet_twice()
+    return {value for tensor in kept for value in tensor.unique().tolist()}, len(
+        PROCESS.in_flight
+    ) + len(PROCESS.pending)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_interrupted_step_sent_lives_on_when_the_optimizer_is_dropped(kind, tmp_path):
+    (values, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), give_up)
+    assert values == {7.0}
+    assert average == {2.0}
+    assert in_flight == 0
+
+
+def forget_a_step(trained, dropped):
+    optimizer = trained[1]
+    state = optimizer.state_dict()
+    dropped.set()
+    optimizer.load_state_dict(state)
+    optimizer.zero_grad()
+    meet_twice()
+    return len(PROCESS.in_flight) + len(PROCESS.pending)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_was_interrupted_is_given_up_by_load_state_dict(kind, tmp_path):
+    in_flight, average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), forget_a_step)
+    assert average == {2.0}
+    assert in_flight == 0
+
+
+def interrupt_the_first_step(dropped):
+    """The ranks ask each other which gradients are sparse, and this is what is interrupted."""
+    model = SparseModel()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters()
+    )
+    if hvd.rank() == 1:
+        dropped.wait()
+        return averages(model, optimizer, 3.0)
+    model(1.0).backward()
+    with time_limit():
+        optimizer.step()
+    dropped.set()
+    optimizer.synchronize()
+    return set(model.table.weight.grad.to_dense().unique().tolist())
+
+
+def test_a_first_step_that_was_interrupted_goes_on_where_it_was(tmp_path):
+    assert run(interrupt_the_first_step, 2, Flag(tmp_path / "flag")) == [{2.0}, {2.0}]
+
+
+def interrupt_a_handle(come):
+    tensor = torch.full((ELEMENTS,), hvd.rank() + 1.0)
+    if hvd.rank() == 1:
+        come.wait()
+        hvd.allreduce_(tensor, name="t")
+        return set(tensor.unique().tolist())
+    handle = hvd.allreduce_async_(tensor, name="t")
+    with time_limit():
+        hvd.synchronize(handle)
+    come.set()
+    hvd.synchronize(handle)
+    return set(tensor.unique().tolist())
+
+
+def test_a_handle_whose_synchronize_was_interrupted_can_be_synchronized_again(tmp_path):
+    assert run(interrupt_a_handle, 2, Flag(tmp_path / "flag")) == [{1.5}, {1.5}]
+
+
+def interrupt_blocking_calls(come):
+    def tensors():
+        return [torch.full((ELEMENTS,), hvd.rank() + 1.0) for _ in range(3)]
+
+    if hvd.rank() == 1:
+        come.wait()
+        given = tensors()
+        combined = hvd.allreduce(given[0], name="t")
+        hvd.broadcast_parameters(given, root_rank=0)
+        meet_twice()
+        return [set(tensor.unique().tolist()) for tensor in (combined, *given)]
+    with time_limit():
+        hvd.allreduce_(tensors()[0], name="t")
+    with time_limit():
+        hvd.broadcast_parameters(tensors(), root_rank=0)
+    kept = sevens()
+    come.set()
+    meet_twice()
+    found = {value for tensor in kept for value in tensor.unique().tolist()}
+    return found, len(PROCESS.pending), len(PROCESS.in_flight)
+
+
+def test_blocking_calls_that_were_interrupted_end_when_the_other_ranks_have_come(tmp_path):
+    abandoned, theirs = run(interrupt_blocking_calls, 2, Flag(tmp_path / "flag"))
+    assert abandoned == ({7.0}, 0, 0)
+    assert theirs == [{1.5}, {1.0}, {1.0}, {1.0}]
