@@ -44,7 +44,7 @@ def rank_options(
     """
     told = dict(variables)
     local_size = max(slot.local_size for slot in slots)
-    config = launch_defaults(variables=told | {"HVDTUNE_LOCAL_SIZE": str(local_size)})
+    config = launch_defaults(variables=told, local_size=local_size)
     if config.cpu_operations == "mpi":
         raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
     if config.controller == "mpi":

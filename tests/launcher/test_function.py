@@ -202,15 +202,15 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
 @pytest.mark.parametrize(
     ("arguments", "kind", "fault"),
     [
-        ({"num_proc": 0}, UsageError, "a job has at least one process"),
+        ({"num_proc": 0}, UsageError, "a job needs at least one process"),
         ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have only 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
         ({"hosts": "elsewhere:1"}, LaunchError, "no route to host elsewhere"),
         ({"use_mpi": True}, UsageError, r"use_mpi=...\) does not start mpirun"),
         ({"mpi_args": "-x A"}, UsageError, r"mpi_args=...\) does not start mpirun"),
-        ({"start_timeout": 0}, UsageError, "start_timeout=0 is no time"),
+        ({"start_timeout": 0}, UsageError, "start_timeout=0 is not a time"),
         ({"env": {"HOROVOD_TIMELINE": "t.json"}}, UsageError, r"call hvd\.start_timeline\(\) in"),
-        ({"env": {"HOROVOD_AUTOTUNE": "1"}}, UsageError, "HOROVOD_AUTOTUNE is set, which a"),
+        ({"env": {"HOROVOD_AUTOTUNE": "1"}}, UsageError, "HOROVOD_AUTOTUNE is set, but the job"),
         ({"env": {"HOROVOD_CYCLE_TIME": "fast"}}, UsageError, "HOROVOD_CYCLE_TIME"),
         ({"executable": "/no/python"}, LaunchError, "cannot start /no/python"),
         ({"output_filename": "/dev/null"}, UsageError, "output folder /dev/null: "),

@@ -199,15 +199,18 @@ def read_setting(
 
 
 def launch_defaults(
-    environ: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+    environ: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
+    local_size: int = 1,
 ) -> Config:
     """Reads what `variables`, then the environment ask of jobs that this process launches.
 
-    Its own place is left out. Raises UsageError for every value that the ranks would refuse.
+    A rank's place is left out of both, but for the number of ranks on a host, `local_size`. Raises
+    UsageError for every value that the ranks would refuse.
     """
-    env = os.environ if environ is None else environ
-    inherited = {name: env[name] for name in env if name not in _PLACE}
-    return Config._read({**inherited, **(variables or {})}, None)
+    env = {**(os.environ if environ is None else environ), **(variables or {})}
+    env = {name: value for name, value in env.items() if name not in _PLACE}
+    return Config._read(env | {"HVDTUNE_LOCAL_SIZE": str(local_size)}, None)
 
 
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
