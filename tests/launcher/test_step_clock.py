@@ -26,6 +26,7 @@ for step in range(6):
     optimizer.step()
 data = model._get_ddp_logging_data()
 print("buckets", data["rebuilt_bucket_sizes"])
+dist.barrier()  # a group that its peer has left may abort when it is destroyed
 dist.destroy_process_group()
 """
 
