@@ -170,7 +170,10 @@ class HorovodOptions:
     tcp: Annotated[bool, _row("--tcp", help="Let MPI use TCP only, with --mpi.")] = False
     binding_args: Annotated[
         str | None,
-        _row(help="Arguments that tell mpirun how to bind ranks. [default: --bind-to none]"),
+        _row(
+            help="Arguments that tell mpirun how to bind ranks. "
+            "[default of Open MPI: --bind-to none --map-by slot]"
+        ),
     ] = None
     num_nccl_streams: Annotated[int | None, _silent(min=1)] = None
     thread_affinity: Annotated[
