@@ -159,7 +159,7 @@ def text_column(field: str, header: str) -> dict[str, Any]:
 
 
 def of_numbers(decimals: int) -> dict[str, Any]:
-    """What the definition of a column of numbers has besides."""
+    """The entries that the definition of a column of numbers has besides those of any column."""
     shown = f"params.value == null ? '' : d3.format(',.{decimals}f')(params.value)"
     formatter = {"function": shown}
     return {"type": "rightAligned", "filter": "agNumberColumnFilter", "valueFormatter": formatter}

@@ -72,7 +72,7 @@ class TuneOptions:
         hosts: int = 1,
         scopes: Sequence[str] = LIVE_SCOPES,
     ) -> Space:
-        """What is searched, as `make_space` makes it. Raises UsageError for what cannot be."""
+        """Makes the space that is searched. Raises UsageError; see `make_space`."""
         return make_space(
             knobs,
             default,

@@ -48,7 +48,7 @@ class Answer:
 
     @property
     def headline(self) -> str:
-        """What was looked at and whether anything was found, or what is missing."""
+        """A sentence on what was looked at and whether anything was found, or what is missing."""
         if self.verdict == "incomplete":
             return "INCOMPLETE: " + "; ".join(self.missing) + "."
         ranks = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
