@@ -6,8 +6,10 @@ import urllib.request
 
 import pytest
 
-TRAIN = "init(); print('up', os.getpid())\nwhile True: time.sleep(0.005); step()"
+TRAIN = "init(); print('up', os.getpid())\nwhile True: time.sleep(0.05); step()"
 WAIT_MS = 200_000
+# A browser, a server and a job that share two busy processors take minutes for what otherwise takes
+# seconds, so the tests that watch a running job are slow ones.
 
 
 def link_of(process):
@@ -37,6 +39,7 @@ def wait_for_steps(page, more_than):
     )
 
 
+@pytest.mark.slow
 def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tmp_path):
     script(TRAIN)
     job = hvdtune("run", "-np", "2", "train.py")
@@ -59,6 +62,7 @@ def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tm
     assert {path.name for path in tmp_path.iterdir()} == {"train.py"}
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_is_said_to_have_ended(hvdtune, script, page, tmp_path):
     # Until it is told: opening a dashboard takes as long as the machine is busy.
     script(TRAIN.replace("while True", "while not os.path.exists('end')"))
