@@ -1,10 +1,8 @@
-"""Makes the README's pictures from a run folder and, if there is one, a recorded terminal.
+"""Makes the README's pictures of the run that `make demo` leaves.
 
-script -qec "make demo" demo.typescript
-python docs/screenshots.py runs/demo demo.typescript
+python docs/screenshots.py runs/demo
 """
 
-import html
 import re
 import shutil
 import subprocess
@@ -14,7 +12,6 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-LAST_LINES = 22
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 # Three steps in the middle of the trace, as the address has them.
 _WINDOW = """() => fetch('/tile?run=0&px=800&from=0&to=' + 1e15)
@@ -26,18 +23,6 @@ _WINDOW = """() => fetch('/tile?run=0&px=800&from=0&to=' + 1e15)
     const step = (at[last] - at[0]) / (number(last) - number(0));
     return `from=${at[middle]}&to=${Math.round(at[middle] + 3 * step)}`;
   })"""
-PAGE = """<body style="margin:0;background:#16181d;padding:18px 22px">
-<pre style="color:#d6d9e0;font:14px/1.45 'DejaVu Sans Mono',monospace;margin:0;
-white-space:pre-wrap">%s</pre>"""
-
-
-def last_screen(typescript: str) -> str:
-    """Return the last lines that a terminal shows, without those that were redrawn."""
-    text = re.sub(r"[^\n]*\x1b\[1A\x1b\[2K", "", typescript)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    lines = [line.split("\r")[-1].rstrip() for line in text.replace("\r\n", "\n").split("\n")]
-    shown = [line for line in lines if line and not line.startswith("Script done")]
-    return "\n".join(shown[-LAST_LINES:])
 
 
 def picture_pages(page: Page, link: str) -> None:
@@ -63,14 +48,6 @@ def picture_pages(page: Page, link: str) -> None:
     page.screenshot(path=IMAGES / "study.png")
 
 
-def picture_terminal(page: Page, typescript: Path) -> None:
-    """The last lines of a recorded terminal."""
-    page.set_viewport_size({"width": 1000, "height": 400})
-    text = last_screen(typescript.read_text(errors="replace"))
-    page.set_content(PAGE % html.escape(text))
-    page.screenshot(path=IMAGES / "terminal.png", full_page=True)
-
-
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "hvdtune", "dashboard", sys.argv[1], "--no-browser"]
@@ -86,8 +63,6 @@ def main() -> None:
         address = re.search(r"http://\S+", server.stdout.readline())
         assert address is not None
         picture_pages(page, address[0])
-        if len(sys.argv) > 2:
-            picture_terminal(page, Path(sys.argv[2]))
         browser.close()
         server.terminate()
 

@@ -16,7 +16,7 @@ from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.horovod_csv import write_table
-from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import warn_of_profile
@@ -52,8 +52,9 @@ def autotune(
     named = {**read_setting(), **job.values.core_setting()}
     default = default_setting() | named
     # As with Horovod, a knob whose value the user names is fixed.
-    options = one_run(
-        study.trials or _TRIALS,
+    options = replace(
+        ONE_RUN,
+        trials=study.trials or _TRIALS,
         time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
         seed=study.seed,
         fixed=tuple(named),

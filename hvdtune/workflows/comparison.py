@@ -15,7 +15,7 @@ from hvdtune.errors import UsageError
 from hvdtune.tuner import comparison as tuner
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
+from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.requests import (
@@ -134,10 +134,11 @@ def _tune_options(request: ComparisonRequest) -> TuneOptions:
 
 
 def _restart_options(request: ComparisonRequest, restart: RestartRequest) -> TuneOptions:
-    usual = by_restarting(0)
+    usual = BY_RESTARTING
     pairs = request.pairs or usual.min_verify_pairs
     return replace(
         usual,
+        trials=0,
         time_budget_s=request.time_budget_s or _NO_LIMIT_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=request.seed,

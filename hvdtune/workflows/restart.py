@@ -28,7 +28,7 @@ from hvdtune.tuner.space.targets import (
     with_variables,
     with_varied,
 )
-from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
+from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.fingerprint import fingerprint
 from hvdtune.workflows.launches import CommandStarter, JobStarter, output_writers
@@ -251,8 +251,9 @@ def _tune_options(
     named = named_knobs(study)
     varied = [name for name in target.variables if target.variables[name] == name]
     tunable = target.searched if named is None else tuple(dict.fromkeys([*named, *varied]))
-    return by_restarting(
-        study.trials or TuneOptions.trials,
+    return replace(
+        BY_RESTARTING,
+        trials=study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=study.seed,

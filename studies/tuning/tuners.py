@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from hvdtune.core.config.knobs import Setting, Value, load_knobs
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
-from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.study import Study
 from studies.tuning.grid import Grid
 from studies.tuning.parameter_manager import WINDOW_STEPS, WINDOWS, ParameterManager
@@ -58,7 +58,7 @@ def ours(grid: Grid, seed: int) -> Outcome:
 
 def ours_in_one_run(grid: Grid, seed: int) -> Outcome:
     """hvdtune inside one run that is never restarted, as HOROVOD_AUTOTUNE is."""
-    return _ours(grid, seed, one_run(TRIALS, time_budget_s=_BUDGET_S, seed=seed))
+    return _ours(grid, seed, replace(ONE_RUN, trials=TRIALS, time_budget_s=_BUDGET_S, seed=seed))
 
 
 def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:

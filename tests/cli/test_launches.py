@@ -1,6 +1,7 @@
 """One pair of real launches, for each kind of ranks that hvdtune starts itself."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.resolve import resolve
 from hvdtune.tuner.measure.progress import Reporter, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
-from hvdtune.tuner.space.tune_options import by_restarting
+from hvdtune.tuner.space.tune_options import BY_RESTARTING
 from hvdtune.workflows.launches import Launches
 from hvdtune.workflows.restart import find_target
 from hvdtune.workflows.run_folder import RunFolder, RunIdentity
@@ -36,7 +37,10 @@ def measure_pair(tmp_path, monkeypatch):
         asked = resolve(RunOptions(command=["train.py"], mode="restart", **options))
         names = (asked.study.knobs or "").split(",") if asked.study.knobs else ()
         prepared = find_target(asked.job, asked.restart, knobs=names)
-        clock, chosen = WallClock(), by_restarting(1, time_budget_s=600, block_s=0.05)
+        clock, chosen = (
+            WallClock(),
+            replace(BY_RESTARTING, trials=1, time_budget_s=600, block_s=0.05),
+        )
         reporter = Reporter(lambda progress: None, clock, 1, 600)
         with (
             RunFolder(tmp_path / "run", RunIdentity(("train.py",), ("localhost",))) as folder,

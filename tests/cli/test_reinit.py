@@ -42,17 +42,17 @@ print("again", rank())
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("ranks", "body", "said"),
     [
-        (REFORM, [f"[{rank}]<stdout>:{ms}" for rank in (0, 1) for ms in (0.0, 1.5, 3.0)]),
-        (SURVIVE, ["[0]<stdout>:alone"]),
-        (KEEP_A_FAILURE, ["[0]<stdout>:again 0", "[1]<stdout>:again 1"]),
+        (3, REFORM, [f"[{rank}]<stdout>:{ms}" for rank in range(3) for ms in (0.0, 1.5, 3.0)]),
+        (2, SURVIVE, ["[0]<stdout>:alone"]),
+        (2, KEEP_A_FAILURE, ["[0]<stdout>:again 0", "[1]<stdout>:again 1"]),
     ],
     ids=["has-the-settings-of-then", "may-fail-to-form", "does-not-mind-a-kept-failure"],
 )
-def test_a_job_after_a_shutdown(hvdtune, script, body, said):
+def test_a_job_after_a_shutdown(hvdtune, script, ranks, body, said):
     script(body)
-    run = hvdtune("run", "train.py", "-np", "2", "--start-timeout", "600")
+    run = hvdtune("run", "train.py", "-np", str(ranks), "--start-timeout", "600")
     out, err = run.communicate()
     assert (run.returncode, err) == (0, "")
     assert sorted(out.splitlines()) == said

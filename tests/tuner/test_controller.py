@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from hvdtune.tuner.controller import TuneResult, follow, tune
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
@@ -55,7 +56,7 @@ class Bed:
 
     def tune_one_run(self, trials: int) -> TuneResult:
         study = Study(self.cluster.start, KNOBS, DEFAULT)
-        chosen = one_run(trials, time_budget_s=86400.0)
+        chosen = replace(ONE_RUN, trials=trials, time_budget_s=86400.0)
         return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
 
     @property

@@ -11,8 +11,8 @@ import pandas as pd
 
 from hvdtune.core.config.knobs import Value
 from hvdtune.errors import StudyError
+from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.stats.estimates import to_percent
-from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.pair_log import Pair
 from hvdtune.tuner.storage.trial import StudyView, TrialView
 

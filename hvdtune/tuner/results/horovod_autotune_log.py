@@ -17,7 +17,7 @@ from typing import Final
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LOG_COLUMNS
-from hvdtune.tuner.space.space_file import read_text
+from hvdtune.tuner.files import read_text
 from hvdtune.tuner.stats.estimates import Noise, t_reach, to_percent
 
 # Versions before 0.28 lack some flags.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hvdtune.core.config.knobs import Value
 from hvdtune.horovod.vocabulary import LOG_COLUMNS, Term
-from hvdtune.tuner.storage.files import replace_file
+from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.storage.study_store import TrialView
 
 

@@ -11,12 +11,11 @@ import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
+from hvdtune.tuner.files import read_text, replace_file, yaml_error
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.results.study_report import verdict_document
-from hvdtune.tuner.space.space_file import read_text, yaml_error
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.verdict import Verdict
-from hvdtune.tuner.storage.files import replace_file
 
 FORMAT_VERSION = 1
 

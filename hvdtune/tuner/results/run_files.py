@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
+from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.fingerprint import complete_fingerprint
 from hvdtune.tuner.results.profile import make_profile, write_profile
 from hvdtune.tuner.results.study_report import write_document, write_verdict
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
-from hvdtune.tuner.storage.files import replace_file
 
 PROFILE_FILE: Final = "profile.yaml"
 VERDICT_FILE: Final = "verdict.json"

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.space.search_space import describe, shown
 from hvdtune.tuner.stats.estimates import estimate, to_percent
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
-from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.storage.study_store import TrialView
 

@@ -17,6 +17,7 @@ import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, validate
 from hvdtune.errors import UsageError
+from hvdtune.tuner.files import read_text, yaml_error
 from hvdtune.tuner.space.search_space import KnobRange
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]iB)")
@@ -30,23 +31,6 @@ def read_space(path: Path, knobs: Sequence[Knob]) -> dict[str, KnobRange]:
     Raises UsageError with one line, file and line number first, for each line that is wrong.
     """
     return parse_space(read_text(path), knobs, str(path))
-
-
-def read_text(path: Path) -> str:
-    """The text of a file that a user names. Raises UsageError."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file") from error
-
-
-def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
-    """The error for a text that is no YAML, with the line."""
-    mark = getattr(error, "problem_mark", None)
-    line = f":{mark.line + 1}" if mark is not None else ""
-    return UsageError(f"{where}{line}: {getattr(error, 'problem', None) or error}")
 
 
 def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobRange]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from hvdtune.core.config.knobs import Knob, Setting
 from hvdtune.tuner.space.objectives import Objective
@@ -84,40 +84,26 @@ class TuneOptions:
         )
 
 
-_ONE_RUN: Final = {
-    "restarts": False,
-    "verify_launches": 1,
-    "max_verify_launches": 1,
-    "form_timeout_s": math.inf,
-    "first_step_timeout_s": math.inf,
-    "stall_timeout_s": math.inf,
-    "exit_timeout_s": math.inf,
-}
-_BY_RESTARTING: Final = {
-    "min_block_steps": 10,
-    "calibrate_pairs": 6,
-    "min_pairs_per_trial": 2,
-    "max_pairs_per_trial": 6,
-    "race_pairs": 3,
-    "min_verify_pairs": 12,
-    "max_verify_pairs": 32,
-    "verify_launches": 12,
-    "max_verify_launches": 32,
-}
-
-
-def one_run(trials: int, **chosen: Any) -> TuneOptions:
-    """Options of a study that goes along with one run and leaves its life to others.
-
-    Those that are `chosen` come first.
-    """
-    return TuneOptions(trials, **{**_ONE_RUN, **chosen})
-
-
-def by_restarting(trials: int, **chosen: Any) -> TuneOptions:
-    """Options of a study whose pairs are two launches each; those that are `chosen` come first.
-
-    A pair costs a hundred times what it does in a live run and holds two fresh launches, so that
-    fewer prove as much: the verification is all launches.
-    """
-    return TuneOptions(trials, **{**_BY_RESTARTING, **chosen})
+# A study that goes along with one run and leaves its life to others
+ONE_RUN: Final = TuneOptions(
+    restarts=False,
+    verify_launches=1,
+    max_verify_launches=1,
+    form_timeout_s=math.inf,
+    first_step_timeout_s=math.inf,
+    stall_timeout_s=math.inf,
+    exit_timeout_s=math.inf,
+)
+# A pair is two launches: it costs a hundred times what it does in a live run and holds two fresh
+# launches, so that fewer prove as much: the verification is all launches.
+BY_RESTARTING: Final = TuneOptions(
+    min_block_steps=10,
+    calibrate_pairs=6,
+    min_pairs_per_trial=2,
+    max_pairs_per_trial=6,
+    race_pairs=3,
+    min_verify_pairs=12,
+    max_verify_pairs=32,
+    verify_launches=12,
+    max_verify_launches=32,
+)

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hvdtune.core.config.knobs import Knob, Setting, Value
 from hvdtune.errors import StudyError, UsageError
+from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import (
@@ -38,7 +39,6 @@ from hvdtune.tuner.storage.database import (
     parse_url,
     shown_url,
 )
-from hvdtune.tuner.storage.files import replace_file
 from hvdtune.tuner.storage.leases import Lease, LeaseTable
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of, parse_pair
 from hvdtune.tuner.storage.shared_study import StudyReference

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hvdtune.tuner.controller import TuneResult, tune
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.measure.run import TrialFailed
-from hvdtune.tuner.space.tune_options import by_restarting
+from hvdtune.tuner.space.tune_options import BY_RESTARTING
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_command import DEFAULT, KNOBS, Script, SimulatedMachine
@@ -24,7 +25,7 @@ def is_default(setting: Setting) -> bool:
 
 def make(script: Script, budget_s: float = 1e6) -> tuple[RestartRun, SimulatedMachine]:
     machine = SimulatedMachine(script)
-    options = by_restarting(10, time_budget_s=budget_s, block_s=2.0)
+    options = replace(BY_RESTARTING, trials=10, time_budget_s=budget_s, block_s=2.0)
     reporter = Reporter(lambda progress: None, machine.clock, 10, budget_s)
     by = ByRestarting(machine.start)
     return RestartRun(by, DEFAULT, options, machine.clock, reporter), machine
@@ -34,7 +35,9 @@ def study(script: Script, run_dir: Path, **options: Any) -> tuple[TuneResult, Si
     machine = SimulatedMachine(script)
     by = ByRestarting(machine.start)
     names = tuple(knob.name for knob in KNOBS)
-    chosen = by_restarting(8, time_budget_s=5000, block_s=2.0, tunable=names, **options)
+    chosen = replace(
+        BY_RESTARTING, trials=8, time_budget_s=5000, block_s=2.0, tunable=names, **options
+    )
     result = tune(Study(by, KNOBS, DEFAULT), run_dir, chosen, clock=machine.clock)
     return result, machine
 
@@ -147,7 +150,9 @@ def timed(budget_s: float, run_dir: Path) -> tuple[str, SimulatedMachine]:
     """Tune a command of 8 s within a time budget; return the study's last words and its machine."""
     machine = SimulatedMachine(Script(steps=200, tells_steps=False))
     by = ByRestarting(machine.start)
-    options = by_restarting(8, time_budget_s=budget_s, block_s=2.0, tunable=("as_view",))
+    options = replace(
+        BY_RESTARTING, trials=8, time_budget_s=budget_s, block_s=2.0, tunable=("as_view",)
+    )
     try:
         return tune(
             Study(by, KNOBS, DEFAULT), run_dir, options, clock=machine.clock
@@ -182,7 +187,7 @@ def test_progress_says_what_is_measured_and_how_many_pairs_there_is_time_for(
 ) -> None:
     told: list[StudyProgress] = []
     machine = SimulatedMachine(Script())
-    options = by_restarting(10, time_budget_s=budget_s, block_s=2.0)
+    options = replace(BY_RESTARTING, trials=10, time_budget_s=budget_s, block_s=2.0)
     reporter = Reporter(told.append, machine.clock, 10, budget_s)
     RestartRun(
         ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter

@@ -1,7 +1,7 @@
 """The contract of Run, which live runs and runs by restarting keep alike."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -12,7 +12,7 @@ from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.measure.run import Run, StartJob
 from hvdtune.tuner.measure.runs import make_run
-from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
+from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
 from tests.kit import simulated_command, simulated_job
 from tests.kit.virtual_clock import VirtualClock
 
@@ -52,7 +52,7 @@ def restarting(*, fails: bool = False) -> Case:
         gain=lambda setting: 0.3 * (setting == faster), fails=lambda setting, number: fails
     )
     machine = simulated_command.SimulatedMachine(script)
-    options = by_restarting(10, time_budget_s=1e6, block_s=2.0)
+    options = replace(BY_RESTARTING, trials=10, time_budget_s=1e6, block_s=2.0)
     run = make(ByRestarting(machine.start), default, options, machine.clock)
     return Case(run, default, faster, lambda: len(machine.commands))
 

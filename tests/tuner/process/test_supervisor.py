@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,9 +14,9 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.progress import StudyProgress
-from hvdtune.tuner.process import supervisor as hire_module
+from hvdtune.tuner.process import supervisor as supervisor_module
 from hvdtune.tuner.process.supervisor import TunerSupervisor
-from hvdtune.tuner.space.tune_options import TuneOptions, one_run
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
@@ -145,8 +146,8 @@ def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
 
 
 def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timeout_s = hire_module._FROZEN_S
-    monkeypatch.setattr(hire_module, "_FROZEN_S", 3.0)
+    timeout_s = supervisor_module._FROZEN_S
+    monkeypatch.setattr(supervisor_module, "_FROZEN_S", 3.0)
     bed = Bed(tmp_path)
     bed.strike(signal.SIGSTOP, 5)
     engage = bed.supervisor._start_worker
@@ -154,7 +155,7 @@ def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def engage_and_be_patient() -> None:
         if bed.cluster.jobs:
             # On a busy machine a healthy tuner may read nothing for seconds.
-            monkeypatch.setattr(hire_module, "_FROZEN_S", timeout_s)
+            monkeypatch.setattr(supervisor_module, "_FROZEN_S", timeout_s)
         engage()
 
     bed.supervisor._start_worker = engage_and_be_patient  # type: ignore[method-assign]
@@ -205,7 +206,7 @@ def test_a_study_that_goes_along_with_one_run_ends_with_it(tmp_path: Path) -> No
             script.steps_per_launch = 0
 
     with TunerSupervisor(
-        study, tmp_path, one_run(20, time_budget_s=600.0), end_in_search
+        study, tmp_path, replace(ONE_RUN, trials=20, time_budget_s=600.0), end_in_search
     ) as supervisor:
         outcome = supervisor.tune()
     assert not outcome.goes_on and "the script ended after" in outcome.verdict.text

@@ -38,6 +38,7 @@ def test_a_study_whose_tuner_works_is_running(finished_run: Path) -> None:
 def test_a_study_is_found_by_its_folder_or_its_name_in_runs(finished_run: Path) -> None:
     by_path = find_place(str(finished_run), Path("nowhere"), None)
     assert find_place("train-1", finished_run.parent, None) == by_path
+    assert find_place(None, finished_run.parent, None) == by_path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""Files as a whole: the text of one that a user names, and one that is never seen half written."""
+
+import os
+from pathlib import Path
+
+import yaml
+
+from hvdtune.errors import UsageError
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user names. Raises UsageError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file") from error
+
+
+def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
+    """The error for a text that is not YAML: one line, with the number of the wrong line."""
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark is not None else ""
+    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    return UsageError(f"{where}{line}: {problem}")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write through a temporary file beside `path`, so that a reader never sees half of it."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        # A write, unlike an open, does not say which file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)
