@@ -61,7 +61,7 @@ format: $(VENV)/.test
 	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
 
 # The C++ tests as they run fastest, beside the bench of negotiation
-cpp-test: $(VENV)/.test
+cpp-test: $(VENV)/.cmake
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON > /dev/null
 	cmake --build $(BUILD)
@@ -71,7 +71,7 @@ cpp-test: $(VENV)/.test
 # With -Og and names of lines only, compiling takes half as long.
 sanitize: sanitize-address,undefined sanitize-thread
 
-sanitize-%: $(VENV)/.test
+sanitize-%: $(VENV)/.cmake
 	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON -DHVDTUNE_SANITIZE=$* > /dev/null
 	cmake --build build/$* -j $(JOBS)
@@ -87,9 +87,9 @@ fuzz: $(VENV)/.test
 # failpoints, 2,000 random programs, traces cut at every byte of their last 48 kB, 20 times as many
 # collectives under ThreadSanitizer, and mutations of messages under AddressSanitizer
 soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
-	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_contract_test_cc
-	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_allreduce_test_cc
-	HVDTUNE_TEST_CASES=20 build/address,undefined/wire_mutation_test_cc
+	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_tests contract_test.cc
+	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_tests /allreduce_test.cc
+	HVDTUNE_TEST_CASES=20 build/address,undefined/wire_tests mutation_test.cc
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
@@ -111,9 +111,14 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
-# torch comes first and pinned: as a dependency it would bring several GB of CUDA packages along.
-$(VENV)/.torch: constraints.txt
+# All that the C++ tests need
+$(VENV)/.cmake: constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	pip $(INSTALL) cmake ninja
+	touch $@
+
+# torch comes first and pinned: as a dependency it would bring several GB of CUDA packages along.
+$(VENV)/.torch: $(VENV)/.cmake
 	pip $(INSTALL) torch setuptools wheel
 	touch $@
 

@@ -1,9 +1,9 @@
-// The smallest test frame that serves: a file is one executable, a TEST is one behaviour.
+// The smallest test frame that serves: a file is run in a process of its own, a TEST is one
+// behaviour.
 #pragma once
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <vector>
 
@@ -12,6 +12,7 @@
 namespace hvdtune::testing {
 
 struct Test {
+  const char* file;
   const char* name;
   void (*body)();
 };
@@ -22,7 +23,9 @@ inline std::vector<Test>& tests() {
 }
 
 struct Register {
-  Register(const char* name, void (*body)()) { tests().push_back({name, body}); }
+  Register(const char* file, const char* name, void (*body)()) {
+    tests().push_back({file, name, body});
+  }
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const char* text) {
@@ -43,9 +46,9 @@ inline int cases(int usual) {
 
 }  // namespace hvdtune::testing
 
-#define TEST(name)                                                       \
-  static void name();                                                    \
-  static const hvdtune::testing::Register register_##name(#name, &name); \
+#define TEST(name)                                                                 \
+  static void name();                                                              \
+  static const hvdtune::testing::Register register_##name(__FILE__, #name, &name); \
   static void name()
 
 #define CHECK(condition)                                                      \
@@ -74,18 +77,3 @@ inline int cases(int usual) {
     if (!thrown)                                                                            \
       hvdtune::testing::fail(__FILE__, __LINE__, "no " #expected_code " from " #statement); \
   } while (0)
-
-int main() {
-  for (const auto& test : hvdtune::testing::tests()) {
-    std::printf("%s\n", test.name);
-    std::fflush(stdout);
-    try {
-      test.body();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s threw: %s\n", test.name, error.what());
-      return 1;
-    }
-  }
-  std::printf("%zu passed\n", hvdtune::testing::tests().size());
-  return 0;
-}

@@ -11,8 +11,10 @@
 #include "base/status.h"
 #include "check.h"
 #include "transport/blocking_socket.h"
+#include "transport/soon.h"
 
 using namespace hvdtune;
+using hvdtune::testing::soon;
 using testing::connect_to;
 using testing::recv_all;
 
@@ -21,8 +23,6 @@ namespace {
 constexpr Key kKey = {1, 2, 3};
 constexpr Key kOtherKey = {3, 2, 1};
 constexpr ConnectionId kConnectionId = {Purpose::kData, 2, 1, 7};
-
-Deadline soon() { return Deadline::in(std::chrono::seconds(30)); }
 
 // Rank 1 of generation 7, accepting in a thread of its own until it goes out of scope.
 class Door {

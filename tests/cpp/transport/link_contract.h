@@ -19,6 +19,7 @@
 #include "transport/exchange.h"
 #include "transport/link.h"
 #include "transport/socket.h"
+#include "transport/soon.h"
 
 namespace hvdtune::testing {
 
@@ -38,8 +39,6 @@ inline std::pair<Socket, Socket> make_socket_pair() {
   second.set_peer(3);
   return {std::move(first), std::move(second)};
 }
-
-inline Deadline soon() { return Deadline::in(std::chrono::seconds(40)); }
 
 inline void exchange_one(Transfer transfer, const StopSignal& stop, int spins = 0) {
   exchange({&transfer, 1}, soon(), stop, spins);

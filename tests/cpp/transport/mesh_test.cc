@@ -14,14 +14,14 @@
 #include "transport/blocking_socket.h"
 #include "transport/exchange.h"
 #include "transport/rendezvous.h"
+#include "transport/soon.h"
 
 using namespace hvdtune;
+using hvdtune::testing::soon;
 
 namespace {
 
-constexpr Key kKey = {9, 9, 9};
-
-Deadline soon() { return Deadline::in(std::chrono::seconds(50)); }
+constexpr Key kMeshKey = {9, 9, 9};
 
 // A rendezvous server in a thread of its own.
 class Server {
@@ -29,7 +29,7 @@ class Server {
   explicit Server(int size, std::chrono::nanoseconds timeout = std::chrono::seconds(50),
                   uint32_t generation = 0)
       : listener_("127.0.0.1"), channels_(std::async(std::launch::async, [=, this] {
-          return form_job(listener_, {kKey, size, generation, timeout}, stop_, &members_);
+          return form_job(listener_, {kMeshKey, size, generation, timeout}, stop_, &members_);
         })) {}
 
   MeshOptions options(int rank, int size, std::string host) const {
@@ -38,7 +38,7 @@ class Server {
     options.size = size;
     options.host = std::move(host);
     options.store_port = listener_.port();
-    options.key = kKey;
+    options.key = kMeshKey;
     options.start_timeout = std::chrono::seconds(50);
     options.arena_slot_bytes = 4096;
     return options;

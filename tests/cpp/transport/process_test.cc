@@ -13,12 +13,12 @@
 #include "transport/exchange.h"
 #include "transport/mesh.h"
 #include "transport/rendezvous.h"
+#include "transport/soon.h"
 
 using namespace hvdtune;
+using hvdtune::testing::soon;
 
 namespace {
-
-Deadline soon() { return Deadline::in(std::chrono::seconds(40)); }
 
 MeshOptions options_of(int rank, uint16_t port, bool shared_memory) {
   MeshOptions options;

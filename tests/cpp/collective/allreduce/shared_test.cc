@@ -32,9 +32,9 @@ struct Layout {
   std::vector<size_t> cuts;  // elements of each tensor; the last takes the rest
 };
 
-class Bucket {
+class SharedBucket {
  public:
-  Bucket(const Buffer& whole, size_t element, const Layout& layout, Pool& pool) {
+  SharedBucket(const Buffer& whole, size_t element, const Layout& layout, Pool& pool) {
     size_t begin = 0;
     for (size_t i = 0; i <= layout.cuts.size(); ++i) {
       const size_t rest = whole.size() - begin;
@@ -95,8 +95,8 @@ void check_layouts(World& world, DType dtype, ReduceOp op, size_t count) {
   world.each([&](Group& group, int rank) {
     for (const SharedLimits& limits : kLimits) {
       for (int round = 0; round < 4; ++round) {
-        Bucket bucket(inputs[static_cast<size_t>(rank)], sizeof(T), layout_of(round, rank),
-                      world.pool(rank));
+        SharedBucket bucket(inputs[static_cast<size_t>(rank)], sizeof(T), layout_of(round, rank),
+                            world.pool(rank));
         allreduce_shared(group, reduction, bucket.payload, kChunkBytes, limits);
         CHECK(bucket.result() == expected);
       }
