@@ -8,8 +8,6 @@ import pytest
 
 TRAIN = "init(); print('up', os.getpid())\nwhile True: time.sleep(0.05); step()"
 WAIT_MS = 200_000
-# A browser, a server and a job that share two busy processors take minutes for what otherwise takes
-# seconds, so the tests that watch a running job are slow ones.
 
 
 def link_of(process):
@@ -39,7 +37,6 @@ def wait_for_steps(page, more_than):
     )
 
 
-@pytest.mark.slow
 def test_a_job_is_watched_as_it_goes_and_is_left_alone(hvdtune, script, page, tmp_path):
     script(TRAIN)
     job = hvdtune("run", "-np", "2", "train.py")

@@ -75,9 +75,9 @@ class Dashboard:
 
 
 @contextlib.contextmanager
-def served(*runs):
+def served(*runs, live=None):
     """The origin of a dashboard in this process, which costs no imports; its token is `key`."""
-    server = make_server("127.0.0.1", 0, create_app(Runs(runs), "key").server, threaded=True)
+    server = make_server("127.0.0.1", 0, create_app(Runs(runs, live), "key").server, threaded=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

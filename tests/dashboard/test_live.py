@@ -1,3 +1,4 @@
+import itertools
 import threading
 import time
 
@@ -10,6 +11,7 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.launcher.control import JobSteps
 from hvdtune.workflows.attached_job import StepFeed
 
+from .conftest import opened, served
 from .synthetic import training_trace
 
 WAIT_S = 20
@@ -107,3 +109,32 @@ def test_closing_does_not_wait_for_the_next_reading():
     live = Live(Attached("job", list, lambda: True), every_s=3600)
     live.close()
     assert "hvdtune-live" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_page_whose_answers_take_longer_than_its_ticks_goes_on(browser, monkeypatch):
+    told = live_page._told
+
+    def slowly(now):
+        time.sleep(0.2)
+        return told(now)
+
+    monkeypatch.setattr(live_page, "_EVERY_MS", 20)
+    monkeypatch.setattr(live_page, "_told", slowly)
+    counts = itertools.count(1)
+
+    def steps():
+        return pd.DataFrame({"rank": 0, "step": range(next(counts)), "step_ms": 1.0})
+
+    live = Live(Attached("job", list, lambda: True, steps=steps), every_s=0.01)
+    shown = """told => { const text = document.getElementById('live-note')?.textContent ?? '';
+      return text.includes(' steps') && text !== told && text; }"""
+    with served(live=live) as origin, opened(browser, origin, "/live") as (page, complaints):
+        first = page.wait_for_function(shown, arg="").json_value()
+        page.wait_for_function(shown, arg=first)
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("button", name="Pause").wait_for()
+        again = page.locator("#live-note").inner_text()
+        page.wait_for_function(shown, arg=again)
+        assert complaints == []
+    live.close()

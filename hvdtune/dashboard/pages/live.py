@@ -20,6 +20,8 @@ from hvdtune.timeline.analysis.metrics import breakdown
 PATH, TITLE = "/live", "Live"
 
 _EVERY_MS = 1_000
+# Values of an interval's `max_intervals`
+_NO_TICKS, _ANY_TICKS = 0, -1
 _LAST = {"100": "last 100 steps", "500": "last 500 steps", "0": "all steps kept"}
 MOST_ADOPTED = 20
 
@@ -43,14 +45,14 @@ def register(app: Dash, runs: Runs) -> None:
         return _attached()
 
     @app.callback(
-        Output("live-tick", "disabled"),
+        Output("live-tick", "max_intervals"),
         Output("live-pause", "children"),
         Input("live-pause", "n_clicks"),
         prevent_initial_call=True,
     )
-    def pause(clicks: int | None) -> tuple[bool, str]:
+    def pause(clicks: int | None) -> tuple[int, str]:
         paused = bool((clicks or 0) % 2)
-        return paused, "Resume" if paused else "Pause"
+        return (_NO_TICKS, "Resume") if paused else (_ANY_TICKS, "Pause")
 
     @app.callback(
         Output("live-steps", "figure"),
@@ -61,6 +63,9 @@ def register(app: Dash, runs: Runs) -> None:
         Input("live-last", "value"),
         Input("theme", "data"),
         State("live-seen", "data"),
+        # Dash drops an answer that comes after the next question: on a busy machine, where an
+        # answer takes longer than a tick, all of them.
+        running=[(Output("live-tick", "disabled"), True, False)],
     )
     def show(ticks: int | None, last: str, theme: str | None, seen: Any) -> Any:
         del ticks
