@@ -108,6 +108,25 @@ def test_what_slows_a_job_down_is_named_with_its_ranks_and_its_cost(
     assert found.evidence and found.remedy
 
 
+@pytest.mark.parametrize(
+    ("lacks_ms", "bucket_ms", "split", "confidence"),
+    [
+        # The scripts lack a processor for this share of 10.2 ms, and wait for 20.1 ms or
+        # 2.1 ms.
+        pytest.param(2.0, 20.0, "2.00 ms are the scripts', and 3.94 ms", "medium", id="concluded"),
+        pytest.param(1.5, 2.0, "1.50 ms are the scripts', and 0.31 ms", "high", id="measured"),
+    ],
+)
+def test_the_evidence_of_lacking_processors_adds_up_to_the_cost(
+    lacks_ms: float, bucket_ms: float, split: str, confidence: str
+) -> None:
+    lacks = [lacks_ms] * 2
+    answer = ask(Training([10.0] * 2, no_processor_ms=lacks, bucket_ms=bucket_ms).trace())
+    (found,) = (each for each in answer.findings if each.kind == "oversubscribed")
+    assert found.confidence == confidence
+    assert split in found.evidence[-1]
+
+
 @pytest.mark.parametrize("lacks_ms", [0.0, 3.0])
 def test_announcing_in_full_costs_until_the_last_rank_has_its_response(lacks_ms: float) -> None:
     lacks = [lacks_ms] * 2

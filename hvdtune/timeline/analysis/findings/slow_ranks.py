@@ -100,9 +100,8 @@ def _named_part(
 ) -> Iterator[TraceFinding]:
     gone = saved(busy, spent)
     culprit = _culprit(busy, spent, gone)
-    if part.kind == "oversubscribed":
-        gone = gone + _waited_for_processors(evidence, spent)
-    cost = cost_of(gone, evidence.step_ms)
+    waited = _waited_for_processors(evidence, part, spent)
+    cost = cost_of(gone + waited, evidence.step_ms)
     if culprit is None and cost.percent < part.everybodys_percent:
         return
     named = () if culprit is None else (ranks[culprit],)
@@ -113,6 +112,12 @@ def _named_part(
         f"{_per_rank(means, ranks)} ms per step ({part.column.removesuffix('_ms')})",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy)} steps",
     ]
+    if waited.any():
+        evidence_text.append(
+            f"of the cost {gone.mean():.2f} ms are the scripts', and {waited.mean():.2f} ms are "
+            f"communication's: of the {evidence.blocked.mean():.2f} ms that nothing hides, the "
+            "share for which the scripts lack a processor, since its threads run on the same ones"
+        )
     yield TraceFinding(
         kind=part.kind,
         ranks=named,
@@ -120,16 +125,18 @@ def _named_part(
         summary=f"{who} {part.noun}",
         evidence=tuple(evidence_text),
         remedy=f"{part.remedy}, on {who}" if named else part.remedy,
+        # What communication lacks is not recorded but concluded.
+        confidence="medium" if waited.mean() > gone.mean() else "high",
     )
 
 
-def _waited_for_processors(evidence: TraceEvidence, spent: Floats) -> Floats:
+def _waited_for_processors(evidence: TraceEvidence, part: _BusyPart, spent: Floats) -> Floats:
     """ms of communication, of each step: its threads lack a processor as often as the script's.
 
-    Between hosts it waits for the network.
+    Between hosts it waits for the network, and only the lack of a processor reaches its threads.
     """
     ran = evidence.part("ran_ms")
-    if not ran.any() or len(set(evidence.job.hosts.values())) > 1:
+    if part.kind != "oversubscribed" or not ran.any() or len(set(evidence.job.hosts.values())) > 1:
         return np.zeros(len(spent))
     share = spent.sum() / (spent.sum() + ran.sum())
     result: Floats = evidence.blocked * share
