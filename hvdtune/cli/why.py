@@ -74,7 +74,9 @@ def diff(
     for text in warnings:
         warning(text)
     print(compare.sentence(table))
-    print(table.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
+    if not table.empty:
+        shown = table.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.3f}")
+        print(shown)
     return 0
 
 

@@ -43,6 +43,14 @@ def test_the_answer_is_one_json_object(capsys, slow):
     assert answer["findings"][0]["ranks"] == [1]
 
 
+def test_short_traces_are_compared_in_a_sentence_without_a_table(capsys, slow, tmp_path):
+    write_chrome(Training([10.0, 10.0], steps=3).trace(), tmp_path / "short.json")
+    code, out, _ = call(capsys, "diff", slow, tmp_path / "short.json")
+    assert (code, out) == (0, "Too few steps to compare.\n")
+    code, out, _ = call(capsys, "diff", "--json", slow, tmp_path / "short.json")
+    assert code == 0 and json.loads(out)["rows"] == []
+
+
 @pytest.mark.parametrize("path", ["run", "run/trace.json.gz"])
 def test_run_folders_and_compressed_traces_are_good(capsys, slow, tmp_path, path):
     (tmp_path / "run").mkdir()

@@ -101,21 +101,22 @@ def _choice(runs: Runs, search: str | None) -> Component:
 def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
     left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
     table = compare.of_steps(left, right)
+    shown = [note(compare.sentence(table)), _pictures((a, b), left, right, theme)]
+    return shown if table.empty else [*shown, _parts(table, a, b)]
+
+
+def _parts(table: pd.DataFrame, a: RunView, b: RunView) -> Component:
     rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
     rows = rows[list(_HEADERS)]
-    return [
-        note(compare.sentence(table)),
-        _pictures((a, b), left, right, theme),
-        section(
-            "Parts of a step",
-            html.P(
-                f"First: {a.title}. Second: {b.title}. The intervals are over steps; two "
-                "launches of the same job may differ by more.",
-                className="hint",
-            ),
-            grid("compare-table", number_columns(rows, _HEADERS), rows),
+    return section(
+        "Parts of a step",
+        html.P(
+            f"First: {a.title}. Second: {b.title}. The intervals are over steps; two "
+            "launches of the same job may differ by more.",
+            className="hint",
         ),
-    ]
+        grid("compare-table", number_columns(rows, _HEADERS), rows),
+    )
 
 
 def _asked(search: str | None, runs: int) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """Two traces of the same training, quantity by quantity, with confidence."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -24,27 +22,30 @@ def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns quantity, a_ms and b_ms (means per step, over all ranks), change_ms (b - a) with its
-        95 % interval low_ms to high_ms (Welch, over blocks of neighbouring steps; NaN where there
-        are too few), percent (of a), differs (the interval excludes zero). The interval is one over
-        steps: two launches of the very same job may differ by more.
+        95 % interval low_ms to high_ms (Welch, over blocks of neighbouring steps), percent (of a;
+        NaN where that is zero), differs (the interval excludes zero). The interval is one over
+        steps: two launches of the very same job may differ by more. There is no row where either
+        trace has fewer than `BLOCKS` steady steps.
     """
     return of_steps(*(breakdown.steady(breakdown.table(events)) for events in (a, b)))
 
 
 def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
     """Compare the steady steps of two breakdowns as `table` does."""
-    rows = [_row("step", _mean("step_ms")(left), _mean("step_ms")(right))]
-    rows += [
-        _row(part.removesuffix("_ms"), _mean(part)(left), _mean(part)(right)) for part in _PARTS
+    if min(_step_count(left), _step_count(right)) < BLOCKS:
+        return pd.DataFrame(columns=_COLUMNS)
+    rows = [
+        _row(part.removesuffix("_ms"), _mean(left, part), _mean(right, part))
+        for part in ("step_ms", *_PARTS)
     ]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
 def sentence(table: pd.DataFrame) -> str:
     """Whether steps take longer, and which part changed most."""
-    step = table.iloc[0]
-    if not np.isfinite(step["low_ms"]):
+    if table.empty:
         return "Too few steps to compare."
+    step = table.iloc[0]
     interval = f"{step['change_ms']:+.3f} ms [{step['low_ms']:+.3f}, {step['high_ms']:+.3f}]"
     if not step["differs"]:
         return f"No difference of step times is shown: {interval} per step."
@@ -58,20 +59,17 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{text} The part that changed most is {most['quantity']} ({most['change_ms']:+.3f} ms)."
 
 
-def _mean(column: str) -> Callable[[pd.DataFrame], NDArray[np.float64]]:
-    def over_ranks(steps: pd.DataFrame) -> NDArray[np.float64]:
-        if steps.empty:
-            return np.empty(0)
-        mean: NDArray[np.float64] = stragglers.part(steps, column).mean(axis=1)
-        return mean
+def _step_count(steps: pd.DataFrame) -> int:
+    return 0 if steps.empty else len(stragglers.part(steps, "step_ms"))
 
-    return over_ranks
+
+def _mean(steps: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """The mean over ranks of each step."""
+    mean: NDArray[np.float64] = stragglers.part(steps, column).mean(axis=1)
+    return mean
 
 
 def _row(quantity: str, a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[object, ...]:
-    if min(len(a), len(b)) < BLOCKS:
-        means = [float(side.mean()) if len(side) else np.nan for side in (a, b)]
-        return quantity, *means, means[1] - means[0], np.nan, np.nan, np.nan, False
     left, right = (
         np.array([block.mean() for block in np.array_split(side, BLOCKS)]) for side in (a, b)
     )
