@@ -174,7 +174,8 @@ def _run(
         store.set("stop", stop.text)
         verdict = _decide(context, store, stop)
     except RunOver:
-        verdict = keep_default(runner.default, floor, _cut_short(store))
+        cut_short = _cut_short(store)
+        verdict = _unproved(context, f"the default is kept: {cut_short}", cut_short)
     store.set("verdict", json.dumps(verdict_document(verdict)))
     report = render_report(verdict, runner.default, calibration, store.trials(), runner.log.pairs)
     report += "\n" + render_search(store, runner, verdict.candidate)
@@ -214,23 +215,34 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
     )
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
-    elif tried == 0:
-        reason = f"the default is kept: {_none_measured(stop)}"
-    else:
-        reason = f"no setting beats the default: {tried} tried, none " + (
-            f"likely to be {options.resolution_percent:g} % faster"
-            if len(options.objectives) == 1
-            else f"better in {options.objectives[0]}"
-        )
-        longest = calibration.floor(options.max_verify_pairs)
-        if to_percent(longest) > _NOISY * options.resolution_percent:
-            reason = (
-                f"too noisy to tell: {tried} tried, none is clearly better; over "
-                f"{options.max_verify_pairs} pairs the default would differ from itself by up to "
-                f"{to_percent(longest):.1f} %; reduce the load on the machine"
-            )
-            return keep_default(context.default, longest, reason, "noisy")
-    return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
+        return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
+    if tried == 0:
+        reason = _none_measured(stop)
+        return _unproved(context, f"the default is kept: {reason}", reason)
+    likely = (
+        f"likely to be {options.resolution_percent:g} % faster"
+        if len(options.objectives) == 1
+        else f"better in {options.objectives[0]}"
+    )
+    return _unproved(
+        context,
+        f"no setting beats the default: {tried} tried, none {likely}",
+        f"{tried} tried, none is clearly better",
+    )
+
+
+def _unproved(context: StudyContext, reason: str, noisy_reason: str) -> Verdict:
+    """The verdict without a candidate: `reason`, or `noisy_reason` where noise hides any answer."""
+    options, calibration = context.options, context.calibration
+    longest = calibration.floor(options.max_verify_pairs)
+    if to_percent(longest) <= _NOISY * options.resolution_percent:
+        return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
+    text = (
+        f"too noisy to tell: {noisy_reason}; over {options.max_verify_pairs} pairs the default "
+        f"would differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the "
+        "machine"
+    )
+    return keep_default(context.default, longest, text, "noisy")
 
 
 def _none_measured(stop: Stop) -> str:
@@ -244,4 +256,4 @@ def _none_measured(stop: Stop) -> str:
 def _cut_short(store: StudyStore) -> str:
     measured, best = store.measured_trials, store.best()
     found = "" if best is None else f", the best {best.gain_percent:+.1f} % but not verified"
-    return f"the default is kept: the script ended after {measured} trials{found}"
+    return f"the script ended after {measured} trials{found}"

@@ -23,6 +23,7 @@ from tests.tuner.verdict_rates import bimodal
 
 # A study that has little left keeps as much as verification needs; a race comes on top of that.
 SHORT_RACE: dict[str, Any] = {"race_entrants": 2, "race_pairs": 1}
+NOISY = Script(step_noise=0.4, slow_noise=0.1)
 
 
 def faster_with_short_cycles(setting: Setting) -> float:
@@ -109,10 +110,12 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
     ("script", "trials", "code", "text"),
     [
         (Script(step_noise=0.03, slow_noise=0.01), 12, 3, "no setting beats the default"),
-        (Script(step_noise=0.4, slow_noise=0.1), 6, 4, "too noisy to tell: 5 tried"),
+        (NOISY, 6, 4, "too noisy to tell: 5 tried"),
+        (NOISY, 1, 4, "too noisy to tell: no other setting was measured; over 120 pairs"),
+        (Script(), 1, 3, "the default is kept: no other setting was measured"),
         (Script(gain=lambda setting: -0.3), 12, 3, "11 tried, none likely to be 1 % faster"),
     ],
-    ids=["no-gain", "too-noisy-to-tell", "all-slower"],
+    ids=["no-gain", "too-noisy-to-tell", "too-noisy-and-none-tried", "none-tried", "all-slower"],
 )
 def test_without_a_proved_gain_the_default_stays(
     tmp_path: Path, script: Script, trials: int, code: int, text: str
