@@ -25,8 +25,9 @@ def print_list(
     table = _table("study", "state", "trials", "pairs", "best", "verdict", numbers=(2, 3, 4))
     for study in studies:
         best = "" if study.best is None else f"{study.best.gain_percent or 0.0:+.1f} %"
+        said = study.verdict or study.failure
         counts = str(study.measured), str(len(study.view.pairs))
-        table.add_row(*_texts(study.place.name, study.state, *counts, best, study.verdict))
+        table.add_row(*_texts(study.place.name, study.state, *counts, best, said))
     for place, problem in damaged:
         table.add_row(*_texts(place.name, "damaged", "", "", "", problem))
     _console().print(table)
@@ -46,6 +47,8 @@ def print_study(study: OpenStudy) -> None:
     if floor is not None:
         console.print(Text(f"A/A noise floor: {floor:.2f} %"))
     console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
+    if study.failure:
+        console.print(Text(f"ended before it was complete: {study.failure}"))
     folder = study.place.folder
     for trial in study.view.trials:
         if (

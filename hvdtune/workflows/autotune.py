@@ -74,7 +74,7 @@ def autotune(
         parts = live_parts(job, default, identity)
         launches = stack.enter_context(Launches(parts.starter, folder, writers, record=record))
         run = _TunedLaunch(
-            launches, compose(parts, job, launches), folder.path, options, log, reporter
+            launches, compose(parts, job, launches), folder, options, log, reporter
         )
         result = run.to_end()
         if record:
@@ -89,7 +89,7 @@ def autotune(
 class _TunedLaunch:
     launches: Launches[Job]
     study: Study
-    folder: Path
+    folder: RunFolder
     options: TuneOptions
     log: _TrialLog
     reporter: StatusReporter
@@ -107,10 +107,11 @@ class _TunedLaunch:
         job = self.launches.latest
         if job is not None and job.write_error:
             self.reporter.warning(job.write_error)
-        return LaunchResult(code, reason, tail, self.folder)
+        return LaunchResult(code, reason, tail, self.folder.path)
 
     def _tune(self) -> ExitStatus:
-        with TunerSupervisor(self.study, self.folder, self.options, self.log.show) as supervisor:
+        folder = self.folder.path
+        with TunerSupervisor(self.study, folder, self.options, self.log.show) as supervisor:
             try:
                 outcome = supervisor.tune()
                 self.reporter.info(f"autotune: {outcome.verdict.text}")
@@ -119,6 +120,7 @@ class _TunedLaunch:
             except StudyError as error:
                 if self.launches.latest is None:
                     raise
+                self.folder.keep_failure(str(error))
                 self.reporter.warning(f"autotune: nothing was tuned: {error}")
         assert self.launches.latest is not None
         return self.launches.latest.wait()

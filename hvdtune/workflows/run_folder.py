@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import HvdtuneError, UsageError
 
 RUNS: Final = Path("runs")
@@ -44,7 +46,8 @@ class RunFolder:
     """An open run folder, held by a lock until it is closed.
 
     RUN/run.json tells what runs; RUN/ranks/launch-K/ has the raw traces, RUN/output/launch-K.log
-    what the ranks wrote, RUN/trace.json the merged trace.
+    what the ranks wrote, RUN/trace.json the merged trace. RUN/failure.txt says what ended the
+    latest run before it was complete; there is none after any other.
     """
 
     def __init__(self, path: Path, identity: RunIdentity) -> None:
@@ -63,6 +66,7 @@ class RunFolder:
             raise kind(f"cannot use the folder {path}: {error.strerror}") from None
         try:
             self._claim(identity)
+            self._failure.unlink(missing_ok=True)
         except BaseException:
             os.close(self._lock)
             raise
@@ -86,8 +90,20 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, HvdtuneError | Stopped):
+            self.keep_failure(str(error))
         os.close(self._lock)
+
+    def keep_failure(self, reason: str) -> None:
+        """Keeps for `hvdtune study show` what ended the run."""
+        # Who started the run is told the reason in any case, also where the disk is full.
+        with contextlib.suppress(OSError):
+            self._failure.write_text(reason, encoding="utf-8")
+
+    @property
+    def _failure(self) -> Path:
+        return self.path / "failure.txt"
 
     @property
     def trace(self) -> Path:

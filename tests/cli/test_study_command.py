@@ -69,6 +69,16 @@ def test_each_further_objective_has_a_column(study, tmp_path):
     assert lines[head + 1].split()[:7] == ["0", "complete", "+5.1", "%", "2.0", "+2.0", "%"]
 
 
+def test_a_study_whose_script_failed_says_so(study, hvdtune, script):
+    code = hvdtune("run", "--trials", "2", "-o", "runs/t", script("sys.exit('no data')")).wait()
+    assert code == 1
+    _, out, _ = study("show", "t")
+    assert "verdict: none yet\nended before it was complete: rank 0 exited with code 1" in out
+    _, out, _ = study("list", "--json")
+    (listed,) = json.loads(out)
+    assert listed["verdict"] is None and "exited with code 1" in listed["failure"]
+
+
 def test_the_verification_is_shown_without_pairs_that_were_set_aside(study, run_dir):
     with PairLog(run_dir / "pairs.jsonl") as log:
         pair = replace(log.pairs[-1], phase="verify", log_ratio=0.02)

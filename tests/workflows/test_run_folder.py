@@ -1,8 +1,10 @@
 import json
 import os
+import signal
 
 import pytest
 
+from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.workflows.run_folder import (
     RunFolder,
@@ -23,6 +25,16 @@ def test_a_folder_tells_what_ran_in_it(tmp_path):
     with RunFolder(tmp_path / "run", _TRAIN):
         stored = json.loads((tmp_path / "run" / "run.json").read_text())
     assert stored["command"] == ["train.py", "--lr", "1"]
+
+
+@pytest.mark.parametrize("error", [HvdtuneError("the script failed"), Stopped(signal.SIGTERM)])
+def test_what_ended_a_run_is_kept_until_the_next_one(tmp_path, error):
+    with pytest.raises(type(error)), RunFolder(tmp_path, _TRAIN):
+        raise error
+    assert (tmp_path / "failure.txt").read_text() == str(error)
+    with RunFolder(tmp_path, _TRAIN):
+        pass
+    assert not (tmp_path / "failure.txt").exists()
 
 
 _AS_USUAL = {"objectives": ["step_time"], "fix": [], "space": None, "storage": "sqlite:///x"}

@@ -22,7 +22,7 @@ _OWN: Final = (
     (".", r"pairs\.jsonl(\.damaged)?|tuner\.lock"),
     (".", r"(run|storage|verdict)\.json(\.part)?"),
     (".", r"trace(-job\d+)?\.json(\.partial)?"),
-    (".", r"(profile\.yaml|report\.md)(\.part)?|drift\.jsonl"),
+    (".", r"(profile\.yaml|report\.md)(\.part)?|drift\.jsonl|failure\.txt"),
     ("output", r"launch-\d+\.log"),
     ("ranks/launch-*", r"rank-\d+(-job\d+)?\.hvt(\.1)?"),
     ("artifacts", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),

@@ -44,12 +44,16 @@ class StudyPlace:
 
 @dataclass(frozen=True)
 class OpenStudy:
-    """A study, whether a tuner is at it, and what a run says about itself (run.json)."""
+    """A study, whether a tuner is at it, and what a run says about itself (run.json).
+
+    `failure` is what ended the latest run before its verdict, "" where nothing has.
+    """
 
     place: StudyPlace
     state: StudyState
     view: StudyView
     run: Mapping[str, Any]
+    failure: str = ""
 
     @property
     def measured(self) -> int:
@@ -100,6 +104,7 @@ class OpenStudy:
             "measured_pairs": len(self.view.pairs),
             "best_gain_percent": None if best is None else best.gain_percent,
             "verdict": self.verdict or None,
+            "failure": self.failure or None,
         }
 
 
@@ -158,7 +163,8 @@ def open_study(place: StudyPlace) -> OpenStudy:
         return OpenStudy(place, _state(at_work, view), view, {})
     assert place.folder is not None
     view = _view_of_run(place.folder)
-    return OpenStudy(place, _state(is_in_use(place.folder), view), view, read_run(place.folder))
+    state = _state(is_in_use(place.folder), view)
+    return OpenStudy(place, state, view, read_run(place.folder), _failure(place.folder))
 
 
 def is_in_use(folder: Path) -> bool:
@@ -173,6 +179,15 @@ def read_run(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _failure(folder: Path) -> str:
+    try:
+        return (folder / "failure.txt").read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise StudyError(f"{error.filename}: {error.strerror}") from error
 
 
 def _view_of_run(folder: Path) -> StudyView:
