@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hvdtune.launcher.output import terminal_writer
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.progress import NO_LIMIT_S
 from hvdtune.tuner.space.search_space import describe
 
@@ -49,7 +50,7 @@ def measurement(progress: StudyProgress, default: Setting) -> list[str]:
     if progress.gain_percent is not None:
         error = progress.plus_minus_percent
         spread = "" if error is None else f" +- {error:.1f}"
-        pairs = f"{progress.pairs} pair{'' if progress.pairs == 1 else 's'}"
+        pairs = counted(progress.pairs, "pair")
         parts.append(f"{progress.gain_percent:+.1f}{spread} % ({pairs})")
     if progress.steps_per_s is not None:
         parts.append(f"{progress.steps_per_s:.1f} steps/s")

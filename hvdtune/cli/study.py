@@ -11,6 +11,7 @@ import typer
 
 from hvdtune.cli.messages import info
 from hvdtune.errors import StudyError, UsageError
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -132,7 +133,7 @@ def delete(
     place = find_place(study, runs, url)
     what = str(place)
     if place.folder is not None:
-        what = f"{place.folder} ({len(own_files(place.folder))} files)"
+        what = f"{place.folder} ({counted(len(own_files(place.folder)), 'file')})"
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"{what} is not deleted: there is no terminal to ask on; add --yes")

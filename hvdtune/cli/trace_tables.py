@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hvdtune.cli.messages import visible, warning
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     from hvdtune.timeline.analysis.overview import Overview
@@ -24,8 +25,8 @@ def print_stats(found: Overview) -> None:
     for file in found.files:
         formats = ", ".join(file.formats)
         # Names from traces are text: never markup.
-        title = file.path if file.count == 1 else f"{file.path} ({file.count:,} files)"
-        console.print(Text(f"{title}: {formats}, {file.statistics.slices:,} slices"))
+        title = file.path if file.count == 1 else f"{file.path} ({counted(file.count, 'file')})"
+        console.print(Text(f"{title}: {formats}, {counted(file.statistics.slices, 'slice')}"))
     console.print(f"{duration_ms:,.3f} ms from the first to the last event\n")
     console.print(_events(found))
     if found.kinds():

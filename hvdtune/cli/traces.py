@@ -10,6 +10,7 @@ import typer
 
 from hvdtune.cli.messages import info, names_made_visible, warning
 from hvdtune.errors import HvdtuneError
+from hvdtune.plural import counted
 from hvdtune.workflows.traces import existing, refuse_overwriting
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> i
         return 0
     for text in trace.warnings:
         warning(text)
-    info(f"{target}: {len(trace.slices):,} slices of {_plural(len(trace.files), 'file')}")
+    info(f"{target}: {counted(len(trace.slices), 'slice')} of {counted(len(trace.files), 'file')}")
     return 0
 
 
@@ -121,7 +122,3 @@ def _beside(path: Path, kind: Format) -> Path:
     if target.resolve() == path.resolve():
         target = Path(f"{name}-export{_ENDINGS[kind]}")
     return target
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -10,6 +10,7 @@ import msgspec
 import pandas as pd
 
 from hvdtune.errors import StudyError
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     from hvdtune.tuner.storage.pair_log import Pair
@@ -59,9 +60,9 @@ class StudyFrames:
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         launches = self.verification["launch"].nunique()
         floor = self.noise_floor_percent
-        over = "1 launch" if launches == 1 else f"{launches} launches"
+        over = counted(launches, "launch")
         parts = [
-            f"{len(self.trials)} trials{f' ({counts})' if counts else ''}",
+            f"{counted(len(self.trials), 'trial')}{f' ({counts})' if counts else ''}",
             f"{len(self.verification)} verification pairs over {over}",
             "A/A noise floor not recorded" if floor is None else f"A/A noise floor {floor:.2f} %",
         ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.errors import StudyError
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import calibrate
 from hvdtune.tuner.measure.pair_plan import plan_verify
@@ -256,4 +257,4 @@ def _none_measured(stop: Stop) -> str:
 def _cut_short(store: StudyStore) -> str:
     measured, best = store.measured_trials, store.best()
     found = "" if best is None else f", the best {best.gain_percent:+.1f} % but not verified"
-    return f"the script ended after {measured} trials{found}"
+    return f"the script ended after {counted(measured, 'trial')}{found}"

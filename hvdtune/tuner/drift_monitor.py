@@ -18,6 +18,7 @@ from optuna.trial import TrialState
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
 from hvdtune.errors import StudyError
+from hvdtune.plural import counted
 from hvdtune.tuner.controller import AfterVerdict
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
 from hvdtune.tuner.measure.run import RunOver, TrialFailed
@@ -46,7 +47,10 @@ class _Proof:
 
     def __str__(self) -> str:
         low, high = self.ci_percent
-        return f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 99 % CI, {self.pairs} pairs"
+        return (
+            f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 99 % CI, "
+            f"{counted(self.pairs, 'pair')}"
+        )
 
 
 def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:

@@ -105,7 +105,7 @@ def test_ranks_are_assigned_to_hosts_in_order():
     assigned = hosts.get_host_assignments(listed, 2)
     assert assigned[2] == hosts.SlotInfo("b", 2, 0, 1, 3, 1, 2)
     assert [slot.rank for slot in hosts.get_host_assignments(listed, 1, 2)] == [0, 1]
-    with pytest.raises(ValueError, match="4 processes do not fit: the hosts have 3 slots"):
+    with pytest.raises(ValueError, match="the hosts have 3 slots, and 4 are needed"):
         hosts.get_host_assignments(listed, 4)
 
 

@@ -183,4 +183,4 @@ def test_a_loud_machine_says_what_a_verification_would_take(tmp_path: Path) -> N
     floor = Bed(tmp_path, Script(step_noise=0.4, slow_noise=0.1)).floor()
 
     assert (floor.kind, floor.exit_code) == ("noisy", 4)
-    assert floor.text.endswith(f"or verify with --pairs {floor.pairs_needed}")
+    assert floor.text.endswith(f"or verify with {floor.pairs_needed} pairs")

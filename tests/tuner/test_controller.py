@@ -325,7 +325,7 @@ def test_one_run_that_ends_before_anything_was_measured_is_an_error(tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"trials": 3}, "all 3 trials are measured"),
+        ({"trials": 3}, "all trials are measured: 3"),
         ({"time_budget_s": 100.0}, "the time for the search is up"),
         ({"step_budget": 900}, "the remaining steps cannot pay for another trial"),
     ],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.errors import UsageError
+from hvdtune.plural import counted
 
 
 def check_names(named: Sequence[tuple[str, object]], expected: int) -> None:
@@ -17,7 +18,8 @@ def check_names(named: Sequence[tuple[str, object]], expected: int) -> None:
         raise UsageError(f"parameter names must be unique; these are not: {', '.join(twice)}")
     if len(names) < expected:
         raise UsageError(
-            f"named_parameters has {len(names)} names for {expected} parameters; pass "
+            f"named_parameters has {counted(len(names), 'name')} for "
+            f"{counted(expected, 'parameter')}; pass "
             "model.named_parameters() of the whole model"
         )
 

@@ -22,6 +22,7 @@ from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher
 from hvdtune.core.job.channel import Formed, JobChannel, Lost
 from hvdtune.core.mpi import mpi_library
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+from hvdtune.plural import counted
 
 THREAD_LEVELS: Final = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 MULTIPLE: Final = 3
@@ -203,7 +204,9 @@ def _checked(ranks: Sequence[Any], own_rank: int, size: int) -> list[int]:
         raise UsageError(f"hvd.init(comm={listed}): a rank is listed twice")
     for rank in listed:
         if not 0 <= rank < size:
-            raise UsageError(f"hvd.init(comm={listed}): mpirun started {size} processes, no {rank}")
+            raise UsageError(
+                f"hvd.init(comm={listed}): mpirun started {counted(size, 'process')}, no {rank}"
+            )
     if own_rank not in listed:
         raise UsageError(
             f"hvd.init(comm={listed}): this process is rank {own_rank} and not listed; only the "

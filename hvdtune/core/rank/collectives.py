@@ -26,6 +26,7 @@ from hvdtune.core.rank.adapter import Adapter, Buffer, Ready
 from hvdtune.core.rank.handles import Scope, complete, poll, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -155,7 +156,9 @@ def root_of(rank: int) -> int:
     except TypeError:
         raise UsageError(f"root_rank must be the number of a rank, not {rank!r}") from None
     if number.bit_length() > 31:
-        raise UsageError(f"root rank {number} does not exist; there are {runtime.size()} ranks")
+        raise UsageError(
+            f"root rank {number} does not exist; the job has {counted(runtime.size(), 'rank')}"
+        )
     return number
 
 

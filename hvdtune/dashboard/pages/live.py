@@ -15,6 +15,7 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.live import Snapshot
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress, link
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/live", "Live"
@@ -155,15 +156,17 @@ def _told(now: Snapshot) -> str:
         ranks, here = now.steps["rank"].nunique(), len(run.job.ranks)
         return (
             f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
-            f"slowest rank, last {len(slowest):,} steps), {ranks} ranks, {here} of them on this "
+            f"slowest rank, last {len(slowest):,} steps), {counted(ranks, 'rank')}, {here} of "
+            f"them on this "
             "host; the findings are about those."
         )
     said = run.summary
     if "step_ms_p50" not in said:
         return "No step has ended yet."
     return (
-        f"{said['steps']:,} steps, {said['step_ms_p50']:,.2f} ms (median of the slowest rank), "
-        f"{len(run.job.ranks)} ranks."
+        f"{counted(said['steps'], 'step')}, {said['step_ms_p50']:,.2f} ms (median of the slowest "
+        f"rank), "
+        f"{counted(len(run.job.ranks), 'rank')}."
     )
 
 
@@ -172,7 +175,7 @@ def _verdict(run: RunView) -> list[Component]:
     if answer.verdict == "incomplete":
         return [note(f"Too early to tell: {'; '.join(answer.missing)}.")]
     if not answer.findings:
-        return [note(f"No bottleneck found in {answer.steps} steps.")]
+        return [note(f"No bottleneck found in {counted(answer.steps, 'step')}.")]
     return [
         html.Ol(
             [

@@ -12,6 +12,7 @@ from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentenc
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import knob_text
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
@@ -61,7 +62,10 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
     if answer.verdict == "incomplete":
         texts = [html.P(f"{text[:1].upper()}{text[1:]}.") for text in answer.missing]
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
-    scope = f"{answer.steps} steps of {answer.step_ms:.2f} ms (mean), {len(answer.ranks)} ranks"
+    scope = (
+        f"{counted(answer.steps, 'step')} of {answer.step_ms:.2f} ms (mean), "
+        f"{counted(len(answer.ranks), 'rank')}"
+    )
     if not answer.findings:
         return _alert("No bottleneck found", [html.P(f"The trace has {scope}.")], "green")
     worst = answer.findings[0]
@@ -163,7 +167,7 @@ def _about(run: RunView) -> Component:
         card(
             "Tensors",
             f"{len(run.tensors):,}",
-            f"fingerprint {run.fingerprint}; {per_step}{len(run.trace.events):,} events",
+            f"fingerprint {run.fingerprint}; {per_step}{counted(len(run.trace.events), 'event')}",
         ),
         _clock_card(run),
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hvdtune.errors import UsageError
+from hvdtune.plural import counted
 from hvdtune.timeline.reading.inspection import InspectedFile, inspect
 
 _LAUNCH = re.compile(r"launch-([0-9]{1,9})")
@@ -50,7 +51,7 @@ def named(paths: Sequence[Path | str]) -> str:
     """Files for a sentence: two at most by their names, more as a number and their folder."""
     if len(paths) <= 2:
         return ", ".join(map(str, paths))
-    return f"{len(paths)} files in {folder_of(paths)}"
+    return f"{counted(len(paths), 'file')} in {folder_of(paths)}"
 
 
 def folder_of(paths: Sequence[Path | str]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.errors import TraceFormatError
+from hvdtune.plural import counted
 from hvdtune.timeline.model.schema import (
     COLUMNS,
     KIND_NAMES,
@@ -90,7 +91,9 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
         columns["begin_ns"] = begin
         parts.append(columns)
         if file.dropped:
-            warnings.append(f"rank {rank} dropped {file.dropped} records: its buffer was full")
+            warnings.append(
+                f"rank {rank} dropped {counted(file.dropped, 'record')}: its buffer was full"
+            )
     missing = set(range(max(_size(file) for file in files.values()))) - set(files)
     if missing:
         warnings.append(f"no timeline of rank {', '.join(map(str, sorted(missing)))}")
@@ -134,7 +137,9 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
     known = (codes >= 1) & (codes <= len(KIND_NAMES)) & (records["begin_ns"] < MAX_TIME_NS)
     if not known.all():
         left_out = int((~known).sum())
-        warnings.append(f"{file.path}: {left_out} records of unknown kind or time, left out")
+        warnings.append(
+            f"{file.path}: {counted(left_out, 'record')} of unknown kind or time, left out"
+        )
     records = records[known]
     kind = codes[known] - 1
     duration = records["duration_and_kind"] & np.uint64((1 << _DURATION_BITS) - 1)
@@ -171,7 +176,7 @@ def _global_names(
         lost += text is None
         codes[index] = names.setdefault(f"#{name}" if text is None else text, len(names))
     if lost:
-        warnings.append(f"{file.path}: {lost} names are lost, their numbers stand for them")
+        warnings.append(f"{file.path}: {counted(lost, 'name')} lost, for which numbers stand")
     return codes[inverse]
 
 

@@ -19,6 +19,7 @@ from typing import Protocol
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import StepDone
 from hvdtune.errors import StudyError
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
 from hvdtune.tuner.measure.host_load import (
     HostProbe,
@@ -199,7 +200,7 @@ class RestartRun:
         if not self._reporter.has_limit:
             return ""
         pairs = int(self._reporter.seconds_left / max(pair_s, 1e-9))
-        what = "1 pair" if pairs == 1 else f"{pairs} pairs"
+        what = counted(pairs, "pair")
         return f", so that the time left is enough for {what} of launches"
 
     def restart(self) -> None:

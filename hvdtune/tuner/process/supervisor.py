@@ -26,6 +26,7 @@ from hvdtune.core.job.channel import Formed
 from hvdtune.core.job.child_command import module_command
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import HvdtuneError, StudyError
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import ExitStatus, RunningJob
 from hvdtune.tuner.process.messages import (
@@ -208,7 +209,8 @@ class TunerSupervisor:
         self._propose_good()
         if self._worker_exits >= _MAX_WORKER_EXITS:
             self._notice(
-                f"the tuner has died {self._worker_exits} times; training goes on as by default"
+                f"the tuner has died {counted(self._worker_exits, 'time')}; training goes on as "
+                f"by default"
             )
             while self._job is not None and self._report is None:
                 self._let_run()

@@ -17,6 +17,7 @@ from typing import Final
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LOG_COLUMNS
+from hvdtune.plural import counted
 from hvdtune.tuner.files import read_text
 from hvdtune.tuner.stats.estimates import Noise, t_reach, to_percent
 
@@ -66,7 +67,7 @@ class Assessment:
     def sentences(self) -> Iterator[str]:
         """The same for people."""
         yield (
-            f"{self.measurements} measurements of {self.settings} settings; "
+            f"{counted(self.measurements, 'measurement')} of {counted(self.settings, 'setting')}; "
             + ("Horovod chose one" if self.finished else "not finished: the best score counts")
         )
         if not self.was_measured:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.plural import counted
 from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import Calibration
@@ -156,21 +157,22 @@ def _method(
             f"over {noise.df} pairs. "
         )
     return (
-        f"## Method\n\n{_blocks(shape)} {floor}{len(pairs)} pairs in all, every one in pairs.jsonl."
+        f"## Method\n\n{_blocks(shape)} {floor}{counted(len(pairs), 'pair')} in all, every "
+        "one in pairs.jsonl."
     )
 
 
 def _blocks(shape: BlockShape) -> str:
-    counted = (
-        f"{shape.steps} steps after {shape.settle_steps} discarded ones, at about "
+    length = (
+        f"{counted(shape.steps, 'step')} after {shape.settle_steps} discarded ones, at about "
         f"{1e3 * shape.step_s:.1f} ms per step"
     )
     if not shape.source:
         return (
             "A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block "
-            f"is {counted}, on the slowest rank's clock."
+            f"is {length}, on the slowest rank's clock."
         )
     pair = "A pair is two launches of the command, with the reference (A) and a setting (B)."
     if shape.settle_steps == 0 and shape.steps == 1:
         return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
-    return f"{pair} A launch is measured by {shape.source}: {counted}."
+    return f"{pair} A launch is measured by {shape.source}: {length}."

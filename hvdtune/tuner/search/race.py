@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.space.objectives import by_merit
@@ -67,7 +68,7 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     running = finalists(context, store)[: context.options.race_entrants]
     if len(running) < 2 or len(context.options.objectives) > 1:
         return running
-    context.reporter.phase("race", f"the best {len(running)} trials against each other")
+    context.reporter.phase("race", f"the best against each other: {counted(len(running), 'trial')}")
     failed: set[int] = set()
     for round_number in range(1, context.options.race_pairs + 1):
         for trial in [candidate.trial for candidate in running]:

@@ -39,7 +39,7 @@ class RemainingBudget:
 
 def out_of_trials(trials: int) -> Stop:
     """All of them are measured."""
-    return Stop("trials", f"all {trials} trials are measured")
+    return Stop("trials", f"all trials are measured: {trials}")
 
 
 def out_of_time(*, by_steps: bool) -> Stop:

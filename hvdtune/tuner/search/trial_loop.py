@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.pair_plan import reserve_s, trial_pairs
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.context import StudyContext
@@ -31,7 +32,7 @@ def search(context: StudyContext, store: StudyStore) -> Stop:
     Returns why it ended.
     """
     context.reporter.known(store.measured_trials, store.best())
-    context.reporter.phase("search", f"up to {context.options.trials} trials")
+    context.reporter.phase("search", f"up to {counted(context.options.trials, 'trial')}")
     traces = context.runner.traces
     if traces:
         from hvdtune.tuner.measure.step_tensors import tensor_bytes  # pandas takes a second

@@ -1,6 +1,7 @@
 """The proof: one setting against the default on fresh pairs, in fresh launches."""
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.pair_plan import VerifyPlan
 from hvdtune.tuner.measure.pair_runner import PairRunner
@@ -70,5 +71,5 @@ def verify(
 
 
 def _to_do(missing: int, done: int) -> str:
-    fresh = "1 fresh pair" if missing == 1 else f"{max(0, missing)} fresh pairs"
+    fresh = counted(max(0, missing), "fresh pair")
     return f"{fresh}, {done} measured before" if done else fresh

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hvdtune.plural import counted
 from hvdtune.tuner.stats.estimates import (
     estimate_over_launches,
     from_percent,
@@ -63,13 +64,14 @@ def judge_noise_floor(
     p_value = signed_rank_p(values)
     differs = p_value < _ALPHA and not found.low <= 0 <= found.high
     text = (
-        f"A/A floor {floor_percent:.2f} % over {found.n} pairs, {len(launches)} launches; "
+        f"A/A floor {floor_percent:.2f} % over {counted(found.n, 'pair')}, "
+        f"{counted(len(launches), 'launch')}; "
         f"a gain of {resolution_percent:g} % takes {needed} pairs"
     )
     if needed > max_pairs:
         text += (
             f", more than the {max_pairs} of a verification: reduce the load on the machine, or "
-            f"verify with --pairs {needed}"
+            f"verify with {needed} pairs"
         )
     if differs:
         text += (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvdtune.core.config.knobs import Setting, Value
+from hvdtune.plural import counted
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import (
     CONFIDENCE,
@@ -143,7 +144,10 @@ def _text(
 ) -> str:
     low, high = _interval(est)
     spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
-    basis = f"{est.n} pairs, {_launches(len(launches))}, A/A floor {to_percent(floor):.1f} %"
+    basis = (
+        f"{counted(est.n, 'pair')}, {counted(len(launches), 'launch')}, A/A floor "
+        f"{to_percent(floor):.1f} %"
+    )
     if len(launches) < _ENOUGH_LAUNCHES:
         basis += "; another launch may differ"
     if kind == "improved":
@@ -154,7 +158,7 @@ def _text(
         return (
             f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
             f"({wording.best}{spread}, {basis}); {wording.kept}; reduce the load on the "
-            "machine or verify with more --pairs"
+            "machine or verify with more pairs"
         )
     if wording.slower and est.high < 0:
         return f"{wording.slower}: {spread}, {basis}"
@@ -179,7 +183,3 @@ def _is_unstable(effect: LaunchEffect, low: float, high: float) -> bool:
 def _swing(launches: Sequence[Sequence[float]]) -> str:
     means = sorted(sum(launch) / len(launch) for launch in launches if launch)
     return f"{to_percent(means[-1]):+.1f} % in one launch, {to_percent(means[0]):+.1f} % in another"
-
-
-def _launches(count: int) -> str:
-    return f"{count} launch" if count == 1 else f"{count} launches"

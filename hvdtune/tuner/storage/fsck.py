@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.config.knobs import Knob, load_knobs, validate
 from hvdtune.errors import StudyError, UsageError
+from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage import repair
 from hvdtune.tuner.storage.database import file_url, parse_url
@@ -155,7 +156,8 @@ def _disagreements(
         there = len(pairs_of(pairs, "search", trial.setting))
         if trial.pairs != there:
             yield StudyFault(
-                f"trial {trial.number} rests on {trial.pairs} pairs, {PAIRS_FILE} has {there}",
+                f"trial {trial.number} rests on {counted(trial.pairs, 'pair')}, {PAIRS_FILE} has "
+                f"{there}",
                 f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
                 rebuild,
             )
@@ -163,7 +165,7 @@ def _disagreements(
     unknown = sum(count for key, count in logged.items() if key not in known)
     if unknown:
         yield StudyFault(
-            f"{PAIRS_FILE} has {unknown} pairs of settings that no trial has",
+            f"{PAIRS_FILE} has {counted(unknown, 'pair')} of settings that no trial has",
             f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
             rebuild,
         )
@@ -279,6 +281,7 @@ def _missing_pairs(stored: Contents) -> Iterator[StudyFault]:
         there = sum(len(pairs) for pairs in of_each)
         if trial.pairs > there:
             yield StudyFault(
-                f"trial {trial.number} rests on {trial.pairs} pairs, the database has {there}",
+                f"trial {trial.number} rests on {counted(trial.pairs, 'pair')}, the database has "
+                f"{there}",
                 f"hvdtune study fsck --repair in the run folder of {trial.by}",
             )

@@ -98,9 +98,7 @@ def test_drops_missing_ranks_and_unreadable_files_are_said(tmp_path: Path) -> No
     ("item", "names", "said"),
     [
         pytest.param(files.record(99, 5), [""], "1 records of unknown kind", id="later versions"),
-        pytest.param(
-            files.record("QUEUE", 1, 2, name=77), ["#77", ""], "1 names are lost", id="lost"
-        ),
+        pytest.param(files.record("QUEUE", 1, 2, name=77), ["#77", ""], "1 name lost", id="lost"),
     ],
 )
 def test_what_is_not_known_is_told_of(

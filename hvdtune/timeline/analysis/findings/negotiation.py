@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding, cost_of
 from hvdtune.timeline.analysis.findings.slow_ranks import lacks_processor_ms
 from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
@@ -84,7 +85,8 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         cost=cost,
         summary=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
         evidence=(
-            f"{names} names in {len(evidence.busy)} steps; {again:.0f} % of announcements repeat",
+            f"{counted(names, 'name')} in {len(evidence.busy)} steps; {again:.0f} % of "
+            f"announcements repeat",
             f"responses alone take {per_step.mean():.2f} ms per step",
             *_processor_evidence(lacks),
         ),

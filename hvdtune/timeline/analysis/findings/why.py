@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.findings import buckets, exposed, negotiation, network, slow_ranks
 from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, TraceEvidence, TraceFinding
 from hvdtune.timeline.model.job_metadata import JobMetadata
@@ -51,8 +52,8 @@ class Answer:
         """A sentence on what was looked at and whether anything was found, or what is missing."""
         if self.verdict == "incomplete":
             return "INCOMPLETE: " + "; ".join(self.missing) + "."
-        ranks = f"{len(self.ranks)} rank{'s' * (len(self.ranks) != 1)}"
-        scope = f"{self.steps} steps of {self.step_ms:.2f} ms on {ranks}"
+        ranks = counted(len(self.ranks), "rank")
+        scope = f"{counted(self.steps, 'step')} of {self.step_ms:.2f} ms on {ranks}"
         return f"{scope}." if self.findings else f"No bottleneck found in {scope}."
 
     def document(self) -> dict[str, Any]:
@@ -78,9 +79,8 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
     evidence = TraceEvidence.of(trace.events, job)
     if len(evidence.busy) < MIN_STEPS:
-        text = (
-            f"{len(evidence.busy)} steps that all ranks share are too few; {MIN_STEPS} are needed"
-        )
+        shared = counted(len(evidence.busy), "step")
+        text = f"all ranks share only {shared}, and {MIN_STEPS} are needed"
         return Answer("incomplete", missing=(text,), ranks=job.ranks)
     found = [finding for rule in RULES for finding in rule(evidence) if finding.cost.matters]
     found = _without_overlaps(found)
@@ -120,7 +120,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if job.dropped > MANY_DROPPED * len(events):
-        yield f"{job.dropped:,} records were dropped and {len(events):,} are left"
+        yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
 
 
 def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:

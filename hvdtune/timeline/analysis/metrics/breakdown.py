@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.plural import counted
 from hvdtune.timeline.model.intervals import covered_within
 from hvdtune.timeline.model.schema import (
     CHECKPOINT,
@@ -91,7 +92,10 @@ def sentence(table: pd.DataFrame) -> str:
     percent = {part: 100 * float(table[part].sum()) / total for part in _WORDS}
     shares = ", ".join(f"{share:.0f} % {_WORDS[part]}" for part, share in percent.items() if share)
     mean = total / len(table)
-    return f"A step takes {mean:.2f} ms on average over {len(table)} steps of ranks: {shares}."
+    return (
+        f"A step takes {mean:.2f} ms on average over {counted(len(table), 'step')} of ranks: "
+        f"{shares}."
+    )
 
 
 def steady(breakdown: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from hvdtune.plural import counted
 from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -22,7 +23,7 @@ def sentence(table: pd.DataFrame) -> str:
         return "No tensor was reduced, gathered or broadcast."
     largest = table.sort_values("bytes").iloc[-1]
     return (
-        f"{len(table)} tensors; the largest is {largest['tensor']} with "
+        f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
         f"{largest['bytes'] / 2**20:.2f} MiB, {largest['communicate_p50_us']:.0f} us in its bucket."
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hvdtune.launcher import hosts as launch_hosts
 from hvdtune.launcher.plan import plan_slots
+from hvdtune.plural import counted
 
 
 @dataclass
@@ -64,7 +65,7 @@ def get_host_assignments(
     """
     room = sum(host.slots for host in hosts)
     if room < min_num_proc:
-        raise ValueError(f"{min_num_proc} processes do not fit: the hosts have {room} slots")
+        raise ValueError(f"the hosts have {counted(room, 'slot')}, and {min_num_proc} are needed")
     size = min(room, sys.maxsize if max_num_proc is None else max_num_proc)
     planned = plan_slots([launch_hosts.Host(host.hostname, host.slots) for host in hosts], size)
     return [
