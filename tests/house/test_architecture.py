@@ -1,4 +1,4 @@
-"""The floors of the house plan, and the documents that describe them."""
+"""The layers of the architecture, and the documents that describe them."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 # A unit of csrc may include itself and these.
-FLOORS = {
+LAYERS = {
     "base": set(),
     "wire": {"base"},
     "timeline": {"base"},
@@ -38,11 +38,11 @@ def includes(path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_unit_includes_lower_floors_only(path):
+def test_a_unit_includes_lower_layers_only(path):
     unit = path.relative_to(ROOT / "csrc").parts[0]
     for included in includes(path):
         other = included.split("/")[0]
-        assert other == unit or other in FLOORS[unit], f"{unit} may not include {included}"
+        assert other == unit or other in LAYERS[unit], f"{unit} may not include {included}"
 
 
 def test_headers_form_no_cycle():
