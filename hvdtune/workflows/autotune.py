@@ -73,9 +73,7 @@ def autotune(
         record = trace.path is not None or output.folder is not None
         parts = live_parts(job, default, identity)
         launches = stack.enter_context(Launches(parts.starter, folder, writers, record=record))
-        run = _TunedLaunch(
-            launches, compose(parts, job, launches), folder, options, log, reporter
-        )
+        run = _TunedLaunch(launches, compose(parts, job, launches), folder, options, log, reporter)
         result = run.to_end()
         if record:
             raw, target = folder.ranks(launches.number), trace.path or folder.trace
