@@ -8,8 +8,9 @@ import importlib
 from typing import Any, Final
 
 __version__ = "0.1.0"
+__all__ = ["launch", "load_trace", "run", "tune", "verify"]
 
-# By name: the floors below import this module.
+# By name: the layers below import this module.
 _LAZY: Final = {
     "run": "hvdtune.launcher.function",
     "launch": "hvdtune.workflows.api",
@@ -17,6 +18,9 @@ _LAZY: Final = {
     "tune": "hvdtune.workflows.api",
     "verify": "hvdtune.workflows.api",
 }
+
+# Those that are attributes of this one once they are imported.
+_PUBLIC_MODULES: Final = {"errors", "keras", "tensorflow", "timeline", "torch"}
 
 
 def __getattr__(name: str) -> Any:
@@ -26,4 +30,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    own = {name for name in globals() if name.startswith("__")}
+    return sorted({*__all__, *own, *(_PUBLIC_MODULES & globals().keys())})

@@ -2,6 +2,7 @@
 
     HvdtuneError
     |-- UsageError            the caller asked for something that cannot be (exit code 2)
+    |   |-- ArgumentError     the value of one parameter of the Python API, or of its option
     |   `-- StepOrderError    backward, zero_grad and step in an order that loses gradients
     |-- RendezvousError       the ranks of a job did not find each other
     |-- CollectiveError       a collective did not complete (Horovod's HorovodInternalError)
@@ -20,6 +21,8 @@
 Errors raised in the C++ core arrive as these types.
 """
 
+from collections.abc import Mapping
+
 
 class HvdtuneError(Exception):
     """Base of all errors; `exit_code` is what the command line returns for it."""
@@ -35,6 +38,31 @@ class UsageError(HvdtuneError, ValueError, RuntimeError):
     """
 
     exit_code = 2
+
+
+class ArgumentError(UsageError):
+    """The value of a parameter cannot be.
+
+    The message calls the parameter by its name in the Python API. What else has it under another
+    name, as the command line has options, asks for the message in its own `words`.
+    """
+
+    def __init__(self, name: str, problem: str, value: object = "") -> None:
+        """`value` is "" where `problem` says it."""
+        self.name, self.problem, self.value = name, problem, value
+        super().__init__(self.words({}))
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, object]]:
+        return type(self), (self.name, self.problem, self.value)
+
+    def words(self, names: Mapping[str, str]) -> str:
+        """The message with the parameter's name in `names`, or its own where it has none there."""
+        name = names.get(self.name, self.name)
+        return (
+            f"{name} {self.value}: {self.problem}"
+            if self.value != ""
+            else f"{name}: {self.problem}"
+        )
 
 
 class StepOrderError(UsageError, AssertionError):

@@ -53,7 +53,7 @@ def main(args: Sequence[str] | None = None) -> None:
         code = act(app(args=args, prog_name="hvdtune", standalone_mode=False))
     except (HvdtuneError, TyperException) as error:
         code = error.exit_code
-        text = error.format_message() if isinstance(error, TyperException) else str(error)
+        text = messages.spelled(error)
         if text.startswith("Usage: "):  # nothing was asked for: Typer answers with the help
             print(text, file=sys.stderr)
         elif text:

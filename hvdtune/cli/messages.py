@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from typer.exceptions import TyperException
+
+from hvdtune.errors import ArgumentError, HvdtuneError
+
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.launcher.output import Writer
@@ -18,6 +22,22 @@ if TYPE_CHECKING:
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
+
+# Parameters of the Python API whose options have other names.
+_OPTIONS: Final = {
+    "ranks": "-np",
+    "hosts": "-H",
+    "trace": "--timeline-filename",
+    "run_dir": "-o",
+}
+# By pydantic's names for them.
+_FAULTS: Final = {
+    "greater_than_equal": "it must be at least {ge}, not {given}",
+    "less_than_equal": "it must be at most {le}, not {given}",
+    "int_parsing": "'{given}' is not a whole number",
+    "float_parsing": "'{given}' is not a number",
+    "value_error": "{error}",
+}
 
 
 def visible(text: str) -> str:
@@ -48,6 +68,25 @@ def names_made_visible() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = streams
+
+
+def spelled(error: HvdtuneError | TyperException) -> str:
+    """The error's message, with options in place of what the Python API and Typer call them."""
+    if isinstance(error, ArgumentError):
+        option = _OPTIONS.get(error.name, f"--{error.name.replace('_', '-')}")
+        return error.words({error.name: option})
+    if isinstance(error, TyperException):
+        return error.format_message().replace(error.message, _in_words(error))
+    return str(error)
+
+
+def _in_words(error: TyperException) -> str:
+    """What Typer says of an option's value, in a sentence where pydantic has found the fault."""
+    found: list[dict[str, Any]] = getattr(error.__context__, "errors", list)()
+    if not found or found[0]["type"] not in _FAULTS:
+        return error.message
+    fault = found[0]
+    return _FAULTS[fault["type"]].format(given=fault["input"], **fault.get("ctx", {})).rstrip(".")
 
 
 def error(text: str) -> None:

@@ -23,6 +23,7 @@ from hvdtune.launcher.hosts import (
     Host,
     parse_hosts,
     read_hostfile,
+    this_host,
 )
 from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.launcher.mpirun import MpiJob
@@ -199,7 +200,7 @@ def _hosts(options: RunOptions) -> tuple[Host, ...]:
         return read_hostfile(options.hostfile)
     if options.hosts is not None:
         return parse_hosts(options.hosts)
-    return (Host("localhost", options.num_proc or 1),)
+    return this_host(options.num_proc or 1)
 
 
 def setting_request(options: RunOptions) -> SettingRequest:

@@ -14,9 +14,9 @@ from typing import Any, Final, NoReturn
 from hvdtune import __version__
 from hvdtune.core.config.environment import launcher_values, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.errors import FunctionError, UsageError
+from hvdtune.errors import ArgumentError, FunctionError, UsageError
 from hvdtune.launcher.call import read_outcome, write_call
-from hvdtune.launcher.hosts import Host, parse_hosts, read_hostfile
+from hvdtune.launcher.hosts import parse_hosts, read_hostfile, this_host
 from hvdtune.launcher.jobs import rank_options, reached
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
@@ -161,13 +161,16 @@ def _pickled(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 def _places(num_proc: int, hosts: str | None, hostfile: str | Path | None) -> tuple[Slot, ...]:
     if hosts is not None and hostfile is not None:
         raise UsageError("hvdtune.run: give hosts= or hostfile=, not both")
-    if hosts is not None:
-        listed = parse_hosts(hosts)
-    elif hostfile is not None:
-        listed = read_hostfile(Path(hostfile))
-    else:
-        listed = (Host("localhost", num_proc),)
-    return plan_slots(listed, num_proc)
+    try:
+        if hosts is not None:
+            listed = parse_hosts(hosts)
+        elif hostfile is not None:
+            listed = read_hostfile(Path(hostfile))
+        else:
+            listed = this_host(num_proc)
+        return plan_slots(listed, num_proc)
+    except ArgumentError as error:
+        raise UsageError(f"hvdtune.run: {error.words({'ranks': 'num_proc'})}") from None
 
 
 def _interface(names: str | Sequence[str] | None) -> dict[str, str]:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import ArgumentError, LaunchError, UsageError
+from hvdtune.plural import counted
 
 _ENTRY = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<slots>\d+))?")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:(?::|\s+slots\s*=\s*)(?P<slots>\d+))?")
+
+# Beyond both nobody means the number: ranks compute, and each has threads beside.
+_ALWAYS_ALLOWED_RANKS: Final = 64
+_RANKS_PER_PROCESSOR: Final = 16
 
 
 @dataclass(frozen=True)
@@ -23,10 +31,28 @@ class Host:
     slots: int
 
 
+def this_host(ranks: int) -> tuple[Host, ...]:
+    """This machine with a slot for each of so many ranks, where nobody has listed hosts.
+
+    Raises UsageError for more than 64 ranks that are also more than 16 for each processor. As with
+    mpirun, whoever lists the host with its slots may have them.
+    """
+    processors = len(os.sched_getaffinity(0))
+    most = max(_ALWAYS_ALLOWED_RANKS, _RANKS_PER_PROCESSOR * processors)
+    if ranks > most:
+        raise ArgumentError(
+            "ranks",
+            f"this host has {counted(processors, 'processor')}, and more than {most} ranks would "
+            f"stall it; if you mean it, list the host with its slots, as in localhost:{ranks}",
+            ranks,
+        )
+    return (Host("localhost", ranks),)
+
+
 def parse_hosts(text: str) -> tuple[Host, ...]:
     """The hosts of `name:slots,name:slots`; a name alone has one slot. Raises UsageError."""
-    entries = [_entry(_ENTRY, part.strip(), "-H") for part in text.split(",")]
-    return _distinct(entries, "-H")
+    fault = partial(ArgumentError, "hosts")
+    return _distinct([_entry(_ENTRY, part.strip(), fault) for part in text.split(",")], fault)
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
@@ -34,16 +60,17 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not text"
-        raise UsageError(f"--hostfile {path}: {reason}") from None
+        reason = str(error.strerror) if isinstance(error, OSError) else "it is not text"
+        raise ArgumentError("hostfile", reason, path) from None
     hosts = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.partition("#")[0].strip()
         if entry:
-            hosts.append(_entry(_LINE, entry, f"{path}:{number}"))
+            place = f"{path}:{number}"
+            hosts.append(_entry(_LINE, entry, partial(ArgumentError, "hostfile", value=place)))
     if not hosts:
-        raise UsageError(f"--hostfile {path} names no host")
-    return _distinct(hosts, f"--hostfile {path}")
+        raise ArgumentError("hostfile", "the file names no host", path)
+    return _distinct(hosts, partial(ArgumentError, "hostfile", value=path))
 
 
 def remote_hosts(names: Iterable[str]) -> tuple[str, ...]:
@@ -78,7 +105,7 @@ def checked_ssh_args(
 ) -> tuple[str, ...]:
     """`ssh_args` for other hosts, if any. Raises UsageError when there is no such file."""
     if remote and identity_file is not None and not Path(identity_file).is_file():
-        raise UsageError(f"--ssh-identity-file: there is no file {identity_file}")
+        raise ArgumentError("ssh_identity_file", "there is no such file", identity_file)
     return ssh_args(port, identity_file) if remote else ()
 
 
@@ -96,7 +123,7 @@ def address_for(remote: Sequence[str], address: str) -> str:
     if address and ipaddress.ip_address(address).is_loopback:
         raise UsageError(
             f"{address} is this host's loopback, which {remote[0]} cannot reach: give the "
-            "interface that leads there, or leave --network-interfaces out"
+            "interface that leads there by HVDTUNE_INTERFACE, or none"
         )
     return address or address_towards(remote[0])
 
@@ -114,26 +141,26 @@ def address_towards(host: str) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise LaunchError(
-            f"no route to host {host}: {error.strerror}; --network-interfaces names the interface "
+            f"no route to host {host}: {error.strerror}; HVDTUNE_INTERFACE names the interface "
             "that leads there"
         ) from None
 
 
-def _entry(form: re.Pattern[str], text: str, where: str) -> Host:
+def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError]) -> Host:
     match = form.fullmatch(text)
     if match is None:
         user = "; ssh takes the user from ~/.ssh/config" if "@" in text else ""
-        raise UsageError(f"{where}: '{text}' is not a host with its slots, as in node1:4{user}")
+        raise fault(f"'{text}' is not a host with its slots, as in node1:4{user}")
     slots = int(match["slots"] or 1)
     if slots == 0:
-        raise UsageError(f"{where}: host {match['name']} has no slots")
+        raise fault(f"host {match['name']} has no slots")
     return Host(match["name"], slots)
 
 
-def _distinct(hosts: list[Host], where: str) -> tuple[Host, ...]:
+def _distinct(hosts: list[Host], fault: Callable[[str], UsageError]) -> tuple[Host, ...]:
     seen: set[str] = set()
     for host in hosts:
         if host.name in seen:
-            raise UsageError(f"{where}: host {host.name} is listed twice")
+            raise fault(f"host {host.name} is listed twice")
         seen.add(host.name)
     return tuple(hosts)

@@ -46,7 +46,9 @@ def rank_options(
     local_size = max(slot.local_size for slot in slots)
     config = launch_defaults(variables=told, local_size=local_size)
     if config.cpu_operations == "mpi":
-        raise UsageError("MPI is to carry out the collectives, so it starts the job: add --mpi")
+        raise UsageError(
+            "MPI is to carry out the collectives, so it starts the job: `hvdtune run --mpi`"
+        )
     if config.controller == "mpi":
         told["HVDTUNE_CONTROLLER"] = "hvdtune"
     remote = remote_hosts(slot.host for slot in slots)

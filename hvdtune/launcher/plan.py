@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtune.errors import UsageError
+from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.hosts import Host
+from hvdtune.plural import counted
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Slot:
 def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
     """Fills the hosts in the order given. Raises UsageError when `processes` do not fit."""
     if processes < 1:
-        raise UsageError(f"-np {processes}: a job needs at least one process")
+        raise ArgumentError("ranks", "a job needs at least one process", processes)
     room = sum(host.slots for host in hosts)
     if processes > room:
-        raise UsageError(f"-np {processes}: the hosts have only {room} slots")
+        raise ArgumentError("ranks", f"the hosts have only {counted(room, 'slot')}", processes)
     sizes: list[int] = []
     for host in hosts:
         sizes.append(min(host.slots, processes - sum(sizes)))

@@ -156,7 +156,8 @@ class _Conversation:
         while frames.MAGIC not in greeting:
             left_s = max(0.0, deadline_s - time.monotonic())
             if not select.select([self._stdout], [], [], left_s)[0]:
-                raise LaunchError(f"no answer through ssh within {answer_s:g} s (--start-timeout)")
+                limit = f"{answer_s:g} s (HVDTUNE_START_TIMEOUT_S)"
+                raise LaunchError(f"no answer through ssh within {limit}")
             data = os.read(self._stdout, _READ_BYTES)
             if not data or len(greeting) > _GREETING_BYTES:
                 return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
-from hvdtune.launcher.hosts import Host, parse_hosts
+from hvdtune.launcher.hosts import parse_hosts, this_host
 from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.workflows.arguments import check_arguments
 from hvdtune.workflows.requests import (
@@ -52,7 +52,8 @@ def launch(
 
     Args:
         script: a script, or a list of the words of a command: `["train.py", "--lr", "0.1"]`.
-        ranks: number of processes; None: all slots of `hosts`, else one.
+        ranks: number of processes; None: all slots of `hosts`, else one. More than 64 that are
+            also more than 16 for each processor need `hosts`, as in "localhost:100".
         hosts: where they run, as in "a:2,b:2"; None: here.
         profile: a profile.yaml whose setting the job takes.
         setting: values of knobs by name, as in `{"cycle_time_ms": 2.0}`; they come before those of
@@ -167,12 +168,14 @@ def verify(
 ) -> ComparisonResult:
     """Measures whether a script is faster with setting B than with setting A.
 
-    As `hvdtune verify` does, or without `b` as `hvdtune aa`: then A is compared with itself, and
-    the verdict is the noise floor of this machine. The script is ended after the last pair.
+    As `hvdtune verify` does. Without `b` no other setting is measured: A is compared with itself,
+    as `hvdtune aa` does, and the verdict is a NoiseFloor, how much A differs from A on this
+    machine. The script is ended after the last pair.
 
     Args:
         script: as for `launch`, like `ranks`, `hosts` and `env`.
-        b: the file of setting B: a profile, a verdict.json or lines of `knob: value`.
+        b: the file of setting B: a profile, a verdict.json or lines of `knob: value`; None: A
+            against itself.
         a: the file of setting A; None: the default setting.
         pairs: pairs to measure, at least 6; None: as many as a gain of 1 % takes, 20 to 120.
         time_budget_s: seconds that the measurement may take; None: as many as it needs.
@@ -224,7 +227,7 @@ def _job(
 ) -> JobRequest:
     check_arguments(script=script, ranks=ranks, hosts=hosts, env=env)
     words = [script] if isinstance(script, str | Path) else list(script)
-    places = (Host("localhost", ranks or 1),) if hosts is None else parse_hosts(hosts)
+    places = this_host(ranks or 1) if hosts is None else parse_hosts(hosts)
     plan = plan_job([str(word) for word in words], places, ranks)
     options = rank_options(plan.slots, env or {})
     return JobRequest(tuple(str(word) for word in words), plan, options, values)

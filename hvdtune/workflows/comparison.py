@@ -118,8 +118,8 @@ def _check_live(a: Mapping[str, Value], b: Mapping[str, Value]) -> None:
     ]
     if fixed:
         raise UsageError(
-            f"A and B differ in {', '.join(fixed)}, which cannot change in a live run: add --mode "
-            "restart or give both the same value"
+            f"A and B differ in {', '.join(fixed)}, which cannot change in a live run: give both "
+            "the same value, or compare them by `hvdtune verify --mode restart`"
         )
 
 

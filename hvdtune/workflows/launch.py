@@ -13,7 +13,7 @@ from typing import NoReturn
 from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.core.mpi.mpi_library import choose_plugin
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import ArgumentError, LaunchError, UsageError
 from hvdtune.launcher.hosts import is_local
 from hvdtune.launcher.mpirun import exportable, find_mpirun, mpirun_command
 from hvdtune.launcher.output import Writer, file_writer
@@ -96,7 +96,7 @@ def _raw_folder_beside(target: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
     except OSError as error:
-        raise UsageError(f"--timeline-filename {target}: {error.strerror}") from None
+        raise ArgumentError("trace", error.strerror or str(error), target) from None
 
 
 def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) -> NoReturn:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hvdtune.core.job.interrupt import Stopped
-from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.errors import ArgumentError, HvdtuneError, UsageError
 
 RUNS: Final = Path("runs")
 # Where a shared study is; its own pointer keeps a run folder to it.
@@ -80,9 +80,10 @@ class RunFolder:
         stored = _parse(there)
         first_study = identity.study is not None and stored.get("study") is None
         if there and not _same_job(stored, identity):
-            raise UsageError(
-                f"{self.path} holds the run of another command or of other settings: choose "
-                "another with -o"
+            raise ArgumentError(
+                "run_dir",
+                "the folder holds the run of another command or of other settings: choose another",
+                self.path,
             )
         if not there or first_study:
             os.pwrite(self._lock, json.dumps(identity.to_json()).encode() + b"\n", 0)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from hvdtune.core.config.environment import storage_url
 from hvdtune.core.config.knobs import Knob, Setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped
-from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.errors import ArgumentError, HvdtuneError
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.rank_files import rank_files
 from hvdtune.launcher.run import Job
@@ -179,8 +179,8 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
         return None
     names = [name.strip() for name in study.knobs.split(",")]
     if not all(names):
-        wrong = "has a comma too many" if any(names) else "names no knob"
-        raise UsageError(f"--knobs '{study.knobs}' {wrong}; it takes names as in A,B")
+        wrong = "a name is empty" if any(names) else "no knob is named"
+        raise ArgumentError("knobs", wrong, f"'{study.knobs}'")
     return tuple(dict.fromkeys(names))
 
 
@@ -205,7 +205,8 @@ def sampling(
     ranges = {} if study.space is None else read_space(study.space, knobs)
     left_out = sorted({*ranges} - {*tunable})
     if study.knobs is not None and left_out:
-        raise UsageError(f"--space {study.space} names {left_out[0]}, which --knobs leaves out")
+        wrong = f"it names {left_out[0]}, which is not among the knobs to be searched"
+        raise ArgumentError("space", wrong, study.space)
     return {"sampler": sampler, "ranges": ranges, "step_budget": study.step_budget}
 
 
@@ -260,7 +261,9 @@ def _open_folder(
     identity = run_identity(job, study)
     found = None if output.folder else latest_unfinished(identity)
     if found is not None:
-        reporter.info(f"continuing the unfinished study in {found} (another one: -o FOLDER)")
+        reporter.info(
+            f"continuing the unfinished study in {found}; another folder begins a new one"
+        )
     folder = RunFolder(output.folder or found or fresh_path(job.plan.title), identity)
     reporter.info(f"run folder {folder.path}")
     return folder

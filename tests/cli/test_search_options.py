@@ -31,17 +31,17 @@ for _ in range({steps}):
             ],
             "the sampler noisy_gp supports only one objective",
         ),
-        (["--trials", "2", "--knobs", ""], "--knobs '' names no knob; it takes names as in A,B"),
+        (["--trials", "2", "--knobs", ""], "--knobs '': no knob is named"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
         (
             ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],
-            "--space space.yaml names cycle_time_ms, which --knobs leaves out",
+            "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
         ),
         (
             ["--mode", "restart", "--knobs", "chunk_bytes", "--space", "space.yaml"],
-            "--space space.yaml names cycle_time_ms, which --knobs leaves out",
+            "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
         ),
-        (["--autotune", "--knobs", ","], "--knobs ',' names no knob"),
+        (["--autotune", "--knobs", ","], "--knobs ',': no knob is named"),
         (
             ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],
             "cycle_time_ms is given two values: leave one out",

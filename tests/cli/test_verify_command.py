@@ -99,7 +99,7 @@ def test_a_script_without_steps_is_one_line(hvdtune, script, words):
         (("verify", "--b", "b.yaml"), "channels: 2", "A and B differ in channels, which cannot"),
         (("verify", "--b", "b.yaml", "--mpi"), "cycle_time_ms: 1", "leave out --mpi"),
         (("verify", "--b", "b.yaml", "--trials", "3"), "cycle_time_ms: 1", "No such option"),
-        (("aa", "--pairs", "2"), "", "'--pairs': Input should be"),
+        (("aa", "--pairs", "2"), "", "'--pairs': it must be at least 6, not 2"),
         (("run", "--json"), "", "--json needs --trials"),
     ],
 )

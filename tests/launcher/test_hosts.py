@@ -11,7 +11,25 @@ from hvdtune.launcher.hosts import (
     parse_hosts,
     read_hostfile,
     remote_hosts,
+    this_host,
 )
+
+
+@pytest.mark.parametrize(
+    ("processors", "most"), [(2, 64), (4, 64), (8, 128)], ids=["few", "just-few", "many"]
+)
+def test_a_host_that_nobody_lists_has_slots_for_what_its_processors_bear(
+    monkeypatch, processors, most
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
+    assert this_host(most) == (Host("localhost", most),)
+    with pytest.raises(UsageError) as refused:
+        this_host(most + 1)
+    assert str(refused.value) == (
+        f"ranks {most + 1}: this host has {processors} processors, and more than {most} ranks "
+        f"would stall it; if you mean it, list the host with its slots, as in localhost:{most + 1}"
+    )
+    assert parse_hosts(f"localhost:{most + 1}") == (Host("localhost", most + 1),)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +60,7 @@ def test_host_lists(text, wanted):
     ],
 )
 def test_faults_in_host_lists_are_named(text, fault):
-    with pytest.raises(UsageError, match=f"^-H: {fault}"):
+    with pytest.raises(UsageError, match=f"^hosts: {fault}"):
         parse_hosts(text)
 
 
@@ -96,7 +114,7 @@ def test_other_machines_are_far(name):
 
 def test_no_way_to_a_host_is_a_sentence():
     with pytest.raises(
-        LaunchError, match=r"no route to host nowhere\.invalid: .*; --network-interf"
+        LaunchError, match=r"no route to host nowhere\.invalid: .*; HVDTUNE_INTERFACE"
     ):
         address_towards("nowhere.invalid")
 

@@ -100,7 +100,7 @@ def test_another_host_keeps_its_own_home(relay):
         ({"before": 'cd / && rmdir "$OLDPWD"'}, "No such file or direct"),
         (
             {"ssh": "#!/bin/sh\nexec sleep 100\n", "answer_s": 1.0},
-            "no answer through ssh within 1 s (--start-timeout)\n",
+            "no answer through ssh within 1 s (HVDTUNE_START_TIMEOUT_S)\n",
         ),
         (
             {"command": ("no-such-program",)},

@@ -39,6 +39,36 @@ def test_the_package_loads_its_functions_when_they_are_used():
     assert loaded.isdisjoint({"numpy", "pandas", "optuna", "rich", "torch", "typer"})
 
 
+def test_the_package_shows_its_public_names_only():
+    assert [name for name in dir(hvdtune) if not name.startswith("__")] == sorted(
+        {
+            *hvdtune.__all__,
+            *{"errors", "keras", "tensorflow", "timeline", "torch"} & {*vars(hvdtune)},
+        }
+    )
+    assert {"launch", "load_trace", "run", "tune", "verify"} == {*hvdtune.__all__}
+    names = {}
+    exec("from hvdtune import *", names)
+    assert callable(names["tune"])
+
+
+@pytest.mark.parametrize(
+    ("started", "call"),
+    [
+        ("hvdtune.workflows.launch.launch", lambda: hvdtune.launch("train.py", ranks=10**5)),
+        ("hvdtune.workflows.live_study.tune", lambda: hvdtune.tune("train.py", ranks=10**5)),
+        ("hvdtune.workflows.comparison.compare", lambda: hvdtune.verify("train.py", ranks=10**5)),
+        ("hvdtune.launcher.function.Job", lambda: hvdtune.run(print, np=10**5)),
+    ],
+    ids=["launch", "tune", "verify", "run"],
+)
+def test_more_ranks_than_a_host_bears_are_refused(train, monkeypatch, started, call):
+    train("")
+    monkeypatch.setattr(started, None)  # whatever happens, nothing is started
+    with pytest.raises(UsageError, match=r"100000: this host has .* list the host with its slots"):
+        call()
+
+
 def test_a_launch_tells_of_its_end_and_prints_nothing(train, tmp_path, capfd):
     result = hvdtune.launch(train(MEET, steps=20), ranks=2, trace=tmp_path / "trace.json")
     assert (result.exit_code, result.reason, result.tail) == (0, "", ("ranks: 2",))
@@ -98,6 +128,16 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.verify("train.py", b="no.yaml"), "cannot read no.yaml"),
         (lambda: hvdtune.verify("train.py", b={"cycle_time_ms": 2}), "b is"),
         (lambda: hvdtune.verify("train.py", pairs=5), "pairs is 5, but must be a whole number"),
+        (lambda: hvdtune.launch("train.py", ranks=3, hosts="localhost:2"), "^ranks 3: the hosts"),
+        (lambda: hvdtune.launch("train.py", hosts="localhost:x"), "^hosts: 'localhost:x' is not"),
+        (
+            lambda: hvdtune.launch("train.py", trace="no/dir/t.json"),
+            "^trace no/dir/t.json: No such",
+        ),
+        (lambda: hvdtune.launch("train.py", env={"HVDTUNE_CPU_OPERATIONS": "mpi"}), "run --mpi`"),
+        (lambda: hvdtune.tune("train.py", knobs=[]), "^knobs '': no knob is named"),
+        (lambda: hvdtune.tune("train.py", knobs=["cache_capacity"]), "by `hvdtune run --mode"),
+        (lambda: hvdtune.run(print, np=2, hosts="localhost:1"), "run: num_proc 2: the hosts have"),
         (lambda: hvdtune.load_trace(), "needs the path"),
         (lambda: hvdtune.load_trace("no.json"), "no such file"),
         (lambda: hvdtune.load_trace(5), "path is 5"),

@@ -69,7 +69,7 @@ def test_the_same_command_may_use_its_folder_again(tmp_path, same):
 def test_the_folder_of_another_command_or_study_is_refused(tmp_path, other):
     with RunFolder(tmp_path, _TRAIN):
         pass
-    message = "holds the run of another command or of other settings: choose another with -o"
+    message = "holds the run of another command or of other settings: choose another"
     with pytest.raises(UsageError, match=message):
         RunFolder(tmp_path, other)
 

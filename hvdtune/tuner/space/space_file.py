@@ -87,8 +87,8 @@ def _range(knob: Knob, wanted: Any) -> KnobRange:
         return KnobRange(choices=tuple(dict.fromkeys(_value(knob, each) for each in wanted)))
     if not isinstance(wanted, Mapping):
         raise UsageError(
-            f"{knob.name} needs {{low: .., high: ..}} or a list of choices; "
-            f"--fix {knob.name}=VALUE keeps one value"
+            f"{knob.name} needs {{low: .., high: ..}} or a list of choices; a list of one keeps "
+            "that value"
         )
     for key in wanted:
         if key not in _ENDS:

@@ -260,11 +260,13 @@ class StudyStore:
         if share is None:
             reference = read_reference(self._run_dir)
             if reference is not None:
-                raise StudyError(f"{self._run_dir} belongs to {reference}; give --storage again")
+                raise StudyError(
+                    f"{self._run_dir} belongs to {reference}; name it again by HVDTUNE_STORAGE"
+                )
             self._where = str(path)
             return file_url(path)
         if path.exists():
-            raise StudyError(f"{path} is not a shared study; choose another folder with -o")
+            raise StudyError(f"{path} is not a shared study; choose another run folder")
         url = parse_url(share.url)
         self._where = shown_url(url)
         return url
@@ -286,7 +288,7 @@ class StudyStore:
             study.set_user_attr("objective", first)
             study.set_user_attr("default_setting", dict(self.space.default))
         elif known != signature or not same_objective:
-            another = "folder with -o" if name == STUDY_NAME else "--study-name"
+            another = "run folder" if name == STUDY_NAME else "name for the study"
             raise StudyError(
                 f"{self._where} holds a study of other knobs, objectives or another default; "
                 f"choose another {another}"

@@ -165,14 +165,18 @@ def test_a_tuner_that_was_taken_for_dead_goes_on(
 
 
 def test_a_study_of_other_knobs_is_refused(open_store: Open) -> None:
-    with open_store("one"), pytest.raises(StudyError, match="choose another --study-name"):
+    with open_store("one"), pytest.raises(StudyError, match="choose another name for the study"):
         open_store("two", ONE_KNOB)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        pytest.param(None, r"belongs to study study-\d+ in .*; give --storage", id="no-study"),
+        pytest.param(
+            None,
+            r"belongs to study study-\d+ in .*; name it again by HVDTUNE_STORAGE",
+            id="no-study",
+        ),
         pytest.param("another", "belongs to study", id="another-study"),
     ],
 )
