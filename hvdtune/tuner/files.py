@@ -1,11 +1,26 @@
 """Files as a whole: the text of one that a user names, and one that is never seen half written."""
 
 import os
+import re
 from pathlib import Path
+from typing import Final
 
+import msgspec
 import yaml
 
 from hvdtune.errors import UsageError
+
+_WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `(\w+)`(?: - at `\$\.?([^`]*)`)?")
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.?([^`]*)`)?")
+_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "nothing",
+}
 
 
 def read_text(path: Path) -> str:
@@ -24,6 +39,19 @@ def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
     line = f":{mark.line + 1}" if mark is not None else ""
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     return UsageError(f"{where}{line}: {problem}")
+
+
+def field_fault(error: msgspec.ValidationError) -> str:
+    """What is wrong with a field of a document, as a sentence."""
+    text = str(error)
+    if missing := _MISSING.fullmatch(text):
+        return f"{missing[2] or 'the document'} has no {missing[1]}"
+    if wrong := _WRONG_TYPE.fullmatch(text):
+        wanted = " or ".join(_TYPES.get(kind, kind) for kind in wrong[1].split(" | "))
+        return (
+            f"{wrong[3] or 'the document'} must be {wanted}, not {_TYPES.get(wrong[2], wrong[2])}"
+        )
+    return text
 
 
 def replace_file(path: Path, text: str) -> None:

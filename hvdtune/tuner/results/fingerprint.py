@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from hvdtune.errors import TraceFormatError, UsageError
+from hvdtune.tuner.files import field_fault
 from hvdtune.tuner.measure.run import JobInfo
 
 # Probes of one link on a busy machine differ by up to three times.
@@ -59,7 +60,7 @@ def parse_fingerprint(stored: Mapping[str, Any]) -> Fingerprint:
     try:
         return msgspec.convert(stored, Fingerprint)
     except msgspec.ValidationError as error:
-        raise UsageError(f"fingerprint: {error}") from error
+        raise UsageError(f"fingerprint: {field_fault(error)}") from error
 
 
 def complete_fingerprint(

@@ -11,7 +11,7 @@ import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
-from hvdtune.tuner.files import read_text, replace_file, yaml_error
+from hvdtune.tuner.files import field_fault, read_text, replace_file, yaml_error
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.targets import knobs_of_profile
@@ -140,7 +140,9 @@ def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile
             validate(part, knobs)
         profile = msgspec.convert(document, Profile)
         parse_fingerprint(profile.fingerprint)
-    except (msgspec.ValidationError, UsageError) as error:
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {field_fault(error)}") from error
+    except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return profile
 

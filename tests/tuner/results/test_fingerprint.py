@@ -87,7 +87,7 @@ def test_a_stored_fingerprint_is_read_back_without_what_is_not_compared() -> Non
 
 
 def test_a_wrong_fingerprint_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match="fingerprint: Expected `int"):
+    with pytest.raises(UsageError, match="fingerprint: world must be a whole number"):
         parse_fingerprint({"world": "four"})
 
 
