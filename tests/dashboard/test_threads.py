@@ -123,7 +123,7 @@ FLOW = {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1}
 INSTANT = {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"}
 
 
-LEFT_OUT = "2 events are counters, flows and the like: left out"
+LEFT_OUT = "counters, flows and the like are left out: 2 events"
 
 
 @pytest.mark.parametrize(

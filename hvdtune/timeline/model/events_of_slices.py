@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.plural import counted
 from hvdtune.timeline.model.schema import (
     KIND_NAMES,
     KINDS,
@@ -53,7 +54,9 @@ def others_of(slices: pd.DataFrame) -> pd.DataFrame | None:
 def left_out(slices: pd.DataFrame) -> list[str]:
     """One sentence on slices that are in neither table: counters, flows; or none."""
     count = int(((_kinds(slices) < 0) & ~_is_drawn(slices)).sum())
-    return [f"{count:,} events are counters, flows and the like: left out"] if count else []
+    return (
+        [f"counters, flows and the like are left out: {counted(count, 'event')}"] if count else []
+    )
 
 
 def _kinds(slices: pd.DataFrame) -> NDArray[np.int64]:

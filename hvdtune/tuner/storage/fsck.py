@@ -185,7 +185,7 @@ def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> I
     others = sum(default is not None and dict(pair.reference) != default for pair in pairs)
     if others:
         yield StudyFault(
-            f"{others} pairs compare with another default than the study's", _NEW_STUDY
+            f"another default than the study's is in {counted(others, 'pair')}", _NEW_STUDY
         )
     table = {knob.name: knob for knob in knobs}
     for name, *ends in searched_knobs(stored.attributes.get("space")):
@@ -241,7 +241,7 @@ def _unpublished(folder: Path, pairs: Sequence[Pair]) -> Iterator[StudyFault]:
         missing = len(pairs) - (leases.published(reference.tuner) if leases.is_used() else 0)
     if missing > 0:
         yield StudyFault(
-            f"{missing} pairs have not reached {reference}",
+            f"{reference} lacks {counted(missing, 'pair')}",
             "--repair puts them up, and so does the next run",
             partial(repair.publish, reference, pairs),
         )

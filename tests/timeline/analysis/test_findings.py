@@ -253,7 +253,9 @@ def test_ranks_with_another_order_are_found() -> None:
             "announcements",
             id="a rank's announcements",
         ),
-        pytest.param(lambda events: events["begin_ns"] < 80_000_000, "too few", id="most"),
+        pytest.param(
+            lambda events: events["begin_ns"] < 80_000_000, "share only 5 steps", id="most"
+        ),
         pytest.param(lambda events: events["rank"] < 0, "no events", id="everything"),
     ],
 )

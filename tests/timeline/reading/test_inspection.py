@@ -48,7 +48,7 @@ def test_a_trace_without_its_slices_has_the_same_events(tmp_path: Path) -> None:
     assert kept.events.equals(trace.events)
     assert trace.others is not None and kept.others is not None
     assert kept.others.equals(trace.others)
-    assert trace.left_out() == ["1 events are counters, flows and the like: left out"]
+    assert trace.left_out() == ["counters, flows and the like are left out: 1 event"]
 
 
 def test_a_path_is_opened_once_to_inspect_and_once_to_read(

@@ -97,7 +97,7 @@ def test_drops_missing_ranks_and_unreadable_files_are_said(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("item", "names", "said"),
     [
-        pytest.param(files.record(99, 5), [""], "1 records of unknown kind", id="later versions"),
+        pytest.param(files.record(99, 5), [""], "1 record of unknown kind", id="later versions"),
         pytest.param(files.record("QUEUE", 1, 2, name=77), ["#77", ""], "1 name lost", id="lost"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_trial_that_claims_more_than_the_log_has_is_corrected(finished_run: Pa
     last = max(i for i, line in enumerate(lines) if '"phase": "search"' in line)
     log.write_text("".join(lines[:last] + lines[last + 1 :]))
     fault = the_fault(finished_run)
-    assert "pairs, pairs.jsonl has" in fault.text
+    assert ", pairs.jsonl has" in fault.text
     mend_all(finished_run)
     assert faults(finished_run) == []
 
@@ -190,7 +190,7 @@ def test_pairs_that_no_trial_has_get_one(finished_run: Path) -> None:
     pair["setting"] = {**DEFAULT, "cycle_time_ms": 7.7}
     with log.open("a") as file:
         file.write(json.dumps(pair) + "\n")
-    assert the_fault(finished_run).text == "pairs.jsonl has 1 pairs of settings that no trial has"
+    assert the_fault(finished_run).text == "pairs.jsonl has 1 pair of settings that no trial has"
     mend_all(finished_run)
     assert faults(finished_run) == []
     assert read_study(finished_run).trials[-1].setting == pair["setting"]
@@ -215,7 +215,7 @@ def test_another_default_is_told_and_cannot_be_mended(finished_run: Path) -> Non
     pair["reference"]["cycle_time_ms"] = 3.0
     log.write_text(json.dumps(pair) + "\n" + "".join(lines[1:]))
     fault = the_fault(finished_run)
-    assert fault.text == "1 pairs compare with another default than the study's"
+    assert fault.text == "another default than the study's is in 1 pair"
     assert fault.mend is None
 
 
@@ -283,6 +283,7 @@ def test_pairs_that_have_not_reached_the_database_are_put_up(
     log_path = tmp_path / "pairs.jsonl"
     log_path.write_text(log_path.read_text() * 2)
     fault = the_fault(tmp_path)
-    assert fault.text.startswith(f"1 pairs have not reached study {study_name} in ")
+    assert fault.text.startswith(f"study {study_name} in ")
+    assert fault.text.endswith(" lacks 1 pair")
     mend_all(tmp_path)
     assert faults(tmp_path) == []
