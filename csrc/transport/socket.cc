@@ -81,9 +81,9 @@ void set_up_connection(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
 }
 
-UniqueFd new_socket(const Endpoint& at) {
-  UniqueFd fd(socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (fd.get() < 0) throw system_failure("socket", errno);
+SocketFd new_socket(const Endpoint& at) {
+  SocketFd fd = SocketFd::make(at.storage.ss_family);
+  if (!fd.open()) throw system_failure("socket", errno);
   return fd;
 }
 
@@ -107,19 +107,6 @@ bool is_stillborn(int error_number) {
 }
 
 }  // namespace
-
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    reset();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-void UniqueFd::reset() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
 
 void Socket::fail(const char* what, int error_number) const {
   const std::string who = peer_ >= 0 ? "rank " + std::to_string(peer_) : "the peer";
@@ -239,11 +226,11 @@ void Listener::listen_here() {
 }
 
 void Listener::pause() {
-  fd_ = UniqueFd();
+  fd_ = SocketFd();
   try {
     bind_to(port_);
   } catch (const Error&) {
-    fd_ = UniqueFd();  // somebody was quicker; resume() says so
+    fd_ = SocketFd();  // somebody was quicker; resume() says so
   }
 }
 
@@ -254,8 +241,8 @@ void Listener::resume() {
 
 std::optional<Socket> Listener::try_accept() {
   for (;;) {
-    UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.get() >= 0) {
+    SocketFd fd = SocketFd::accept(fd_.get());
+    if (fd.open()) {
       set_up_connection(fd.get());
       FAILPOINT_ON("socket/accepted", fd.get());
       return Socket(std::move(fd));
@@ -268,7 +255,7 @@ std::optional<Socket> Listener::try_accept() {
 
 Socket start_connect(const std::string& address, uint16_t port) {
   Endpoint to = endpoint(address, port);
-  UniqueFd fd = new_socket(to);
+  SocketFd fd = new_socket(to);
   FAILPOINT("socket/connect");
   set_up_connection(fd.get());
   if (connect(fd.get(), to.get(), to.bytes) != 0 && errno != EINPROGRESS && errno != EINTR) {

@@ -12,24 +12,9 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "transport/socket_fd.h"
 
 namespace hvdtune {
-
-// A descriptor that closes itself.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  ~UniqueFd() { reset(); }
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept;
-
-  int get() const { return fd_; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 enum class Traffic : uint8_t {
   kMessages,  // few and small; whoever gets them reads them at once
@@ -43,7 +28,7 @@ enum class Traffic : uint8_t {
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit Socket(SocketFd fd) : fd_(std::move(fd)) {}
 
   // Bytes moved, 0 if none could be.
   size_t try_send(const void* data, size_t bytes);
@@ -62,7 +47,7 @@ class Socket {
   size_t undelivered_bytes() const;
 
   int fd() const { return fd_.get(); }
-  bool open() const { return fd_.get() >= 0; }
+  bool open() const { return fd_.open(); }
   void close() { fd_.reset(); }
   int peer() const { return peer_; }
   void set_peer(int rank) { peer_ = rank; }
@@ -70,7 +55,7 @@ class Socket {
  private:
   [[noreturn]] void fail(const char* what, int error_number) const;
 
-  UniqueFd fd_;
+  SocketFd fd_;
   int peer_ = -1;
   std::chrono::nanoseconds silence_timeout_{};
   uint64_t unanswered_since_ns_ = 0;  // 0: nothing is unanswered
@@ -97,7 +82,7 @@ class Listener {
   void listen_here();
 
   std::string address_;
-  UniqueFd fd_;
+  SocketFd fd_;
   uint16_t port_ = 0;
 };
 

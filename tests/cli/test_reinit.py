@@ -39,6 +39,17 @@ held = native()
 shutdown(); init(); barrier()
 print("again", rank())
 """
+LEAVE_A_CHILD = """
+from hvdtune.core.rank.runtime import shutdown
+init()
+end, held = os.pipe()
+if os.fork() == 0:
+    os.close(held)
+    os.read(end, 1)
+    os._exit(0)
+shutdown(); init(); barrier()
+print("again", rank())
+"""
 
 
 @pytest.mark.parametrize(
@@ -47,8 +58,14 @@ print("again", rank())
         (3, REFORM, [f"[{rank}]<stdout>:{ms}" for rank in range(3) for ms in (0.0, 1.5, 3.0)]),
         (2, SURVIVE, ["[0]<stdout>:alone"]),
         (2, KEEP_A_FAILURE, ["[0]<stdout>:again 0", "[1]<stdout>:again 1"]),
+        (2, LEAVE_A_CHILD, ["[0]<stdout>:again 0", "[1]<stdout>:again 1"]),
     ],
-    ids=["has-the-settings-of-then", "may-fail-to-form", "does-not-mind-a-kept-failure"],
+    ids=[
+        "has-the-settings-of-then",
+        "may-fail-to-form",
+        "does-not-mind-a-kept-failure",
+        "does-not-mind-a-forked-child",
+    ],
 )
 def test_a_job_after_a_shutdown(hvdtune, script, ranks, body, said):
     script(body)

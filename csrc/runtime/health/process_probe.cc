@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "transport/socket.h"
+#include "base/unique_fd.h"
 
 namespace hvdtune {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/socket.h"
+#include "base/unique_fd.h"
 
 namespace hvdtune {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "transport/tcp/link.h"
 
 namespace hvdtune {

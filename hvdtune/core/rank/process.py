@@ -153,7 +153,7 @@ class Process:
         self.in_flight, self.abandoned = set(), set()
         if self.runtime is None:
             return
-        # Never destroyed: that would end the parent's connections.
+        # Never destroyed: that would wait for the parent's threads, which are not here.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.runtime))
         self.runtime, self.place, self._stacks, self._was_forked = None, {}, None, True
         self.on_shutdown.clear()
