@@ -8,6 +8,12 @@
 #include "runtime/framed_channel.h"
 
 namespace hvdtune {
+namespace {
+
+// How soon strangers are turned away again when there was no descriptor left to do it with.
+constexpr int kTurnAwayAgainMs = 100;
+
+}  // namespace
 
 JobServer::JobServer(const JobServerOptions& options)
     : options_(options), listener_(options.bind_address), port_(listener_.port()) {
@@ -87,15 +93,14 @@ void JobServer::run() {
     }
     publish(JobClosed{});
   }
+  listener_.close();
 }
 
 void JobServer::hold_job(uint32_t generation) {
-  if (generation != options_.generation) listener_.resume();
   JobFormed formed;
   const FormationOptions formation{options_.key, options_.size, generation, options_.start_timeout};
   std::vector<SecureChannel> channels =
       form_job(listener_, formation, stop_, &formed.members, &failed_start_);
-  listener_.pause();
   publish(std::move(formed));
   serve(std::move(channels[0]));
 }
@@ -122,9 +127,13 @@ void JobServer::serve(SecureChannel rank_0) {
         publish(JobLost{notice.subject, notice.text});
       }
     }
+    const bool emptied = listener_.turn_away();
     const short events = channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
-    pollfd fds[] = {{stop_.fd(), POLLIN, 0}, {wake_.fd(), POLLIN, 0}, {channel.fd(), events, 0}};
-    poll(fds, 3, -1);
+    pollfd fds[] = {{stop_.fd(), POLLIN, 0},
+                    {wake_.fd(), POLLIN, 0},
+                    {channel.fd(), events, 0},
+                    {emptied ? listener_.fd() : -1, POLLIN, 0}};
+    poll(fds, 4, emptied ? -1 : kTurnAwayAgainMs);
     wake_.drain();
   }
 }

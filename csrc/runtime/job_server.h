@@ -54,7 +54,7 @@ class JobServer {
   explicit JobServer(const JobServerOptions& options);
   ~JobServer();
 
-  // Nobody listens there while there is a job.
+  // While there is a job, who connects there is cut off at once.
   uint16_t port() const { return port_; }
   // Nothing when `time` passes first.
   std::optional<JobEvent> next_event(std::chrono::nanoseconds time);

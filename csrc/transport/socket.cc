@@ -27,6 +27,7 @@ namespace {
 constexpr unsigned kUserTimeoutMs = 30'000;
 // The highest priority that needs no privilege.
 constexpr unsigned kInteractivePriority = 6;
+constexpr int kMostTurnedAway = 64;
 
 struct Endpoint {
   sockaddr_storage storage{};
@@ -93,8 +94,8 @@ bool is_would_block(int error_number) {
 
 // Errors of a connection that ended before it was accepted; accept(2) asks to treat them alike.
 bool is_stillborn(int error_number) {
-  constexpr std::array kErrors = {ECONNABORTED, ENETDOWN,     EPROTO,     ENOPROTOOPT, EHOSTDOWN,
-                                  ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH, EPERM};
+  constexpr std::array kErrors = {ECONNABORTED, ENETDOWN, EPROTO,       ENOPROTOOPT,
+                                  EHOSTDOWN,    ENONET,   EHOSTUNREACH, ENETUNREACH};
   for (const int error : kErrors) {
     if (error == error_number) return true;
   }
@@ -194,13 +195,17 @@ size_t Socket::undelivered_bytes() const {
   return static_cast<size_t>(std::max(queued, 0));
 }
 
-Listener::Listener(const std::string& address, uint16_t port) : address_(address) {
+Listener::Listener(const std::string& address, uint16_t port) {
   if (is_every_interface(address)) {
     throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
   }
-  bind_to(port);
-  listen_here();
   Endpoint at = endpoint(address, port);
+  fd_ = new_socket(at);
+  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (bind(fd_.get(), at.get(), at.bytes) != 0 || listen(fd_.get(), SOMAXCONN) != 0) {
+    throw Error(ErrorCode::kRendezvous,
+                system_message("cannot listen on " + name_of(address, port), errno));
+  }
   if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) throw system_failure("getsockname", errno);
   // The port stands at the same place in both address families.
   sockaddr_in bound{};
@@ -208,35 +213,14 @@ Listener::Listener(const std::string& address, uint16_t port) : address_(address
   port_ = ntohs(bound.sin_port);
 }
 
-void Listener::bind_to(uint16_t port) {
-  Endpoint at = endpoint(address_, port);
-  fd_ = new_socket(at);
-  set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (bind(fd_.get(), at.get(), at.bytes) != 0) {
-    throw Error(ErrorCode::kRendezvous,
-                system_message("cannot listen on " + name_of(address_, port), errno));
+bool Listener::turn_away() {
+  // A crowd does not keep the caller from what else it has to do.
+  for (int i = 0; i < kMostTurnedAway; ++i) {
+    const SocketFd fd = SocketFd::accept(fd_.get());
+    if (fd.open() || errno == EINTR || is_stillborn(errno)) continue;
+    return is_would_block(errno);
   }
-}
-
-void Listener::listen_here() {
-  if (listen(fd_.get(), SOMAXCONN) != 0) {
-    throw Error(ErrorCode::kRendezvous,
-                system_message("cannot listen on " + name_of(address_, port_), errno));
-  }
-}
-
-void Listener::pause() {
-  fd_ = SocketFd();
-  try {
-    bind_to(port_);
-  } catch (const Error&) {
-    fd_ = SocketFd();  // somebody was quicker; resume() says so
-  }
-}
-
-void Listener::resume() {
-  if (fd_.get() < 0) bind_to(port_);
-  listen_here();
+  return true;
 }
 
 std::optional<Socket> Listener::try_accept() {

@@ -71,17 +71,13 @@ class Listener {
   int fd() const { return fd_.get(); }
   std::optional<Socket> try_accept();
 
-  // Nobody can connect from here on, and the port stays this listener's: resume() listens there
-  // again. Those that had not been accepted are cut off. pause() cannot fail; where the port was
-  // lost all the same, resume() throws Error(kRendezvous).
-  void pause();
-  void resume();
+  // Cuts off who has connected and was not accepted. For times in which nobody is wanted: a port
+  // where nobody listened could be taken by another user. False when that cannot be done now for
+  // lack of descriptors or memory; then the socket stays readable.
+  bool turn_away();
+  void close() { fd_.reset(); }
 
  private:
-  void bind_to(uint16_t port);
-  void listen_here();
-
-  std::string address_;
   SocketFd fd_;
   uint16_t port_ = 0;
 };

@@ -14,7 +14,15 @@ import psutil
 import pytest
 
 from tests.kit import programs
-from tests.parallel.strangers import ATTACKS, NONCE_BYTES, Address, Recorder, connect, strangers
+from tests.parallel.strangers import (
+    ATTACKS,
+    NONCE_BYTES,
+    Address,
+    Recorder,
+    connect,
+    hear,
+    strangers,
+)
 
 # Rank 2 comes when it is let in and the others listen until then; rank 1 comes through a proxy.
 TRAIN = """
@@ -122,14 +130,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], in
     return said, descriptors
 
 
-def test_a_job_listens_on_loopback_only_and_once_formed_not_at_all(tmp_path: Path) -> None:
+def test_a_job_listens_on_loopback_only_and_once_formed_to_nobody(tmp_path: Path) -> None:
     with starting_job(tmp_path) as run:
         at = run.listening()
         assert {one.address[0] for one in at} == {"127.0.0.1"}
         assert len({one.pid for one in at}) == 3
         run.let_in()
-        assert run.listening() == []
-        assert [connect(one.address) for one in at] == [None, None, None]
+        (left,) = run.listening()
+        assert left in at
+        assert left.pid == run.launcher.pid
+        for one in at:
+            peer = connect(one.address)
+            assert (peer is not None) == (one == left)
+            if peer is not None:
+                with peer:
+                    assert hear(peer) == b""
         run.train()
 
 

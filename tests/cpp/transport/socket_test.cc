@@ -1,6 +1,7 @@
 // How connections and listeners end, also where another process has copies of their descriptors.
 #include "transport/socket.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,4 +138,19 @@ TEST(what_a_child_does_to_its_copies_does_not_reach_its_parent) {
   both.near.send_all(&sent, 1, soon(), kNeverStopped);
   testing::recv_all(both.far, &received, 1, soon(), kNeverStopped);
   CHECK_EQ(int{received}, 7);
+}
+
+TEST(who_is_turned_away_when_no_descriptor_is_left_is_so_later) {
+  Listener listener("127.0.0.1");
+  Socket socket = connect_to("127.0.0.1", listener.port(), soon(), kNeverStopped);
+  wait_ready(listener.fd(), POLLIN, soon(), kNeverStopped, "accept");
+  rlimit before{};
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool at_once = listener.turn_away();
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  CHECK(!at_once);
+  CHECK(listener.turn_away());
+  expect_end(socket);
 }
