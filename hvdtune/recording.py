@@ -18,6 +18,7 @@ from typing import Final
 
 from hvdtune.core.rank import runtime
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.own_files import make_own_folder
 
 # For the ranks that have yet to call stop_timeline() when rank 0 has.
 PATIENCE_S: Final = 10.0
@@ -80,7 +81,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 def _begin(recording: _Recording, asked_by: str) -> None:
     global _current
     try:
-        recording.folder.mkdir(exist_ok=True)
+        make_own_folder(recording.folder)
     except OSError as error:
         raise UsageError(f"{asked_by}: {error.strerror}") from None
     runtime.native().start_timeline(str(recording.part), 0)

@@ -71,7 +71,9 @@ bool TraceFile::fail(const std::string& what, int error_number) {
 // Leaves fd_ as it is when the file cannot be opened.
 bool TraceFile::open_segment(uint32_t segment) {
   const std::string path = segment % 2 == 0 ? options_.path : options_.path + ".1";
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // Another user may have put a link there.
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+  const int fd = open(path.c_str(), kFlags, 0644);
   if (fd < 0) return fail("cannot write the timeline " + path, errno);
   if (fd_ >= 0) close(fd_);
   fd_ = fd;

@@ -85,6 +85,51 @@ def test_misuse_is_one_sentence(tmp_path):
     assert "is a directory" in said[0] and "No such file or directory" in said[1]
 
 
+def plant_link_to_folder(parts: Path, victim: Path) -> None:
+    parts.symlink_to(victim.parent, target_is_directory=True)
+
+
+def plant_open_folder(parts: Path, victim: Path) -> None:
+    parts.mkdir()
+    parts.chmod(0o777)
+    (parts / "rank-0.part").symlink_to(victim)
+
+
+def plant_link_in_own_folder(parts: Path, victim: Path) -> None:
+    parts.mkdir(0o700)
+    (parts / "rank-0.part").symlink_to(victim)
+
+
+PLANTED = {
+    plant_link_to_folder: "is a link: remove it",
+    plant_open_folder: "can be written to by other users: remove it",
+    plant_link_in_own_folder: "Too many levels of symbolic links",
+}
+
+
+def record_where_something_was_planted(folder: Path) -> list[str]:
+    said = []
+    for plant in PLANTED:
+        victim = folder / plant.__name__ / "rank-0.part"
+        victim.parent.mkdir()
+        victim.write_text("kept")
+        plant(folder / f".{plant.__name__}.json.ranks", victim)
+        try:
+            hvd.start_timeline(folder / f"{plant.__name__}.json")
+            hvd.stop_timeline()
+            said.append("")
+        except UsageError as error:
+            said.append(str(error))
+        assert victim.read_text() == "kept"
+    return said
+
+
+def test_links_that_others_have_planted_are_not_followed(tmp_path):
+    (said,) = run(record_where_something_was_planted, 1, tmp_path)
+    for text, expected in zip(said, PLANTED.values(), strict=True):
+        assert expected in text
+
+
 def reduce_twice() -> None:
     for _ in range(2):
         hvd.allreduce(torch.ones(2, 3), name="gradient")

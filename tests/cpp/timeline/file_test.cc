@@ -142,6 +142,16 @@ TEST(an_older_recording_is_replaced_with_its_second_segment) {
   CHECK(read_bytes(path.path() + ".1").empty());
 }
 
+TEST(a_link_is_not_followed) {
+  const ScratchFile path("link");
+  const ScratchFile target("target");
+  for (const char* segment : {"", ".1"}) {
+    CHECK_EQ(symlink(target.path().c_str(), (path.path() + segment).c_str()), 0);
+  }
+  CHECK_THROWS(ErrorCode::kUsage, TraceFile({.path = path.path(), .name_of = tensor_name}));
+  CHECK(access(target.path().c_str(), F_OK) != 0);
+}
+
 // The limit on file size stands for a full disk.
 TEST(a_full_disk_leaves_whole_blocks_and_recording_goes_on_after_it) {
   const ScratchFile path("disk-full");

@@ -1,0 +1,60 @@
+"""Files and folders of this user where other users of the machine can write, too."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacement(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """A new, empty file beside `path` that takes its place when the block ends without an error.
+
+    Nobody can foresee its name, so nobody can have put a link to somewhere else there, or a file
+    that keeps another owner.
+
+    Args:
+        mode: its permissions, less those that the process withholds (umask).
+    """
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def make_own_folder(folder: Path) -> None:
+    """Makes a folder in which only this user can write, unless there is one.
+
+    Raises:
+        OSError: it cannot be made, or what is there belongs to others or is open to them.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    require_own(folder)
+
+
+def require_own(path: Path) -> None:
+    """Raises PermissionError for a link and for what another user owns or can write to."""
+    facts = path.lstat()
+    if stat.S_ISLNK(facts.st_mode):
+        problem = "is a link"
+    elif facts.st_uid != os.geteuid():
+        problem = "belongs to another user"
+    elif is_open_to_others(facts):
+        problem = "can be written to by other users"
+    else:
+        return
+    raise PermissionError(errno.EPERM, f"{path} {problem}: remove it", str(path))
+
+
+def is_open_to_others(facts: os.stat_result) -> bool:
+    """Whether users outside of this process's own group may write there."""
+    shared = stat.S_IWOTH | (stat.S_IWGRP if facts.st_gid != os.getegid() else 0)
+    return bool(facts.st_mode & shared)

@@ -1,0 +1,65 @@
+"""Files and folders where other users of the machine can write, too."""
+
+import os
+import stat
+
+import pytest
+
+from hvdtune.own_files import make_own_folder, replacement, require_own
+
+
+def test_a_folder_is_made_for_this_user_alone_and_found_again(tmp_path):
+    folder = tmp_path / "mine"
+    make_own_folder(folder)
+    make_own_folder(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "problem"),
+    [
+        (0o777, 0, "can be written to by other users"),
+        (0o1777, 0, "can be written to by other users"),
+        (0o700, 1, "belongs to another user"),
+    ],
+)
+def test_a_folder_of_others_is_refused(tmp_path, monkeypatch, mode, owner, problem):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    folder.chmod(mode)
+    me = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: me + owner)
+    with pytest.raises(PermissionError, match=problem):
+        make_own_folder(folder)
+
+
+def test_a_link_is_refused_wherever_it_leads(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(PermissionError, match="is a link"):
+        require_own(tmp_path / "link")
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o600])
+def test_a_file_is_replaced_as_a_whole_with_the_permissions_that_were_asked_for(tmp_path, mode):
+    path = tmp_path / "file"
+    path.write_text("longer than what comes")
+    before = os.umask(0o022)
+    try:
+        with replacement(path, mode) as part:
+            part.write_text("new")
+            assert path.read_text() == "longer than what comes"
+    finally:
+        os.umask(before)
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode & ~0o022
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_half_way_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(OSError, match="disk full"), replacement(path) as part:
+        part.write_text("ne")
+        raise OSError("disk full")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
