@@ -42,12 +42,20 @@ class Deadline {
   uint64_t at_ns_;
 };
 
-// When a timed wait of a condition variable ends that may take `time`. This is a point on the
-// system clock, because ThreadSanitizer does not know the waits on the steady one. Somebody may set
-// that clock meanwhile, so callers wait for a short time and come back, or can bear a wrong end.
-inline std::chrono::system_clock::time_point wait_limit(std::chrono::nanoseconds time) {
-  using std::chrono::system_clock;
-  return system_clock::now() + std::chrono::duration_cast<system_clock::duration>(time);
+// Longer than anything here runs, and short enough for sums of a few such times in 64 bits.
+constexpr std::chrono::nanoseconds kLongestWait = std::chrono::years(10);
+
+// Longer waits, which are a way to say "for ever", become the longest.
+inline std::chrono::nanoseconds to_nanoseconds(double seconds) {
+  const double ns = seconds * 1e9;
+  if (ns >= static_cast<double>(kLongestWait.count())) return kLongestWait;
+  return std::chrono::nanoseconds(static_cast<int64_t>(ns));
+}
+
+// When a timed wait of a condition variable ends that may take `time`: a point on a clock that
+// nobody sets.
+inline std::chrono::steady_clock::time_point wait_limit(std::chrono::nanoseconds time) {
+  return std::chrono::steady_clock::now() + std::min(time, kLongestWait);
 }
 
 }  // namespace hvdtune

@@ -46,7 +46,7 @@ std::unique_ptr<JobServer> make_server(const py::bytes& key, int size, const std
   options.size = size;
   options.bind_address = address;
   options.generation = generation;
-  options.start_timeout = seconds(start_timeout_s);
+  options.start_timeout = to_nanoseconds(start_timeout_s);
   return std::make_unique<JobServer>(options);
 }
 
@@ -54,7 +54,7 @@ py::object next_event(JobServer& server, double timeout_s) {
   std::optional<JobEvent> event;
   {
     const py::gil_scoped_release release;
-    event = server.next_event(seconds(timeout_s));
+    event = server.next_event(to_nanoseconds(timeout_s));
   }
   if (!event) return py::none();
   return std::visit(ToDict(), *event);

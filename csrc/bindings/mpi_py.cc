@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "base/clock.h"
 #include "bindings/register.h"
 #include "mpi/communicator.h"
 
@@ -11,9 +12,7 @@ namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
-MpiPatience within(double timeout_s) {
-  return {Deadline::in(std::chrono::nanoseconds(static_cast<int64_t>(timeout_s * 1e9))), nullptr};
-}
+MpiPatience within(double timeout_s) { return {Deadline::in(to_nanoseconds(timeout_s)), nullptr}; }
 
 // `address` is where an MPI_Comm lies, 0 for MPI_COMM_WORLD.
 std::shared_ptr<MpiCommunicator> duplicate(const std::shared_ptr<MpiLibrary>& library,

@@ -25,7 +25,7 @@ MeshOptions to_mesh_options(const py::dict& given) {
   options.store_address = take<std::string>(given, "store_address", "127.0.0.1");
   options.store_port = static_cast<uint16_t>(take(given, "store_port", 0));
   options.generation = static_cast<uint32_t>(take(given, "generation", 0));
-  options.start_timeout = seconds(take(given, "start_timeout_s", 30.0));
+  options.start_timeout = to_nanoseconds(take(given, "start_timeout_s", 30.0));
   options.shared_memory = take(given, "shared_memory", true);
   options.control_fanout = take(given, "control_fanout", options.control_fanout);
   // Each slot holds one chunk.

@@ -3,18 +3,14 @@
 
 #include <pybind11/pybind11.h>
 
-#include <chrono>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "bindings/knobs_py.h"
 #include "transport/mesh.h"
 
 namespace hvdtune::bindings {
-
-inline std::chrono::nanoseconds seconds(double value) {
-  return std::chrono::nanoseconds(static_cast<int64_t>(value * 1e9));
-}
 
 template <typename T>
 T take(const pybind11::dict& options, const char* name, T fallback) {

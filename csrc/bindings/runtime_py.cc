@@ -46,9 +46,9 @@ RuntimeOptions to_options(const py::dict& given) {
   RuntimeOptions options;
   options.mesh = to_mesh_options(given);
   if (given.contains("setting")) options.setting = to_setting(given["setting"]);
-  options.heartbeat_timeout = seconds(take(given, "heartbeat_timeout_s", 2.0));
-  options.hang.warning = seconds(take(given, "hang_warning_s", 5.0));
-  options.hang.abort = seconds(take(given, "hang_abort_s", 600.0));
+  options.heartbeat_timeout = to_nanoseconds(take(given, "heartbeat_timeout_s", 2.0));
+  options.hang.warning = to_nanoseconds(take(given, "hang_warning_s", 5.0));
+  options.hang.abort = to_nanoseconds(take(given, "hang_abort_s", 600.0));
   options.hang.stack.signal = take(given, "stack_signal", 0);
   options.hang.stack.fd = take(given, "stack_fd", -1);
   const auto failpoint = take<std::string>(given, "failpoint", "");
@@ -146,7 +146,7 @@ bool end_all(Runtime& runtime, py::list& handles, double timeout_s,
   std::optional<Error> failure;
   {
     const py::gil_scoped_release release;
-    const Deadline deadline = Deadline::in(seconds(timeout_s));
+    const Deadline deadline = Deadline::in(to_nanoseconds(timeout_s));
     for (const Handle handle : given) {
       const uint64_t now = now_ns();
       const uint64_t left = deadline.at_ns() > now ? deadline.at_ns() - now : 0;

@@ -158,7 +158,8 @@ void Socket::expect_answers(Traffic traffic, std::chrono::nanoseconds timeout) {
   }
   // The kernel counts from its first retransmission, 200 ms after the message.
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout * 4 / 5).count();
-  set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<unsigned>(std::max<int64_t>(ms, 1)));
+  set_option(fd(), IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<unsigned>(std::clamp<int64_t>(ms, 1, std::numeric_limits<int>::max())));
   // A message that was dropped is sent again every 200 ms instead of ever more rarely, and does not
   // queue behind data.
   set_option(fd(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);

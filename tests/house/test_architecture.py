@@ -66,6 +66,12 @@ def test_the_core_does_not_read_the_environment(path):
     assert not re.search(r"\bgetenv\b", path.read_text())
 
 
+def test_no_wait_ends_at_a_time_of_a_clock_that_can_be_set():
+    # It only says in a trace when the trace began.
+    allowed = {"csrc/runtime/runtime.cc"}
+    assert {name_of(path) for path in SOURCES if "system_clock" in path.read_text()} == allowed
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("csrc/negotiate/*")), ids=name_of)
 def test_decisions_are_pure(path):
     text = path.read_text()

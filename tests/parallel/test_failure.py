@@ -102,9 +102,17 @@ def after_shutdown():
     return "refused"
 
 
+def add_up():
+    return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+
+
+TIMES = ("start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s")
+
+
 @pytest.mark.parametrize(
     ("body", "config", "value"),
     [
+        pytest.param(add_up, dict.fromkeys(TIMES, 1e10), 2.0, id="times-may-be-centuries"),
         pytest.param(busy, {"heartbeat_timeout_s": 1.0}, 2.0, id="a-busy-rank-is-not-a-dead-one"),
         pytest.param(after_shutdown, {}, "refused", id="functions-refuse-to-work-after-shutdown"),
     ],
