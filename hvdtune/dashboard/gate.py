@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Sequence
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Flask, Response, redirect, request
 
@@ -92,7 +92,10 @@ def _same(given: str, expected: str) -> bool:
 
 def _without_token() -> Response:
     rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
-    answer = redirect(f"{request.path}?{urlencode(rest)}" if rest else request.path, code=303)
+    # Two slashes would begin another server's name; browsers read a backslash as one, and leave out
+    # tabs and ends of lines.
+    path = "/" + quote(request.path.lstrip("/\\"))
+    answer = redirect(f"{path}?{urlencode(rest)}" if rest else path, code=303)
     assert isinstance(answer, Response)
     return answer
 

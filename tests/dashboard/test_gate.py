@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from hvdtune.dashboard.app import create_app
@@ -46,6 +48,18 @@ def test_no_route_answers_to_a_stranger(server, client, method):
         for header in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
             assert opened.open(route, method=method, headers=header).status_code == 403
     assert opened.get("/tile?run=0&from=0&to=1").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/%09/evil.example", "/%0a/evil.example", "/%5cevil.example", "/%2fevil.example", "/x%3fy"],
+)
+def test_without_its_token_an_address_leads_to_this_server(client, path):
+    client.get(f"/?token={TOKEN}")
+    leads_to = client.get(f"{path}?token={TOKEN}&run=1").headers["Location"]
+    # As browsers read it: they leave out tabs and ends of lines.
+    seen = re.sub(r"[\t\r\n]", "", leads_to).replace("\\", "/")
+    assert re.match(r"/(?!/).*\?run=1$", seen)
 
 
 @pytest.mark.parametrize(
