@@ -183,8 +183,9 @@ def test_steps_that_cannot_be_are_refused(text):
         Config.from_environ({"HVDTUNE_TIMELINE_STEPS": text}, ())
 
 
-def test_a_new_ranks_environment_has_no_key_of_an_outer_job():
+def test_a_new_ranks_environment_has_no_key_of_an_outer_job_and_no_password():
     outer = {"HVDTUNE_KEY_FD": "7", "HVDTUNE_KEY_FILE": "/k", "PATH": "/bin", "A": "1"}
+    outer["HVDTUNE_STORAGE"] = "postgresql://tuner:password@database/studies"
     new = worker_environ({"A": "2"}, outer)
     del new["PYTHONPATH"]
     assert new == {"PATH": "/bin", "A": "2"}

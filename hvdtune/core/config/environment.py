@@ -242,11 +242,12 @@ def worker_environ(
 ) -> dict[str, str]:
     """The environment of a new rank: this process's (or `environ`) with `variables` on top.
 
-    The folder of hvdtune.alias ends its PYTHONPATH.
+    The folder of hvdtune.alias ends its PYTHONPATH. The tuner's database, whose URL may hold a
+    password, is no affair of ranks.
     """
     inherited = dict(os.environ if environ is None else environ)
-    for stale in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY"):
-        inherited.pop(stale, None)
+    for name in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY", "HVDTUNE_STORAGE"):
+        inherited.pop(name, None)
     new = inherited | dict(variables)
     folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
     if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
