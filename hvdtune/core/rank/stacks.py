@@ -7,6 +7,7 @@ system call may return early; Python's own start again.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -26,6 +27,9 @@ class StackSource:
 
     def close(self) -> None:
         """Gives signal and file back. Nobody may ask any more."""
+        # A signal that has not arrived yet would end the process; to ignore it discards it. Only
+        # the main thread may use Python's own function for that.
+        ctypes.CDLL(None).signal(self.signal, ctypes.c_void_p(signal.SIG_IGN))
         faulthandler.unregister(self.signal)
         os.close(self.fd)
 
