@@ -31,8 +31,6 @@ from hvdtune.launcher.spawn import ProcessGroup
 
 _READ_BYTES: Final = 1 << 16
 _TRACE_BYTES: Final = 1 << 20
-# Above what the launcher's descriptors are numbered.
-_SAFE_FD: Final = 1000
 # What a rank's own children may still write after its end.
 _LAST_OUTPUT_S: Final = 2.0
 
@@ -96,8 +94,15 @@ def _adopt(files: dict[int, bytes]) -> None:
     """Opens memory files under the numbers that the rank is told."""
     for number, content in files.items():
         low = os.memfd_create("hvdtune-file", os.MFD_CLOEXEC)
-        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _SAFE_FD)
-        os.close(low)
+        try:
+            high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, max(files) + 1)
+        except OSError as error:
+            raise LaunchError(
+                f"descriptor {number} of the launcher is too high for this host's limit "
+                f"(ulimit -n): {error.strerror}"
+            ) from None
+        finally:
+            os.close(low)
         with os.fdopen(high, "wb") as file:
             file.write(content)
             file.flush()

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -134,7 +134,7 @@ class _Conversation:
             if kind == frames.STARTED:
                 self._started = True
             else:
-                _take(kind, payload)
+                _take(kind, payload, job.files)
         return None
 
     def why_it_ended(self, code: int) -> str:
@@ -174,7 +174,7 @@ class _Conversation:
             os.write(self._stdin, frame(frames.SIGNAL, bytes([number])))
 
 
-def _take(kind: bytes, payload: bytes) -> None:
+def _take(kind: bytes, payload: bytes, files: Container[int]) -> None:
     if kind == frames.REFUSED:
         raise LaunchError(payload.decode(errors="replace"))
     if kind in (frames.OUT, frames.ERR):
@@ -182,6 +182,8 @@ def _take(kind: bytes, payload: bytes) -> None:
         write_all(1 if kind == frames.OUT else 2, payload)
     elif kind == frames.FILE:
         number = int.from_bytes(payload[:4], "big")
+        if number not in files:
+            raise LaunchError(f"it writes to descriptor {number}, which it was not given")
         with open(f"/proc/self/fd/{number}", "r+b") as file:
             file.write(payload[4:])
     elif kind == frames.TRACE:

@@ -21,7 +21,15 @@ def relay(tmp_path):
     """Runs a relay of a Python rank with this ssh; returns its process when it has ended."""
 
     def run(
-        body, ssh=SSH, before="", folder=tmp_path, environ=None, descriptors=(), command=None, **how
+        body,
+        ssh=SSH,
+        before="",
+        folder=tmp_path,
+        environ=None,
+        descriptors=(),
+        more_descriptors=(),
+        command=None,
+        **how,
     ):
         program = tmp_path / "bin" / "ssh"
         program.parent.mkdir(exist_ok=True)
@@ -34,7 +42,7 @@ def relay(tmp_path):
             relay_command("far", (), how.pop("answer_s", 60.0), descriptors, command),
             cwd=folder,
             env=variables | (environ or {}),
-            pass_fds=descriptors,
+            pass_fds=(*descriptors, *more_descriptors),
             capture_output=True,
             timeout=200,
             check=False,
@@ -122,6 +130,33 @@ def test_another_version_there_is_named(relay, tmp_path):
     greeting.write_bytes(frames.MAGIC + frame(frames.HELLO, b"0.0.1"))
     done = relay("", ssh=f"#!/bin/sh\ncat '{greeting}'; cat\n")
     assert f"it has hvdtune 0.0.1, this host has {__version__}" in done.stderr
+
+
+def test_what_comes_for_a_descriptor_that_was_not_sent_is_refused(relay, tmp_path):
+    sent, kept = (os.memfd_create(name) for name in ("sent", "kept"))
+    said = frame(frames.HELLO, __version__.encode())
+    said += frame(frames.FILE, sent.to_bytes(4, "big") + b"answer")
+    said += frame(frames.FILE, kept.to_bytes(4, "big") + b"attack")
+    (tmp_path / "said").write_bytes(frames.MAGIC + said)
+    command = f"#!/bin/sh\ncat '{tmp_path / 'said'}'\nexec cat >/dev/null\n"
+    done = relay("", ssh=command, descriptors=(sent,), more_descriptors=(kept,))
+    assert (os.pread(sent, 9, 0), os.pread(kept, 9, 0)) == (b"answer", b"")
+    assert done.returncode == 1
+    assert f"it writes to descriptor {kept}, which it was not given" in done.stderr
+    os.close(sent)
+    os.close(kept)
+
+
+def test_a_descriptor_goes_to_a_host_that_allows_few(relay):
+    number = os.memfd_create("test")
+    os.write(number, b"question")
+    done = relay(
+        f"import os; print(os.pread({number}, 99, 0))",
+        before="ulimit -n 64",
+        descriptors=(number,),
+    )
+    assert (done.stdout, done.stderr) == ("b'question'\n", "")
+    os.close(number)
 
 
 def test_bytes_that_are_no_text_go_along(relay):
