@@ -18,7 +18,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal, Protocol, Self, TypeVar
+from typing import Annotated, Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -66,12 +66,16 @@ class JobSteps(msgspec.Struct, frozen=True):
 _Answer = TypeVar("_Answer", JobState, JobSteps)
 
 
+# What the core and sums of a few such numbers can hold.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class _Request(msgspec.Struct):
     ask: Literal["state", "record", "stop", "steps"]
     path: str = ""
-    max_bytes: int = 0
-    job: int = 0
-    since: int = 0
+    max_bytes: _Count = 0
+    job: _Count = 0
+    since: _Count = 0
 
 
 class _Recordable(Protocol):

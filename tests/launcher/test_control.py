@@ -89,7 +89,17 @@ def test_a_launcher_of_another_user_is_not_called(job, monkeypatch):
         connect(str(os.getpid()))
 
 
-@pytest.mark.parametrize("words", [b"no json", b'{"ask": "shell"}', b"[" * 60000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"no json",
+        b'{"ask": "shell"}',
+        b"[" * 60000,
+        b'{"ask": "record", "path": "/tmp/a", "max_bytes": -1}',
+        b'{"ask": "record", "path": "/tmp/a", "max_bytes": 18446744073709551616}',
+        b'{"ask": "steps", "since": 9223372036854775807}',
+    ],
+)
 def test_what_is_no_request_is_refused_and_nothing_happens(job, words):
     with raw_connection() as connection:
         connection.send(words)
