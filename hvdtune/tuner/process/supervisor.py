@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -266,6 +267,9 @@ class _Tuner:
                 here.close()
                 resume_signals(self)
                 raise StudyError(f"cannot start the tuner: {error.strerror}") from None
+        # Nothing else ends the wait for the rest of a message that was begun.
+        patience = struct.pack("@ll", int(_FROZEN_S), int(_FROZEN_S % 1 * 1e6))
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
         self._connection = Connection(here.detach())
         self._outbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._waiting_since_s = time.monotonic()  # the queue was last seen empty
@@ -280,7 +284,7 @@ class _Tuner:
         return self._process.pid
 
     def send(self, message: object) -> None:
-        """Raises _Gone."""
+        """Raises _WorkerGone."""
         if self._outbox.empty():
             self._waiting_since_s = time.monotonic()
         timeout_s = _FROZEN_S if self._has_sent else _START_TIMEOUT_S
@@ -289,7 +293,10 @@ class _Tuner:
         self._outbox.put(message)
 
     def next(self) -> Any:
-        """The next message, None if there is none yet. Raises _Gone."""
+        """The next message, None if there is none yet.
+
+        Raises _WorkerGone, also when the rest of a message does not come.
+        """
         try:
             if not self._connection.poll(0):
                 return None
@@ -299,7 +306,7 @@ class _Tuner:
             raise _WorkerGone from None
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is a message, or for the time given. Raises _Gone."""
+        """Wait until there is a message, or for the time given. Raises _WorkerGone."""
         try:
             self._connection.poll(timeout_s)
         except OSError:

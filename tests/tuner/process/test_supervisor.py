@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -15,6 +17,7 @@ from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process import supervisor as supervisor_module
+from hvdtune.tuner.process.messages import StartStudy
 from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.storage.pair_log import read_pairs
@@ -162,6 +165,28 @@ def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with bed.supervisor as supervisor:
         assert supervisor.tune().verdict.improved
     assert "the tuner has died" in bed.messages
+
+
+# Says that a long message comes, and keeps silent until nobody is there any more.
+_STOPS_WITHIN_A_MESSAGE = """
+import os, struct, sys
+wire = int(sys.argv[1])
+os.write(wire, struct.pack("!i", 100_000) + b"its begin")
+while os.read(wire, 4096): pass
+"""
+
+
+def test_a_tuner_that_freezes_within_a_message_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-c", _STOPS_WITHIN_A_MESSAGE]
+    monkeypatch.setattr(supervisor_module, "module_command", lambda module: command)
+    monkeypatch.setattr(supervisor_module, "_FROZEN_S", 0.01)
+    tuner = supervisor_module._Tuner(cast(StartStudy, None))
+    try:
+        tuner.wait(60.0)
+        with pytest.raises(supervisor_module._WorkerGone):
+            tuner.next()
+    finally:
+        tuner.end()
 
 
 def test_a_tuner_that_always_dies_leaves_the_training_to_its_end(tmp_path: Path) -> None:
