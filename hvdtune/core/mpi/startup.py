@@ -108,7 +108,7 @@ def join(config: Config, comm: object) -> Place:
     if config.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
         raise UsageError(
             "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
-            f"MPI_THREADMULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
+            f"MPI_THREAD_MULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
         )
     communicator = _communicator(library, comm, config.start_timeout_s)
     timeout_s = config.start_timeout_s
