@@ -1,6 +1,5 @@
 """Files as a whole: the text of one that a user names, and one that is never seen half written."""
 
-import os
 import re
 from pathlib import Path
 from typing import Final
@@ -9,6 +8,7 @@ import msgspec
 import yaml
 
 from hvdtune.errors import UsageError
+from hvdtune.own_files import replacement
 
 _WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `(\w+)`(?: - at `\$\.?([^`]*)`)?")
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.?([^`]*)`)?")
@@ -56,12 +56,9 @@ def field_fault(error: msgspec.ValidationError) -> str:
 
 def replace_file(path: Path, text: str) -> None:
     """Write through a temporary file beside `path`, so that a reader never sees half of it."""
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        with replacement(path) as part:
+            part.write_text(text, encoding="utf-8")
     except OSError as error:
-        # A write, unlike an open, does not say which file.
+        # Nobody knows the name of the temporary file.
         raise OSError(error.errno, error.strerror, str(path)) from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -97,17 +97,14 @@ def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
     from hvdtune.timeline.reading.folders import expand
     from hvdtune.timeline.reading.formats.hvt import MAGIC
 
-    # Some files are written beside their place first: what has that name would be lost, too.
-    beside = target.parent / f"{target.name}.partial"
-    written = [path for path in (target, beside) if path.is_file()]
-    if not written:
+    if not target.is_file():
         return
     for read in expand(paths):
         segments = [path for path in (read, read.parent / f"{read.name}.1") if path.exists()]
-        if any(path.samefile(part) for path in written for part in segments):
+        if any(target.samefile(part) for part in segments):
             raise UsageError(f"{target} would be written over itself; choose another --output")
     # Of a run folder the merged trace is read, but what it was merged from lies there as well.
-    with written[0].open("rb") as file:
+    with target.open("rb") as file:
         if file.read(len(MAGIC)) == MAGIC:
             raise UsageError(f"{target} is a rank's recording; choose another --output")
 

@@ -6,7 +6,6 @@ of the same size and modification time, or else of the same size and CRC-32. It 
 time.
 """
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hvdtune.own_files import replacement
 from hvdtune.timeline.model.statistics import SliceTally, Statistics, Track
 from hvdtune.timeline.reading.formats.detection import format_of
 from hvdtune.timeline.reading.formats.frame import process_title, thread_title
@@ -138,21 +138,12 @@ def _is_good(path: Path) -> bool:
 
 def _build(path: Path) -> bool:
     """Parses a trace into its cache; False where that cannot be written."""
-    target = cache_path(path)
-    partial = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        try:
-            partial.touch()
-        except OSError:
-            return False
-        try:
-            _write(path, partial)
-            os.replace(partial, target)
-        except OSError:  # a full disk, say
-            return False
-        return True
-    finally:
-        partial.unlink(missing_ok=True)
+        with replacement(cache_path(path)) as part:
+            _write(path, part)
+    except OSError:  # a full disk, say
+        return False
+    return True
 
 
 def _write(path: Path, partial: Path) -> None:

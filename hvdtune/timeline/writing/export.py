@@ -6,7 +6,6 @@ that a file cut short still says what it is and shows all its whole lines.
 
 import contextlib
 import gzip
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
@@ -14,6 +13,7 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtune.own_files import replacement
 from hvdtune.timeline.model.event_labels import (
     Columns,
     args_template,
@@ -49,17 +49,12 @@ def replacing(path: Path, *, plain: bool = False) -> Iterator[IO[bytes]]:
     Args:
         plain: it is never packed.
     """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with open(partial, "wb") as file:
-            if path.suffix == ".gz" and not plain:
-                with gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as packed:
-                    yield cast("IO[bytes]", packed)
-            else:
-                yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacement(path) as part, open(part, "wb") as file:
+        if path.suffix == ".gz" and not plain:
+            with gzip.GzipFile("", "wb", compresslevel=5, fileobj=file, mtime=0) as packed:
+                yield cast("IO[bytes]", packed)
+        else:
+            yield file
 
 
 def _write(trace: Trace, file: IO[bytes]) -> None:

@@ -7,7 +7,6 @@ has stored its own outcome. Whatever the order of two tuners' steps, only one of
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import uuid
@@ -20,6 +19,7 @@ import sqlalchemy
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
+from hvdtune.own_files import replacement
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage.database import as_study_error, parse_url, shown_url
 from hvdtune.tuner.storage.leases import DEAD_AFTER_S, Lease, LeaseTable, Tuner, digest
@@ -97,12 +97,10 @@ def adopt_reference(run_dir: Path, share: SharedStudy) -> StudyReference:
 
 def _write_reference(path: Path, reference: StudyReference) -> None:
     document = {"v": 1, "url": reference.url, "study": reference.study, "tuner": reference.tuner}
-    part = path.with_name(path.name + ".part")
     try:
         # The URL may hold a password.
-        with open(os.open(path.parent / part.name, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            json.dump(document, file)
-        os.replace(part, path)
+        with replacement(path, mode=0o600) as part:
+            part.write_text(json.dumps(document))
     except OSError as error:
         raise StudyError(f"cannot write {path}: {error.strerror}") from error
 

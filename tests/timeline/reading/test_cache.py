@@ -97,7 +97,7 @@ def test_where_no_cache_can_be_written_the_trace_is_read_all_the_same(small, tra
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cache.Path, "touch", refused)
+    monkeypatch.setattr(cache, "replacement", refused)
     assert len(load(trace).slices) == 317
     assert len(overview([trace]).files) == 1
     assert not cache.cache_path(trace).exists()

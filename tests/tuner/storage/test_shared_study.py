@@ -1,5 +1,6 @@
 """Several tuners on one study, in each kind of database that is installed."""
 
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair
-from hvdtune.tuner.storage.shared_study import SharedStudy
+from hvdtune.tuner.storage.shared_study import REFERENCE_FILE, SharedStudy, adopt_reference
 from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome, read_study
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
@@ -34,6 +35,18 @@ def open_store(tmp_path: Path, study_url: str, study_name: str) -> Open:
         return StudyStore(folder, space, OPTIONS, share=shared, sampler=sampler)
 
     return opened
+
+
+def test_the_databases_password_is_in_no_file_that_others_have_prepared(tmp_path: Path) -> None:
+    prepared = tmp_path / f"{REFERENCE_FILE}.part"
+    prepared.write_text("x" * 10_000)
+    prepared.chmod(0o666)
+    share = SharedStudy("postgresql://tuner:password@database/studies", "study")
+    written = adopt_reference(tmp_path, share)
+    reference = tmp_path / REFERENCE_FILE
+    assert adopt_reference(tmp_path, share) == written
+    assert stat.S_IMODE(reference.stat().st_mode) == 0o600
+    assert prepared.read_text() == "x" * 10_000
 
 
 def test_tuners_are_asked_different_settings(open_store: Open) -> None:
