@@ -10,6 +10,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from hvdtune.errors import HvdtuneError
+
 
 @contextlib.contextmanager
 def replacement(path: Path, mode: int = 0o666) -> Iterator[Path]:
@@ -52,6 +54,29 @@ def require_own(path: Path) -> None:
     else:
         return
     raise PermissionError(errno.EPERM, f"{path} {problem}: remove it", str(path))
+
+
+def require_trusted(path: Path) -> None:
+    """Raises HvdtuneError where others than this user and root could have put `path` there.
+
+    They could if they own, or can write to, the file or a folder on the way to it. Folders such as
+    /tmp, where everybody may add files but not replace those of others, may be on the way.
+    """
+    real = path.resolve()
+    for place in (path, *path.parents, real, *real.parents):
+        facts = place.lstat()
+        mode = facts.st_mode
+        may_be_open = stat.S_ISLNK(mode) or (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
+        if facts.st_uid not in (0, os.geteuid()):
+            problem = "belongs to another user"
+        elif is_open_to_others(facts) and not may_be_open:
+            problem = "can be written to by other users"
+        else:
+            continue
+        raise HvdtuneError(
+            f"{path} is not loaded, because {place} {problem}: mend that, or let XDG_CACHE_HOME "
+            "name a folder of your own and build it again"
+        )
 
 
 def is_open_to_others(facts: os.stat_result) -> bool:

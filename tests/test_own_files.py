@@ -2,10 +2,14 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from hvdtune.own_files import make_own_folder, replacement, require_own
+from hvdtune.errors import HvdtuneError
+from hvdtune.own_files import make_own_folder, replacement, require_own, require_trusted
+from hvdtune.timeline.writing.export import replacing
+from hvdtune.tuner.files import replace_file
 
 
 def test_a_folder_is_made_for_this_user_alone_and_found_again(tmp_path):
@@ -39,6 +43,48 @@ def test_a_link_is_refused_wherever_it_leads(tmp_path):
         require_own(tmp_path / "link")
 
 
+@pytest.mark.parametrize(
+    ("above", "folder", "file", "problem"),
+    [
+        (0o755, 0o700, 0o644, None),
+        (0o1777, 0o700, 0o644, None),
+        (0o777, 0o700, 0o644, "above can be written to by other users"),
+        (0o755, 0o777, 0o644, "folder can be written to by other users"),
+        (0o755, 0o700, 0o666, "file can be written to by other users"),
+    ],
+)
+@pytest.mark.parametrize("by_link", [False, True], ids=["directly", "by-a-link"])
+def test_what_others_could_have_put_there_is_not_trusted(
+    tmp_path, above, folder, file, problem, by_link
+):
+    path = tmp_path / "above" / "folder" / "file"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    path.chmod(file)
+    path.parent.chmod(folder)
+    path.parent.parent.chmod(above)
+    asked = path
+    if by_link:
+        (tmp_path / "link").symlink_to(path.parent)
+        asked = tmp_path / "link" / "file"
+    if problem is None:
+        require_trusted(asked)
+    else:
+        with pytest.raises(HvdtuneError, match=problem):
+            require_trusted(asked)
+
+
+def test_what_belongs_to_another_user_is_not_trusted(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, 1, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 1)
+    with pytest.raises(HvdtuneError, match="belongs to another user"):
+        require_trusted(path)
+
+
 @pytest.mark.parametrize("mode", [0o666, 0o600])
 def test_a_file_is_replaced_as_a_whole_with_the_permissions_that_were_asked_for(tmp_path, mode):
     path = tmp_path / "file"
@@ -63,3 +109,25 @@ def test_what_fails_half_way_leaves_the_file_as_it_was(tmp_path):
         raise OSError("disk full")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def export_file(path: Path) -> None:
+    with replacing(path) as file:
+        file.write(b"new")
+
+
+@pytest.mark.parametrize(
+    ("write", "planted"),
+    [
+        (export_file, "trace.json.partial"),
+        (lambda path: replace_file(path, "new"), "trace.json.part"),
+    ],
+    ids=["a-trace", "a-text"],
+)
+def test_links_beside_a_file_that_is_written_are_not_followed(tmp_path, write, planted):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / planted).symlink_to(victim)
+    write(tmp_path / "trace.json")
+    assert (tmp_path / "trace.json").read_text() == "new"
+    assert victim.read_text() == "kept"

@@ -27,6 +27,7 @@ from hvdtune.core.rank import runtime
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.core.toolchain.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
+from hvdtune.own_files import require_trusted
 
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
 _API_VERSION: Final = 2
@@ -111,15 +112,18 @@ def build() -> Path:
     """Compiles the library unless it is there.
 
     Raises:
-        HvdtuneError: there is no compiler, or it fails.
+        HvdtuneError: there is no compiler, or it fails; or others can write where it is kept.
     """
     target = path()
     try:
-        if _is_whole(target):
-            return target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.with_suffix(".lock")):
-            return target if _is_whole(target) else _compile(target)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_trusted(target.parent)
+        if not _is_whole(target):
+            with _alone(target.with_suffix(".lock")):
+                if not _is_whole(target):
+                    _compile(target)
+        require_trusted(target)
+        return target
     except OSError as error:
         raise HvdtuneError(f"the library for TensorFlow cannot be kept: {error}") from None
 
@@ -153,7 +157,7 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def _compile(target: Path) -> Path:
+def _compile(target: Path) -> None:
     try:
         compiler = find_compiler()
     except HvdtuneError as error:
@@ -172,7 +176,6 @@ def _compile(target: Path) -> Path:
         made_sum.write_bytes(_checksum(made))
         os.replace(made_sum, _checksum_file(target))
         os.replace(made, target)
-    return target
 
 
 def _flags() -> list[str]:

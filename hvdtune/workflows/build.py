@@ -20,6 +20,7 @@ from hvdtune.core.mpi import mpi_library
 from hvdtune.core.mpi.mpi_library import MpiVersion
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.errors import HvdtuneError
+from hvdtune.own_files import require_trusted
 
 _WRAPPERS: Final = ("mpicxx", "mpic++", "mpicc", "mpicxx.openmpi", "mpicxx.mpich")
 _TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibrary(sys.argv[1])"
@@ -147,7 +148,8 @@ def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
     if mpi.include is None:
         raise HvdtuneError("not built: install the headers of this MPI")
     target = mpi.plugin
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    require_trusted(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         command = [

@@ -6,8 +6,8 @@ import pytest
 
 from hvdtune.core.config.environment import Config, MpiLauncher
 from hvdtune.core.mpi import startup as joining
-from hvdtune.core.mpi.mpi_library import is_of_flavour, parse_version
-from hvdtune.errors import UsageError
+from hvdtune.core.mpi.mpi_library import Choice, is_of_flavour, parse_version
+from hvdtune.errors import HvdtuneError, UsageError
 from tests.mpi.conftest import OPENMPI_SLOW
 
 STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))
@@ -109,6 +109,19 @@ def test_without_a_plugin_a_started_process_says_what_to_do(mpi, tmp_path):
     done = mpi.mpirun(2, "ends.py", "as-it-is", XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode != 0
     assert "run `hvdtune build mpi` once" in done.stderr
+
+
+def test_a_plugin_where_others_can_write_is_not_loaded(tmp_path, monkeypatch):
+    folder = tmp_path / "hvdtune"
+    folder.mkdir()
+    folder.chmod(0o777)
+    plugin = folder / "plugin.so"
+    plugin.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(joining, "_library", None)
+    monkeypatch.setattr(joining.mpi_library, "choose_plugin", lambda _: Choice(plugin, None))
+    with pytest.raises(HvdtuneError, match="hvdtune can be written to by other users"):
+        joining._open(STARTED)
 
 
 def test_too_few_threads_for_data_are_refused(mpi):

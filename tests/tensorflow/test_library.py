@@ -1,5 +1,6 @@
 """The library of TensorFlow's operations, as it is kept in a folder of the user's."""
 
+import hashlib
 import sys
 
 import pytest
@@ -29,6 +30,17 @@ def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, capsys
     assert "not built: run `hvdtune build tensorflow`" in capsys.readouterr().out
     assert library.build() == damaged
     assert library.is_built() and damaged.read_bytes() == whole.read_bytes()
+
+
+def test_a_library_where_others_can_write_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    theirs = library.path()
+    theirs.parent.mkdir(parents=True)
+    theirs.parent.chmod(0o777)
+    theirs.write_bytes(b"code")
+    theirs.with_suffix(".sha256").write_bytes(hashlib.sha256(b"code").hexdigest().encode())
+    with pytest.raises(HvdtuneError, match="tensorflow can be written to by other users"):
+        library.build()
 
 
 def test_the_compiler_is_the_one_that_is_asked_for(monkeypatch):

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self
 
-from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher
+from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher, cache_folder
 from hvdtune.core.job.channel import Formed, JobChannel, Lost
 from hvdtune.core.mpi import mpi_library
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+from hvdtune.own_files import require_trusted
 from hvdtune.plural import counted
 
 THREAD_LEVELS: Final = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
@@ -224,7 +225,10 @@ def _choice(launcher: MpiLauncher | None) -> mpi_library.Choice | None:
 
 
 def _open(config: Config) -> Any:
-    """The MPI of this process, initialised."""
+    """The MPI of this process, initialised.
+
+    Raises HvdtuneError for a plugin that another user could have put there.
+    """
     global _library
     if _library is None:
         from hvdtune.core import _native
@@ -232,6 +236,8 @@ def _open(config: Config) -> Any:
         choice = _choice(config.mpi_launcher)
         if choice is None:
             _refuse(config.mpi_launcher)
+        if choice.plugin.is_relative_to(cache_folder()):
+            require_trusted(choice.plugin)
         if choice.library is not None:
             mpi_library.preload(choice.library)
         _library = _native.MpiLibrary(str(choice.plugin))
