@@ -60,14 +60,16 @@ def require_trusted(path: Path) -> None:
     """Raises HvdtuneError where others than this user and root could have put `path` there.
 
     They could if they own, or can write to, the file or a folder on the way to it. Folders such as
-    /tmp, where everybody may add files but not replace those of others, may be on the way.
+    /tmp, where everybody may add files but not replace those of others, may be on the way. Whoever
+    owns hvdtune itself is trusted, too: root may run what a user has installed.
     """
+    trusted = {0, os.geteuid(), os.stat(__file__).st_uid}
     real = path.resolve()
     for place in (path, *path.parents, real, *real.parents):
         facts = place.lstat()
         mode = facts.st_mode
         may_be_open = stat.S_ISLNK(mode) or (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
-        if facts.st_uid not in (0, os.geteuid()):
+        if facts.st_uid not in trusted:
             problem = "belongs to another user"
         elif is_open_to_others(facts) and not may_be_open:
             problem = "can be written to by other users"
