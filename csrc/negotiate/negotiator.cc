@@ -28,9 +28,10 @@ bool goes_without_joined(const Request& request, const RankMask& who) {
 }  // namespace
 
 Negotiator::Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
-                       size_t cache_capacity)
+                       size_t cache_capacity, uint32_t cache_ids)
     : sets_(sets),
       capacity_(cache_capacity),
+      end_of_ids_(cache_ids),
       pending_requests_(sets, std::move(branches), [this](uint32_t id) {
         const Response* response = response_of(id);
         return response != nullptr ? &response->request : nullptr;
@@ -164,7 +165,7 @@ std::vector<Version> Negotiator::versions_of(const PendingRequest& entry,
 
 Ready Negotiator::take_ready(bool cache_enabled, uint64_t cycle) {
   Ready batch;
-  evicting_cycle_ = cycle;
+  cycle_ = cycle;
   for (const PendingRequest& entry : std::exchange(ready_, {})) {
     batch.responses.push_back(respond(entry, cache_enabled, batch));
   }
@@ -182,6 +183,7 @@ Response Negotiator::respond(const PendingRequest& entry, bool cache_enabled, Re
     const auto known = known_.find(entry.by_id[0].first);
     if (known != known_.end()) {
       uses_.splice(uses_.end(), uses_, known->second.use);
+      known->second.used_in = cycle_;
       response = known->second.response;
       response.compact = true;
       return response;
@@ -261,13 +263,22 @@ std::string Negotiator::settle_set(Response& response) {
   return {};
 }
 
+// An operation ends with its answer, so no other answer of a batch has its name, and whatever is
+// evicted here, no answer of this batch is by its number.
 void Negotiator::admit(Response& response, Ready& batch) {
   const auto old = id_by_key_.find(key_of(response.request));
   if (old != id_by_key_.end()) evict(old->second, batch);
-  while (known_.size() >= capacity_) evict(uses_.front(), batch);
+  if (next_id_ == end_of_ids_) return;
+  if (known_.size() >= capacity_) {
+    const uint32_t least_used = uses_.front();
+    // A batch of more names than fit keeps those that came first: others would only push each
+    // other out, and find nothing in the next step.
+    if (known_.at(least_used).used_in == cycle_) return;
+    evict(least_used, batch);
+  }
   response.cache_id = next_id_++;
   uses_.push_back(response.cache_id);
-  known_.emplace(response.cache_id, Known{response, std::prev(uses_.end())});
+  known_.emplace(response.cache_id, Known{response, std::prev(uses_.end()), cycle_});
   id_by_key_[key_of(response.request)] = response.cache_id;
 }
 
@@ -275,14 +286,8 @@ void Negotiator::evict(uint32_t id, Ready& batch) {
   const auto entry = known_.find(id);
   id_by_key_.erase(key_of(entry->second.response.request));
   uses_.erase(entry->second.use);
-  retired_.emplace(id, Retired{std::move(entry->second.response), evicting_cycle_});
+  retired_.emplace(id, Retired{std::move(entry->second.response), cycle_});
   known_.erase(entry);
-  // A response of this batch that is compact needs its entry on every rank: tell it in full.
-  for (Response& response : batch.responses) {
-    if (response.cache_id != id) continue;
-    response.compact = false;
-    response.cache_id = kNoCacheId;
-  }
   batch.evicted.push_back(id);
 }
 

@@ -25,9 +25,10 @@ struct Ready {
 class Negotiator {
  public:
   // `branches`: the ranks below each child of the root, as PendingRequests takes them. `sets` must
-  // outlive the negotiator; the caller applies to it what each response says.
-  Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
-             size_t cache_capacity);
+  // outlive the negotiator; the caller applies to it what each response says. After `cache_ids`
+  // numbers nothing new is remembered: no number is used twice.
+  Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches, size_t cache_capacity,
+             uint32_t cache_ids = kNoCacheId);
 
   // Throws what PendingRequests::add throws.
   void announce(size_t branch, const Announce& announce, uint64_t now_ns);
@@ -49,6 +50,7 @@ class Negotiator {
   struct Known {
     Response response;
     std::list<uint32_t>::iterator use;
+    uint64_t used_in = 0;  // the last cycle that answered by it
   };
   struct Retired {
     Response response;
@@ -72,6 +74,7 @@ class Negotiator {
 
   const ProcessSets& sets_;
   size_t capacity_;
+  uint32_t end_of_ids_;
   PendingRequests pending_requests_;
   std::vector<PendingRequest> ready_;
   std::vector<Response> conflicts_;  // carry an error each
@@ -85,7 +88,7 @@ class Negotiator {
   std::list<uint32_t> uses_;  // least recently used first
   // Evicted, but ranks that have not yet applied that cycle may still announce them.
   std::map<uint32_t, Retired> retired_;
-  uint64_t evicting_cycle_ = 0;
+  uint64_t cycle_ = 0;  // that is being put together
 };
 
 }  // namespace hvdtune

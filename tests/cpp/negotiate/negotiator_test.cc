@@ -17,7 +17,8 @@ Request tensor(const std::string& name, std::vector<int64_t> shape = {4}) {
 // A star: every rank announces to the root itself.
 class Star {
  public:
-  Star(int size, size_t capacity) : sets_(size), negotiator_(sets_, leaves(size), capacity) {}
+  Star(int size, size_t capacity, uint32_t cache_ids = kNoCacheId)
+      : sets_(size), negotiator_(sets_, leaves(size), capacity, cache_ids) {}
 
   void announce(int rank, Announce announce, uint64_t now_ns) {
     for (Claim& claim : announce.requests) claim.ranks = {rank};
@@ -220,7 +221,7 @@ TEST(an_entry_announced_by_one_rank_is_understood_long_after_its_eviction) {
   CHECK_THROWS(ErrorCode::kInternal, negotiator.announce(1, cached({a}, 6), 1));
 }
 
-TEST(an_entry_that_is_answered_and_evicted_in_one_cycle_is_told_in_full) {
+TEST(an_entry_stays_for_the_cycle_that_answers_by_it) {
   Star negotiator(2, 1);
   const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
   for (const int rank : {0, 1}) {
@@ -230,11 +231,55 @@ TEST(an_entry_that_is_answered_and_evicted_in_one_cycle_is_told_in_full) {
   }
   const Ready ready = negotiator.take_ready(true, 2);
   CHECK_EQ(ready.responses.size(), 3U);
-  CHECK(!ready.responses[0].compact);
-  CHECK_EQ(ready.responses[0].cache_id, kNoCacheId);
-  // Admitted and evicted in one cycle: nobody is asked to remember it.
+  CHECK(ready.responses[0].compact);
+  CHECK_EQ(ready.responses[0].cache_id, a);
   CHECK_EQ(ready.responses[1].cache_id, kNoCacheId);
-  CHECK(ready.responses[2].cache_id != kNoCacheId);
+  CHECK_EQ(ready.responses[2].cache_id, kNoCacheId);
+  CHECK(ready.evicted.empty());
+}
+
+// Or a cycle of many names would cost the square of their number, and leave nothing to be found.
+TEST(of_more_new_names_than_fit_the_first_are_remembered) {
+  constexpr size_t kCapacity = 3;
+  Star negotiator(2, kCapacity);
+  agree_on(negotiator, tensor("old"), 1);
+  std::vector<Request> names;
+  for (int i = 0; i < 20; ++i) names.push_back(tensor("t" + std::to_string(i)));
+  for (const int rank : {0, 1}) negotiator.announce(rank, full(names, 1), 1);
+  const Ready first = negotiator.take_ready(true, 2);
+  CHECK_EQ(first.evicted.size(), 1U);
+  Announce again;
+  again.cycles_seen = 2;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const uint32_t id = first.responses[i].cache_id;
+    CHECK_EQ(id != kNoCacheId, i < kCapacity);
+    if (id == kNoCacheId) {
+      again.requests.push_back({names[i], {}});
+    } else {
+      again.cached.push_back(id);
+    }
+  }
+  for (const int rank : {0, 1}) negotiator.announce(rank, again, 2);
+  const Ready second = negotiator.take_ready(true, 3);
+  CHECK_EQ(second.responses.size(), names.size());
+  CHECK_EQ(std::ranges::count(second.responses, true, &Response::compact), 3);
+  CHECK(second.evicted.empty());
+}
+
+TEST(when_the_numbers_are_used_up_nothing_new_is_remembered) {
+  Star negotiator(2, 16, 2);
+  const uint32_t a = agree_on(negotiator, tensor("a"), 1).cache_id;
+  const uint32_t b = agree_on(negotiator, tensor("b"), 2).cache_id;
+  CHECK(a != b && a != kNoCacheId && b != kNoCacheId);
+  CHECK_EQ(agree_on(negotiator, tensor("c"), 3).cache_id, kNoCacheId);
+  // Its shape has changed: nobody may find what it was.
+  negotiator.announce(0, full({tensor("a", {9})}, 3), 1);
+  negotiator.announce(1, full({tensor("a", {9})}, 3), 1);
+  const Ready changed = negotiator.take_ready(true, 4);
+  CHECK_EQ(changed.responses[0].cache_id, kNoCacheId);
+  CHECK(changed.evicted == std::vector<uint32_t>({a}));
+  for (const int rank : {0, 1}) negotiator.announce(rank, cached({b}, 4), 1);
+  CHECK(answer(negotiator, 5).compact);
 }
 
 TEST(without_a_cache_nothing_gets_a_number) {
