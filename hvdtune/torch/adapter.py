@@ -56,6 +56,9 @@ class TorchAdapter:
             raise UsageError("the tensor must be contiguous to be reduced in place")
         return Buffer(tensor.data_ptr(), tuple(tensor.shape), DTYPES[tensor.dtype], tensor)
 
+    def address(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr()
+
     def empty(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
         return torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
 

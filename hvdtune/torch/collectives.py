@@ -9,6 +9,9 @@ pass that needs the former values.
 `synchronize`; a trailing underscore means in place; grouped functions carry out a list of tensors
 as one operation; `process_set` says which ranks take part. See hvdtune.core.rank.collectives for
 what can go wrong.
+
+Until `synchronize` a tensor may be dropped; one that was given other memory (`data`, `set_`) is
+refused by it. It must not be resized, nor its storage: that frees memory which the core uses.
 """
 
 from __future__ import annotations

@@ -76,15 +76,24 @@ def dense(parameter: torch.Tensor) -> torch.Tensor:
     return gradient
 
 
+def _address_of_values(sparse: torch.Tensor) -> int:
+    return sparse._values().data_ptr() if sparse.layout is torch.sparse_coo else 0
+
+
 class InFlightGradient:
-    """A gradient while it is combined, during which nobody else may change it."""
+    """A gradient while it is combined, during which nobody else may change it.
+
+    `check` finds other values, other memory and another tensor. It cannot find memory that was
+    freed and then allocated anew in the same place, as by `untyped_storage().resize_`.
+    """
 
     __slots__ = ("_address", "_gradient", "_version", "row")
 
     def __init__(self, row: Gradient[torch.Tensor], gradient: torch.Tensor) -> None:
         self.row = row
         self._gradient = gradient
-        self._address = gradient.data_ptr() if gradient.layout is torch.strided else 0
+        is_dense = gradient.layout is torch.strided
+        self._address = gradient.data_ptr() if is_dense else _address_of_values(gradient)
         # Views of one tensor count changes together.
         self._version = None if gradient._is_view() else gradient._version
 
@@ -95,9 +104,9 @@ class InFlightGradient:
             StepOrderError: something has changed it in between.
         """
         gradient = self._gradient
-        is_same = self.row.parameter.grad is gradient and (
-            gradient.layout is not torch.strided or gradient.data_ptr() == self._address
-        )
+        is_dense = gradient.layout is torch.strided
+        address = gradient.data_ptr() if is_dense else _address_of_values(gradient)
+        is_same = self.row.parameter.grad is gradient and address == self._address
         if not is_same or self._version not in (None, gradient._version):
             raise StepOrderError(
                 f"the gradient of {self.row.name} was changed while it was being combined: after "
@@ -166,11 +175,7 @@ class _Member:
         )
 
     def whole(self) -> torch.Tensor | None:
-        """Takes a gradient that can travel as it is; None for others, which `take` can.
-
-        Returns a tensor of the memory that the gradient has now, which keeps it when the gradient
-        is given another.
-        """
+        """Takes a gradient that can travel as it is; None for others, which `take` can."""
         parameter = self._row.parameter
         gradient = parameter.grad
         if (
@@ -184,7 +189,7 @@ class _Member:
         if not gradient.is_contiguous():
             return None
         self._in_flight = InFlightGradient(self._row, gradient)
-        return gradient.detach()
+        return gradient
 
     def take(self) -> tuple[Buffer, Ready | None]:
         """Returns what travels, which must not change before `receive`, and a function that
@@ -274,7 +279,9 @@ class InPlace:
         if self._request is not None and len(self._parts) == 1:
             gradient = self._parts[0].whole()
             if gradient is not None:
-                batcher.add(self._request, [gradient.data_ptr()], self._nbytes, [gradient])
+                # Which keeps the memory when the gradient is given another.
+                memory = gradient.untyped_storage()
+                batcher.add(self._request, [gradient.data_ptr()], self._nbytes, [memory])
                 self.sent = True
                 return
         taken = [part.take() for part in self._parts]

@@ -49,8 +49,10 @@ def DistributedOptimizer(
     """Wraps an optimizer so that `step` applies gradients combined over all ranks.
 
     A parameter's gradient is sent as soon as the backward pass has accumulated it, so communication
-    overlaps the rest of the pass; small ones travel together when the pass is over. The result is
-    also an instance of the wrapped optimizer's class and shares its state and parameter groups.
+    overlaps the rest of the pass; small ones travel together when the pass is over. Between the
+    backward pass and `synchronize` or `step`, a gradient that changes is refused (StepOrderError),
+    and its storage must not be resized: that frees memory which is being read. The result is also
+    an instance of the wrapped optimizer's class and shares its state and parameter groups.
 
     Args:
         optimizer: any torch optimizer.

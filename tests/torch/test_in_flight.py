@@ -9,7 +9,8 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import StepOrderError
+from hvdtune.errors import StepOrderError, UsageError
+from hvdtune.torch.gradients import InFlightGradient, describe
 from tests.kit.flag import Flag
 from tests.parallel.ranks import run
 
@@ -104,16 +105,34 @@ def test_gradients_in_flight_live_on_when_the_optimizer_and_the_model_are_droppe
     assert in_flight == 0
 
 
-def move_after_backward(dropped):
-    model, optimizer = training("alone")
+def other_data(tensor):
+    tensor.data = torch.full_like(tensor.to_dense(), 5.0)
+
+
+def other_rows(tensor):
+    tensor.data = torch.full_like(tensor.to_dense(), 5.0).to_sparse(1)
+
+
+def converted_and_back(tensor):
+    tensor.data = tensor.data.half().float()
+
+
+def other_storage(tensor):
+    with torch.no_grad():
+        tensor.set_(torch.full((ELEMENTS,), 5.0))
+
+
+def change_after_backward(kind, change, dropped):
+    model, optimizer = training(kind)
     if hvd.rank() == 1:
         dropped.wait()
         found = averages(model, optimizer, 3.0)
         hvd.barrier()
         return found
     model(1.0).backward()
+    optimizer._send()  # which sparse ones wait for
     for parameter in model.parameters():
-        parameter.grad.data = torch.full((ELEMENTS,), 5.0)
+        change(parameter.grad)
     kept = sevens()
     dropped.set()
     with pytest.raises(StepOrderError, match="was changed"):
@@ -122,8 +141,72 @@ def move_after_backward(dropped):
     return {value for tensor in kept for value in tensor.unique().tolist()}
 
 
-def test_a_gradient_that_is_given_other_memory_is_refused_and_the_others_get_its_values(tmp_path):
-    assert run(move_after_backward, 2, Flag(tmp_path / "flag")) == [{7.0}, {2.0}]
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [("alone", other_data), ("a group", converted_and_back), ("sparse", other_rows)],
+)
+def test_a_gradient_that_is_given_other_memory_is_refused_and_the_others_get_its_values(
+    kind, change, tmp_path
+):
+    ranks = run(change_after_backward, 2, kind, change, Flag(tmp_path / "flag"))
+    assert ranks == [{7.0}, {2.0}]
+
+
+CHANGES = {
+    "other values": lambda gradient: gradient.add_(1.0),
+    "other memory": other_data,
+    "other memory of its own accord": lambda gradient: gradient.resize_(8),
+    "less of its memory": lambda gradient: gradient.resize_(2),
+    "no memory": lambda gradient: gradient.untyped_storage().resize_(0),
+    "more memory": lambda gradient: gradient.untyped_storage().resize_(1 << 20),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_has_changed_in_a_gradient_in_flight_is_found(change):
+    parameter = torch.zeros(4, requires_grad=True)
+    parameter.grad = torch.ones(4)
+    in_flight = InFlightGradient(describe(parameter, "p", hvd.Compression.none), parameter.grad)
+    assert in_flight.check() is parameter.grad
+    change(parameter.grad)
+    with pytest.raises(StepOrderError, match="the gradient of p was changed"):
+        in_flight.check()
+
+
+def change_after_start(start, change, come):
+    tensor = torch.full((ELEMENTS,), hvd.rank() + 1.0)
+    handle = start(tensor) if hvd.rank() == 0 else None
+    if handle is not None:
+        change(tensor)
+        kept = sevens()
+        come.set()
+        with pytest.raises(UsageError, match="while it was in flight"):
+            hvd.synchronize(handle)
+        hvd.barrier()
+        return {value for each in kept for value in each.unique().tolist()}
+    come.wait()
+    hvd.synchronize(start(tensor))
+    hvd.barrier()
+    return set(tensor.unique().tolist())
+
+
+def start_allreduce(tensor):
+    return hvd.allreduce_async_(tensor, name="t")
+
+
+def start_broadcast(tensor):
+    return hvd.broadcast_async_(tensor, root_rank=0, name="t")
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "result"),
+    [(start_allreduce, other_storage, 1.5), (start_broadcast, other_data, 1.0)],
+)
+def test_a_tensor_that_is_given_other_memory_in_flight_is_refused_and_the_others_get_its_values(
+    start, change, result, tmp_path
+):
+    ranks = run(change_after_start, 2, start, change, Flag(tmp_path / "flag"))
+    assert ranks == [{7.0}, {result}]
 
 
 class TimeLimitError(Exception):

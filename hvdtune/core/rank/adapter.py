@@ -50,5 +50,8 @@ class Adapter(Protocol[T]):
         Raises UsageError for a dtype, layout or device that the core cannot reduce.
         """
 
+    def address(self, tensor: T) -> int:
+        """Where its memory is now, as `buffer` said unless it was given other memory since."""
+
     def empty(self, shape: Sequence[int], like: T) -> T:
         """A new tensor with `like`'s dtype and device, not filled."""

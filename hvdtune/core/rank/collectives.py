@@ -177,6 +177,18 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
     return [buffer.address for buffer in buffers]
 
 
+def _check_places(
+    adapter: Adapter[T], tensors: Sequence[T], written: Sequence[Buffer], request: _native.Request
+) -> None:
+    """Raises UsageError when a tensor is not where the result was written."""
+    for tensor, buffer in zip(tensors, written, strict=True):
+        if adapter.address(tensor) != buffer.address:
+            raise UsageError(
+                f'tensor "{request.name}" was given other memory while it was in flight, so the '
+                "result is not in it: call synchronize() before you change where a tensor is"
+            )
+
+
 def allreduce_request(
     name: str | None,
     tensors: Sequence[tuple[str, Sequence[int]]],
@@ -226,6 +238,7 @@ def allreduce_async(
     request = allreduce_request(name, _specs(read), reduction, process_set)
 
     def finish(_: _native.Operation) -> Any:
+        _check_places(adapter, staging, written, request)
         for staged, output in zip(staging, outputs, strict=True):
             adapter.copy_out(staged, output)
         return list(outputs) if grouped else outputs[0]
@@ -258,6 +271,7 @@ def broadcast_async(
     request = _request("broadcast", name, _specs([read]), process_set, root=root_rank)
 
     def finish(_: _native.Operation) -> T:
+        _check_places(adapter, [staged], [written], request)
         adapter.copy_out(staged, result)
         return result
 

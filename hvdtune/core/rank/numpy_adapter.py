@@ -43,6 +43,9 @@ class ArrayAdapter:
         require_dtype(tensor.dtype.name)
         return Buffer(tensor.ctypes.data, tuple(tensor.shape), tensor.dtype.name, tensor)
 
+    def address(self, tensor: Array) -> int:
+        return tensor.ctypes.data
+
     def empty(self, shape: Sequence[int], like: Array) -> Array:
         return np.empty(tuple(shape), like.dtype)
 
