@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -127,6 +128,9 @@ class GradientOptimizer(Wrapper):
         self._in_flight = False  # everything is sent, and not everything received
         self._synchronized = False
         self._by_scaler = False  # asked for the last `synchronize`
+        # Hooks run on one thread for each device that the backward pass uses. Reentrant: a signal
+        # handler may run a backward pass inside of a hook.
+        self._hooks_lock = threading.RLock()
         if self._travels:
             self._travel_with(parameters_of(self.param_groups), options.groups)
 
@@ -364,7 +368,8 @@ def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
     def ready(parameter: torch.Tensor) -> None:
         alive = reference()
         if alive is not None:
-            alive._gradient_ready(parameter)
+            with alive._hooks_lock:
+                alive._gradient_ready(parameter)
 
     cast(Any, parameter).register_post_accumulate_grad_hook(ready)
 

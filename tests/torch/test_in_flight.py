@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import StepOrderError, UsageError
+from hvdtune.errors import HvdtuneError, StepOrderError, UsageError
 from hvdtune.torch.gradients import InFlightGradient, describe
 from tests.kit.flag import Flag
 from tests.parallel.ranks import run
@@ -207,6 +208,64 @@ def test_a_tensor_that_is_given_other_memory_in_flight_is_refused_and_the_others
 ):
     ranks = run(change_after_start, 2, start, change, Flag(tmp_path / "flag"))
     assert ranks == [{7.0}, {result}]
+
+
+class Lock:
+    """A lock that says when somebody wants it."""
+
+    def __init__(self, lock, wanted):
+        self._lock = lock
+        self._wanted = wanted
+
+    def __enter__(self):
+        self._wanted.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_):
+        self._lock.release()
+
+
+class Meeting(set):
+    """Whoever adds to it first goes on when a second thread is done, or waits for a lock."""
+
+    def __init__(self, start, went_on):
+        super().__init__()
+        self._start = start
+        self._went_on = went_on
+
+    def add(self, member):
+        super().add(member)
+        if len(self) == 1:
+            self._went_on.clear()
+            self._start()
+            self._went_on.wait()
+
+
+def hooks_on_two_threads():
+    model, optimizer = training("a group")
+    first, second = model.layers
+    (operation,) = set(optimizer._operations.values())
+    failures, went_on = [], threading.Event()
+
+    def fire(parameter):
+        try:
+            parameter.backward(torch.ones(ELEMENTS))
+        except HvdtuneError as error:
+            failures.append(error)
+        finally:
+            went_on.set()
+
+    other = threading.Thread(target=fire, args=[second])
+    optimizer._hooks_lock = Lock(optimizer._hooks_lock, went_on)
+    operation._ready = Meeting(other.start, went_on)
+    fire(first)
+    other.join()
+    optimizer.synchronize()
+    return failures, {value for p in (first, second) for value in p.grad.unique().tolist()}
+
+
+def test_hooks_of_two_devices_send_what_they_complete_together_once():
+    assert run(hooks_on_two_threads, 2) == [([], {1.0})] * 2
 
 
 class TimeLimitError(Exception):

@@ -15,8 +15,9 @@ P = TypeVar("P", bound=Hashable)
 class BackwardPassCounter(Generic[P]):
     """Counts backward passes per parameter since the last step.
 
-    A gradient is due after `passes_per_step` backward passes. Owned by the optimizer, used by
-    whichever thread runs its backward pass, one at a time.
+    A gradient is due after `passes_per_step` backward passes.
+
+    Thread rule: one thread at a time; the optimizer that owns it has a lock for its hooks.
     """
 
     passes_per_step: int
