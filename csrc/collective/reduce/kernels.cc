@@ -2,6 +2,8 @@
 // local to the file, so that no function built for a newer processor can serve an older one.
 #include "collective/reduce/kernels.h"
 
+#include <limits>
+
 #include "base/half.h"
 
 namespace hvdtune::HVDTUNE_ISA {
@@ -53,13 +55,25 @@ inline void narrow(Acc value, T& out) {
 inline void narrow(float value, Half& out) { out = to_half(value); }
 inline void narrow(float value, Bfloat16& out) { out = to_bfloat16(value); }
 
+// Without its fraction; the largest or smallest integer beyond those, and 0 for NaN, for
+// which C++ leaves the result open and processors differ.
+template <typename Acc>
+inline Acc truncated(double value) {
+  // Powers of two, unlike the largest integer itself.
+  constexpr double kEnd = 2.0 * static_cast<double>(Acc{1} << (sizeof(Acc) * 8 - 2));
+  constexpr Acc kLargest = std::numeric_limits<Acc>::max();
+  constexpr Acc kSmallest = std::numeric_limits<Acc>::min();
+  if (!(value < kEnd)) return value >= kEnd ? kLargest : Acc{0};
+  return value > -kEnd ? static_cast<Acc>(value) : kSmallest;
+}
+
 // Scaling integers goes through double and truncates, as Horovod's does.
 template <typename Acc>
 inline Acc scaled(Acc value, double factor) {
   if constexpr (kFloating<Acc>) {
     return value * static_cast<Acc>(factor);
   } else {
-    return static_cast<Acc>(static_cast<double>(value) * factor);
+    return truncated<Acc>(static_cast<double>(value) * factor);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "collective/reduce/kernels.h"
 
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -123,6 +124,35 @@ TEST(all_instruction_sets_give_the_same_bits) {
       }
     }
   }
+}
+
+template <typename T>
+void check_scaling(DType dtype, const std::vector<T>& from, double factor,
+                   const std::vector<T>& expected) {
+  std::vector<Table> tables = other_tables();
+  tables.push_back(&baseline::kernels);
+  for (const Table table : tables) {
+    std::vector<T> to(from.size());
+    // A load of the elements themselves: their accumulator is of their type.
+    table(dtype, ReduceOp::kSum).load(from.data(), to.data(), from.size(), factor);
+    CHECK(to == expected);
+    table(dtype, ReduceOp::kSum).store(from.data(), to.data(), from.size(), 1, factor);
+    CHECK(to == expected);
+  }
+}
+
+TEST(integers_that_are_scaled_beyond_their_range_saturate) {
+  constexpr auto kMost32 = std::numeric_limits<int32_t>::max();
+  constexpr auto kLeast32 = std::numeric_limits<int32_t>::min();
+  constexpr auto kMost64 = std::numeric_limits<int64_t>::max();
+  constexpr auto kLeast64 = std::numeric_limits<int64_t>::min();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  check_scaling<int32_t>(DType::kInt32, {1 << 30, -(1 << 30), 3, -3, kLeast32}, 2.5,
+                         {kMost32, kLeast32, 7, -7, kLeast32});
+  check_scaling<int32_t>(DType::kInt32, {1, -1, 0}, nan, {0, 0, 0});
+  check_scaling<int32_t>(DType::kInt32, {kMost32, kLeast32}, 0.5, {kMost32 / 2, kLeast32 / 2});
+  check_scaling<int64_t>(DType::kInt64, {kMost64, kLeast64, 5}, 2.0, {kMost64, kLeast64, 10});
+  check_scaling<int64_t>(DType::kInt64, {kMost64, kLeast64}, -1.5, {kLeast64, kMost64});
 }
 
 TEST(nothing_beyond_the_count_is_written) {
