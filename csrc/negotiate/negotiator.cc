@@ -1,6 +1,7 @@
 #include "negotiate/negotiator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/status.h"
@@ -201,6 +202,8 @@ Response Negotiator::respond(const PendingRequest& entry, bool cache_enabled, Re
   if (response.error.empty()) response.error = settle_set(response);
   if (!response.error.empty()) return response;
   fill_dims(response, entry, versions);
+  response.error = flaw_of_rows(response);
+  if (!response.error.empty()) return response;
   const bool keep = cache_enabled && capacity_ > 0 && everybody;
   if (keep && row_of(response.request.op).is_cached) admit(response, batch);
   return response;
@@ -228,6 +231,26 @@ void Negotiator::fill_dims(Response& response, const PendingRequest& entry,
       }
     }
   }
+}
+
+// Without bytes in them there may be more rows than can be counted.
+std::string Negotiator::flaw_of_rows(const Response& response) const {
+  const Request& request = response.request;
+  const OpRow& row = row_of(request.op);
+  if (!row.is_ragged) return {};
+  const size_t n = sets_.find(request.process_set)->size();
+  // Of an allgather one tensor's rows lie together, of an alltoall those that one rank sends.
+  const size_t results = row.takes_splits ? n : request.tensors.size();
+  for (size_t result = 0; result < results; ++result) {
+    int64_t left = std::numeric_limits<int64_t>::max();
+    for (size_t i = 0; i < n; ++i) {
+      left -= response.first_dims[row.takes_splits ? i * n + result : result * n + i];
+      if (left >= 0) continue;
+      return "tensor \"" + request.name + "\": " + describe(request) +
+             " gives a rank more rows than can be counted";
+    }
+  }
+  return {};
 }
 
 // Ranks that have joined give identity elements to a reduction and no rows to an allgather; there

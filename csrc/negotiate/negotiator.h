@@ -67,6 +67,7 @@ class Negotiator {
   Response respond(const PendingRequest& entry, bool cache_enabled, Ready& batch);
   void fill_dims(Response& response, const PendingRequest& entry,
                  std::span<const Version> versions) const;
+  std::string flaw_of_rows(const Response& response) const;
   std::string flaw_of_joined(const Response& response, const PendingRequest& entry) const;
   std::string settle_set(Response& response);
   void admit(Response& response, Ready& batch);

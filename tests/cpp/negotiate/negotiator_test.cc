@@ -161,6 +161,21 @@ TEST(a_known_tensor_is_answered_by_its_number) {
   CHECK_EQ(second.request.name, "t");
 }
 
+TEST(more_rows_than_can_be_counted_are_refused) {
+  constexpr int64_t kMany = int64_t{1} << 62;
+  for (const OpType op : {OpType::kAllgather, OpType::kAlltoall}) {
+    Star negotiator(2, 16);
+    Request request = tensor("g", {kMany, 0});
+    request.op = op;
+    if (op == OpType::kAlltoall) request.splits = {0, kMany};
+    negotiator.announce(0, full({request}), 1);
+    negotiator.announce(1, full({request}), 1);
+    const Response response = answer(negotiator, 1);
+    CHECK(contains(response.error, "more rows than can be counted"));
+    CHECK_EQ(response.cache_id, kNoCacheId);
+  }
+}
+
 TEST(a_changed_shape_gets_a_new_number) {
   Star negotiator(2, 16);
   const Response first = agree_on(negotiator, tensor("t"), 1);
