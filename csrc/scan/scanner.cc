@@ -193,8 +193,8 @@ std::size_t Scanner::read(std::string_view data, std::size_t at, Columns& whole,
   while (true) {
     Event event(unescaped);
     if (!read_event(cursor, event)) return stop;
+    if (!append(event, kIsHalf[event.phase] ? halves : whole)) return stop;
     stop = static_cast<std::size_t>(cursor.at() - begin);
-    append(event, kIsHalf[event.phase] ? halves : whole);
     // One comma and another event, or the careful reader has a look.
     cursor.skip_space();
     if (!cursor.take(',')) return stop;
@@ -203,11 +203,12 @@ std::size_t Scanner::read(std::string_view data, std::size_t at, Columns& whole,
   }
 }
 
-void Scanner::append(Event& event, Columns& columns) {
+bool Scanner::append(Event& event, Columns& columns) {
   if (event.numbers[kSeq] == -1) event.numbers[kSeq] = event.step;
   if (event.cycle != -1) event.numbers[kSeq] = event.cycle;
   if (event.texts[kId].empty()) event.texts[kId] = event.id2;
   if (event.args == "null") event.args = {};
+  if (event.args.size() > most_args_bytes_ - columns.args.size()) return false;
   if (event.lasted_ns == kMissing) event.lasted_ns = event.thread_lasted_ns;
   columns.phase.push_back(event.phase);
   columns.name.push_back(texts_.code(event.texts[kName]));
@@ -220,6 +221,7 @@ void Scanner::append(Event& event, Columns& columns) {
   for (std::size_t k = 0; k < kNumbers; ++k) columns.numbers[k].push_back(event.numbers[k]);
   columns.args.insert(columns.args.end(), event.args.begin(), event.args.end());
   columns.args_ends.push_back(static_cast<std::int32_t>(columns.args.size()));
+  return true;
 }
 
 }  // namespace hvdtune::scan

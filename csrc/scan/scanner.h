@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,12 +39,18 @@ struct Columns {
 
 struct Event;
 
+// As many bytes as `Columns::args_ends` can count.
+inline constexpr std::size_t kMostArgsBytes = std::numeric_limits<std::int32_t>::max();
+
 class Scanner {
  public:
+  // A run stops before an event with which the arguments of all would have more bytes than this.
+  explicit Scanner(std::size_t most_args_bytes = kMostArgsBytes)
+      : most_args_bytes_(most_args_bytes) {}
+
   // Appends the events from data[at] on, which is a "{", and returns where it stopped: behind the
-  // last event that it appended, or at `at`. `data` must be UTF-8
-  // that a NUL follows. Begins and ends of slices go to
-  // `halves`, everything else to `whole`.
+  // last event that it appended, or at `at`. `data` must be UTF-8 that a NUL follows. Begins and
+  // ends of slices go to `halves`, everything else to `whole`.
   std::size_t run(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
 
   // The number of a text; each has one, "" has 0.
@@ -55,12 +62,14 @@ class Scanner {
     std::size_t events = 0, args_bytes = 0;
   };
 
+  const std::size_t most_args_bytes_;
   Texts texts_;
   // Sizes of the last run: the next will be like it, and columns that grow are copied.
   Size last_whole_, last_halves_;
 
   std::size_t read(std::string_view data, std::size_t at, Columns& whole, Columns& halves);
-  void append(Event& event, Columns& columns);
+  // False when there is no room for its arguments.
+  bool append(Event& event, Columns& columns);
 };
 
 }  // namespace hvdtune::scan

@@ -8,6 +8,7 @@
 #include <tensorflow/core/framework/shape_inference.h>
 
 #include <cstring>
+#include <limits>
 
 #include "collective_kernel.h"
 
@@ -211,6 +212,11 @@ class Alltoall : public Collective {
     Tensor* received = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({outcome.number_count}), &received));
     for (int i = 0; i < outcome.number_count; ++i) {
+      if (outcome.numbers[i] > std::numeric_limits<int32_t>::max()) {
+        return absl::OutOfRangeError(absl::StrCat(
+            "received ", outcome.numbers[i],
+            " rows from one rank, which received_splits, of int32 as Horovod's, cannot count"));
+      }
       received->flat<int32_t>()(i) = static_cast<int32_t>(outcome.numbers[i]);
     }
     return deliver_result(context, outcome, 0);

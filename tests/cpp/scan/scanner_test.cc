@@ -101,3 +101,21 @@ TEST(values_may_be_nested_so_deeply_and_no_deeper) {
   CHECK(Scanned(nested(3)).stop > 0);
   CHECK_EQ(Scanned(nested(1'000'000)).stop, 0u);
 }
+
+TEST(a_run_stops_where_the_arguments_would_be_too_many) {
+  const std::string text = R"({"ph":"X","ts":1,"args":{"a":1}},{"ph":"X","ts":2,"args":{"b":2}},)"
+                           R"({"ph":"X","ts":3,"args":{"c": "too long to be taken"}})";
+  Scanner scanner(10);
+  std::vector<int64_t> times;
+  size_t at = 0;
+  while (at < text.size()) {
+    Columns whole, halves;
+    const size_t stop = scanner.run(text, at, whole, halves);
+    if (stop == at) break;  // for the careful reader
+    CHECK_EQ(whole.at_ns.size(), 1u);
+    times.push_back(whole.at_ns[0]);
+    at = stop + 1;
+  }
+  CHECK(times == std::vector<int64_t>({1000, 2000}));
+  CHECK_EQ(text.substr(at, 9), R"({"ph":"X")");
+}
