@@ -1,4 +1,5 @@
 import os
+import stat
 
 import pytest
 
@@ -87,6 +88,22 @@ def test_a_key_file_must_be_private(tmp_path):
     file.chmod(0o644)
     with pytest.raises(UsageError, match="can be read by others"):
         Config.from_environ(environ, ())
+
+
+def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
+    file = tmp_path / "key"
+    file.write_bytes(bytes(32))
+    file.chmod(0o600)
+    owner = os.fstat
+
+    def of_another(fd):
+        fields = list(owner(fd))
+        fields[stat.ST_UID] = os.geteuid() + 1
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "fstat", of_another)
+    with pytest.raises(UsageError, match="belongs to another user"):
+        Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FILE": str(file)}, ())
 
 
 @pytest.mark.parametrize(

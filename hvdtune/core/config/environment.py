@@ -382,8 +382,11 @@ def _read_key(env: Mapping[str, str]) -> bytes:
         source = f"HVDTUNE_KEY_FILE={env['HVDTUNE_KEY_FILE']}"
         try:
             with open(env["HVDTUNE_KEY_FILE"], "rb") as file:
-                if os.fstat(file.fileno()).st_mode & 0o077:
+                facts = os.fstat(file.fileno())
+                if facts.st_mode & 0o077:
                     raise UsageError(f"{source} can be read by others; it must have mode 0600")
+                if facts.st_uid not in (os.geteuid(), 0):
+                    raise UsageError(f"{source} belongs to another user, who knows the key")
                 key = file.read(KEY_BYTES + 1)
         except OSError as error:
             raise UsageError(f"{source}: {error.strerror}") from None
