@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
+from hvdtune.core.rank.collectives import Reduction, allreduce_request
+from hvdtune.core.rank.handles import start
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HvdtuneError, StepOrderError, UsageError
 from hvdtune.torch.gradients import InFlightGradient, describe
@@ -405,6 +407,25 @@ def interrupt_a_handle(come):
 
 def test_a_handle_whose_synchronize_was_interrupted_can_be_synchronized_again(tmp_path):
     assert run(interrupt_a_handle, 2, Flag(tmp_path / "flag")) == [{1.5}, {1.5}]
+
+
+def fail_to_become_ready():
+    """As a CUDA error does."""
+
+    def fail():
+        raise RuntimeError("no device")
+
+    tensor = torch.ones(2)
+    request = allreduce_request("late", [("float32", (2,))], Reduction(hvd.Sum))
+    address = tensor.data_ptr()
+    handle = start(request, [address], [address], [tensor], lambda _: None, [fail])
+    with pytest.raises(RuntimeError, match="no device"):
+        hvd.synchronize(handle)
+    return len(PROCESS.pending), len(PROCESS.in_flight)
+
+
+def test_a_handle_whose_values_never_came_is_forgotten():
+    assert run(fail_to_become_ready, 1) == [(0, 0)]
 
 
 def interrupt_blocking_calls(come):
