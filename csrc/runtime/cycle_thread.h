@@ -62,6 +62,9 @@ struct CycleCounts {
   ControlTraffic traffic;
 };
 
+// The launcher numbers its proposals from 1 on, apart from those of scripts.
+inline constexpr uint32_t kFirstScriptVersion = uint32_t{1} << 30;
+
 // Thread rule: public members may be called from any thread.
 class CycleThread {
  public:
@@ -196,7 +199,7 @@ class CycleThread {
   uint64_t last_mark_ns_ = 0;
   bool step_sampled_ = false;  // from its begin
   std::vector<Proposal> proposals_;
-  uint32_t next_version_ = 1;
+  uint32_t next_version_ = kFirstScriptVersion;
   Setting shown_setting_;
   uint32_t shown_version_ = 0;
   CycleCounts counts_;
