@@ -15,6 +15,7 @@
 namespace hvdtune {
 namespace {
 
+constexpr size_t kShownNameBytes = 40;
 constexpr std::chrono::nanoseconds kTimeoutAfterLoss = std::chrono::milliseconds(200);
 
 // Names come from users.
@@ -62,6 +63,14 @@ std::string memory_error(const Submission& submission) {
   return {};
 }
 
+[[noreturn]] void refuse_name(const std::string& name) {
+  const std::string begin = name.substr(0, kShownNameBytes);
+  throw Error(ErrorCode::kUsage,
+              "the name of a tensor may have " + std::to_string(kMostNameBytes) + " bytes; \"" +
+                  begin + "...\" has " + std::to_string(name.size()),
+              -1, begin);
+}
+
 }  // namespace
 
 Runtime::Runtime(const RuntimeOptions& options)
@@ -93,6 +102,7 @@ Runtime::~Runtime() {
 
 void Runtime::settle(Submission& submission, const ProcessSets& sets) const {
   const std::shared_ptr<const Request>& request = submission.request;
+  if (request->name.size() > kMostNameBytes) refuse_name(request->name);
   std::string why = flaw_of(*request);
   const std::vector<int>* ranks = sets.find(request->process_set);
   if (request->name.empty()) {

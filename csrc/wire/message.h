@@ -47,6 +47,9 @@ struct TensorSpec {
 // All ranks of the job, the process set that always exists.
 inline constexpr uint32_t kWorldSet = 0;
 
+// Names travel in every message about an operation that is new.
+inline constexpr size_t kMostNameBytes = 4096;
+
 // One rank's description of one operation. Several tensors are a group: announced, ready and
 // carried out together or not at all.
 struct Request {

@@ -90,6 +90,9 @@ TEST(arguments_that_no_rank_could_use_are_refused_at_once) {
   std::vector<float> values(4, 1.0F);
   Draft draft = allreduce_of("", values);
   CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+  // Longer than what a message can carry: it would end the job for all.
+  draft.request.name = std::string(size_t{65} << 20, 'n');
+  CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
   draft.request.name = "t";
   draft.request.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
   CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
@@ -104,6 +107,20 @@ TEST(arguments_that_no_rank_could_use_are_refused_at_once) {
   draft.request.op = OpType::kAllgather;
   draft.request.tensors[0].shape = {};
   CHECK_THROWS(ErrorCode::kUsage, submit_one(runtime, draft));
+}
+
+TEST(a_name_that_is_too_long_is_not_repeated_whole) {
+  Job job({.size = 1});
+  std::vector<float> values(4, 1.0F);
+  allreduce_now(job[0], std::string(kMostNameBytes, 'n'), values);
+  try {
+    submit_one(job[0], allreduce_of(std::string(kMostNameBytes + 1, 'n'), values));
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(contains(error.what(), "may have 4096 bytes"));
+    CHECK(contains(error.what(), "has 4097"));
+    CHECK(std::string(error.what()).size() < 200);
+  }
 }
 
 TEST(a_rank_that_shuts_down_is_named_to_those_who_wait) {
