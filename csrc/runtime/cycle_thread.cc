@@ -391,7 +391,7 @@ void CycleThread::change(const Response& response) {
     sets_.remove(set);
     pending_requests().drop_set(set);
     executor_.drop_group(set);
-    table_.fail_set(
+    table_.remove_set(
         set, Error(ErrorCode::kUsage, "process set " + std::to_string(set) + " was removed"));
   }
   const std::lock_guard lock(mutex_);

@@ -23,6 +23,8 @@ std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
     for (Operation& operation : operations) {
       const std::string& name = operation.request->name;
       if (closed_) throw naming_tensor(*closed_, name);
+      const auto removed = removed_sets_.find(operation.request->process_set);
+      if (removed != removed_sets_.end()) throw naming_tensor(removed->second, name);
       if (!in_flight_.emplace(key_of(*operation.request), next_).second) {
         throw Error(ErrorCode::kDuplicateName,
                     "a tensor named \"" + name +
@@ -104,8 +106,9 @@ void OperationTable::fail(std::span<const Failure> failures) {
   notify_endings(std::move(lock));
 }
 
-void OperationTable::fail_set(uint32_t process_set, const Error& error) {
+void OperationTable::remove_set(uint32_t process_set, const Error& error) {
   std::unique_lock lock(mutex_);
+  removed_sets_.emplace(process_set, error);
   std::vector<OperationKey> keys;
   for (const auto& [key, handle] : in_flight_) {
     if (key.process_set == process_set) keys.push_back(key);

@@ -65,7 +65,7 @@ using Failure = std::pair<OperationKey, Error>;
 // Thread rule: every member may be called from any thread; mutex_ guards all state.
 class OperationTable {
  public:
-  // Adds all or none. Throws Error(kDuplicateName), or the error given to close().
+  // Adds all or none. Throws Error(kDuplicateName), or the error given to close() or remove_set().
   std::vector<Handle> add(std::vector<Operation> operations);
 
   // For the cycle thread. Operations added since the last call, in order.
@@ -77,8 +77,9 @@ class OperationTable {
   void complete(std::span<const std::shared_ptr<Operation>> operations);
   // All at once, too; what is not in flight on this rank is passed over.
   void fail(std::span<const Failure> failures);
-  // Fails all that is in flight in a process set.
-  void fail_set(uint32_t process_set, const Error& error);
+  // Fails all that is in flight in a process set that was removed, and from then on add() of what
+  // is in it: whoever looked the set up before may still come.
+  void remove_set(uint32_t process_set, const Error& error);
   // Fails all in flight, and from then on add(), with `error`; each failure names its tensor. The
   // first close() stands.
   void close(const Error& error);
@@ -124,6 +125,7 @@ class OperationTable {
   std::vector<std::shared_ptr<Operation>> new_;
   std::vector<EndedOperation> endings_;  // to be told, by whoever holds the lock, without it
   std::optional<Error> closed_;
+  std::unordered_map<uint32_t, Error> removed_sets_;  // numbers are not used again
   Handle next_ = 1;
   int waiting_ = 0;  // sum over entries_
 };

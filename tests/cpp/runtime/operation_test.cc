@@ -133,3 +133,23 @@ TEST(what_is_told_counts_as_waited_for_until_it_ends) {
   table.complete(std::vector{table.find({kWorldSet, "b"})});
   CHECK_EQ(table.waiting_threads(), 0);
 }
+
+TEST(what_comes_for_a_set_that_was_removed_is_refused) {
+  const auto in_set = [](uint32_t set, const std::string& name) {
+    Request request;
+    request.name = name;
+    request.process_set = set;
+    std::vector<Operation> operations(1);
+    operations[0].request = std::make_shared<const Request>(std::move(request));
+    return operations;
+  };
+  OperationTable table;
+  const Handle early = table.add(in_set(1, "early"))[0];
+  table.remove_set(1, Error(ErrorCode::kUsage, "process set 1 was removed"));
+  CHECK_THROWS(ErrorCode::kUsage, table.poll(early));
+  // Its caller looked the set up before it was removed.
+  CHECK_THROWS(ErrorCode::kUsage, table.add(in_set(1, "late")));
+  CHECK(!table.has_new());
+  table.add(in_set(2, "late"));
+  CHECK_EQ(table.take_new().size(), 1U);
+}
