@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -110,6 +111,31 @@ size_t Health::undelivered_bytes() {
 }
 
 void Health::run() {
+  try {
+    watch();
+    if (const auto loss = this->loss()) notify_others(*loss);
+    FAILPOINT("health/bye");
+    for (Peer& peer : peers_) send_frame(peer, FrameKind::kBye, {});
+  } catch (const std::exception& error) {
+    give_up(error.what());
+  }
+}
+
+// Without this thread nobody would notice a death: the job ends, for all ranks.
+void Health::give_up(const std::string& why) noexcept {
+  try {
+    lose({ErrorCode::kRankLost,
+          "rank " + std::to_string(rank_) + " failed: it cannot watch over the others: " + why,
+          rank_});
+  } catch (const std::exception&) {
+    // The others could not be told: they see the connections close.
+  }
+  for (Peer& peer : peers_) peer.channel.reset();
+  lost_.notify_all();
+  failed_.raise();
+}
+
+void Health::watch() {
   next_pulse_ns_ = now_ns();
   uint64_t last_turn_ns = next_pulse_ns_;
   send_identity();
@@ -125,9 +151,6 @@ void Health::run() {
     if (hang_detector_.is_reporting()) until = std::min(until, now + kReportTurnNs);
     sleep(until);
   }
-  if (const auto loss = this->loss()) notify_others(*loss);
-  FAILPOINT("health/bye");
-  for (Peer& peer : peers_) send_frame(peer, FrameKind::kBye, {});
 }
 
 void Health::turn(uint64_t now) {

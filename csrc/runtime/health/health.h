@@ -74,6 +74,8 @@ class Health {
     ProcessState state = ProcessState::kUnknown;
   };
   void run();
+  void watch();
+  void give_up(const std::string& why) noexcept;
   void turn(uint64_t now);
   void send_identity();
   void receive_all(Peer& peer, uint64_t now);
