@@ -1,6 +1,6 @@
 #include "runtime/operation.h"
 
-#include <map>
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -129,6 +129,17 @@ std::vector<PendingOperation> OperationTable::pending() const {
   std::vector<PendingOperation> list;
   for (auto& [handle, operation] : sorted) list.push_back(std::move(operation));
   return list;
+}
+
+std::map<uint32_t, uint64_t> OperationTable::oldest_ns() const {
+  const std::lock_guard lock(mutex_);
+  std::map<uint32_t, uint64_t> oldest;
+  for (const auto& [key, handle] : in_flight_) {
+    const uint64_t announced_ns = entries_.at(handle).operation->announced_ns;
+    const auto [found, is_new] = oldest.try_emplace(key.process_set, announced_ns);
+    if (!is_new) found->second = std::min(found->second, announced_ns);
+  }
+  return oldest;
 }
 
 void OperationTable::close(const Error& error) {

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -97,6 +98,8 @@ class OperationTable {
 
   // In the order in which they were submitted.
   std::vector<PendingOperation> pending() const;
+  // When the oldest of those in flight in each process set was announced.
+  std::map<uint32_t, uint64_t> oldest_ns() const;
   // How many wait for operations that are not done: threads inside wait(), and await_all().
   int waiting_threads() const;
 

@@ -51,13 +51,12 @@ Pulse HangDetector::pulse(uint64_t now) { return {now, stuck_ns(now), process_cp
 
 uint64_t HangDetector::stuck_ns(uint64_t now) {
   uint64_t longest = 0;
-  for (const PendingOperation& operation : table_.pending()) {
-    const uint32_t set = operation.request->process_set;
+  for (const auto& [set, announced_ns] : table_.oldest_ns()) {
     const auto [found, is_new] = moves_.try_emplace(set);
     Move& move = found->second;
     const uint64_t count = work_counter_.count(set);
     if (count != move.count) move = {count, is_new ? 0 : now};
-    const uint64_t since = std::max(operation.announced_ns, move.at_ns);
+    const uint64_t since = std::max(announced_ns, move.at_ns);
     longest = std::max(longest, now > since ? now - since : 0);
   }
   return longest;

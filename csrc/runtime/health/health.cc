@@ -154,7 +154,9 @@ void Health::watch() {
 }
 
 void Health::turn(uint64_t now) {
-  for (Peer& peer : peers_) receive_all(peer, now);
+  for (Peer& peer : peers_) {
+    if (std::exchange(peer.is_ready, false)) receive_all(peer, now);
+  }
   pulse(now);
   check_silence(now);
   report(now);
@@ -175,6 +177,10 @@ void Health::sleep(uint64_t until_ns) {
     fds.push_back({peer.channel->fd(), events, 0});
   }
   poll(fds.data(), fds.size(), Deadline::at(until_ns).poll_ms());
+  auto polled = fds.begin();
+  for (Peer& peer : peers_) {
+    if (peer.channel) peer.is_ready = (++polled)->revents != 0;
+  }
   wake_.drain();
 }
 
@@ -298,6 +304,8 @@ uint64_t Health::silent_ns(const Peer& peer, uint64_t now) const {
 void Health::check_silence(uint64_t now) {
   next_check_ns_ = now + timeout_ns_;
   for (Peer& peer : peers_) {
+    // What has arrived since the last look counts, however late this thread gets to it.
+    if (silent_ns(peer, now) >= timeout_ns_ / 2) receive_all(peer, now);
     if (!peer.channel) continue;
     const uint64_t silent = silent_ns(peer, now);
     // It answers this at once, and its kernel acknowledges it even if it cannot.

@@ -65,6 +65,7 @@ class Health {
   struct Peer {
     std::optional<FramedChannel> channel;
     int rank = 0;
+    bool is_ready = false;  // something has arrived, or the kernel takes more
     uint64_t heard_ns = 0;
     ProcessIdentity identity;
     // While it is silent.

@@ -153,3 +153,19 @@ TEST(what_comes_for_a_set_that_was_removed_is_refused) {
   table.add(in_set(2, "late"));
   CHECK_EQ(table.take_new().size(), 1U);
 }
+
+TEST(the_oldest_operation_of_each_set_is_known) {
+  OperationTable table;
+  const std::vector<std::pair<uint32_t, uint64_t>> rows = {{0, 30}, {0, 20}, {3, 50}, {0, 40}};
+  std::vector<Operation> operations = named({"a", "b", "c", "d"});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Request request = *operations[i].request;
+    request.process_set = rows[i].first;
+    operations[i].request = std::make_shared<const Request>(std::move(request));
+    operations[i].announced_ns = rows[i].second;
+  }
+  table.add(std::move(operations));
+  CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 20}, {3, 50}}));
+  table.complete(std::vector{table.find({0, "b"}), table.find({3, "c"})});
+  CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 30}}));
+}
