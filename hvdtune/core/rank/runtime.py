@@ -186,7 +186,8 @@ def propose(values: Setting) -> int:
     """Asks all ranks to adopt a setting; knobs not named keep their value. Rank 0 only.
 
     Returns:
-        The setting's version; `native().version()` reaches it when it is in force.
+        The setting's version, counted from 2**30 on, apart from the launcher's; it is that of
+        `native().version()` when it is in force.
 
     Raises:
         UsageError: not rank 0, an unknown knob, or a value out of range.
