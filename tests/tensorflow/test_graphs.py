@@ -229,6 +229,26 @@ def test_a_mismatch_is_told_in_graphs_as_it_is_eagerly(said):
         assert tensor == "allreduce.odd" and works == 2.0
 
 
+@bodies
+def more_rows_than_int32_counts():
+    many = 2**31 + 5  # of nothing each
+
+    @tf.function
+    def send():
+        rows = tf.zeros([many, 0])
+        return hvd.alltoall(rows, splits=tf.constant([many, 0], tf.int64), name="many")
+
+    try:
+        send()
+    except tf.errors.OutOfRangeError as error:
+        return "received_splits, of int32 as Horovod's, cannot count" in str(error)
+    return False
+
+
+def test_received_splits_that_int32_cannot_count_are_refused(said):
+    assert said["more_rows_than_int32_counts"] == [True, False]
+
+
 def reduce_for_ever(in_graph):
     reduce = tf.function(hvd.allreduce) if in_graph else hvd.allreduce
     tensor, count = tf.ones([300_000]), 0
