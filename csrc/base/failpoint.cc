@@ -106,7 +106,8 @@ void reach_failpoint(const char* name, int fd) {
     note_time(armed.path);
   }
   if (action == Action::kKill) kill(getpid(), SIGKILL);
-  if (action == Action::kStop) kill(getpid(), SIGSTOP);
+  // To this thread, which stops here then; of the process, another one might take it, and later.
+  if (action == Action::kStop) raise(SIGSTOP);
   if (action == Action::kReset && fd >= 0) return reset_connection(fd);
   if (action == Action::kReset) reset_all();
 }

@@ -61,6 +61,10 @@ class GroupArena {
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);
   }
+  // As those of the arena.
+  Arena::WritePhase begin_writes() { return Arena::WritePhase(arena_); }
+  bool has_one_pid_namespace() const { return arena_.has_one_pid_namespace(); }
+  void check_not_abandoned() const { arena_.check_not_abandoned(); }
   // Common to the set.
   uint8_t* result(int buffer_index) const { return arena_.result(members_.front(), buffer_index); }
 

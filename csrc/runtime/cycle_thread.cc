@@ -24,6 +24,7 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
     : rank_(services.mesh.topology.rank),
       size_(services.mesh.topology.size),
       options_(options),
+      mesh_(services.mesh),
       table_(services.table),
       health_(services.health),
       stop_(services.stop),
@@ -116,9 +117,18 @@ void CycleThread::fail(const Error& error) {
   }
   ended_ = true;
   stop_.raise();
+  take_back_memory(cause.rank());
   table_.close(cause);
   wake_.notify();
   send_to_launcher(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
+}
+
+// Whoever is told of the failure uses the operations' memory again at once.
+void CycleThread::take_back_memory(int lost) {
+  if (!mesh_.arena) return;
+  mesh_.arena->abandon(lost, health_.timeout(), [this](const std::string& text) {
+    log(LogLevel::kWarning, options_.log_level, rank_, text);
+  });
 }
 
 void CycleThread::make_progress() {

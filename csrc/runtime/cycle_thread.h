@@ -112,6 +112,7 @@ class CycleThread {
   bool progress_in_caller(const std::function<bool()>& has_ended, Deadline deadline);
   void make_progress();
   void fail(const Error& error);
+  void take_back_memory(int lost);
   void announce();
   bool is_due(bool everybody, uint64_t now) const;
   void submit_own(bool waits, uint64_t now);
@@ -155,6 +156,7 @@ class CycleThread {
   const int rank_;
   const int size_;
   const CycleOptions options_;
+  Mesh& mesh_;
   OperationTable& table_;
   Health& health_;
   StopSignal& stop_;

@@ -103,6 +103,8 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   work_counter_.begin(members[0].response->request.process_set);
   FAILPOINT("executor/begin");
   run(members, setting);
+  // A rank that was given up while it could not run must not report success.
+  if (mesh_.arena) mesh_.arena->check_not_abandoned();
   work_counter_.moved();
   FAILPOINT("executor/done");
   // Recorded before completion: a script that ends with its last tensor still has its record.

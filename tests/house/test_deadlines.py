@@ -53,6 +53,11 @@ def test_the_fixed_times_are_those_of_the_scripts(seconds, said):
         ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
         ("transport/exchange.cc", "kCheckMs = 100", "looked at every 100 ms"),
         ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
+        (
+            "transport/shm/arena.cc",
+            "kLostRankPatience = std::chrono::milliseconds(100)",
+            "100 ms for the lost rank",
+        ),
         ("runtime/health/health.h", "kStarvedTimeouts = 15", "| 15 heartbeat timeouts |"),
         (
             "runtime/health/health.cc",

@@ -13,6 +13,7 @@ import random
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -115,22 +116,28 @@ def rank_main(config: Any, results: Connection) -> None:
 
 
 class Job:
-    def __init__(self, plan: Plan, fired_path: Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        fired_path: Path,
+        size: int = SIZE,
+        main: Callable[[Any, Connection], None] = rank_main,
+    ) -> None:
         from hvdtune.core import _native
         from hvdtune.core.config.environment import Config
 
         key = os.urandom(32)
         self.plan = plan
-        self.server = _native.JobServer(key, SIZE, start_timeout_s=START_TIMEOUT_S)
+        self.server = _native.JobServer(key, size, start_timeout_s=START_TIMEOUT_S)
         self.formed = False
         self.processes: list[Any] = []
         self.results: list[Connection] = []
-        for rank in range(SIZE):
+        for rank in range(size):
             receive, send = _context.Pipe(duplex=False)
             point = f"{plan.place}={plan.action}@{plan.hit}:{fired_path}"
             config = Config(
                 rank=rank,
-                size=SIZE,
+                size=size,
                 host=plan.hosts[rank] if plan.hosts else "localhost",
                 rendezvous_address="127.0.0.1",
                 rendezvous_port=self.server.port,
@@ -139,7 +146,7 @@ class Job:
                 start_timeout_s=START_TIMEOUT_S,
                 failpoint=point if rank == plan.victim else "",
             )
-            process = _context.Process(target=rank_main, args=(config, send))
+            process = _context.Process(target=main, args=(config, send))
             process.start()
             send.close()
             self.processes.append(process)

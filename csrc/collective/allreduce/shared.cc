@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "collective/allreduce/allreduce.h"
 #include "collective/partition.h"
 #include "collective/peer_buffers.h"
@@ -35,8 +36,9 @@ class SharedAllreduce {
     unpack(0, bytes, out);
   }
 
-  // False, with nothing done, when some rank's payload is out of reach.
+  // False, with nothing done, when some rank's payload is out of reach, or some rank's process.
   bool in_place(size_t pack_bytes) {
+    if (!arena_.has_one_pid_namespace()) return false;
     const int buffer_index = group_.next_buffer_index();
     show_own(pack_bytes, buffer_index);
     group_.host_barrier();
@@ -95,7 +97,9 @@ class SharedAllreduce {
     });
   }
 
+  // Finding out writes, too.
   bool has_peer_access() {
+    const Arena::WritePhase writes = arena_.begin_writes();
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
       if (rank != arena_.local_rank() && !arena_.memory(rank).reachable()) return false;
     }
@@ -130,7 +134,10 @@ class SharedAllreduce {
     return list;
   }
 
+  // The peers' memory may be written from here until this rank leaves; a rank that was given up is
+  // told so at the next piece.
   void reduce_share(ElementRange share, int buffer_index) {
+    const Arena::WritePhase writes = arena_.begin_writes();
     const std::vector<PeerBuffers> all = payloads(buffer_index);
     const bool any_packed = std::ranges::any_of(
         all, [](const PeerBuffers& shown) { return shown.where() == BufferLocation::kPacked; });
@@ -138,6 +145,7 @@ class SharedAllreduce {
     for (size_t at = 0; at < share.count; at += step) {
       const size_t begin = (share.begin + at) * element_;
       const size_t count = std::min(step, share.count - at);
+      arena_.check_not_abandoned();
       reduce_piece(all, begin, count, any_packed ? arena_.result(buffer_index) + begin : nullptr);
     }
   }
@@ -154,6 +162,7 @@ class SharedAllreduce {
     uint8_t* out = common != nullptr ? common : all[self].output(begin, bytes);
     if (out == nullptr) out = group_.scratch().take(kResult, kPieceBytes);
     reduce_all(reduction_, inputs_, group_.host_sizes(), out, count);
+    FAILPOINT("shared/piece");
     for (const PeerBuffers& payload : all) {
       if (payload.where() == BufferLocation::kPacked) continue;
       if (payload.output(begin, bytes) != out) payload.deliver(begin, bytes, out);

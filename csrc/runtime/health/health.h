@@ -47,6 +47,7 @@ class Health {
   // Call it once everything that the detector reads is there.
   void start();
 
+  std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(timeout_ns_); }
   // The loss this job fails with; the first one seen stands.
   std::optional<Error> loss() const;
   // Decides on the loss that a data connection saw. The cause is often a rank that died first, so

@@ -20,6 +20,7 @@
 #include "base/hmac.h"
 #include "base/status.h"
 #include "transport/backoff.h"
+#include "transport/shm/peer_process.h"
 
 namespace hvdtune {
 namespace {
@@ -32,12 +33,9 @@ constexpr int kSpinsTogether = 8;
 constexpr uint32_t kTogether = 32;
 constexpr uint64_t kSliceNs = 20'000'000;
 constexpr uint64_t kLeaveSliceNs = 50'000;
+constexpr auto kLostRankPatience = std::chrono::milliseconds(100);
+constexpr int kWritesSliceMs = 1;
 
-// After the segment's own bytes, followed by a card for each local rank and a line for each ordered
-// pair of them; the areas start at the next huge page, four for each rank.
-struct Header {
-  uint64_t slot_bytes;
-};
 static_assert(sizeof(ProcessCard) <= kLine);
 
 size_t area_bytes(size_t slot_bytes) { return (slot_bytes + 4095) / 4096 * 4096; }
@@ -53,9 +51,34 @@ size_t total_bytes(size_t slot_bytes, size_t local_size) {
 
 }  // namespace
 
-// A cache line that one rank writes for another. The value is twice the number of meetings that the
-// first has come to, and one more once it has left the last of them. Written by that rank alone but
-// for the sleepers.
+// After the segment's own bytes, followed by a card for each local rank and a line for each ordered
+// pair of them; the areas start at the next huge page, four for each rank.
+struct Arena::Header {
+  uint64_t slot_bytes;
+  std::atomic<uint64_t> abandoned;  // 0, or an Abandonment; the first one stands
+};
+
+namespace {
+
+// World ranks, of which `lost` may be -1.
+struct Abandonment {
+  int by;
+  int lost;
+
+  uint64_t packed() const {
+    return uint64_t{static_cast<uint32_t>(by + 1)} << 32 | static_cast<uint32_t>(lost + 1);
+  }
+  static Abandonment of(uint64_t packed) {
+    return {static_cast<int>(packed >> 32) - 1, static_cast<int>(packed & 0xffffffff) - 1};
+  }
+};
+
+}  // namespace
+
+// A cache line that one rank writes for another, or if both are the same, for all: then the value
+// says whether the rank is in a write phase. Otherwise the value is twice the number of meetings
+// that the first has come to, and one more once it has left the last of them. Written by that rank
+// alone but for the sleepers.
 struct alignas(kLine) Arena::Line {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> sleepers;
@@ -79,7 +102,10 @@ Arena::Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int
   const size_t start = first_area(ranks_.size());
   // Only advice: without huge pages the arena works, with more page faults.
   madvise(segment_.data() + start, segment_.bytes() - start, MADV_HUGEPAGE);
+  ProcessStat self;
   own_card_->pid = getpid();
+  own_card_->started = read_process_stat(getpid(), self) == 0 ? self.started : 0;
+  own_card_->pid_namespace = own_pid_namespace();
   own_card_->address = reinterpret_cast<uint64_t>(own_card_->cookie.data());
   random_bytes(own_card_->cookie);
   std::construct_at(&card(local_rank), *own_card_);
@@ -87,8 +113,9 @@ Arena::Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int
 
 Arena Arena::create(size_t slot_bytes, std::vector<int> ranks) {
   Segment segment = Segment::create(total_bytes(slot_bytes, ranks.size()));
-  reinterpret_cast<Header*>(segment.data() + Segment::kReserved)->slot_bytes = slot_bytes;
-  return Arena(std::move(segment), slot_bytes, 0, std::move(ranks));
+  Arena arena(std::move(segment), slot_bytes, 0, std::move(ranks));
+  arena.header().slot_bytes = slot_bytes;
+  return arena;
 }
 
 Arena Arena::open(const SegmentOffer& offer, int local_rank, std::vector<int> ranks) {
@@ -102,6 +129,10 @@ Arena Arena::open(const SegmentOffer& offer, int local_rank, std::vector<int> ra
     throw Error(ErrorCode::kInternal, "the arena of this host has another layout", ranks.front());
   }
   return Arena(std::move(segment), slot_bytes, local_rank, std::move(ranks));
+}
+
+Arena::Header& Arena::header() const {
+  return *std::launder(reinterpret_cast<Header*>(segment_.data() + Segment::kReserved));
 }
 
 uint8_t* Arena::area(int local_rank, int index) const {
@@ -119,6 +150,14 @@ PeerMemory& Arena::memory(int peer) {
   const auto index = static_cast<size_t>(peer);
   if (!memories_[index]) memories_[index].emplace(card(peer), ranks_[index]);
   return *memories_[index];
+}
+
+bool Arena::has_one_pid_namespace() const {
+  const uint64_t own = own_card_->pid_namespace;
+  for (int peer = 0; peer < local_size(); ++peer) {
+    if (own == 0 || card(peer).pid_namespace != own || card(peer).started == 0) return false;
+  }
+  return true;
 }
 
 Arena::Line& Arena::line(int from, int to) const {
@@ -218,6 +257,68 @@ void Arena::enter(uint64_t subset, std::span<const int> peers, const WaitPolicy&
   for (const int peer : present_peers_) await_left(peer, policy);
   present_ = subset;
   present_peers_.assign(peers.begin(), peers.end());
+}
+
+// The writer sets its word and then looks for the mark, the abandoner sets the mark and then looks
+// at the words: one of them sees the other.
+Arena::WritePhase::WritePhase(Arena& arena)
+    : word_(arena.line(arena.local_rank_, arena.local_rank_).value) {
+  word_.store(1, std::memory_order_seq_cst);
+  if (arena.header().abandoned.load(std::memory_order_seq_cst) == 0) return;
+  word_.store(0, std::memory_order_release);
+  arena.check_not_abandoned();
+}
+
+void Arena::check_not_abandoned() const {
+  const uint64_t packed = header().abandoned.load(std::memory_order_acquire);
+  if (packed == 0) return;
+  const auto [by, lost] = Abandonment::of(packed);
+  const std::string who = "rank " + std::to_string(by);
+  if (lost == ranks_[static_cast<size_t>(local_rank_)]) {
+    throw Error(ErrorCode::kRankLost, who + " has given this rank up", by);
+  }
+  if (lost < 0) throw Error(ErrorCode::kRankLost, who + " has given the job up", by);
+  throw Error(ErrorCode::kRankLost, who + " has given up rank " + std::to_string(lost), lost);
+}
+
+void Arena::abandon(int lost, std::chrono::nanoseconds patience,
+                    const std::function<void(const std::string&)>& warn) {
+  const Deadline for_others = Deadline::in(patience);
+  const Deadline for_lost =
+      Deadline::in(std::min<std::chrono::nanoseconds>(kLostRankPatience, patience));
+  const int self = ranks_[static_cast<size_t>(local_rank_)];
+  uint64_t none = 0;
+  header().abandoned.compare_exchange_strong(none, Abandonment{self, lost}.packed(),
+                                             std::memory_order_seq_cst);
+  for (int peer = 0; peer < local_size(); ++peer) {
+    if (peer == local_rank_) continue;
+    const bool is_lost = ranks_[static_cast<size_t>(peer)] == lost;
+    await_end_of_writes(peer, is_lost ? for_lost : for_others, warn);
+  }
+}
+
+void Arena::await_end_of_writes(int peer, Deadline patience,
+                                const std::function<void(const std::string&)>& warn) const {
+  const std::atomic<uint64_t>& word = line(peer, peer).value;
+  if (word.load(std::memory_order_seq_cst) == 0) return;
+  const ProcessCard& theirs = card(peer);
+  PeerProcess process(theirs.pid, theirs.started);
+  bool told = false;
+  while (word.load(std::memory_order_seq_cst) != 0 && !process.await_end(kWritesSliceMs)) {
+    if (told || !patience.passed()) continue;
+    told = true;
+    const std::string who = "rank " + std::to_string(ranks_[static_cast<size_t>(peer)]) + " (pid " +
+                            std::to_string(theirs.pid) + ")";
+    const std::string why = process.kill();
+    if (why.empty()) {
+      warn(who + " was killed: it had stopped in the middle of writing into this rank's memory");
+    } else {
+      warn(who +
+           " has stopped in the middle of writing into this rank's memory and cannot be "
+           "killed: " +
+           why + "; this rank waits until it goes on or ends");
+    }
+  }
 }
 
 }  // namespace hvdtune

@@ -2,11 +2,15 @@
 // other's data.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -28,6 +32,10 @@ namespace hvdtune {
 // with leave(); enter() for another subset waits until all of the last one have left, so that
 // nobody's memory is overwritten while it is read. Within a subset the meetings see to that.
 //
+// A rank may write what another has shown it of its own memory, outside the arena, only while it
+// holds a WritePhase. A rank that gives the job up calls abandon(), after which its own memory is
+// its own again: whoever is in a write phase has left it or is dead, and nobody begins another.
+//
 // The memory lives as long as the arena: its first touch is slow.
 //
 // Thread rule: one thread of each rank, the cycle thread.
@@ -40,6 +48,18 @@ class Arena {
     Deadline deadline;
     const StopSignal& stop;
     int spins;
+  };
+
+  class WritePhase {
+   public:
+    // Throws as check_not_abandoned().
+    explicit WritePhase(Arena& arena);
+    ~WritePhase() { word_.store(0, std::memory_order_release); }
+    WritePhase(const WritePhase&) = delete;
+    WritePhase& operator=(const WritePhase&) = delete;
+
+   private:
+    std::atomic<uint64_t>& word_;
   };
 
   // `ranks` holds the world ranks of this host, ascending. Local rank 0 creates, the others open.
@@ -73,16 +93,33 @@ class Arena {
 
   // REQUIRES: every rank has opened the arena.
   PeerMemory& memory(int peer);
+  // Whether every rank's process can be found, and so ended, by every other: only then may they
+  // write each other's memory. The same on all. REQUIRES: every rank has opened the arena.
+  bool has_one_pid_namespace() const;
+
+  // Ends the job in this arena because of world rank `lost` (-1: none), and returns once no other
+  // rank writes the memory of this one. A rank that is still in its write phase after `patience`,
+  // the lost one after at most 100 ms, is killed: it may be stopped. One that cannot be is waited
+  // for until it leaves the phase or ends. Both are told to `warn`.
+  void abandon(int lost, std::chrono::nanoseconds patience,
+               const std::function<void(const std::string&)>& warn);
+  // Throws Error(kRankLost) once some rank has abandoned the arena; the error names the lost rank,
+  // or to that rank itself the one which gave it up.
+  void check_not_abandoned() const;
 
  private:
+  struct Header;
   struct Line;
   Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int> ranks);
+  Header& header() const;
   Line& line(int from, int to) const;
   ProcessCard& card(int local_rank) const;
   uint8_t* area(int local_rank, int index) const;
   int spins_worth(const Line& theirs, int spins);
   void await_left(int peer, const WaitPolicy& policy);
   void check(int peer, const WaitPolicy& policy) const;
+  void await_end_of_writes(int peer, Deadline patience,
+                           const std::function<void(const std::string&)>& warn) const;
 
   Segment segment_;
   size_t slot_bytes_;

@@ -19,6 +19,8 @@ struct ProcessCard {
   int32_t pid = 0;
   uint64_t address = 0;  // of the cookie in that process
   std::array<uint8_t, 16> cookie{};
+  uint64_t started = 0;  // as in ProcessStat
+  uint64_t pid_namespace = 0;
 };
 
 // Addresses are the peer's. Thread rule: the cycle thread.

@@ -55,6 +55,7 @@ class World {
     return std::make_unique<Group>(meshes_[index], ranks, scratch_[index], stop_, observer, spins);
   }
 
+  Arena& arena(int rank) { return *meshes_[static_cast<size_t>(rank)].arena; }
   Pool& pool(int rank) { return *meshes_[static_cast<size_t>(rank)].pool; }
 
   void each(const std::function<void(Group&, int)>& body) {

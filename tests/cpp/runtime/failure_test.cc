@@ -1,4 +1,5 @@
 // What the other ranks see when one does the wrong thing, leaves or dies.
+#include <atomic>
 #include <latch>
 #include <optional>
 
@@ -240,6 +241,52 @@ TEST(a_loss_that_one_rank_alone_sees_reaches_all) {
     CHECK(error.code() == ErrorCode::kRankLost);
     CHECK(contains(error.what(), "rank 3 tells of a loss"));
   }
+}
+
+TEST(a_rank_that_was_given_up_reports_no_success) {
+  JobWithStranger job(2);
+  job.stranger->arena->abandon(0, std::chrono::seconds(50), [](const auto&) { CHECK(false); });
+  FramedChannel control(std::move(*job.stranger->parent), 1);
+  const Draft barrier = barrier_of("last");
+  Announce announce;
+  announce.requests = {{barrier.request, {1}}};
+  control.send(FrameKind::kAnnounce, encode(announce), Deadline::in(std::chrono::seconds(20)),
+               job.stop);
+  Runtime& runtime = *job.ranks[0];
+  const Error error = failure_of(runtime, submit_one(runtime, barrier));
+  CHECK(error.code() == ErrorCode::kRankLost);
+  CHECK_EQ(error.rank(), 1);
+  CHECK(contains(error.what(), "rank 1 has given this rank up"));
+}
+
+TEST(a_failure_is_told_once_no_rank_writes_any_more) {
+  JobWithStranger job(2);
+  Arena& arena = *job.stranger->arena;
+  std::latch begun(1);
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> has_written{false};
+  const auto goes_on = [&] {
+    try {
+      arena.check_not_abandoned();
+      return !is_over.load();
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  std::jthread writer([&] {
+    const Arena::WritePhase writes(arena);
+    begun.count_down();
+    while (goes_on()) std::this_thread::yield();
+    has_written.store(true);
+  });
+  begun.wait();
+  job.stranger->parent.reset();
+  const Error error = job.failures()[0];
+  const bool had_written = has_written.load();
+  is_over.store(true);
+  CHECK(error.code() == ErrorCode::kRankLost);
+  CHECK_EQ(error.rank(), 1);
+  CHECK(had_written);
 }
 
 TEST(a_silent_rank_is_lost_after_the_heartbeat_timeout) {

@@ -150,6 +150,39 @@ TEST(payloads_too_scattered_to_be_shown_go_through_the_arena) {
   });
 }
 
+namespace {
+
+// Gives the job up at the end of the first wait, when the payloads are about to be written.
+class GivesUp final : public Observer {
+ public:
+  explicit GivesUp(Arena& arena) : arena_(arena) {}
+  void phase(Phase phase, uint64_t, uint64_t, size_t, int) override {
+    if (phase != Phase::kWait) return;
+    arena_.abandon(-1, std::chrono::seconds(50), [](const std::string&) { CHECK(false); });
+  }
+
+ private:
+  Arena& arena_;
+};
+
+}  // namespace
+
+TEST(payloads_are_not_written_once_the_job_was_given_up) {
+  for (const bool in_pool : {false, true}) {
+    World world(2, 1, true);
+    world.each([&](Group&, int rank) {
+      GivesUp observer(world.arena(rank));
+      const auto group = world.make_group(rank, {0, 1}, observer);
+      const Buffer ones = random_values<float>(200'000, 1);
+      SharedBucket bucket(ones, sizeof(float), {in_pool, true, {}}, world.pool(rank));
+      CHECK_THROWS(ErrorCode::kRankLost,
+                   allreduce_shared(*group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2},
+                                    bucket.payload, kChunkBytes, {0, 0}));
+      CHECK(bucket.result() == ones);
+    });
+  }
+}
+
 TEST(limits_grow_with_the_ranks_and_fit_each_other) {
   for (const int size : {2, 3, 4, 16, 64}) {
     const SharedLimits limits = shared_limits(size);
