@@ -17,10 +17,11 @@ class _Rule(NamedTuple):
 
 
 def check_arguments(**arguments: object) -> None:
-    """Raises UsageError for the first argument that cannot be; None is left to the function."""
+    """Raises UsageError for the first that cannot be; None stands for what may be left out."""
     for name, value in arguments.items():
         rule = _RULES[name]
-        if value is not None and not rule.holds(value):
+        is_left_out = value is None and name not in _NEEDED
+        if not is_left_out and not rule.holds(value):
             raise UsageError(f"{name} is {value!r}, but must be {rule.text}")
 
 
@@ -36,7 +37,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def _is_file(value: object) -> bool:
-    return isinstance(value, str | Path) and str(value) != ""
+    return isinstance(value, str | Path) and str(value) != "" and "\0" not in str(value)
 
 
 def _are_names(value: object) -> bool:
@@ -61,21 +62,28 @@ def _is_setting(value: object) -> bool:
 
 
 def _are_variables(value: object) -> bool:
+    # An environment is handed to a process as texts NAME=VALUE, each of which ends with a NUL.
     return isinstance(value, Mapping) and all(
-        isinstance(text, str) for pair in value.items() for text in pair
+        isinstance(name, str)
+        and isinstance(text, str)
+        and name != ""
+        and "=" not in name
+        and "\0" not in name + text
+        for name, text in value.items()
     )
 
 
 _FILE: Final = _Rule(_is_file, "the path of a file or folder")
 _NAMES: Final = _Rule(_are_names, "a list of names")
 
+_NEEDED: Final = frozenset({"script", "path"})
 _RULES: Final[Mapping[str, _Rule]] = {
     "script": _Rule(_is_script, "a script, or a list of the words of a command"),
     "ranks": _at_least(1),
     "hosts": _Rule(lambda value: isinstance(value, str), 'a text such as "a:2,b:2"'),
     "profile": _FILE,
     "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
-    "env": _Rule(_are_variables, "a dict of texts"),
+    "env": _Rule(_are_variables, "a dict of texts without NUL by names without '='"),
     "trace": _FILE,
     "path": _FILE,
     "run_dir": _FILE,

@@ -92,7 +92,9 @@ def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step()
 
 
 @pytest.mark.parametrize(
-    ("names", "fault"), [("aa", "not: a"), ("a", "1 name for 2 parameters")], ids=["twice", "too-few"]
+    ("names", "fault"),
+    [("aa", "not: a"), ("a", "1 name for 2 parameters")],
+    ids=["twice", "too-few"],
 )
 def test_names_must_be_there_and_unique(names, fault):
     check_names([("a", 1), ("b", 2)], 2)

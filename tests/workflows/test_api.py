@@ -107,12 +107,19 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
     [
         (lambda: hvdtune.launch("no.py"), "there is no script no.py"),
         (lambda: hvdtune.launch(""), "script is ''"),
+        (lambda: hvdtune.launch(None), "script is None"),
+        (lambda: hvdtune.launch(["train.py", "a\0b"]), "script is"),
+        (lambda: hvdtune.tune(None), "script is None"),
+        (lambda: hvdtune.verify(None), "script is None"),
         (lambda: hvdtune.launch(["train.py", 5]), "script is"),
         (lambda: hvdtune.launch("train.py", ranks=0), "ranks is 0, but must be a whole number"),
         (lambda: hvdtune.launch("train.py", ranks="2"), "ranks is '2'"),
         (lambda: hvdtune.launch("train.py", ranks=True), "ranks is True"),
         (lambda: hvdtune.launch("train.py", hosts=["a:2"]), "hosts is"),
         (lambda: hvdtune.launch("train.py", env={"A": 1}), "env is"),
+        (lambda: hvdtune.launch("train.py", env={"A": "a\0b"}), "env is .* without NUL"),
+        (lambda: hvdtune.launch("train.py", env={"A=B": "a"}), "env is .* without '='"),
+        (lambda: hvdtune.launch("train.py", env={"": "a"}), "env is"),
         (lambda: hvdtune.launch("train.py", setting=["a=1"]), "setting is"),
         (lambda: hvdtune.launch("train.py", trace="."), "it is a directory"),
         (lambda: hvdtune.launch("train.py", run_dir="train.py"), "cannot use the folder train.py"),
@@ -141,6 +148,7 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.load_trace(), "needs the path"),
         (lambda: hvdtune.load_trace("no.json"), "no such file"),
         (lambda: hvdtune.load_trace(5), "path is 5"),
+        (lambda: hvdtune.load_trace(None), "path is None"),
     ],
 )
 def test_wrong_arguments_are_usage_errors_and_start_nothing(train, tmp_path, call, fault):
