@@ -100,7 +100,7 @@ def _open_bench(
     with PairLog(run_dir / PAIRS_FILE) as log:
         if any(pair.reference != study.default for pair in log.pairs):
             raise StudyError(
-                f"{run_dir} holds pairs against another setting; choose another folder with -o"
+                f"{run_dir} holds pairs against another setting: choose another run folder"
             )
         run = make_run(
             study.start_job,

@@ -91,7 +91,7 @@ def adopt_reference(run_dir: Path, share: SharedStudy) -> StudyReference:
         return wanted
     same = parse_url(there.url) == parse_url(share.url) and there.study == share.study
     if not same:
-        raise StudyError(f"{run_dir} belongs to {there}; choose another folder with -o")
+        raise StudyError(f"{run_dir} belongs to {there}: choose another run folder")
     return there
 
 

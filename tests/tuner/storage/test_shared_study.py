@@ -190,7 +190,9 @@ def test_a_study_of_other_knobs_is_refused(open_store: Open) -> None:
             r"belongs to study study-\d+ in .*; name it again by HVDTUNE_STORAGE",
             id="no-study",
         ),
-        pytest.param("another", "belongs to study", id="another-study"),
+        pytest.param(
+            "another", r"belongs to study .*: choose another run folder$", id="another-study"
+        ),
     ],
 )
 def test_a_folder_keeps_to_its_study(
