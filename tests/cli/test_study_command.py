@@ -38,7 +38,8 @@ def test_a_damaged_study_is_listed_as_such(study, run_dir):
     assert code == 0
     (study,) = json.loads(out)
     assert study["state"] == "damaged"
-    assert study["problem"].endswith("file is not a database")
+    advice = "to find the faults of the study: hvdtune study fsck runs/train-1"
+    assert study["problem"].endswith(f"file is not a database; {advice}")
 
 
 def test_where_there_are_none_none_are_listed(study):

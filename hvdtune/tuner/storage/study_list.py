@@ -191,8 +191,15 @@ def _failure(folder: Path) -> str:
 
 
 def _view_of_run(folder: Path) -> StudyView:
-    if (folder / STUDY_FILE).exists() or (folder / REFERENCE_FILE).exists():
+    if (folder / REFERENCE_FILE).exists():
         return read_study(folder)
+    if (folder / STUDY_FILE).exists():
+        try:
+            return read_study(folder)
+        except StudyError as error:
+            raise StudyError(
+                f"{error}; to find the faults of the study: hvdtune study fsck {folder}"
+            ) from error
     # A comparison of two settings has pairs and a verdict, and no trials.
     pairs = read_pairs(folder / PAIRS_FILE)
     if any(pair.phase == "search" for pair in pairs):
