@@ -154,8 +154,8 @@ def tune(
 def verify(
     script: Script,
     *,
-    b: File | None = None,
-    a: File | None = None,
+    b: File | Setting | None = None,
+    a: File | Setting | None = None,
     ranks: int | None = None,
     hosts: str | None = None,
     pairs: int | None = None,
@@ -174,9 +174,9 @@ def verify(
 
     Args:
         script: as for `launch`, like `ranks`, `hosts` and `env`.
-        b: the file of setting B: a profile, a verdict.json or lines of `knob: value`; None: A
-            against itself.
-        a: the file of setting A; None: the default setting.
+        b: setting B: values of knobs by name, or the file of a profile, a verdict.json or lines of
+            `knob: value`; None: A against itself.
+        a: setting A, like `b`; None: the default setting.
         pairs: pairs to measure, at least 6; None: as many as a gain of 1 % takes, 20 to 120.
         time_budget_s: seconds that the measurement may take; None: as many as it needs.
         setting: values of knobs that hold for A and B where these do not name them.
@@ -194,7 +194,8 @@ def verify(
         run_dir=run_dir,
     )  # fmt: skip
     job = _job(script, ranks, hosts, _values(None, setting), env)
-    request = ComparisonRequest(_path(a), _path(b), pairs, time_budget_s, seed)
+    first, second = (Path(each) if isinstance(each, str) else each for each in (a, b))
+    request = ComparisonRequest(first, second, pairs, time_budget_s, seed)
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
         return compare(job, request, TraceRequest(), output, _CallerReporter(verbose=verbose))

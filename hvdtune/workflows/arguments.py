@@ -73,7 +73,12 @@ def _are_variables(value: object) -> bool:
     )
 
 
-_FILE: Final = _Rule(_is_file, "the path of a file or folder")
+_FILE: Final = _Rule(_is_file, "the path of a file")
+_FOLDER: Final = _Rule(_is_file, "the path of a folder")
+_FILE_OR_SETTING: Final = _Rule(
+    lambda value: _is_file(value) or _is_setting(value),
+    'the path of a file, or a dict of knobs\' values, such as {"cycle_time_ms": 2.0}',
+)
 _NAMES: Final = _Rule(_are_names, "a list of names")
 
 _NEEDED: Final = frozenset({"script", "path"})
@@ -85,11 +90,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
     "env": _Rule(_are_variables, "a dict of texts without NUL by names without '='"),
     "trace": _FILE,
-    "path": _FILE,
-    "run_dir": _FILE,
+    "path": _Rule(_is_file, "the path of a file or folder"),
+    "run_dir": _FOLDER,
     "space": _FILE,
-    "a": _FILE,
-    "b": _FILE,
+    "a": _FILE_OR_SETTING,
+    "b": _FILE_OR_SETTING,
     "trials": _at_least(1),
     "pairs": _at_least(6),
     "time_budget_s": _Rule(_is_seconds, "a number of seconds above 0"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from hvdtune.core.config.environment import read_setting
-from hvdtune.core.config.knobs import Setting, Value, default_setting, load_knobs
+from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting, load_knobs, validate
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.tuner import comparison as tuner
@@ -50,9 +50,8 @@ def compare(
 ) -> ComparisonResult:
     """Measures pairs in live runs of the script, which is ended then."""
     base = default_setting() | read_setting() | job.values.core_setting()
-    a, b = (None if path is None else read_setting_file(path) for path in (request.a, request.b))
-    first = base | (a or {})
-    second = None if b is None else base | b
+    first = base | _named(request.a)
+    second = None if request.b is None else base | _named(request.b)
     if second is not None:
         _check_live(first, second)
         reporter.info(_difference(first, second))
@@ -76,15 +75,11 @@ def compare_by_restarting(
     """Measures pairs of launches of any command."""
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        paths = [path for path in (request.a, request.b) if path is not None]
+        paths = [named for named in (request.a, request.b) if isinstance(named, Path)]
         found = find_target(job, restart, settings=paths, limit_s=request.time_budget_s)
-
-        def setting(path: Path | None) -> dict[str, Value]:
-            named = {} if path is None else read_setting_file(path, found.target.knobs)
-            return found.reference | named
-
-        first = setting(request.a)
-        second = None if request.b is None else setting(request.b)
+        base, knobs = found.reference, found.target.knobs
+        first = base | _named(request.a, knobs)
+        second = None if request.b is None else base | _named(request.b, knobs)
         compared = [first] if second is None else [first, second]
         identity = {**restart_identity(job, restart), "compare": compared}
         parts = replace(restart_parts(found, job, first, reporter), identity=identity)
@@ -93,6 +88,14 @@ def compare_by_restarting(
             reporter.info(_difference(first, second))
         verdict = _measure(run, second, _restart_options(request, restart))
     return ComparisonResult(run_dir=run.folder.path, launch=run.launches.number, verdict=verdict)
+
+
+def _named(source: Path | Setting | None, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
+    if source is None:
+        return {}
+    if isinstance(source, Path):
+        return read_setting_file(source, knobs)
+    return validate(source, knobs)
 
 
 def _measure(run: StudyRun, second: Setting | None, options: TuneOptions) -> Verdict | NoiseFloor:

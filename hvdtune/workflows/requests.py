@@ -120,13 +120,13 @@ class RestartRequest:
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """Setting B against setting A, as files; without B, A against itself.
+    """Setting B against setting A, as files or values of knobs; without B, A against itself.
 
     None as A is what the command has by itself. `pairs` None: as many as a gain of 1 % takes.
     """
 
-    a: Path | None = None
-    b: Path | None = None
+    a: Path | Setting | None = None
+    b: Path | Setting | None = None
     pairs: int | None = None
     time_budget_s: float | None = None
     seed: int = 0

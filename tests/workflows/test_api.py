@@ -133,7 +133,11 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.tune("train.py", seed=-1), "seed is -1"),
         (lambda: hvdtune.tune("train.py", objectives=["joy"]), "joy"),
         (lambda: hvdtune.verify("train.py", b="no.yaml"), "cannot read no.yaml"),
-        (lambda: hvdtune.verify("train.py", b={"cycle_time_ms": 2}), "b is"),
+        (lambda: hvdtune.verify("train.py", b=5), "b is 5, but must be the path of a file, or a"),
+        (lambda: hvdtune.verify("train.py", b={"pace": 2}), "unknown knob pace"),
+        (lambda: hvdtune.verify("train.py", a={"cycle_time_ms": "x"}), "cycle_time_ms"),
+        (lambda: hvdtune.verify("train.py", b="."), "is a folder: name a file in it"),
+        (lambda: hvdtune.launch("train.py", profile="."), "is a folder: name a file in it"),
         (lambda: hvdtune.verify("train.py", pairs=5), "pairs is 5, but must be a whole number"),
         (lambda: hvdtune.launch("train.py", ranks=3, hosts="localhost:2"), "^ranks 3: the hosts"),
         (lambda: hvdtune.launch("train.py", hosts="localhost:x"), "^hosts: 'localhost:x' is not"),
@@ -166,6 +170,23 @@ def test_a_script_against_itself_has_a_noise_floor_and_pairs(train):
     assert result.verdict.noise_floor_percent > 0
     assert result.verdict.text in result.report
     assert result.document()["kind"] == result.verdict.kind
+
+
+def test_a_dict_is_compared_like_a_file_of_its_values(train, tmp_path, monkeypatch):
+    script = train("")
+    (tmp_path / "b.yaml").write_text("cycle_time_ms: 2.5")
+    started = []
+
+    def parts(job, first, identity, reporter):
+        started.append(identity)
+        raise UsageError("nothing is to start")
+
+    monkeypatch.setattr("hvdtune.workflows.comparison.live_parts", parts)
+    for b in ("b.yaml", {"cycle_time_ms": 2.5}):
+        with pytest.raises(UsageError, match="nothing is to start"):
+            hvdtune.verify(script, a={"cycle_time_ms": 1}, b=b)
+    assert started[0] == started[1]
+    assert [each["cycle_time_ms"] for each in started[1]["compare"]] == [1.0, 2.5]
 
 
 def test_the_example_of_the_page_tunes_and_uses_the_setting(train, capfd):

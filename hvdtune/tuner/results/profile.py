@@ -152,6 +152,8 @@ def _is_setting(part: object) -> bool:
 
 
 def _read_yaml(path: Path) -> Any:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: name a file in it, such as profile.yaml")
     try:
         return yaml.safe_load(read_text(path))
     except RecursionError as error:
