@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import parse_hosts, this_host
 from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.workflows.arguments import check_arguments
+from hvdtune.workflows.caller import CallerReporter
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
@@ -26,7 +26,6 @@ from hvdtune.workflows.requests import (
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.timeline.model.trace import Trace
-    from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.tune_options import SamplerName
     from hvdtune.workflows.results import ComparisonResult, LaunchResult, StudyResult
 
@@ -76,7 +75,7 @@ def launch(
     values.core_setting()
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
-        return run(job, TraceRequest(_path(trace)), output, _CallerReporter(verbose=verbose))
+        return run(job, TraceRequest(_path(trace)), output, CallerReporter(verbose=verbose))
 
 
 def tune(
@@ -148,7 +147,7 @@ def tune(
     )
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
-        return run(job, study, TraceRequest(), output, _CallerReporter(verbose=verbose))
+        return run(job, study, TraceRequest(), output, CallerReporter(verbose=verbose))
 
 
 def verify(
@@ -198,13 +197,14 @@ def verify(
     request = ComparisonRequest(first, second, pairs, time_budget_s, seed)
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
-        return compare(job, request, TraceRequest(), output, _CallerReporter(verbose=verbose))
+        return compare(job, request, TraceRequest(), output, CallerReporter(verbose=verbose))
 
 
 def load_trace(*paths: File) -> Trace:
     """One trace of all that the paths name: files of any format, folders of ranks, run folders.
 
-    `events` of the result is a DataFrame with one row per event; times are in nanoseconds.
+    `events` of the result is a DataFrame with one row per event; times are in nanoseconds. What
+    could not be read is in `warnings` of the result, and each is a UserWarning.
 
     Raises:
         UsageError: a path is not there, or a rank is there twice.
@@ -216,7 +216,10 @@ def load_trace(*paths: File) -> Trace:
         raise UsageError("hvdtune.load_trace needs the path of a trace")
     for path in paths:
         check_arguments(path=path)
-    return load([Path(path) for path in paths])
+    trace = load([Path(path) for path in paths])
+    for text in trace.warnings:
+        warnings.warn(text, stacklevel=2)
+    return trace
 
 
 def _job(
@@ -250,33 +253,3 @@ def _interruptible() -> Iterator[None]:
     except Stopped as stop:
         # IPython and Python's own exit know this very class only.
         raise KeyboardInterrupt(str(stop)) from None
-
-
-class _CallerReporter:
-    """Makes warnings Python's, and prints everything else only if it is `verbose`."""
-
-    def __init__(self, *, verbose: bool) -> None:
-        self._verbose = verbose
-
-    def info(self, text: str) -> None:
-        if self._verbose:
-            print(f"hvdtune: {text}", file=sys.stderr, flush=True)
-
-    error = info  # the result or an exception says it
-
-    def warning(self, text: str) -> None:
-        warnings.warn(text, stacklevel=2)
-
-    def write(self, stream: str, text: bytes) -> None:
-        if self._verbose:
-            file = sys.stdout if stream == "stdout" else sys.stderr
-            print(text.decode(errors="replace"), end="", file=file, flush=True)
-
-    def show(self, progress: StudyProgress) -> None:
-        if progress.message:
-            self.info(f"{progress.phase}: {progress.message}")
-
-    @contextlib.contextmanager
-    def progress(self, default: Setting) -> Iterator[_CallerReporter]:
-        del default
-        yield self

@@ -12,6 +12,7 @@ from hvdtune.errors import UsageError
 
 from ..kit.pages import Page
 from ..kit.scripts import MEET
+from ..kit.traces import event, write
 
 
 @pytest.fixture
@@ -76,6 +77,22 @@ def test_a_launch_tells_of_its_end_and_prints_nothing(train, tmp_path, capfd):
     events = hvdtune.load_trace(*result.traces).events
     assert {*events["rank"]} == {0, 1}
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_trace_that_was_cut_off_is_warned_of_at_the_line_of_the_call(tmp_path):
+    path = write(tmp_path / "trace.json", event("X", 1, dur=1), event("X", 2, dur=1))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.warns(UserWarning) as seen:
+        trace = hvdtune.load_trace(path)
+    assert [str(each.message) for each in seen] == list(trace.warnings)
+    assert {each.filename for each in seen} == {__file__}
+
+
+def test_a_launch_warns_at_the_line_of_the_call(train):
+    script = train("")
+    with pytest.warns(UserWarning) as seen:
+        hvdtune.launch(script)  # which forms no job
+    assert {each.filename for each in seen} == {__file__}
 
 
 def test_a_script_that_fails_is_in_the_result(train, tmp_path):
