@@ -60,7 +60,7 @@ class MeasuredRun:
         """Every measured pair; see `tuner.results.dataframes.pair_table` for the columns."""
         from hvdtune.tuner.results.dataframes import pair_table
 
-        return pair_table(self._stored.view.pairs)
+        return pair_table(self._stored.view.pairs, self._stored.view.default)
 
     @property
     def report(self) -> str:
@@ -104,7 +104,7 @@ class StudyResult(MeasuredRun):
         """Every trial; see `tuner.results.dataframes.trial_table` for the columns."""
         from hvdtune.tuner.results.dataframes import trial_table
 
-        return trial_table(self._stored.view.trials)
+        return trial_table(self._stored.view.trials, self._stored.view.default)
 
     def document(self) -> dict[str, Any]:
         """The verdict as JSON values."""

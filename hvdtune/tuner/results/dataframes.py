@@ -19,13 +19,19 @@ from hvdtune.tuner.storage.trial import StudyView, TrialView
 Format = Literal["csv", "json", "parquet"]
 FORMATS: Final = ("csv", "json", "parquet")
 _FLOAT_UNITS: Final = ("_percent", "_ratio", "_ms")
+_DTYPES: Final[Mapping[type, str]] = {
+    bool: "boolean", int: "Int64", float: "Float64", str: "string"
+}  # fmt: skip
 
 
-def trial_table(trials: Sequence[TrialView]) -> pd.DataFrame:
+def trial_table(
+    trials: Sequence[TrialView], default: Mapping[str, Value] | None = None
+) -> pd.DataFrame:
     """One row per trial.
 
     Columns: trial, state, gain_percent and stderr_percent (empty where nothing was measured),
-    pairs, reason, is_duplicate, by, began and ended (UTC), and each knob as knob.NAME.
+    pairs, reason, is_duplicate, by, began and ended (UTC), and each knob as knob.NAME. The knobs
+    of `default` have a column even where no trial has them.
     """
     rows = [
         {
@@ -45,15 +51,17 @@ def trial_table(trials: Sequence[TrialView]) -> pd.DataFrame:
     ]
     columns = ["trial", "state", "gain_percent", "stderr_percent", "pairs", "reason",
                "is_duplicate", "by", "began", "ended"]  # fmt: skip
-    return _frame(rows, columns, times=("began", "ended"))
+    return _frame(rows, columns, _knobs("knob", default or {}), times=("began", "ended"))
 
 
-def pair_table(pairs: Sequence[Pair]) -> pd.DataFrame:
+def pair_table(pairs: Sequence[Pair], default: Mapping[str, Value] | None = None) -> pd.DataFrame:
     """One row per measured pair, in the order of measurement.
 
     Columns: launch, phase, trial (empty where it belongs to none), gain_percent, log_ratio,
-    setting_step_ms, reference_step_ms, steps, order, by, finished (UTC), and each knob as
-    knob.NAME for the setting and reference.NAME for what it was compared with.
+    setting_step_ms, reference_step_ms, steps, order, set_aside (whether it was measured again,
+    because something else happened meanwhile), by, finished (UTC), and each knob as knob.NAME for
+    the setting and reference.NAME for what it was compared with. The knobs of `default` have
+    columns even where there is no pair.
     """
     rows = [
         {
@@ -66,6 +74,7 @@ def pair_table(pairs: Sequence[Pair]) -> pd.DataFrame:
             "reference_step_ms": pair.reference_step_ms,
             "steps": pair.steps,
             "order": pair.order,
+            "set_aside": bool(pair.set_aside),
             "by": pair.by,
             "finished": pair.t_unix,
             **_knobs("knob", pair.setting),
@@ -74,8 +83,9 @@ def pair_table(pairs: Sequence[Pair]) -> pd.DataFrame:
         for pair in pairs
     ]
     columns = ["launch", "phase", "trial", "gain_percent", "log_ratio", "setting_step_ms",
-               "reference_step_ms", "steps", "order", "by", "finished"]  # fmt: skip
-    return _frame(rows, columns, times=("finished",))
+               "reference_step_ms", "steps", "order", "set_aside", "by", "finished"]  # fmt: skip
+    knobs = {**_knobs("knob", default or {}), **_knobs("reference", default or {})}
+    return _frame(rows, columns, knobs, times=("finished",))
 
 
 def write_tables(
@@ -93,7 +103,10 @@ def write_tables(
             pairs = msgspec.to_builtins(view.pairs)
             replace_file(path, json.dumps({**document, "pairs": pairs}, indent=1) + "\n")
             return [path]
-        tables = {"trials": trial_table(view.trials), "pairs": pair_table(view.pairs)}
+        tables = {
+            "trials": trial_table(view.trials, view.default),
+            "pairs": pair_table(view.pairs, view.default),
+        }
         written = []
         for name, table in tables.items():
             path = target.with_name(f"{target.name}-{name}.{kind}")
@@ -112,9 +125,16 @@ def _knobs(prefix: str, setting: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _frame(
-    rows: Sequence[Mapping[str, Any]], columns: list[str], times: Sequence[str]
+    rows: Sequence[Mapping[str, Any]],
+    columns: list[str],
+    knobs: Mapping[str, Value],
+    *,
+    times: Sequence[str],
 ) -> pd.DataFrame:
     frame = pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+    unknown = {name: _DTYPES[type(knobs[name])] for name in knobs if name not in frame}
+    for name, dtype in unknown.items():
+        frame[name] = pd.Series(pd.NA, index=frame.index, dtype=dtype)
     for name in times:
         # Whole nanoseconds: pandas would round UNIX seconds in float64.
         stamps = [None if _is_missing(value) else round(value * 1e9) for value in frame[name]]
@@ -122,7 +142,8 @@ def _frame(
     # By the type of the values, so that a column of 1.0 or of nothing has no other than one of 1.5.
     floats = {name for row in rows for name, value in row.items() if isinstance(value, float)}
     floats |= {name for name in columns if name.endswith(_FLOAT_UNITS)}
-    return frame.convert_dtypes().astype(dict.fromkeys(floats.difference(times), "Float64"))
+    floats.difference_update(times)
+    return frame.convert_dtypes().astype({**unknown, **dict.fromkeys(floats, "Float64")})
 
 
 def _is_missing(value: float | None) -> bool:

@@ -27,6 +27,13 @@ def test_pairs_are_rows_with_both_settings(finished_run: Path) -> None:
     assert set(table["reference.cycle_time_ms"]) == {1.0}
 
 
+def test_pairs_say_whether_they_were_set_aside(finished_run: Path) -> None:
+    pair, *_ = read_study(finished_run).pairs
+    table = pair_table([pair, replace(pair, set_aside="a pause")])
+    assert table["set_aside"].tolist() == [False, True]
+    assert table["set_aside"].dtype == "boolean"
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_tables_come_back_from_files(finished_run: Path, tmp_path: Path, kind: str) -> None:
     view = read_study(finished_run)
@@ -45,11 +52,29 @@ def test_json_is_one_document_with_the_pairs(finished_run: Path, tmp_path: Path)
     assert [pair["log_ratio"] for pair in document["pairs"]] == [p.log_ratio for p in view.pairs]
 
 
-@pytest.mark.parametrize("table", [trial_table, pair_table])
+DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 64, "zero_copy": True, "transport": "tcp"}
+DTYPES = ["Float64", "Int64", "boolean", "string"]
+
+
+@pytest.mark.parametrize(
+    ("table", "prefixes"), [(trial_table, ["knob"]), (pair_table, ["knob", "reference"])]
+)
 def test_a_study_without_trials_has_tables_without_rows(
-    table: Callable[[tuple[()]], pd.DataFrame],
+    table: Callable[..., pd.DataFrame], prefixes: list[str]
 ) -> None:
-    assert len(table(())) == 0
+    empty = table((), DEFAULT)
+    assert len(empty) == 0
+    for prefix in prefixes:
+        assert [str(empty[f"{prefix}.{name}"].dtype) for name in DEFAULT] == DTYPES
+
+
+def test_a_trial_without_a_setting_has_missing_values() -> None:
+    table = trial_table(
+        [TrialView(0, "waiting", {}, None, None, 0, "", False, None, None)], DEFAULT
+    )
+    knobs = table[[f"knob.{name}" for name in DEFAULT]]
+    assert knobs.isna().all(axis=None)
+    assert [str(dtype) for dtype in knobs.dtypes] == DTYPES
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
