@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -26,11 +26,13 @@ class RunIdentity:
 
     Runs of one folder have the same command and the same host for each rank, and studies of one
     folder the same `study`: what is searched, what is compared, how it is measured. None: no study.
+    Studies of one folder also give their ranks the same `variables`, digests of the values by name.
     """
 
     command: tuple[str, ...]
     hosts: tuple[str, ...]
     study: Mapping[str, Any] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The document in run.json."""
@@ -39,6 +41,7 @@ class RunIdentity:
             "command": list(self.command),
             "hosts": list(self.hosts),
             "study": self.study,
+            "variables": dict(self.variables),
         }
 
 
@@ -83,6 +86,13 @@ class RunFolder:
             raise ArgumentError(
                 "run_dir",
                 "the folder holds the run of another command or of other settings: choose another",
+                self.path,
+            )
+        if there and not first_study and (names := _differing(stored, identity)):
+            raise ArgumentError(
+                "run_dir",
+                "the study in the folder was measured with other values of the variables "
+                f"{', '.join(names)}: choose another",
                 self.path,
             )
         if not there or first_study:
@@ -161,7 +171,10 @@ def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None
     for file in reversed(candidates):
         if (file.parent / "verdict.json").exists():
             continue
-        if _parse(file.read_bytes()) == identity.to_json() and not _locked(file):
+        # Older runs do not tell their variables.
+        wanted = identity.to_json()
+        stored = {"variables": wanted["variables"], **_parse(file.read_bytes())}
+        if stored == wanted and not _locked(file):
             return file.parent
     return None
 
@@ -195,6 +208,15 @@ def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
     if stored.get("study") is None or identity.study is None:
         return one.get("compare") == other.get("compare")
     return one == other
+
+
+def _differing(stored: dict[str, Any], identity: RunIdentity) -> list[str]:
+    """The variables that a study was not given as they are now; older runs do not tell theirs."""
+    there = stored.get("variables")
+    if identity.study is None or not isinstance(there, dict):
+        return []
+    here = identity.variables
+    return sorted(name for name in {*there, *here} if there.get(name) != here.get(name))
 
 
 def _measured(run: dict[str, Any]) -> dict[str, Any]:

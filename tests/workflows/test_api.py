@@ -9,6 +9,7 @@ import pytest
 
 import hvdtune
 from hvdtune.errors import UsageError
+from hvdtune.workflows.studies import run_identity
 
 from ..kit.pages import Page
 from ..kit.scripts import MEET
@@ -204,6 +205,19 @@ def test_a_dict_is_compared_like_a_file_of_its_values(train, tmp_path, monkeypat
             hvdtune.verify(script, a={"cycle_time_ms": 1}, b=b)
     assert started[0] == started[1]
     assert [each["cycle_time_ms"] for each in started[1]["compare"]] == [1.0, 2.5]
+
+
+def test_the_variables_of_a_study_are_told_by_name_without_their_values(train, monkeypatch):
+    monkeypatch.setenv("INHERITED", "1")
+    script, jobs = train(""), []
+    monkeypatch.setattr("hvdtune.workflows.live_study.tune", lambda job, *_: jobs.append(job))
+    for token in ("secret", "secret", "other"):
+        env = {"INHERITED": "1", "TOKEN": token, "HVDTUNE_START_TIMEOUT_S": "50"}
+        hvdtune.tune(script, env=env)
+    first, second, third = (run_identity(job, {}).variables for job in jobs)
+    assert [*first] == ["TOKEN"]
+    assert first == second != third
+    assert "secret" not in first["TOKEN"]
 
 
 def test_the_example_of_the_page_tunes_and_uses_the_setting(train, capfd):

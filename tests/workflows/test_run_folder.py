@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -72,6 +73,42 @@ def test_the_folder_of_another_command_or_study_is_refused(tmp_path, other):
     message = "holds the run of another command or of other settings: choose another"
     with pytest.raises(UsageError, match=message):
         RunFolder(tmp_path, other)
+
+
+def _given(**variables):
+    return replace(_TRAIN, variables=variables)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "names"),
+    [
+        (_given(), _given(A="1f"), "A"),
+        (_given(A="1f"), _given(), "A"),
+        (_given(A="1f", B="2e", C="3d"), _given(A="10", B="2e", D="4c"), "A, C, D"),
+    ],
+    ids=["more", "fewer", "others"],
+)
+def test_a_study_goes_on_only_with_the_variables_that_it_was_given(tmp_path, first, then, names):
+    run = tmp_path / "run"
+    with RunFolder(run, first):
+        pass
+    assert latest_unfinished(first, tmp_path) == run
+    assert latest_unfinished(then, tmp_path) is None
+    with pytest.raises(UsageError, match=f"with other values of the variables {names}: choose"):
+        RunFolder(run, then)
+    for same in (first, replace(then, study=None)):  # without a study nothing is pooled
+        RunFolder(run, same).__exit__(None, None, None)
+
+
+def test_an_older_run_that_tells_no_variables_is_continued(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    document = _TRAIN.to_json()
+    del document["variables"]
+    (run / "run.json").write_text(json.dumps(document))
+    assert latest_unfinished(_given(A="1f"), tmp_path) == run
+    with RunFolder(run, _given(A="1f")):
+        pass
 
 
 def test_the_first_study_in_the_folder_of_a_plain_run_decides(tmp_path):
