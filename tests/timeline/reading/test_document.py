@@ -62,7 +62,8 @@ def test_a_trace_may_have_no_events(text):
 def test_a_trace_cut_off_before_its_events_has_none(text):
     result = parsed(text)
     assert len(result.table) == 0
-    assert f"ends at byte {len(text)} without a closing bracket" in result.warnings[0]
+    (warning,) = result.warnings
+    assert f"ends at byte {len(text)} without a closing bracket" in warning
 
 
 @pytest.mark.parametrize("value", [b"5", b'"text"', b"null", b"NaN", b"[1, {}]"])

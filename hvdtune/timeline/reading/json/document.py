@@ -62,6 +62,7 @@ class Document:
     def __init__(self, window: TextWindow, scanner: EventScanner, report: DamageReport) -> None:
         self.around: dict[str, Any] = {}
         self.holds_none = False
+        self._is_cut = False
         self.resembles_trace = False
         self._window = window
         self._scanner = scanner
@@ -247,6 +248,9 @@ class Document:
         return True
 
     def _tell_cut(self) -> None:
+        if self._is_cut:  # Within the events, and so within the object that holds them.
+            return
+        self._is_cut = True
         at = self._window.offset
         self._report.problem(
             f"ends at byte {at} without a closing bracket: still being written, or cut off", at
