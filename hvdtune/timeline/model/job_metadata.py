@@ -1,7 +1,7 @@
 """What a trace says about the job besides its events."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,8 @@ class JobMetadata:
         ranks: those whose events are there, in order.
         hosts: {rank: host}; ranks whose host is not known are absent.
         setting: the knobs in force at the end; empty where the trace does not say.
-        changes: how often another setting was adopted.
+        changes: how often a setting was adopted.
+        settings: how many different ones were.
         clock_doubt_us: {rank: by how much its times may be wrong}.
         dropped: records lost.
         gaps: what traces of this format never tell, one sentence each.
@@ -34,6 +35,7 @@ class JobMetadata:
     hosts: Mapping[int, str] = field(default_factory=dict)
     setting: Mapping[str, Value] = field(default_factory=dict)
     changes: int = 0
+    settings: int = 0
     clock_doubt_us: Mapping[int, float] = field(default_factory=dict)
     dropped: int = 0
     gaps: tuple[str, ...] = ()
@@ -57,15 +59,16 @@ def job_metadata_of(trace: Trace, link_gbps: float | None = None) -> JobMetadata
     sizes = [row.get("size") for row in known.values()]
     whole = [size for size in sizes if isinstance(size, int) and 0 < size <= 1_000_000]
     clock = trace.meta.get("clock", {})
-    setting, changes = _settings(trace)
+    adopted = _adopted(trace)
     return JobMetadata(
         size=max([*whole, *(rank + 1 for rank in ranks)], default=0),
         ranks=ranks,
         hosts={
             rank: row["host"] for rank, row in known.items() if isinstance(row.get("host"), str)
         },
-        setting=setting,
-        changes=changes,
+        setting=_last_setting(trace, adopted),
+        changes=len(adopted),
+        settings=len(set(adopted)),
         clock_doubt_us={rank: fit.get("residual_us", 0.0) for rank, fit in clock.items()},
         dropped=sum(trace.meta.get("dropped", {}).values()),
         gaps=tuple(trace.meta.get("gaps", ())),
@@ -73,18 +76,23 @@ def job_metadata_of(trace: Trace, link_gbps: float | None = None) -> JobMetadata
     )
 
 
-def _settings(trace: Trace) -> tuple[dict[str, Value], int]:
-    """The last one that rank 0 adopted, else the one it started with; and how many it adopted."""
+def _adopted(trace: Trace) -> list[str]:
+    """The settings that rank 0 adopted, as JSON, in order."""
     events = trace.events
     adopted = events[(events["kind"] == "KNOB_ADOPTED") & (events["rank"] == events["rank"].min())]
-    for text in reversed(adopted["name"].astype(str).tolist()):
+    return [str(text) for text in adopted["name"]]
+
+
+def _last_setting(trace: Trace, adopted: Sequence[str]) -> dict[str, Value]:
+    """The last of `adopted`, else the one that a rank started with."""
+    for text in reversed(adopted):
         with contextlib.suppress(msgspec.DecodeError):
             found = msgspec.json.decode(text)
             if isinstance(found, dict):
-                return _values(found), len(adopted)
+                return _values(found)
     rows = [row.get("start_setting") for _, row in sorted(trace.meta.get("ranks", {}).items())]
     start: Any = next((row for row in rows if isinstance(row, dict)), {})
-    return _values(start), 0
+    return _values(start)
 
 
 def _values(found: Mapping[Any, Any]) -> dict[str, Value]:

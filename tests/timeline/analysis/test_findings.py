@@ -341,3 +341,25 @@ def test_copying_into_buckets_and_out_of_them_is_told_of() -> None:
     found = first(record.trace(2))
     assert found.kind == "copy-bound"
     assert found.cost.mean == pytest.approx(10 * 6 / 8 / 2)  # two ranks read each other instead
+
+
+@pytest.mark.parametrize(
+    ("adopted", "notes"),
+    [
+        (
+            ["a", "b"] * 3,
+            ["2 settings were in force (6 changes); costs are means over all of them"],
+        ),
+        (["a", "a"], []),
+    ],
+)
+def test_settings_are_counted_once_however_often_they_were_adopted(
+    adopted: list[str], notes: list[str]
+) -> None:
+    record = Recorder()
+    for at, setting in enumerate(adopted):
+        record.add(0, "KNOB_ADOPTED", at, at, setting)
+    job = job_metadata_of(record.trace(len(BALANCED.compute_ms)))
+    trace = BALANCED.trace()
+    known = dataclasses.replace(job_metadata_of(trace), changes=job.changes, settings=job.settings)
+    assert [note for note in why(trace, known).notes if "settings" in note] == notes

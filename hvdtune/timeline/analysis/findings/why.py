@@ -126,8 +126,11 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
 def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:
     if job.size == 1:
         yield "a single rank has nobody to wait for"
-    if job.changes > 1:
-        yield f"{job.changes} settings were in force; costs are means over all of them"
+    if job.settings > 1:
+        yield (
+            f"{job.settings} settings were in force ({job.changes} changes); costs are means over "
+            "all of them"
+        )
     doubt = max(job.clock_doubt_us.values(), default=0.0)
     if doubt > 0:
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
