@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
@@ -37,7 +38,15 @@ def _is_seconds(value: object) -> bool:
 
 
 def _is_file(value: object) -> bool:
-    return isinstance(value, str | Path) and str(value) != "" and "\0" not in str(value)
+    return isinstance(value, str | Path) and str(value) != "" and _is_for_a_process(str(value))
+
+
+def _is_for_a_process(text: str) -> bool:
+    """Whether the system takes it as a path, a word of a command or a variable's value."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def _are_names(value: object) -> bool:
@@ -62,13 +71,13 @@ def _is_setting(value: object) -> bool:
 
 
 def _are_variables(value: object) -> bool:
-    # An environment is handed to a process as texts NAME=VALUE, each of which ends with a NUL.
     return isinstance(value, Mapping) and all(
         isinstance(name, str)
         and isinstance(text, str)
         and name != ""
         and "=" not in name
-        and "\0" not in name + text
+        and _is_for_a_process(name)
+        and _is_for_a_process(text)
         for name, text in value.items()
     )
 
@@ -88,7 +97,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "hosts": _Rule(lambda value: isinstance(value, str), 'a text such as "a:2,b:2"'),
     "profile": _FILE,
     "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
-    "env": _Rule(_are_variables, "a dict of texts without NUL by names without '='"),
+    "env": _Rule(
+        _are_variables, "a dict of texts without NUL or half characters by names without '='"
+    ),
     "trace": _FILE,
     "path": _Rule(_is_file, "the path of a file or folder"),
     "run_dir": _FOLDER,

@@ -138,6 +138,7 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.launch("train.py", env={"A": "a\0b"}), "env is .* without NUL"),
         (lambda: hvdtune.launch("train.py", env={"A=B": "a"}), "env is .* without '='"),
         (lambda: hvdtune.launch("train.py", env={"": "a"}), "env is"),
+        (lambda: hvdtune.launch("train.py", env={"A": "\ud800"}), "env is .* half characters"),
         (lambda: hvdtune.launch("train.py", setting=["a=1"]), "setting is"),
         (lambda: hvdtune.launch("train.py", trace="."), "it is a directory"),
         (lambda: hvdtune.launch("train.py", run_dir="train.py"), "cannot use the folder train.py"),
