@@ -45,7 +45,9 @@ def print_study(study: OpenStudy) -> None:
         console.print(verified)
     floor = study.view.noise_floor_percent
     if floor is not None:
-        console.print(Text(f"A/A noise floor: {floor:.2f} %"))
+        console.print(
+            Text(f"A/A noise floor, over the fewest pairs of a verification: {floor:.2f} %")
+        )
     console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
     if study.failure:
         console.print(Text(f"ended before it was complete: {study.failure}"))

@@ -64,7 +64,9 @@ class StudyFrames:
         parts = [
             f"{counted(len(self.trials), 'trial')}{f' ({counts})' if counts else ''}",
             f"{len(self.verification)} verification pairs over {over}",
-            "A/A noise floor not recorded" if floor is None else f"A/A noise floor {floor:.2f} %",
+            "A/A noise floor not recorded"
+            if floor is None
+            else f"A/A noise floor, over the fewest pairs of a verification, {floor:.2f} %",
         ]
         return "; ".join(parts) + "."
 

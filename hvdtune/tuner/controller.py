@@ -216,7 +216,8 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
     )
     if ranked:
         reason = "the default is kept: every candidate made the script fail"
-        return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
+        pairs = options.min_verify_pairs
+        return keep_default(context.default, calibration.floor(pairs), pairs, reason)
     if tried == 0:
         reason = _none_measured(stop)
         return _unproved(context, f"the default is kept: {reason}", reason)
@@ -237,13 +238,14 @@ def _unproved(context: StudyContext, reason: str, noisy_reason: str) -> Verdict:
     options, calibration = context.options, context.calibration
     longest = calibration.floor(options.max_verify_pairs)
     if to_percent(longest) <= _NOISY * options.resolution_percent:
-        return keep_default(context.default, calibration.floor(options.min_verify_pairs), reason)
+        pairs = options.min_verify_pairs
+        return keep_default(context.default, calibration.floor(pairs), pairs, reason)
     text = (
         f"too noisy to tell: {noisy_reason}; over {options.max_verify_pairs} pairs the default "
         f"would differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the "
         "machine"
     )
-    return keep_default(context.default, longest, text, "noisy")
+    return keep_default(context.default, longest, options.max_verify_pairs, text, "noisy")
 
 
 def _none_measured(stop: Stop) -> str:

@@ -50,6 +50,7 @@ def test_a_study_is_shown_with_its_trials(study, run_dir):
     code, out, _ = study("show", "train-1")
     assert code == 0
     assert "command: train.py --lr 1" in out
+    assert "A/A noise floor, over the fewest pairs of a verification: 0.60 %" in out
     assert f"verdict: {VERDICT['text']}" in out
     assert sum("complete" in line for line in out.splitlines()) == 2
 

@@ -34,7 +34,8 @@ def trials_figure(
         )
         figure.add_annotation(
             x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
-            text=f"band: A/A noise floor +/- {noise_floor_percent:.2f} %", showarrow=False,
+            text="band: A/A noise floor, over the fewest pairs of a verification, +/- "
+            f"{noise_floor_percent:.2f} %", showarrow=False,
             font={"color": theme.muted, "size": 11},
         )  # fmt: skip
     figure.add_hline(y=0, line={"color": theme.muted, "width": 1})

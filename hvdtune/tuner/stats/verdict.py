@@ -115,11 +115,18 @@ def judge(
 
 
 def keep_default(
-    default: Setting, floor: float, reason: str, kind: Literal["default", "noisy"] = "default"
+    default: Setting,
+    floor: float,
+    floor_pairs: int,
+    reason: str,
+    kind: Literal["default", "noisy"] = "default",
 ) -> Verdict:
-    """The verdict when no candidate was left to verify. It claims nothing about other settings."""
+    """The verdict when no candidate was left to verify. It claims nothing about other settings.
+
+    `floor` is over `floor_pairs` pairs.
+    """
     floor_percent = to_percent(floor)
-    text = f"{reason} (A/A floor {floor_percent:.1f} %)"
+    text = f"{reason} (A/A floor {floor_percent:.1f} % over {counted(floor_pairs, 'pair')})"
     return Verdict(
         kind=kind,
         setting=dict(default),
@@ -146,7 +153,7 @@ def _text(
     spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
     basis = (
         f"{counted(est.n, 'pair')}, {counted(len(launches), 'launch')}, A/A floor "
-        f"{to_percent(floor):.1f} %"
+        f"{to_percent(floor):.1f} % over as many pairs"
     )
     if len(launches) < _ENOUGH_LAUNCHES:
         basis += "; another launch may differ"

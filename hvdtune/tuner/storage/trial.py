@@ -96,7 +96,11 @@ class TrialView:
 
 @dataclass(frozen=True)
 class StudyView:
-    """A study as it stands on disk; `verdict` is None until there is one."""
+    """A study as it stands on disk; `verdict` is None until there is one.
+
+    `noise_floor_percent` is over as many pairs as a verification takes at least; that in the text
+    of a verdict is over the pairs which that rests on.
+    """
 
     trials: tuple[TrialView, ...]
     pairs: tuple[Pair, ...]

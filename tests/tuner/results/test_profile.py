@@ -22,7 +22,7 @@ CREATED = "2026-01-02T03:04:05+00:00"
 
 
 PROVED = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 2, 0.01)
-KEPT = keep_default(DEFAULT, 0.01, "none faster")
+KEPT = keep_default(DEFAULT, 0.01, 6, "none faster")
 
 
 @pytest.mark.parametrize(

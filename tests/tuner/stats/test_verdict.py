@@ -61,9 +61,14 @@ def test_the_kind_of_a_verdict_decides_the_setting_and_the_exit_code(
             (0.07, 0.07, 0.07),
             0.01,
             0.006,
-            r"\+7\..* 95 % CI, 24 pairs, 3 launches, A/A floor 0\.6 %",
+            r"\+7\..* 95 % CI, 24 pairs, 3 launches, A/A floor 0\.6 % over as many pairs",
         ),
-        ((0.07,), 0.01, 0.006, r"\+.* 1 launch, A/A floor 0\.6 %; another launch may differ"),
+        (
+            (0.07,),
+            0.01,
+            0.006,
+            r"\+.* 1 launch, A/A floor 0\.6 % over as many pairs; another launch may differ",
+        ),
         ((0.0,) * 3, 0.01, 0.01, r"no setting beats the default by more than 1\..*"),
         ((0.15, 0.15, -0.2), 0.01, 0.01, r".*in one launch, -1.*"),
         (
@@ -87,7 +92,7 @@ def test_a_verdict_is_one_line(
     ("levels", "pattern"),
     [
         ((-0.1, -0.1, -0.1), r"B is slower than A: -9\..*"),
-        ((-0.1,), r".* 1 launch, A/A floor 1\.0 %; another launch may differ"),
+        ((-0.1,), r".* 1 launch, A/A floor 1\.0 % over as many pairs; another launch may differ"),
     ],
 )
 def test_of_two_named_settings_the_slower_one_is_called_so(
@@ -114,12 +119,12 @@ def test_whatever_few_launches_say_another_may_differ(
     enough = judge(CANDIDATE, DEFAULT, launches(*levels, *levels, *levels, sd=sd), 0.004)
 
     assert verdict.kind == kind
-    assert "A/A floor 0.4 %; another launch may differ)" in verdict.text
+    assert "A/A floor 0.4 % over as many pairs; another launch may differ)" in verdict.text
     assert "another launch may differ" not in enough.text
 
 
 def test_without_a_candidate_the_floor_is_the_bound() -> None:
-    verdict = keep_default(DEFAULT, from_percent(1.0), "no setting beats the default: 40 tried")
+    verdict = keep_default(DEFAULT, from_percent(1.0), 6, "no setting beats the default: 40 tried")
 
-    assert verdict.text == "no setting beats the default: 40 tried (A/A floor 1.0 %)"
+    assert verdict.text == "no setting beats the default: 40 tried (A/A floor 1.0 % over 6 pairs)"
     assert verdict.ci_percent is None
