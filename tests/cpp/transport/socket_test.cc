@@ -15,15 +15,15 @@
 #include "base/stop.h"
 #include "check.h"
 #include "transport/blocking_socket.h"
+#include "transport/soon.h"
 
 using namespace hvdtune;
+using hvdtune::testing::soon;
 using testing::connect_to;
 
 namespace {
 
 const StopSignal kNeverStopped;
-
-Deadline soon() { return Deadline::in(std::chrono::seconds(20)); }
 
 // A pipe whose end a process waits for: it lives until this goes.
 class Leash {
