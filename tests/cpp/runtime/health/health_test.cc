@@ -64,6 +64,7 @@ TEST(a_health_thread_that_fails_ends_the_job_and_says_so) {
   pollfd watched = {failed.fd(), POLLIN, 0};
   CHECK_EQ(poll(&watched, 1, soon().poll_ms()), 1);
   CHECK_EQ(health.loss()->rank(), 0);
-  CHECK_EQ(health.resolve_loss(Error(ErrorCode::kTimeout, "late", 1)).what(), told.text);
+  const Error resolved = health.resolve_loss(Error(ErrorCode::kTimeout, "late", 1));
+  CHECK_EQ(std::string(resolved.what()), told.text);
   health.shut_down();
 }

@@ -105,7 +105,8 @@ TEST(nobody_begins_to_write_in_an_abandoned_arena) {
     const Error error = failure_of([&] { const Arena::WritePhase writes(*each); });
     CHECK(error.code() == ErrorCode::kRankLost);
     CHECK_EQ(error.rank(), each == &lost ? 10 : 12);
-    CHECK_EQ(failure_of([&] { each->check_not_abandoned(); }).what(), std::string(error.what()));
+    const Error same = failure_of([&] { each->check_not_abandoned(); });
+    CHECK_EQ(std::string(same.what()), std::string(error.what()));
   }
   // Who was refused is in no write phase: nobody waits for it.
   lost.abandon(10, kLong, refuse_warning);
