@@ -159,7 +159,7 @@ def misuse():
             torch.optim.SGD(model.parameters(), lr=1.0),
             named_parameters=[("w", model.weight), ("w", model.bias)],
         )
-    with pytest.raises(UsageError, match="1 names for 2 parameters"):
+    with pytest.raises(UsageError, match="1 name for 2 parameters"):
         hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=[("w", model.weight)]
         )
