@@ -45,7 +45,7 @@ def _is_for_a_process(text: str) -> bool:
     """Whether the system takes it as a path, a word of a command or a variable's value."""
     try:
         return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 
@@ -98,7 +98,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "profile": _FILE,
     "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
     "env": _Rule(
-        _are_variables, "a dict of texts without NUL or half characters by names without '='"
+        _are_variables,
+        "a dict of strings, in which no name is empty or holds '=', and no string holds NUL or a "
+        "lone surrogate",
     ),
     "trace": _FILE,
     "path": _Rule(_is_file, "the path of a file or folder"),
