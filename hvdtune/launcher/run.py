@@ -132,7 +132,7 @@ def exit_report(outcome: JobOutcome, title: str) -> tuple[int, str, int]:
     ]
     if outcome.stopped and not failed:
         return 128 + signal.SIGTERM, f"{title} was stopped", 0
-    no_job = f"{title} ended without calling hvd.init(): its processes were no job"
+    no_job = f"{title} ended without calling hvd.init(): its processes never formed a job"
     if not outcome.formed and not any(outcome.codes):
         return 0, no_job, 0
     if outcome.start_failure and (failed or not outcome.formed):

@@ -60,10 +60,10 @@ def launch(
         env: variables for the ranks, on top of this process's environment.
         trace: a file for the timeline of all ranks; None: none, unless `run_dir` is given.
         run_dir: a folder for logs and the trace.
-        verbose: shows the ranks' output and process ids, which nothing is printed of otherwise.
+        verbose: prints the ranks' output and process ids; False prints nothing.
 
     Raises:
-        UsageError: an argument cannot be.
+        UsageError: an argument is invalid.
         LaunchError: a process could not be started.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the ranks have ended.
     """
@@ -114,10 +114,10 @@ def tune(
         seed: of the search.
         run_dir: the run folder; None: that of the latest unfinished study of this script, else
             runs/SCRIPT-TIME.
-        verbose: shows progress and the ranks' output, which nothing is printed of otherwise.
+        verbose: prints progress and the ranks' output; False prints nothing.
 
     Raises:
-        UsageError: an argument cannot be, or `run_dir` holds the run of another command.
+        UsageError: an argument is invalid, or `run_dir` holds the run of another command.
         StudyError: the script cannot be measured, or the study cannot be stored.
         LaunchError: a process could not be started.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.

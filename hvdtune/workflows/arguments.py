@@ -18,7 +18,7 @@ class _Rule(NamedTuple):
 
 
 def check_arguments(**arguments: object) -> None:
-    """Raises UsageError for the first that cannot be; None stands for what may be left out."""
+    """Raises UsageError for the first invalid argument; None stands for one that was left out."""
     for name, value in arguments.items():
         rule = _RULES[name]
         is_left_out = value is None and name not in _NEEDED

@@ -95,7 +95,7 @@ sys.exit(4)
     assert job.tail(0) == ("rank 1 is gone",)
 
 
-_NO_JOB = "rank.py ended without calling hvd.init(): its processes were no job"
+_NO_JOB = "rank.py ended without calling hvd.init(): its processes never formed a job"
 _IGNORE_SIGTERM = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -251,7 +251,7 @@ _TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
         (replace(_TOO_LATE, codes=(1, 9), order=(1, 0)), (9, "too late", 1)),
         (
             replace(_TOO_LATE, codes=(0, 0)),
-            (0, "x.py ended without calling hvd.init(): its processes were no job", 0),
+            (0, "x.py ended without calling hvd.init(): its processes never formed a job", 0),
         ),
         (
             replace(_FORMED, codes=(-15, -15), signalled=frozenset({0, 1}), stopped=True),

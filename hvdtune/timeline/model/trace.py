@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from hvdtune.plural import counted
 from hvdtune.timeline.model.events_of_slices import events_of, left_out, others_of
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.slices_of_events import counts_of, slices_of
@@ -15,7 +16,7 @@ from hvdtune.timeline.model.slices_of_events import counts_of, slices_of
 InferEvents = Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """What was read of one or several files, on one clock.
 
@@ -95,6 +96,17 @@ class Trace:
     def left_out(self) -> list[str]:
         """One sentence on slices that are neither in `events` nor in `others`; or none."""
         return [] if self.parsed is None else left_out(self.parsed)
+
+    def __repr__(self) -> str:
+        """One line: how many slices there are, of which ranks, and from how many files."""
+        rows = self.recorded if self.recorded is not None else self.parsed
+        parts = (
+            counted(0 if rows is None else len(rows), "slice"),
+            counted(len(self.ranks), "rank"),
+            counted(len(self.files), "file"),
+            counted(len(self.warnings), "warning"),
+        )
+        return f"<Trace: {', '.join(parts)}>"
 
     def without_slices(self) -> "Trace":
         """The same events and others in a fraction of the memory."""

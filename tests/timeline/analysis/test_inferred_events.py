@@ -32,7 +32,11 @@ def test_one_rank_of_several_is_incomplete() -> None:
 @pytest.mark.parametrize(
     ("category", "said"),
     [
-        ("", "a trace of a program that is not known has no collectives and no steps"),
+        (
+            "",
+            "hvdtune does not recognize the program that recorded this trace, so it finds no "
+            "collectives and no steps in it",
+        ),
         ("cpu_op", "no step and no collective is among its slices (1)"),
     ],
     ids=["unknown program", "torch"],

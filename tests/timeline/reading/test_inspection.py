@@ -51,6 +51,11 @@ def test_a_trace_without_its_slices_has_the_same_events(tmp_path: Path) -> None:
     assert trace.left_out() == ["counters, flows and the like are left out: 1 event"]
 
 
+def test_a_trace_says_in_one_line_what_it_holds(tmp_path: Path) -> None:
+    trace = open_trace(write(tmp_path / "a.json", event("X", 5, dur=2), event("X", 9, dur=1)))
+    assert repr(trace) == "<Trace: 2 slices, 0 ranks, 1 file, 0 warnings>"
+
+
 def test_a_path_is_opened_once_to_inspect_and_once_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

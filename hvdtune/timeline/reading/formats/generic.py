@@ -9,7 +9,10 @@ import pandas as pd
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "chrome"
-GAP = "a trace of a program that is not known has no collectives and no steps"
+GAP = (
+    "hvdtune does not recognize the program that recorded this trace, so it finds no collectives "
+    "and no steps in it"
+)
 infer_events = None
 _RANK = re.compile(r"rank[ _-]?([0-9]{1,7})\b", re.IGNORECASE)
 
