@@ -11,7 +11,15 @@ GRAVE = {"serious", "critical"}
 HEADER = "#tensor-table .ag-header-cell, #tensor-table .ag-header-group-cell"
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/?run=1"])
+# The pages with all that others are made of: text, figures, tables, forms and the canvas.
+_IN_CI = ("/", "/timeline", "/tensors", "/study")
+
+
+def _pages(in_ci):
+    return [pytest.param(path, marks=[pytest.mark.slow] * (path not in in_ci)) for path in PAGES]
+
+
+@pytest.mark.parametrize("path", [*_pages(_IN_CI), pytest.param("/?run=1", marks=pytest.mark.slow)])
 def test_no_page_has_a_grave_violation(visit, path):
     page = visit(path)
     settle(page)
@@ -19,12 +27,7 @@ def test_no_page_has_a_grave_violation(visit, path):
 
 
 # A theme's colours are the same on all pages.
-_IN_CI = ("/", "/timeline")
-
-
-@pytest.mark.parametrize(
-    "path", [pytest.param(p, marks=[pytest.mark.slow] * (p not in _IN_CI)) for p in PAGES]
-)
+@pytest.mark.parametrize("path", _pages(["/timeline"]))
 def test_no_page_has_a_grave_violation_in_the_dark_theme(visit, path):
     page = visit(path)
     page.locator("#theme-switch").click()
