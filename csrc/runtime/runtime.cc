@@ -1,6 +1,5 @@
 #include "runtime/runtime.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/processors.h"
 #include "negotiate/validate.h"
 #include "runtime/submission.h"
 
@@ -34,12 +34,6 @@ std::string boot_id() {
   std::string id;
   std::getline(file, id);
   return id;
-}
-
-// How many processors this process may run on, 0 if unknown.
-int processors() {
-  cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
 }
 
 MeshOptions mesh_options(const RuntimeOptions& options) {
@@ -193,7 +187,7 @@ std::string Runtime::metadata(const TimelineOptions& options) const {
   text << "{\"rank\": " << place.rank << ", \"size\": " << place.size
        << ", \"local_rank\": " << place.local_rank << ", \"cross_rank\": " << place.cross_rank
        << ", \"host\": " << quoted(options_.mesh.host) << ", \"boot_id\": " << quoted(boot_id())
-       << ", \"processors\": " << processors() << ", \"pid\": " << getpid()
+       << ", \"processors\": " << usable_processors() << ", \"pid\": " << getpid()
        << ", \"version\": " << quoted(options_.version) << ", \"clock\": \"CLOCK_MONOTONIC\""
        << ", \"monotonic_ns\": " << now_ns() << ", \"unix_ns\": " << unix_ns
        << ", \"max_bytes\": " << options.max_bytes;

@@ -1,0 +1,104 @@
+#include "base/processors.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+namespace hvdtune {
+namespace {
+
+// More than any kernel can have.
+constexpr size_t kMostProcessors = size_t{1} << 20;
+
+// 0 without a limit.
+int rounded_up(long long quota_us, long long period_us) {
+  if (quota_us <= 0 || period_us <= 0) return 0;
+  const long long processors = (quota_us - 1) / period_us + 1;
+  return static_cast<int>(std::min<long long>(processors, std::numeric_limits<int>::max()));
+}
+
+// cpu.max holds "200000 100000", or "max 100000" without a limit.
+int quota_in_version_2(const std::string& group) {
+  long long quota_us = 0;
+  long long period_us = 0;
+  std::ifstream(group + "/cpu.max") >> quota_us >> period_us;
+  return rounded_up(quota_us, period_us);
+}
+
+// The quota is -1 without a limit.
+int quota_in_version_1(const std::string& group) {
+  long long quota_us = 0;
+  long long period_us = 0;
+  std::ifstream(group + "/cpu.cfs_quota_us") >> quota_us;
+  std::ifstream(group + "/cpu.cfs_period_us") >> period_us;
+  return rounded_up(quota_us, period_us);
+}
+
+int stricter(int one, int other) {
+  return one == 0 || other == 0 ? std::max(one, other) : std::min(one, other);
+}
+
+// Of the group and those around it. What is mounted in a container begins at the container's own
+// group, where the outer part of the path leads nowhere: only the mount's root counts then.
+template <typename Quota>
+int least_quota(const std::string& mount, std::string path, Quota quota_of) {
+  int least = 0;
+  for (;;) {
+    while (path.ends_with('/')) path.pop_back();
+    least = stricter(least, quota_of(mount + path));
+    if (path.empty()) return least;
+    path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
+  }
+}
+
+bool has_cpu(std::string_view controllers) {
+  while (!controllers.empty()) {
+    const size_t end = std::min(controllers.find(','), controllers.size());
+    if (controllers.substr(0, end) == "cpu") return true;
+    controllers.remove_prefix(std::min(end + 1, controllers.size()));
+  }
+  return false;
+}
+
+int allowed_processors() {
+  // The kernel refuses a set that is smaller than its own.
+  for (size_t count = 1; count * CPU_SETSIZE <= kMostProcessors; count *= 2) {
+    std::vector<cpu_set_t> allowed(count);
+    const size_t bytes = count * sizeof(cpu_set_t);
+    if (sched_getaffinity(0, bytes, allowed.data()) == 0) return CPU_COUNT_S(bytes, allowed.data());
+    if (errno != EINVAL) break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int quota_processors(const CgroupFiles& files) {
+  int least = 0;
+  std::ifstream memberships(files.memberships);
+  // Lines are "0::/path" for version 2, "4:cpu,cpuacct:/path" for each hierarchy of version 1.
+  for (std::string line; std::getline(memberships, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty()) {
+      least = stricter(least, least_quota(files.mounts, path, &quota_in_version_2));
+    } else if (has_cpu(controllers)) {
+      for (const std::string& name : {std::string("cpu"), controllers}) {
+        least = stricter(least, least_quota(files.mounts + "/" + name, path, &quota_in_version_1));
+      }
+    }
+  }
+  return least;
+}
+
+int usable_processors() { return stricter(allowed_processors(), quota_processors()); }
+
+}  // namespace hvdtune
