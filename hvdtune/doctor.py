@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core.mpi import mpi_library
+from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
 from hvdtune.errors import HvdtuneError
@@ -87,8 +88,13 @@ def _native() -> Finding:
 
 
 def _cores() -> Finding:
-    usable, present = len(os.sched_getaffinity(0)), os.cpu_count()
-    return Finding("machine", "cores", "ok", f"{usable} of {present} usable by this process")
+    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count()
+    detail = f"{allowed} of {present} usable by this process"
+    with contextlib.suppress(ImportError):  # which the line before this one tells of
+        granted = usable_processors()
+        if granted < allowed:
+            detail += f", whose CPU quota is worth {granted}"
+    return Finding("machine", "cores", "ok", detail)
 
 
 def _compiler() -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.errors import ArgumentError, LaunchError, UsageError
 from hvdtune.plural import counted
 
@@ -37,7 +37,7 @@ def this_host(ranks: int) -> tuple[Host, ...]:
     Raises UsageError for more than 64 ranks that are also more than 16 for each processor. As with
     mpirun, whoever lists the host with its slots may have them.
     """
-    processors = len(os.sched_getaffinity(0))
+    processors = usable_processors()
     most = max(_ALWAYS_ALLOWED_RANKS, _RANKS_PER_PROCESSOR * processors)
     if ranks > most:
         raise ArgumentError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any, Final
 import hvdtune
 from hvdtune.core.job.channel import StepDone
 from hvdtune.core.job.interrupt import stop_signals
+from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.link_probe import probe_link
@@ -44,7 +44,7 @@ def fingerprint(
         "world": len(plan.slots),
         "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
         "transport": options.transport,
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_processors(),
         "hvdtune": hvdtune.__version__,
         "python": platform.python_version(),
         "frameworks": dict(_installed_frameworks()),

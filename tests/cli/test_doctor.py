@@ -40,6 +40,17 @@ def test_what_is_absent_comes_with_advice():
     ]
 
 
+@pytest.mark.parametrize(
+    ("granted", "told"), [(1, ", whose CPU quota is worth 1"), (4, "")], ids=["quota", "none"]
+)
+def test_a_cpu_quota_below_the_processors_is_told(monkeypatch, granted, told):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr(doctor, "usable_processors", lambda: granted)
+    cores = next(finding for finding in doctor.examine() if finding.name == "cores")
+    assert cores.detail == f"4 of 8 usable by this process{told}"
+
+
 def test_frameworks_are_found_without_being_imported():
     loaded = set(sys.modules)
     examine()

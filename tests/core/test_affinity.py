@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hvdtune.core.rank.affinity import threads_on
+from hvdtune.core.rank.affinity import threads_on, usable_processors
 from hvdtune.errors import UsageError
 
 _SCRIPT = """
@@ -24,6 +24,16 @@ def test_the_cores_threads_are_bound_and_the_callers_is_not():
     caller, *others = done.stdout.decode().splitlines()
     assert caller == " ".join(map(str, usable))
     assert others and set(others) == {core}
+
+
+def test_no_more_processors_count_than_the_process_may_use():
+    usable = os.sched_getaffinity(0)
+    assert 1 <= usable_processors() <= len(usable)
+    os.sched_setaffinity(0, {min(usable)})
+    try:
+        assert usable_processors() == 1
+    finally:
+        os.sched_setaffinity(0, usable)
 
 
 def test_a_core_that_the_process_may_not_use_is_refused():

@@ -21,7 +21,7 @@ from hvdtune.launcher.hosts import (
 def test_a_host_that_nobody_lists_has_slots_for_what_its_processors_bear(
     monkeypatch, processors, most
 ):
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(processors)))
+    monkeypatch.setattr("hvdtune.launcher.hosts.usable_processors", lambda: processors)
     assert this_host(most) == (Host("localhost", most),)
     with pytest.raises(UsageError) as refused:
         this_host(most + 1)

@@ -1,4 +1,4 @@
-"""Where the core's threads may run."""
+"""How many processors a process has, and where the core's threads may run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hvdtune.errors import UsageError
+
+
+def usable_processors() -> int:
+    """How many threads of this process can run at a time.
+
+    The processors on which it may run, or fewer where a CPU quota of its control groups, as
+    containers have, grants less: a quota of 1.5 processors counts as 2.
+    """
+    from hvdtune.core import _native
+
+    return _native.usable_processors()
 
 
 @contextlib.contextmanager
