@@ -1,6 +1,7 @@
 """How another process of the same user reaches a running job: through its launcher.
 
-A launcher listens on a socket without a file, `@hvdtune-job-PID-N`, of its own machine only. Before
+A launcher listens on a socket without a file, `@hvdtune-job-PID-RANDOM`, of its own machine only.
+Nobody can foresee the name and take it first; what others have named like it is passed over. Before
 a byte is read, each end asks the kernel who is at the other: the same user (or root) or nobody.
 Messages are JSON, one a packet. The caller's hanging up ends what it has asked for.
 """
@@ -10,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import secrets
 import selectors
 import socket
 import struct
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -28,10 +31,10 @@ _PREFIX: Final = "hvdtune-job-"
 _MAX_BYTES: Final = 65536
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _ANSWER_S: Final = 5.0
+_AGAIN_S: Final = 0.02  # between two tries to reach a launcher that many want
 _MOST_CALLERS: Final = 16
 _KEPT_NUMBERS: Final = 200_000  # of steps, one for each rank
 _MOST_NUMBERS: Final = 4_000  # in a message, of up to ten digits each
-_numbers: Final = itertools.count()
 
 
 class JobState(msgspec.Struct, frozen=True):
@@ -133,7 +136,7 @@ def open_control(job: ControlTarget) -> Control | None:
     """Listens for callers until closed; None where that cannot be: a job runs without it, too."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(f"\0{_PREFIX}{os.getpid()}-{next(_numbers)}")
+        listener.bind(f"\0{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
         listener.listen(_MOST_CALLERS)
     except OSError:
         listener.close()
@@ -247,15 +250,39 @@ class ControlClient:
         """Steps of this job from this number on; those of another one from its first on."""
         return self._ask(_Request("steps", job=job, since=since), JobSteps)
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def ask_state(self) -> None:
+        """Asks for what `told_state` returns, without waiting for it."""
+        self._send(_Request("state"))
+
+    def told_state(self) -> JobState:
+        """As `state`, after `ask_state`."""
+        return self._receive(JobState)
+
     def _ask(self, request: _Request, kind: type[_Answer]) -> _Answer:
+        self._send(request)
+        return self._receive(kind)
+
+    def _send(self, request: _Request) -> None:
         try:
             self._connection.send(msgspec.json.encode(request))
+        except OSError:
+            self._connection.close()
+            raise self._ended() from None
+
+    def _ended(self) -> HvdtuneError:
+        return HvdtuneError(f"the job of process {self.pid} has ended")
+
+    def _receive(self, kind: type[_Answer]) -> _Answer:
+        try:
             data = self._connection.recv(_MAX_BYTES)
         except OSError:
             self._connection.close()  # an answer that comes late would be taken for the next one's
             data = b""
         if not data:
-            raise HvdtuneError(f"the job of process {self.pid} has ended")
+            raise self._ended()
         try:
             answer = msgspec.json.decode(data, type=kind)
         except msgspec.MsgspecError as error:
@@ -270,6 +297,10 @@ class ControlClient:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hangs up, which ends what was asked for."""
         self._connection.close()
 
 
@@ -284,41 +315,93 @@ def connect(target: str) -> ControlClient:
     if not target:
         raise UsageError("name a job: a process id or a run folder")
     if target.isdigit():
-        for pid in _with_ancestors(int(target)):
-            for name in _names(pid):
-                if (client := _open_connection(name)) is not None:
-                    return client
+        pids = list(_with_ancestors(int(target)))
+        clients = sorted(_reached(pids), key=lambda client: pids.index(client.pid))
+        _close_all(clients[1:])
+        if clients:
+            return clients[0]
         raise UsageError(
             f"process {target} is not a job that `hvdtune run` started on this machine"
         )
     folder = Path(target)
     if not folder.is_dir():
         raise UsageError(f"{target} is neither a process id nor a run folder")
-    for name in _names(None):
-        client = _open_connection(name)
-        if client is not None and folder.resolve() in Path(client.state().timeline).parents:
+    clients = _reached(None)
+    for client, state in _states(clients):
+        if folder.resolve() in Path(state.timeline).parents:
+            _close_all([other for other in clients if other is not client])
             return client
-        if client is not None:
-            client.__exit__(None, None, None)
+    _close_all(clients)
     raise UsageError(f"no job runs in {target} now")
 
 
-def _names(pid: int | None) -> Iterator[str]:
-    """The names of the sockets of one launcher, or of all."""
-    prefix = f"@{_PREFIX}" if pid is None else f"@{_PREFIX}{pid}-"
-    lines = Path("/proc/net/unix").read_text().splitlines()
-    # A listener's connections have its name, too.
-    for name in dict.fromkeys(line.split()[-1] for line in lines):
-        if name.startswith(prefix):
-            yield name[1:]
+def _close_all(clients: Sequence[ControlClient]) -> None:
+    for client in clients:
+        client.close()
+
+
+def _names() -> Iterator[tuple[int, str]]:
+    """What may be sockets of launchers: the process in the name, and the name."""
+    # A name may be any bytes, ends of lines among them. A listener's connections have it, too.
+    words = Path("/proc/net/unix").read_bytes().decode("ascii", "replace").split()
+    for word in dict.fromkeys(words):
+        pid, _, rest = word.removeprefix(f"@{_PREFIX}").partition("-")
+        if word.startswith(f"@{_PREFIX}") and pid.isdigit() and rest.isalnum():
+            yield int(pid), word[1:]
+
+
+def _reached(pids: Sequence[int] | None) -> list[ControlClient]:
+    """Connections to the launchers that these processes are, or to all, of this user.
+
+    A socket that takes no more connections is tried again for as long as a launcher may take to
+    answer; nobody else's can delay those that do.
+    """
+    names = [name for pid, name in _names() if pids is None or pid in pids]
+    deadline_s = time.monotonic() + _ANSWER_S
+    clients: list[ControlClient] = []
+    while True:
+        busy = []
+        for name in names:
+            try:
+                if (client := _open_connection(name)) is not None:
+                    clients.append(client)
+            except BlockingIOError:
+                busy.append(name)
+        if not busy or clients or time.monotonic() > deadline_s:
+            return clients
+        names = busy
+        time.sleep(_AGAIN_S)
+
+
+def _states(clients: Sequence[ControlClient]) -> Iterator[tuple[ControlClient, JobState]]:
+    """What these launchers say, in the order in which they say it, for as long as one may take."""
+    deadline_s = time.monotonic() + _ANSWER_S
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            with contextlib.suppress(HvdtuneError):  # it has ended since
+                client.ask_state()
+                selector.register(client, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline_s - time.monotonic()))
+            if not ready:
+                return
+            for key, _ in ready:
+                selector.unregister(key.fileobj)
+                with contextlib.suppress(HvdtuneError):
+                    assert isinstance(key.fileobj, ControlClient)
+                    yield key.fileobj, key.fileobj.told_state()
 
 
 def _open_connection(name: str) -> ControlClient | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.settimeout(_ANSWER_S)
+    """None where no launcher of this user listens. Raises BlockingIOError where it is too busy."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
         connection.connect(f"\0{name}")
         pid, uid, _ = _peer(connection)
+        connection.settimeout(_ANSWER_S)
+    except BlockingIOError:
+        connection.close()
+        raise
     except OSError:  # it has ended since
         connection.close()
         return None

@@ -62,7 +62,8 @@ class RunFolder:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / "run.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # A command's words may be nobody else's business; the rest of the folder can be shared.
+            self._lock = os.open(path / "run.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             is_file = isinstance(error, FileExistsError | NotADirectoryError)
             kind = UsageError if is_file else HvdtuneError
@@ -166,14 +167,21 @@ def contents(run_dir: Path) -> list[tuple[str, str]]:
 
 
 def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None:
-    """The newest run of this identity whose study has no verdict; None if there is none."""
+    """The newest run of this identity whose study has no verdict; None if there is none.
+
+    Runs of other users, who alone can read what ran there, are passed over.
+    """
     candidates = sorted(parent.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
     for file in reversed(candidates):
         if (file.parent / "verdict.json").exists():
             continue
+        try:
+            text = file.read_bytes()
+        except PermissionError:
+            continue
         # Older runs do not tell their variables.
         wanted = identity.to_json()
-        stored = {"variables": wanted["variables"], **_parse(file.read_bytes())}
+        stored = {"variables": wanted["variables"], **_parse(text)}
         if stored == wanted and not _locked(file):
             return file.parent
     return None

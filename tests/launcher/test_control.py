@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import socket
@@ -42,7 +43,7 @@ def job():
 
 def raw_connection():
     """To the only launcher that this process is."""
-    name = next(iter(control._names(os.getpid())))
+    name = next(name for pid, name in control._names() if pid == os.getpid())
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(60)
     connection.connect(f"\0{name}")
@@ -160,6 +161,48 @@ def test_a_run_folder_names_its_job(tmp_path):
             assert caller.state() == job.state
     for control_ in listening:
         control_.close()
+
+
+def listener(name, backlog=1):
+    """A socket of somebody who is no launcher."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(b"\0" + name)
+    made.listen(backlog)
+    return made
+
+
+def busy_listener(name):
+    """One that takes no more connections."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener(name, backlog=0))
+        while True:
+            caller = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            caller.setblocking(False)
+            try:
+                caller.connect(b"\0" + name)
+            except BlockingIOError:
+                return stack.pop_all()
+
+
+# Whoever waited for one of them would do so for longer than a test may take.
+@pytest.mark.parametrize(
+    ("others", "make"),
+    [
+        ([b"hvdtune-job-%d-%d" % (os.getpid(), number) for number in range(200)], listener),
+        ([b"hvdtune-job-%d-busy%d" % (os.getpid(), number) for number in range(9)], busy_listener),
+        ([b"\xff", b"\n\n", b" \n@hvdtune-job-1-x\n", b"hvdtune-job-x-1"], listener),
+    ],
+    ids=["silent-under-foreseeable-names", "busy", "names-that-are-no-text"],
+)
+def test_sockets_of_others_keep_nobody_from_a_launcher(monkeypatch, tmp_path, others, make):
+    monkeypatch.setattr(control, "_ANSWER_S", 3600.0)
+    job = FakeJob(str(tmp_path / "rank-%r.hvt"))
+    with contextlib.ExitStack() as stack:
+        for name in others:
+            stack.enter_context(make(name))
+        stack.callback(open_control(job).close)
+        with connect(str(tmp_path)) as caller:
+            assert caller.state() == job.state
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
+import errno
 import json
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,17 @@ def test_a_folder_tells_what_ran_in_it(tmp_path):
     with RunFolder(tmp_path / "run", _TRAIN):
         stored = json.loads((tmp_path / "run" / "run.json").read_text())
     assert stored["command"] == ["train.py", "--lr", "1"]
+
+
+def test_a_command_is_told_to_its_user_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with RunFolder(tmp_path / "run", _TRAIN):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "run" / "run.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
 
 
 @pytest.mark.parametrize("error", [HvdtuneError("the script failed"), Stopped(signal.SIGTERM)])
@@ -158,6 +171,21 @@ def test_the_latest_unfinished_study_of_the_same_command_is_found(tmp_path, othe
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "run.json").write_text("{")
     assert latest_unfinished(_TRAIN, tmp_path) == tmp_path / "second"
+
+
+def test_runs_of_other_users_are_passed_over(tmp_path, monkeypatch):
+    for time_s, name in enumerate(["mine", "theirs"]):
+        with RunFolder(tmp_path / name, _TRAIN):
+            os.utime(tmp_path / name / "run.json", (time_s, time_s))
+    read_bytes = Path.read_bytes
+
+    def read(path):
+        if path.parent.name == "theirs":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    assert latest_unfinished(_TRAIN, tmp_path) == tmp_path / "mine"
 
 
 def test_a_study_that_is_being_worked_on_is_not_continued(tmp_path):

@@ -1,6 +1,7 @@
 """What is wrong with a study, and what can be done: RUN/pairs.jsonl is the truth."""
 
 import contextlib
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,7 @@ def _run(folder: Path, knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     working = is_in_use(folder)
     log = repair.read_log(folder / PAIRS_FILE)
     yield from _of_log(folder, log, working)
-    if (folder / "run.json").exists() and not read_run(folder):
+    if os.access(folder / "run.json", os.R_OK) and not read_run(folder):
         yield StudyFault("run.json does not say what ran here", _NEW_STUDY)
     try:
         reference = read_reference(folder)
