@@ -21,10 +21,6 @@ def reduce_for_ever():
         count += 1
 
 
-def segments():
-    return sorted(name for name in os.listdir("/dev/shm") if "hvdtune" in name)
-
-
 def check_survivors(outcomes, victim):
     for outcome in outcomes:
         if outcome.rank == victim:
@@ -43,12 +39,10 @@ def test_after_sigkill_every_survivor_names_the_rank_and_the_tensor(seed):
     generator = random.Random(seed)
     victim = generator.randrange(3)
     hosts = ["127.0.0.1", "127.0.0.1", "127.0.0.2"] if seed % 2 else None
-    before = segments()
     with start(reduce_for_ever, 3, hosts=hosts) as job:
         time.sleep(generator.random() * 1.2)
         os.kill(job.pid(victim), signal.SIGKILL)
         check_survivors(job.outcomes(), victim)
-    assert segments() == before
 
 
 def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
