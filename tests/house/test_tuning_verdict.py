@@ -1,4 +1,4 @@
-"""The commands of docs/tuning-verdict.md work, in their order."""
+"""Each command of docs/tuning-verdict.md works."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit import scripts
 from tests.kit.pages import Page, words_of
-from tests.kit.programs import run_cli
+from tests.kit.programs import call_cli, run_cli
 
 PAGE = Page("docs/tuning-verdict.md")
 _LOG = """\
@@ -17,14 +17,14 @@ tensor_fusion_threshold,score
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("page")
-    (path / "train.py").write_text(scripts.PACED.format(steps=10**6))
-    (path / "short.py").write_text(scripts.PACED.format(steps=5))
-    (path / "b.yaml").write_text("cycle_time_ms: 0.5\n")
-    (path / "autotune.csv").write_text(_LOG)
-    return path
+def prepare(folder, words):
+    """Write what the commands of the page read; `autotune.yaml` is what one of them makes."""
+    (folder / "train.py").write_text(scripts.PACED.format(steps=10**6))
+    (folder / "short.py").write_text(scripts.PACED.format(steps=5))
+    (folder / "b.yaml").write_text("cycle_time_ms: 0.5\n")
+    (folder / "autotune.csv").write_text(_LOG)
+    if "autotune.yaml" in words:
+        call_cli("profile", "import", "autotune.csv", folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,10 @@ def folder(tmp_path_factory):
         for line in PAGE.commands()
     ],
 )
-def test_a_command_of_the_page_works(command, folder):
+def test_a_command_of_the_page_works(command, tmp_path):
     words = words_of(command)
+    prepare(tmp_path, words)
     codes = (0, 3, 4) if words[0] in ("verify", "aa") else (0,)
-    done = run_cli(*words, folder=folder, codes=codes)
+    done = run_cli(*words, folder=tmp_path, codes=codes)
     if "--json" in words:
         assert json.loads(done.stdout)["pairs"] == 6
