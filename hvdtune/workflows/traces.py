@@ -85,9 +85,11 @@ def _by_job(raw: Path) -> dict[int, list[Path]]:
 
 
 def existing(paths: Sequence[Path]) -> list[Path]:
-    """The same paths. Raises UsageError for one that is not there."""
+    """The same paths. Raises UsageError for one that is not there, nor being recorded."""
+    from hvdtune.timeline.reading.folders import begun_recording
+
     for path in paths:
-        if not path.exists():
+        if not path.exists() and not begun_recording(path):
             raise UsageError(f"{path}: no such file or folder")
     return list(paths)
 

@@ -198,3 +198,30 @@ def test_names_never_steer_the_terminal(command, tmp_path, monkeypatch, capsys):
     assert "\\x1b" in told.out + told.err
     if command == "stats":
         assert "a\\x1b]0;title\\x07b\\x9bm\\u202egnp\\u2066\\r\\nc" in told.out
+
+
+@pytest.mark.parametrize(
+    ("folder", "older", "said"),
+    [
+        (".trace.json.ranks/rank-0.part", False, "is not written yet: ranks still record it in"),
+        (".trace.json.k2x_1ab9/rank-0.hvt", False, "is not written yet: ranks still record it in"),
+        (".trace.json.ranks/rank-0.part", True, "is of an earlier job: ranks record a new one in"),
+        (".trace.json.gz.ranks/rank-0.part", True, ""),
+    ],
+    ids=["by-the-script", "by-the-launcher", "beside-an-earlier-one", "of-another-name"],
+)
+def test_a_trace_is_read_by_its_name_while_it_is_recorded(tmp_path, capsys, folder, older, said):
+    trace = tmp_path / "trace.json"
+    if older:
+        trace.write_text(SIMPLE.read_text())
+        os.utime(trace, (1, 1))
+    (tmp_path / folder).parent.mkdir()
+    shutil.copy(GOLDEN / "rank-0.hvt", tmp_path / folder)
+    assert run("timeline", "stats", trace) == 0
+    told = capsys.readouterr()
+    assert (" chrome, " if older else " hvdtune, ") in told.out
+    assert f"{trace} {said}" in told.err if said else not told.err
+    # A trace that is younger than what a killed job has left says nothing of that.
+    trace.write_text(SIMPLE.read_text())
+    assert run("timeline", "stats", trace) == 0
+    assert not capsys.readouterr().err

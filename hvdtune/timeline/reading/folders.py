@@ -1,5 +1,7 @@
 """What a path stands for: the trace it is, or the traces that lie in a folder."""
 
+import contextlib
+import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -37,9 +39,44 @@ def find(paths: Iterable[Path | str]) -> TraceFiles:
     for path in map(Path, paths):
         if path.is_dir():
             _look_into(path, found)
-        else:
+            continue
+        begun = begun_recording(path)
+        if not begun:
             found.files.append(inspect(path))
+            continue
+        where = f"in {begun[0].parent}, if they have not been killed"
+        if path.exists():
+            found.files.append(inspect(path))
+            found.notes.append(f"{path} is of an earlier job: ranks record a new one {where}")
+        else:
+            found.files += map(inspect, _of_newest_job(begun, found))
+            found.notes.append(f"{path} is not written yet: ranks still record it {where}")
     return found
+
+
+def begun_recording(trace: Path) -> list[Path]:
+    """The files in which the ranks of a job record what will be `trace`, empty without them.
+
+    They are in a hidden folder beside it until it is written. A trace that is younger than them is
+    theirs: a folder that a killed job has left says nothing of it.
+    """
+    begun = []
+    for folder in trace.parent.glob(f".{glob.escape(trace.name)}.*"):
+        # Not that of trace.json.gz for trace.json; and a rank's part is newer than its whole file.
+        if folder.is_dir() and "." not in folder.name.removeprefix(f".{trace.name}."):
+            files = [*_rank_files(folder), *_rank_files(folder, "*.part")]
+            begun.append([*{file.stem: file for file in files}.values()])
+    newest = max(begun, key=_changed_ns, default=[])
+    return newest if _changed_ns(newest) > _changed_ns([trace]) else []
+
+
+def _changed_ns(files: Iterable[Path]) -> int:
+    """When the last of them was changed, 0 without any."""
+    times_ns = [0]
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            times_ns.append(file.stat().st_mtime_ns)
+    return max(times_ns)
 
 
 def expand(paths: Iterable[Path | str]) -> list[Path]:
@@ -80,8 +117,8 @@ def _look_into(folder: Path, found: TraceFiles) -> None:
     raise UsageError(f"{folder} holds no trace")
 
 
-def _rank_files(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.hvt"))
+def _rank_files(folder: Path, pattern: str = "*.hvt") -> list[Path]:
+    files = sorted(folder.glob(pattern))
     return [file for file in files if file.is_file() and file.name[0] != "."]
 
 
