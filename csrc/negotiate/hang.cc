@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "base/plural.h"
+
 namespace hvdtune {
 namespace {
 
@@ -254,7 +256,7 @@ std::string paragraph(const Wait& wait) {
     text.append(name_of(missing.reason)).append("; ").append(missing.detail).append("\n");
   }
   if (wait.missing.size() > kMostRanks) {
-    text += "    and " + std::to_string(wait.missing.size() - kMostRanks) + " ranks more\n";
+    text += "    and " + counted(wait.missing.size() - kMostRanks, "rank") + " more\n";
   }
   return text;
 }
@@ -352,7 +354,7 @@ std::string hang_page(std::span<const Wait> waits, std::span<const RankView> ran
     text += paragraph(wait);
   }
   if (waits.size() > kMostWaits) {
-    text += "  and " + std::to_string(waits.size() - kMostWaits) + " groups of tensors more\n";
+    text += "  and " + counted(waits.size() - kMostWaits, "group") + " of tensors more\n";
   }
   return text + stacks(waits, ranks);
 }

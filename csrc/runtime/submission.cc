@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/plural.h"
 #include "collective/adasum.h"
 #include "negotiate/validate.h"
 
@@ -30,8 +31,8 @@ std::string flaw_of_splits(const Request& request, size_t ranks) {
   if (request.tensors.size() != 1) return name + " takes one tensor";
   const int64_t rows = request.tensors[0].shape[0];
   if (request.splits.empty()) {
-    return name + " cannot divide " + std::to_string(rows) + " rows evenly among " +
-           std::to_string(ranks) + " ranks; give splits=";
+    return name + " cannot divide " + counted(rows, "row") + " evenly among " +
+           counted(ranks, "rank") + "; give splits=";
   }
   int64_t rest = rows;
   const bool fit = std::ranges::all_of(request.splits, [&](int64_t split) {
@@ -40,8 +41,8 @@ std::string flaw_of_splits(const Request& request, size_t ranks) {
     return true;
   });
   if (fit && rest == 0 && request.splits.size() == ranks) return {};
-  return "splits must have a number of rows for each of the " + std::to_string(ranks) +
-         " ranks that add up to the tensor's " + std::to_string(rows) + "; they are " +
+  return "splits must have a number of rows for each of " + counted(ranks, "rank") +
+         ", which add up to the tensor's " + std::to_string(rows) + "; they are " +
          list_of(request.splits);
 }
 
@@ -49,8 +50,8 @@ std::string flaw_of_new_set(const Request& request, int size) {
   if (request.splits.empty()) return "a process set needs at least one rank";
   for (size_t i = 0; i < request.splits.size(); ++i) {
     if (request.splits[i] < 0 || request.splits[i] >= size) {
-      return "rank " + std::to_string(request.splits[i]) + " does not exist; there are " +
-             std::to_string(size) + " ranks";
+      return "rank " + std::to_string(request.splits[i]) + " does not exist in a job of " +
+             counted(size, "rank");
     }
     if (i > 0 && request.splits[i] <= request.splits[i - 1]) {
       return "the ranks of a process set must be ascending and different";

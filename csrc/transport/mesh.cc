@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/plural.h"
 #include "base/status.h"
 #include "transport/bytes.h"
 #include "transport/control_tree.h"
@@ -418,7 +419,7 @@ Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
     throw Error(ErrorCode::kUsage, "rank " + std::to_string(options.rank) +
                                        " does not exist in a job of " +
-                                       std::to_string(options.size) + " ranks");
+                                       counted(options.size, "rank"));
   }
   if (options.store_port == 0) {
     if (options.size > 1) {

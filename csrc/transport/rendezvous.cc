@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/plural.h"
 #include "base/status.h"
 #include "transport/store_stream.h"
 
@@ -176,11 +177,11 @@ std::optional<std::string> Formation::refusal_reason(
   if (refusal_) return refusal_;
   const std::string who = "rank " + std::to_string(stream.peer());
   if (registration.size != size_) {
-    return who + " was started for a job of " + std::to_string(registration.size) +
-           " ranks, this one has " + std::to_string(size_);
+    return who + " was started for a job of " + counted(registration.size, "rank") +
+           ", this one has " + std::to_string(size_);
   }
   if (stream.peer() >= size_) {
-    return who + " does not exist in a job of " + std::to_string(size_) + " ranks";
+    return who + " does not exist in a job of " + counted(size_, "rank");
   }
   const Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
   if (rank.stream) return "there are two of rank " + name_of(rank);

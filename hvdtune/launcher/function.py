@@ -17,7 +17,7 @@ from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import ArgumentError, FunctionError, UsageError
 from hvdtune.launcher.call import read_outcome, write_call
 from hvdtune.launcher.hosts import parse_hosts, read_hostfile, this_host
-from hvdtune.launcher.jobs import rank_options, reached
+from hvdtune.launcher.jobs import check_variables, rank_options, reached
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import rank_files
@@ -98,6 +98,7 @@ def run(
     if not callable(func):
         raise UsageError(f"hvdtune.run calls a function, which {func!r} is not")
     places = _places(num_proc if np is None else np, hosts, hostfile)
+    check_variables(env)
     variables = dict(env or {}) | _interface(network_interfaces or network_interface)
     with contextlib.ExitStack() as files:
         call = _pickled(func, args, kwargs or {})

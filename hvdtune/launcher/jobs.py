@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,31 @@ def reached(plan: JobPlan, ssh_port: int | None, ssh_identity_file: str | None) 
     """The plan with how its other hosts are reached. Raises UsageError for what cannot be."""
     remote = remote_hosts(slot.host for slot in plan.slots)
     return replace(plan, remote=remote, ssh=checked_ssh_args(remote, ssh_port, ssh_identity_file))
+
+
+def check_variables(env: object) -> None:
+    """Raises UsageError for what cannot be variables of a process; None stands for none."""
+    if env is None or (isinstance(env, Mapping) and all(map(_is_variable, env.items()))):
+        return
+    raise UsageError(
+        f"env is {env!r}, but must be a dict of strings, in which no name is empty or holds '=', "
+        "and no string holds NUL or a lone surrogate"
+    )
+
+
+def _is_variable(item: tuple[object, object]) -> bool:
+    name, text = item
+    if not isinstance(name, str) or not isinstance(text, str):
+        return False
+    return name != "" and "=" not in name and is_for_a_process(name) and is_for_a_process(text)
+
+
+def is_for_a_process(text: str) -> bool:
+    """Whether the system takes it as a path, a word of a command or a variable's value."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
 
 
 def rank_options(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import parse_hosts, this_host
-from hvdtune.launcher.jobs import plan_job, rank_options
+from hvdtune.launcher.jobs import check_variables, plan_job, rank_options
 from hvdtune.workflows.arguments import check_arguments
 from hvdtune.workflows.caller import CallerReporter
 from hvdtune.workflows.requests import (
@@ -229,7 +229,8 @@ def _job(
     values: SettingRequest,
     env: Mapping[str, str] | None,
 ) -> JobRequest:
-    check_arguments(script=script, ranks=ranks, hosts=hosts, env=env)
+    check_arguments(script=script, ranks=ranks, hosts=hosts)
+    check_variables(env)
     words = [script] if isinstance(script, str | Path) else list(script)
     places = this_host(ranks or 1) if hosts is None else parse_hosts(hosts)
     plan = plan_job([str(word) for word in words], places, ranks)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from hvdtune.errors import UsageError
+from hvdtune.launcher.jobs import is_for_a_process
 from hvdtune.tuner.space.tune_options import SamplerName
 
 
@@ -38,15 +38,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def _is_file(value: object) -> bool:
-    return isinstance(value, str | Path) and str(value) != "" and _is_for_a_process(str(value))
-
-
-def _is_for_a_process(text: str) -> bool:
-    """Whether the system takes it as a path, a word of a command or a variable's value."""
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
+    return isinstance(value, str | Path) and str(value) != "" and is_for_a_process(str(value))
 
 
 def _are_names(value: object) -> bool:
@@ -70,18 +62,6 @@ def _is_setting(value: object) -> bool:
     )
 
 
-def _are_variables(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str)
-        and isinstance(text, str)
-        and name != ""
-        and "=" not in name
-        and _is_for_a_process(name)
-        and _is_for_a_process(text)
-        for name, text in value.items()
-    )
-
-
 _FILE: Final = _Rule(_is_file, "the path of a file")
 _FOLDER: Final = _Rule(_is_file, "the path of a folder")
 _FILE_OR_SETTING: Final = _Rule(
@@ -97,11 +77,6 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "hosts": _Rule(lambda value: isinstance(value, str), 'a text such as "a:2,b:2"'),
     "profile": _FILE,
     "setting": _Rule(_is_setting, 'a dict of knobs\' values, such as {"cycle_time_ms": 2.0}'),
-    "env": _Rule(
-        _are_variables,
-        "a dict of strings, in which no name is empty or holds '=', and no string holds NUL or a "
-        "lone surrogate",
-    ),
     "trace": _FILE,
     "path": _Rule(_is_file, "the path of a file or folder"),
     "run_dir": _FOLDER,

@@ -212,6 +212,9 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
         ({"env": {"HOROVOD_TIMELINE": "t.json"}}, UsageError, r"call hvd\.start_timeline\(\) in"),
         ({"env": {"HOROVOD_AUTOTUNE": "1"}}, UsageError, "HOROVOD_AUTOTUNE is set, but the job"),
         ({"env": {"HOROVOD_CYCLE_TIME": "fast"}}, UsageError, "HOROVOD_CYCLE_TIME"),
+        ({"env": {"OMP_NUM_THREADS": 1}}, UsageError, "env is .*, but must be a dict of strings"),
+        ({"env": {"A": "a\0b"}}, UsageError, "env is .* no string holds NUL"),
+        ({"env": ["A=1"]}, UsageError, "env is"),
         ({"executable": "/no/python"}, LaunchError, "cannot start /no/python"),
         ({"output_filename": "/dev/null"}, UsageError, "output folder /dev/null: "),
         (
