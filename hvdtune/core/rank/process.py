@@ -98,8 +98,13 @@ class Process:
         self.native()
         return self.place[name]
 
-    def form(self, config: Config | None, comm: object) -> bool:
-        """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`."""
+    def form(self, config: Config | None, comm: object, check: Callable[[int], None]) -> bool:
+        """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`.
+
+        Args:
+            check: refuses, by what it raises, a job of so many ranks before there is one, where
+                that is known.
+        """
         with self.forming:
             if self.runtime is not None:
                 return False
@@ -118,6 +123,7 @@ class Process:
                 self._launched += 1
             self.place = runtime.topology() | {
                 "mpi": by_mpi,
+                check(config.size)
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
                 "horovod_timeline": config.horovod_timeline,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from hvdtune.core.config.environment import Config
 from hvdtune.core.config.knobs import Setting, Value, validate
+from hvdtune.core.rank import initial_sets
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, add_process_set
 from hvdtune.core.rank.spans import watch, watch_garbage
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.errors import CollectiveError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -36,16 +37,25 @@ def init(
         RendezvousError: not every rank came within the start timeout.
         UsageError: the environment is not one that `hvdtune run` or `mpirun` makes, `comm` is not
             one that this process is in, or a process set cannot be.
+        MismatchError: other ranks were given other process sets.
+
+    After an error this process is in no job, as before; where only some ranks have raised it, the
+    others wait, up to the start timeout, for them to call `init` again.
     """
-    if isinstance(process_sets, str) and process_sets != "dynamic":
-        raise UsageError(f"process_sets={process_sets!r} is not a list of hvd.ProcessSet")
-    if PROCESS.form(config, comm):
-        for callback in PROCESS.on_init:
-            callback()
-    if process_sets and not isinstance(process_sets, str):
-        for process_set in process_sets:
+    given = initial_sets.listed(process_sets)
+    if not PROCESS.form(config, comm, lambda size: initial_sets.check(given, size)):
+        for process_set in given:
             if process_set.process_set_id is None:
                 add_process_set(process_set)
+        return
+    if given:
+        try:
+            initial_sets.register(given)
+        except BaseException:
+            PROCESS.leave()
+            raise
+    for callback in PROCESS.on_init:
+        callback()
 
 
 def shutdown() -> None:
