@@ -143,6 +143,7 @@ _OF_A_PLACE: Final = (
     "a rank's place is given by `hvdtune run` or mpirun; start the job with one of them, and not "
     "with Horovod's launcher or by hand"
 )
+_TOLD: Final = "the rank's place, as the launcher tells it"
 _TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"
 _NO_NCCL: Final = "no collective of hvdtune uses NCCL"
 _NO_DDL: Final = "IBM's DDL is not used"
@@ -281,8 +282,7 @@ def _asked(
 
 
 def _place(variable: str, kind: Callable[[str], object], whose: str = "") -> Term:
-    launcher = whose or "the rank's place, as the launcher tells it"
-    return Term(variable=variable, parse=kind, launcher=launcher, alone=_OF_A_PLACE)
+    return Term(variable=variable, parse=kind, launcher=whose or _TOLD, alone=_OF_A_PLACE)
 
 
 _OTHERS: Final = (
@@ -344,7 +344,7 @@ _OTHERS: Final = (
     _sets("HOROVOD_GLOO_IFACE", str, "HVDTUNE_INTERFACE"),
     _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "it has its own"),
     _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "it has its own"),
-    Term(variable="HOROVOD_HOSTNAME", launcher="the rank's place, as the launcher tells it"),
+    Term(variable="HOROVOD_HOSTNAME", launcher=_TOLD),
     *(
         _place(f"HOROVOD_{level}{name}", kind)
         for level in ("", "LOCAL_", "CROSS_")
@@ -375,7 +375,9 @@ LOG_COLUMNS: Final = {term.column: term for term in KNOBS if term.column}
 # The knobs that choose how an allreduce goes over the hosts.
 ALLREDUCE_ROUTES: Final = tuple(term.knob for term in KNOBS if term.routes == "allreduce")
 # What only the launcher of a job says to its ranks.
-PLACE: Final = frozenset(term.variable for term in VARIABLES if term.alone == _OF_A_PLACE)
+PLACE: Final = frozenset(
+    term.variable for term in VARIABLES if term.alone == _OF_A_PLACE or term.launcher == _TOLD
+)
 # What Horovod's variables ask of the launcher, as options.
 LAUNCHER_OPTIONS: Final = {t.variable: t.option for t in VARIABLES if t.launcher and t.option}
 # The libraries that Horovod can be built with and hvdtune never is, and why.

@@ -23,6 +23,7 @@ import msgspec
 
 from hvdtune import __version__
 from hvdtune.core.config.environment import worker_environ
+from hvdtune.core.config.launched import give
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
@@ -163,12 +164,12 @@ def _traces_here(job: RemoteJob) -> Iterator[dict[str, str]]:
     environ = worker_environ(told | {"PWD": os.fsdecode(job.folder)})
     if not environ.get("HVDTUNE_INTERFACE") and not environ.get("HOROVOD_GLOO_IFACE"):
         launcher, _, _ = environ["HVDTUNE_RENDEZVOUS"].rpartition(":")
-        environ["HVDTUNE_ADDRESS"] = address_towards(launcher)
+        give(environ, "HVDTUNE_ADDRESS", address_towards(launcher))
     if not environ.get("HVDTUNE_TIMELINE"):
         yield environ
         return
     folder = Path(tempfile.mkdtemp(prefix="hvdtune-trace-"))
-    environ["HVDTUNE_TIMELINE"] = str(folder / Path(environ["HVDTUNE_TIMELINE"]).name)
+    give(environ, "HVDTUNE_TIMELINE", str(folder / Path(environ["HVDTUNE_TIMELINE"]).name))
     try:
         yield environ
     finally:

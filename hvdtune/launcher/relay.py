@@ -23,7 +23,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from hvdtune import __version__
-from hvdtune.core.config.environment import own_environ
+from hvdtune.core.config.environment import inherited_environ
 from hvdtune.core.job.child_command import module_command
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs the rank; returns its exit code, or does not return where a signal ended it."""
     host, ssh, answer_s, numbers, *command = arguments
     descriptors = [int(number) for number in numbers.split(",") if number]
-    environ = own_environ()
+    environ = inherited_environ()
     environ = {name: environ[name] for name in environ if not is_own(name)}
     job = RemoteJob(
         [os.fsencode(word) for word in command],
@@ -192,7 +192,7 @@ def _take(kind: bytes, payload: bytes, files: Container[int]) -> None:
 
 def _keep_trace(payload: bytes) -> None:
     name, piece = msgspec.msgpack.decode(payload, type=tuple[str, bytes])
-    folder = Path(own_environ()["HVDTUNE_TIMELINE"]).parent
+    folder = Path(inherited_environ()["HVDTUNE_TIMELINE"]).parent
     try:
         # The name is the other machine's word: nothing of it may lead elsewhere.
         with (folder / Path(name).name).open("ab") as file:

@@ -1,5 +1,6 @@
 import json
 import signal
+import time
 
 import pytest
 
@@ -187,3 +188,80 @@ def test_a_variable_that_cannot_be_is_refused_before_a_rank_starts(
     assert (code, out) == (2, "")
     assert not (tmp_path / "started").exists()
     assert err.startswith(f"hvdtune: error: {variable}") and err.count("\n") == 1
+
+
+_INNER = """
+from hvdtune.core.rank.runtime import setting, size
+init(); print(size(), setting()["cycle_time_ms"], "HVDTUNE_TIMELINE" in os.environ)
+"""
+_OUTER = """
+import subprocess
+init()
+inner = [sys.executable, "-m", "hvdtune", "run", "-np", "2", "inner.py"]
+if rank() == 1:
+    sys.exit(subprocess.run(inner).returncode)
+"""
+
+
+def test_a_job_inside_a_rank_knows_nothing_of_the_outer_one(hvdtune, script, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOROVOD_HOSTNAME", "a-container")
+    script(_INNER)
+    (tmp_path / "train.py").rename(tmp_path / "inner.py")
+    script(_OUTER)
+    options = ("--cycle-time-ms", "3", "--timeline-filename", "outer.json")
+    run = hvdtune("run", "-np", "2", *options, "train.py")
+    out, err = run.communicate()
+    assert (run.returncode, err.splitlines()) == (0, ["hvdtune: trace: outer.json"])
+    said = [f"[1]<stdout>:[{inner}]<stdout>:2 1.0 False" for inner in (0, 1)]
+    assert sorted(out.splitlines()) == said
+
+
+# Its ranks combine a gradient until somebody says stop.
+_RECORDED = """
+import hvdtune.recording
+import numpy as np
+from hvdtune.core.rank.collectives import Reduction, allreduce_async
+from hvdtune.core.rank.handles import synchronize
+from hvdtune.core.rank.numpy_adapter import ADAPTER
+from hvdtune.core.rank.runtime import shutdown
+{before}
+init()
+{after}
+gradient = np.ones(1, np.float32)
+going = np.ones(1, np.float32)
+while going[0] > 0.9:
+    synchronize(allreduce_async(ADAPTER, [gradient], [gradient], "gradient", Reduction()))
+    going[0] = not os.path.exists("stop")
+    synchronize(allreduce_async(ADAPTER, [going], [going], "going", Reduction()))
+shutdown()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "after", "is_horovods"),
+    [
+        ("--timeline-filename trace.json", "", "", False),
+        ("", "", "hvdtune.recording.start_timeline('trace.json')", False),
+        ("", "os.environ['HOROVOD_TIMELINE'] = 'trace.json'", "", True),
+    ],
+    ids=["option", "start-timeline", "variable-set-by-the-script"],
+)
+def test_a_timeline_is_read_while_the_job_runs_and_written_when_it_ends(
+    hvdtune, call, script, tmp_path, options, before, after, is_horovods
+):
+    script(_RECORDED.format(before=before, after=after))
+    job = hvdtune("run", "-np", "2", *options.split(), "train.py")
+    sizes: list[int] = []
+    while len(sizes) < 2 or min(sizes) < 5000:
+        assert job.poll() is None
+        time.sleep(0.01)
+        sizes = [path.stat().st_size for path in tmp_path.glob(".trace.json.*/rank-*")]
+    code, out, err = call("timeline", "stats", "trace.json")
+    assert code == 0 and "ALLREDUCE" in out
+    assert "trace.json is not written yet: ranks still record it" in err
+    (tmp_path / "stop").touch()
+    assert job.communicate()[1].splitlines() == ["hvdtune: trace: trace.json"] * bool(options)
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert isinstance(trace, list) == is_horovods
+    assert "gradient" in json.dumps(trace)
+    assert not list(tmp_path.glob(".trace.json*"))

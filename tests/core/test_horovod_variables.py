@@ -83,7 +83,7 @@ def test_every_variable_has_exactly_one_fate(row):
 
 def test_every_variable_is_tested():
     named = {row[0] for row in _HONOURED + _LAUNCHERS} | {*_IDLE} | PLACE
-    assert {row.variable for row in VARIABLES} - named == {"HOROVOD_ELASTIC", "HOROVOD_HOSTNAME"}
+    assert {row.variable for row in VARIABLES} - named == {"HOROVOD_ELASTIC"}
 
 
 def test_no_variable_is_listed_twice():
@@ -161,6 +161,11 @@ def test_a_place_told_to_a_script_under_mpirun_is_left_to_it():
 )
 def test_of_two_variables_one_comes_first(environ, name, value):
     assert read(environ)[name] == value
+
+
+@pytest.mark.parametrize("variable", sorted(PLACE))
+def test_a_place_asks_nothing_of_a_launcher(variable):
+    assert launcher_values({variable: "1"}) == {}
 
 
 def test_a_dynamic_timeline_needs_no_asking():

@@ -13,10 +13,18 @@ from typing import Final, TypeVar, cast
 
 from hvdtune import parse
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
+from hvdtune.core.config.launched import (
+    OWN_PLACE,
+    Launch,
+    in_vain,
+    note_launch,
+    settle,
+    without_launch,
+)
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
-from hvdtune.horovod.vocabulary import PLACE, log_level
+from hvdtune.horovod.vocabulary import log_level
 
 KEY_BYTES: Final = 32
 TRANSPORTS: Final = ("auto", "tcp")
@@ -24,14 +32,6 @@ TRANSPORTS: Final = ("auto", "tcp")
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
 WHEN_FULL: Final = ("ring", "stop")
-# What a launcher tells each of its ranks.
-_PLACE: Final = PLACE | {
-    f"HVDTUNE_{name}"
-    for name in (
-        "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOST",
-        "RENDEZVOUS", "KEY_FD", "KEY_FILE",
-    )
-}  # fmt: skip
 # The variables of whoever may have started a process, as Horovod reads them.
 _RANK_AND_SIZE: Final = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
@@ -60,8 +60,9 @@ class Config:
     holds only the knobs the environment names; the others keep their defaults. `timeline` is the
     raw trace file with `%r` for the rank, "" for none; when it has `timeline_max_bytes` (0: no
     cap) the oldest records go ("ring") or no more come ("stop"); it has `timeline_steps` only.
-    `horovod_timeline` is the trace in Horovod's format that rank 0 writes where there is no
-    launcher to do it, "" for none, `horovod_cycles` whether it shows the cycles.
+    `horovod_timeline` is the trace in Horovod's format that rank 0 writes where no launcher does
+    it, "" for none, `horovod_cycles` whether it shows the cycles. `vain` has a sentence about each
+    variable that the script has set to no effect.
     `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
@@ -101,6 +102,7 @@ class Config:
     zero_copy: bool = True
     thread_core: int = -1
     mpi_launcher: MpiLauncher | None = None
+    vain: tuple[str, ...] = ()
 
     @property
     def timeline_path(self) -> str:
@@ -118,18 +120,15 @@ class Config:
 
         Raises UsageError naming the variable whose value cannot be.
         """
-        env = os.environ if environ is None else environ
+        env, vain = settle(os.environ if environ is None else environ)
         config = cls._read(env, knobs)
         if config.rendezvous_port == 0:
-            under_mpi = config.mpi_launcher is not None
-            variables.check_alone(env, under_mpi=under_mpi)
-            asked = launcher_values(env)
-            config = dataclasses.replace(
-                config,
-                horovod_timeline=str(asked.get("HOROVOD_TIMELINE", "")),
-                horovod_cycles=bool(asked.get("HOROVOD_TIMELINE_MARK_CYCLES")),
-            )
-        return config
+            variables.check_alone(env, under_mpi=config.mpi_launcher is not None)
+        path, why_not = _horovod_timeline(env, config)
+        if why_not:
+            vain = (*vain, in_vain(env, "HOROVOD_TIMELINE", why_not))
+        cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
+        return dataclasses.replace(config, horovod_timeline=path, horovod_cycles=cycles, vain=vain)
 
     @classmethod
     def _read(cls, env: Mapping[str, str], knobs: Sequence[Knob] | None) -> Config:
@@ -184,7 +183,7 @@ def read_setting(
 
     Raises UsageError naming the variable whose value the knob cannot have.
     """
-    env = os.environ if environ is None else environ
+    env = own_environ() if environ is None else environ
     setting: dict[str, Value] = {}
     for knob in load_knobs() if knobs is None else knobs:
         own = f"HVDTUNE_{knob.name.upper()}"
@@ -208,8 +207,8 @@ def launch_defaults(
     A rank's place is left out of both, but for the number of ranks on a host, `local_size`. Raises
     UsageError for every value that the ranks would refuse.
     """
-    env = {**(os.environ if environ is None else environ), **(variables or {})}
-    env = {name: value for name, value in env.items() if name not in _PLACE}
+    env = {**own_environ(environ), **(variables or {})}
+    env = {name: value for name, value in env.items() if name not in OWN_PLACE}
     return Config._read(env | {"HVDTUNE_LOCAL_SIZE": str(local_size)}, None)
 
 
@@ -218,7 +217,7 @@ def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, objec
 
     Raises UsageError for a value that cannot be.
     """
-    return variables.launcher_values(os.environ if environ is None else environ)
+    return variables.launcher_values(own_environ() if environ is None else environ)
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -232,8 +231,16 @@ def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
 
 
-def own_environ() -> dict[str, str]:
-    """A copy of this process's environment, for processes that are no rank of hvdtune's here."""
+def own_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment (or `environ`), for processes that are no rank of its job.
+
+    Where this process is a rank itself, that is without what its launcher has set for it.
+    """
+    return without_launch(os.environ if environ is None else environ)
+
+
+def inherited_environ() -> dict[str, str]:
+    """This process's environment as it is, for processes that stand for this one."""
     return dict(os.environ)
 
 
@@ -243,12 +250,14 @@ def worker_environ(
     """The environment of a new rank: this process's (or `environ`) with `variables` on top.
 
     The folder of hvdtune.alias ends its PYTHONPATH. The tuner's database, whose URL may hold a
-    password, is no affair of ranks.
+    password, is no affair of ranks; nor is what another launcher has set for this process.
     """
-    inherited = dict(os.environ if environ is None else environ)
-    for name in ("HVDTUNE_KEY_FD", "HVDTUNE_KEY_FILE", "_HOROVOD_SECRET_KEY", "HVDTUNE_STORAGE"):
+    inherited = own_environ(environ)
+    for name in ("_HOROVOD_SECRET_KEY", "HVDTUNE_STORAGE"):
         inherited.pop(name, None)
     new = inherited | dict(variables)
+    if Launch.of(variables) is None:
+        note_launch(new, {name: inherited.get(name) for name in variables})
     folders = [new["PYTHONPATH"]] if new.get("PYTHONPATH") else []
     if _ALIAS not in os.pathsep.join(folders).split(os.pathsep):
         new["PYTHONPATH"] = os.pathsep.join([*folders, _ALIAS])
@@ -300,6 +309,21 @@ def _cpu_operations(env: Mapping[str, str]) -> str:
             "does on a thread of its own: unset one of them"
         )
     return chosen
+
+
+def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]:
+    """The trace that HOROVOD_TIMELINE asks the ranks for, and why there is none though it does.
+
+    What the launcher's environment says, `hvdtune run` has seen to; mpirun has not.
+    """
+    path = str(launcher_values(env).get("HOROVOD_TIMELINE", ""))
+    launch = Launch.of(env)
+    launched = config.rendezvous_port != 0
+    if launched and (launch is None or not launch.is_changed(env, "HOROVOD_TIMELINE")):
+        return "", ""
+    if path and launched and config.timeline:
+        return "", "`hvdtune run` records this job's timeline already"
+    return path, ""
 
 
 def _thread_core(env: Mapping[str, str]) -> int:

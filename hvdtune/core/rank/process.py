@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import os
 import threading
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,8 @@ class Process:
                 raise UsageError(_OF_THE_PARENT)
             by_mpi = startup.is_wanted(config, comm)
             if by_mpi:
+            for text in config.vain if config.rank == 0 else ():
+                warnings.warn(text, stacklevel=3)  # of who calls init
                 with startup.join(config, comm) as place:
                     more = {"launched": False, "mpi": place.data}
                     runtime, self._stacks = _start(place.config, more)
