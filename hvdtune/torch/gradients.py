@@ -383,6 +383,8 @@ class Packed:
             gradient = parameter.grad
             if gradient is None:
                 gradient = parameter.grad = torch.empty_like(parameter)
+            if gradient.layout is not torch.strided:
+                continue  # received before an interruption, and sparse again
             if gradient.data_ptr() != place:
                 views.append(view)
                 gradients.append(gradient)

@@ -72,8 +72,8 @@ def DistributedOptimizer(
         groups: gradients that are one operation, all or nothing, started when the last of a group
             is ready: a list of lists of parameters, or how many groups of about equal length all
             parameters make up in their order. Those in no group travel as they would without.
-        sparse_as_dense: makes sparse gradients (`nn.Embedding(sparse=True)`) dense before they are
-            sent, instead of gathering their rows.
+        sparse_as_dense: makes sparse gradients (`nn.Embedding(sparse=True)`) dense to send them,
+            instead of gathering their rows; the wrapped optimizer gets them sparse again.
         process_set: the ranks whose gradients are combined; the others keep theirs.
         zero_copy: gradients that are kept from step to step (`zero_grad(set_to_none=False)`) move
             into memory that the ranks of a host share. The result has the same bits either way;
@@ -117,9 +117,10 @@ class GradientOptimizer(Wrapper):
         # By id: tensors hash slowly.
         self._passes: BackwardPassCounter[int] = BackwardPassCounter(options.passes_per_step)
         self._batcher = RequestBatcher()
-        self._sparsity: SparsityTable[torch.Tensor] = SparsityTable(
-            process_set, always_dense=options.sparse_as_dense
-        )
+        self._sparsity: SparsityTable[torch.Tensor] = SparsityTable(process_set)
+        # With sparse_as_dense: how many dimensions of a gradient are indexed before and after it
+        # travels.
+        self._indexed_dims: dict[torch.Tensor, int] = {}
         self._rows: dict[torch.Tensor, Gradient[torch.Tensor]] = {}
         self._operations: dict[torch.Tensor, InPlace | Sparse] = {}
         self._packed: list[Packed] = []
@@ -229,10 +230,11 @@ class GradientOptimizer(Wrapper):
         self._synchronized = True
         self._in_flight = False
 
+        self._make_sparse_again()
     def _send(self) -> None:
         self._take_unfrozen()
         self._sparsity.begin_step()
-        self._arrange_anew(self._sparsity.settle(layout_of))
+        self._note_layouts(self._sparsity.settle(layout_of))
         for packed in self._packed:
             packed.send(self._batcher)
         for operation in dict.fromkeys(self._operations.values()):
@@ -256,10 +258,28 @@ class GradientOptimizer(Wrapper):
             frozen, self._frozen = self._frozen, []
             self._travel_with(frozen)
 
-    def _arrange_anew(self, settled: dict[torch.Tensor, int]) -> None:
+    def _note_layouts(self, settled: dict[torch.Tensor, int]) -> None:
+        indexed = {parameter: dims for parameter, dims in settled.items() if dims != DENSE}
+        if not self._options.sparse_as_dense:
+            self._arrange_anew(settled, set(indexed))
+            return
+        for parameter in settled:  # before a join
+            self._indexed_dims.pop(parameter, None)
+        self._indexed_dims.update(indexed)
+
+    def _make_sparse_again(self) -> None:
+        """Gives gradients that were made dense to travel the layout in which they were computed.
+
+        So the wrapped optimizer sees what it would see on one rank: SparseAdam takes nothing else.
+        """
+        for parameter, dims in self._indexed_dims.items():
+            gradient = parameter.grad
+            if gradient is not None and gradient.layout is torch.strided:
+                parameter.grad = gradient.to_sparse(dims)
+
+    def _arrange_anew(self, settled: dict[torch.Tensor, int], sparse: set[torch.Tensor]) -> None:
         """Sends sparse gradients by their rows, out of the packs and groups that they were in."""
         op, process_set = self._options.reduction.op, self._options.process_set
-        sparse = {parameter for parameter, layout in settled.items() if layout != DENSE}
         for parameter in settled:
             if isinstance(self._operations.get(parameter), Sparse):  # before a join
                 self._operate_on([self._rows[parameter]])

@@ -48,6 +48,7 @@ KINDS = {
     "a group": (Model, {"groups": 1}),
     "compressed": (Model, {"compression": hvd.Compression.fp16}),
     "sparse": (SparseModel, {}),
+    "made dense": (SparseModel, {"sparse_as_dense": True}),
 }
 
 
@@ -100,7 +101,7 @@ def drop_after_backward(kind, dropped):
     return {value for tensor in kept for value in tensor.unique().tolist()}, len(PROCESS.in_flight)
 
 
-@pytest.mark.parametrize("kind", ["alone", "a group", "compressed"])
+@pytest.mark.parametrize("kind", ["alone", "a group", "compressed", "made dense"])
 def test_gradients_in_flight_live_on_when_the_optimizer_and_the_model_are_dropped(kind, tmp_path):
     (values, in_flight), average = run(drop_after_backward, 2, kind, Flag(tmp_path / "flag"))
     assert values == {7.0}

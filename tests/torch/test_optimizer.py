@@ -319,6 +319,90 @@ def densified():
     return equal(sparse, embed(False)[0]), layouts
 
 
+class LookUp(torch.nn.Module):
+    """Has sparse gradients and no others."""
+
+    def __init__(self, rows):
+        super().__init__()
+        torch.manual_seed(5)
+        self.left = torch.nn.Embedding(rows, 4, sparse=True, dtype=torch.float64)
+        self.right = torch.nn.Embedding(rows, 4, sparse=True, dtype=torch.float64)
+
+    def forward(self, batch):
+        return (self.left(batch) * self.right(batch)).sum(-1).sin().mean()
+
+
+TAKE_SPARSE = {
+    "sparse adam": lambda parameters: torch.optim.SparseAdam(parameters, lr=0.1),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.25),
+    "adagrad": lambda parameters: torch.optim.Adagrad(parameters, lr=0.25),
+}
+DENSE_ON_THE_WAY = {
+    "small": {},
+    "large": {"rows": 3000},
+    "grouped": {"groups": 1},
+    "two passes": {"passes": 2},
+    "zeros are kept": {"set_to_none": False},
+    "zeros are kept, large": {"set_to_none": False, "rows": 3000},
+    "never zeroed": {"set_to_none": None},
+    "absent first on rank 1": {"skip": lambda step: hvd.rank() == 1 and step == 0},
+    "absent always on rank 0": {"skip": lambda step: hvd.rank() == 0},
+}
+
+
+def look_up(make, *, rows=30, passes=1, set_to_none=True, skip=lambda step: False, **options):
+    """Trained parameters, and the layouts that the optimizer has seen."""
+    model = LookUp(rows)
+    optimizer = hvd.DistributedOptimizer(
+        make(list(model.parameters())),
+        model.named_parameters(),
+        backward_passes_per_step=passes,
+        **options,
+    )
+    layouts = set()
+    optimizer.register_step_pre_hook(
+        lambda *_: layouts.update(p.grad.layout for p in model.parameters() if p.grad is not None)
+    )
+    for step in range(4):
+        if set_to_none is not None:
+            optimizer.zero_grad(set_to_none=set_to_none)
+        for i in range(0 if skip(step) else passes):
+            model(batch_of(10 * step + i, hvd.rank())).backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()], layouts
+
+
+@bodies
+def dense_on_the_way():
+    return {
+        (name, kind): (look_up(make, sparse_as_dense=True, **options), look_up(make, **options))
+        for name, options in DENSE_ON_THE_WAY.items()
+        for kind, make in TAKE_SPARSE.items()
+    }
+
+
+@pytest.mark.parametrize("kind", TAKE_SPARSE)
+@pytest.mark.parametrize("name", DENSE_ON_THE_WAY)
+def test_gradients_that_travel_dense_are_sparse_again_for_the_optimizer(said, name, kind):
+    (here, there) = (values[name, kind] for values in said["dense_on_the_way"])
+    assert equal(here[0][0], there[0][0])
+    for (dense, layouts), (gathered, _) in (here, there):
+        assert layouts == {torch.sparse_coo}
+        assert near(dense, gathered)
+
+
+def look_up_in_a_set():
+    pair = hvd.add_process_set([0, 2])
+    trained, layouts = look_up(TAKE_SPARSE["sparse adam"], sparse_as_dense=True, process_set=pair)
+    return [parameter.tolist() for parameter in trained], layouts
+
+
+def test_gradients_that_travel_dense_in_a_process_set_are_sparse_again_on_its_ranks():
+    first, outside, last = run(look_up_in_a_set, 3)
+    assert first == last and first[0] != outside[0]
+    assert first[1] == outside[1] == {torch.sparse_coo}
+
+
 @bodies
 def tied():
     """A weight that is looked up on rank 0, and on rank 1 also multiplied by: dense there."""
@@ -493,7 +577,7 @@ def adasum_with_a_scaler():
         pytest.param("own_compressor", [[[[0.0, 0.0, 3.0, 3.0]] * 2] * 2] * 2, id="compressor"),
         pytest.param("in_a_set", [[1.5, 1.0], [1.5, 2.0]], id="only-a-process-set-combines"),
         pytest.param("copied", [(True, True, "SGD")] * 2, id="a-deep-copy-trains-its-own-model"),
-        pytest.param("densified", [(True, {torch.strided})] * 2, id="sparse-as-dense"),
+        pytest.param("densified", [(True, {torch.sparse_coo})] * 2, id="sparse-as-dense"),
         pytest.param("tied", [True, True], id="dense-on-one-rank-is-dense-on-all"),
         pytest.param("after_a_join", [True, True], id="sparse-is-settled-anew-after-a-join"),
         pytest.param("adasum_with_a_scaler", [([-1.0] * 3, 4.0), ([-1.0] * 3, 2.0)], id="overflow"),

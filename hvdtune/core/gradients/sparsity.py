@@ -25,17 +25,14 @@ class SparsityTable(Generic[P]):
     the largest counts, so that dense wins. What no rank has had a gradient of is UNKNOWN and asked
     about again at the next step. A rank that has no gradient thus knows what the others send.
 
-    Args:
-        always_dense: nothing is asked; sparse gradients become dense before they travel.
     """
 
-    def __init__(self, process_set: ProcessSet, *, always_dense: bool) -> None:
+    def __init__(self, process_set: ProcessSet) -> None:
         self._asked: tuple[int, list[P], array[int]] | None = None  # the handle, of whom, codes
         self._process_set = process_set
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
         self._unknown: list[P] = []
-        self._default = DENSE if always_dense else UNKNOWN
         self._joins = handles.joins(id_of(process_set))
 
     def __del__(self) -> None:
@@ -49,18 +46,17 @@ class SparsityTable(Generic[P]):
     def add(self, gradients: Iterable[Gradient[P]]) -> None:
         """Every rank must add the same ones, between the same steps."""
         for gradient in gradients:
-            self._layouts[gradient.parameter] = self._default
+            self._layouts[gradient.parameter] = UNKNOWN
             self._names[gradient.parameter] = gradient.name
-            if self._default == UNKNOWN:
-                self._unknown.append(gradient.parameter)
+            self._unknown.append(gradient.parameter)
 
     def begin_step(self) -> None:
         """Forgets what was settled before a join: a rank without data has missed it."""
         joins = handles.joins(id_of(self._process_set))
         if joins != self._joins:
             self._joins = joins
-            self._layouts = dict.fromkeys(self._layouts, self._default)
-            self._unknown = list(self._layouts) if self._default == UNKNOWN else []
+            self._layouts = dict.fromkeys(self._layouts, UNKNOWN)
+            self._unknown = list(self._layouts)
 
     def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
         """Asks all ranks about what is unknown; what is known from now on.
