@@ -73,8 +73,9 @@ def broadcast_optimizer_state(
     """Gives every rank the root's optimizer state and hyperparameters, exactly as they are there.
 
     Ranks whose optimizer has no state yet receive the root's, ranks with state the root does not
-    have lose theirs. Parameters and gradients are not touched. Tensors travel as tensors and stay
-    on the device of their parameter, everything else as one object.
+    have lose theirs. Parameters are not touched, nor are gradients; but where an optimizer had no
+    state, parameters that have no gradient have one of zeros afterwards, as with Horovod. Tensors
+    travel as tensors and stay on the device of their parameter, everything else as one object.
 
     Args:
         optimizer: any of torch.optim but LBFGS, or one like them, wrapped by DistributedOptimizer
@@ -96,7 +97,7 @@ def broadcast_optimizer_state(
             "the state of torch.optim.LBFGS cannot be broadcast, it is not per parameter; call "
             "broadcast_parameters before its first step"
         )
-    is_root = runtime.rank() == root_rank
+    is_root, is_fresh = runtime.rank() == root_rank, not optimizer.state
     tensors: list[torch.Tensor] = []
     outline = _outline(optimizer, tensors) if is_root else None
     outline = broadcast_object(outline, root_rank, "optimizer", process_set)
@@ -107,6 +108,17 @@ def broadcast_optimizer_state(
     broadcast_parameters(rows, root_rank, process_set)
     if not is_root:
         _adopt(optimizer, outline)
+    if is_fresh:
+        _add_zero_gradients(optimizer)
+
+
+def _add_zero_gradients(optimizer: torch.optim.Optimizer) -> None:
+    for parameter in _parameters(optimizer):
+        has_shape = not torch.nn.parameter.is_lazy(parameter)
+        if has_shape and parameter.requires_grad and parameter.grad is None:
+            zeros = torch.zeros_like(parameter)
+            takes_sparse = isinstance(optimizer, torch.optim.SparseAdam) and zeros.dim() > 0
+            parameter.grad = zeros.to_sparse(1) if takes_sparse else zeros
 
 
 @dataclass

@@ -77,6 +77,10 @@ def make(kind, options, seed):
     return tensors, OPTIMIZERS[kind](tensors, **copy.deepcopy(options))
 
 
+def gradient_of(tensor):
+    return None if tensor.grad is None else tensor.grad.tolist()
+
+
 def step(tensors, optimizer, seed):
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
@@ -104,10 +108,14 @@ def broadcast_every_state():
             for turn in range(2 * hvd.rank()):
                 step(tensors, optimizer, seed=100 * hvd.rank() + turn)
             optimizer.param_groups[0]["weight_decay"] = 0.1 * hvd.rank()
-            before = [(tensor.tolist(), tensor.grad) for tensor in tensors]
+            values, gradients = [t.tolist() for t in tensors], [gradient_of(t) for t in tensors]
+            if not optimizer.state and hvd.rank() == 0:
+                gradients = [torch.zeros_like(tensor).tolist() for tensor in tensors]
             hvd.broadcast_optimizer_state(optimizer, root_rank=1)
-            if before != [(tensor.tolist(), tensor.grad) for tensor in tensors]:
+            if values != [tensor.tolist() for tensor in tensors]:
                 wrong.append(f"{kind} touches parameters")
+            if gradients != [gradient_of(tensor) for tensor in tensors]:
+                wrong.append(f"{kind} touches gradients")
             hvd.broadcast_parameters(tensors, root_rank=1)
             step(tensors, optimizer, seed=7)
             states = hvd.allgather_object((optimizer.state_dict(), [t.data for t in tensors]))
@@ -130,6 +138,56 @@ def broadcast_wrapped():
     return optimizer.param_groups[0]["lr"], isinstance(
         inner.state[tensors[0]]["step"], torch.Tensor
     )
+
+
+def broadcast_fresh():
+    """As a script of Horovod's users does before its first step, with weight decay."""
+    found = {}
+    for name, kind, options in FRESH:
+        first, kept = torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))
+        frozen, lazy = torch.ones(2), torch.nn.parameter.UninitializedParameter()
+        optimizer = kind([first, kept, frozen, lazy], lr=0.1, **options)
+        kept.grad = torch.full((2,), 3.0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        found[name] = (
+            [first.tolist(), kept.tolist()] == [[[1.0, 1.0]] * 3, [1.0, 1.0]],
+            (first.grad.layout, first.grad.to_dense().tolist()),
+            kept.grad.tolist(),
+            (frozen.grad, lazy.grad, dict(optimizer.state)),
+        )
+        kept.grad = None
+        first.sum().backward()
+        optimizer.step()
+        assert first.grad.to_dense().tolist() == [[1.0, 1.0]] * 3
+    return found
+
+
+FRESH = [
+    ("sgd", torch.optim.SGD, {"momentum": 0.9, "weight_decay": 0.1}),
+    ("adamw", torch.optim.AdamW, {"weight_decay": 0.1}),
+]
+
+
+def test_parameters_of_a_fresh_optimizer_get_gradients_of_zeros_and_do_not_move():
+    for found in run(broadcast_fresh, 2):
+        for name, _, _ in FRESH:
+            zeros = (torch.strided, [[0.0, 0.0]] * 3)
+            assert found[name] == (True, zeros, [3.0, 3.0], (None, None, {}))
+
+
+def broadcast_fresh_sparse():
+    table = torch.nn.Embedding(3, 2, sparse=True)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(table.parameters(), lr=0.1))
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    layout = table.weight.grad.layout
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    return layout, table.weight.grad.to_dense().tolist()
+
+
+def test_sparse_adam_gets_zeros_that_it_takes():
+    rows = [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+    assert run(broadcast_fresh_sparse, 2) == [(torch.sparse_coo, rows)] * 2
 
 
 def refuse_state():
