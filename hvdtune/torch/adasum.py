@@ -41,7 +41,8 @@ class DeltaOptimizer(Wrapper):
         return True
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Does nothing: a step takes whatever was accumulated."""
+        """Changes the number and nothing else: a step takes whatever was accumulated."""
+        super().set_backward_passes_per_step(passes)
 
     def synchronize(self) -> None:
         """Does nothing: `step` communicates."""
@@ -65,7 +66,7 @@ class DeltaOptimizer(Wrapper):
         result = None if self._is_refused(parameters) else super().step(closure)
         with torch.no_grad():
             deltas = [now.sub(start).contiguous() for now, start in zip(here, starts, strict=True)]
-            combined = self._combine([self._names[p] for p in parameters], deltas)
+            combined = self._combine([self._parameter_names[p] for p in parameters], deltas)
             for now, start, delta in zip(here, starts, combined, strict=True):
                 now.copy_(start.add_(delta))
         self._note_step()

@@ -143,7 +143,8 @@ class GradientOptimizer(Wrapper):
     def _travel_with(self, parameters: Sequence[torch.Tensor], groups: Groups = 0) -> None:
         self._frozen += [p for p in parameters if not p.requires_grad]
         compression = self._options.compression
-        rows = {p: describe(p, self._names[p], compression) for p in parameters if p.requires_grad}
+        names = self._parameter_names
+        rows = {p: describe(p, names[p], compression) for p in parameters if p.requires_grad}
         self._rows.update(rows)
         self._sparsity.add(rows.values())
         chosen = grouped([*rows.values()], [id(p) for p in rows], groups, id)
@@ -191,7 +192,8 @@ class GradientOptimizer(Wrapper):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
-        self._passes.passes_per_step = passes_of(passes)
+        super().set_backward_passes_per_step(passes)
+        self._passes.passes_per_step = passes
 
     def synchronize(self) -> None:
         """Waits until every gradient holds the combined value; `step` does it by itself.
@@ -228,9 +230,9 @@ class GradientOptimizer(Wrapper):
             each.end_step()
         self._passes.end_step()
         self._synchronized = True
+        self._make_sparse_again()
         self._in_flight = False
 
-        self._make_sparse_again()
     def _send(self) -> None:
         self._take_unfrozen()
         self._sparsity.begin_step()

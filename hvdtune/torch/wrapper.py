@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
-from hvdtune.core.rank.collectives import Reduction
+from hvdtune.core.gradients.options import passes_of
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import UsageError
 
@@ -29,6 +30,16 @@ class WrapperOptions:
     zero_copy: bool
 
 
+def _absent(name: str) -> property:
+    def refuse(_: object) -> NoReturn:
+        raise AttributeError(
+            f"hvdtune's DistributedOptimizer has no {name}, by which Horovod's keeps count of its "
+            "operations; use synchronize(), skip_synchronize() and backward_passes_per_step"
+        )
+
+    return property(refuse)
+
+
 class Wrapper(torch.optim.Optimizer):
     """Shares state, parameter groups and hooks with the wrapped optimizer.
 
@@ -44,14 +55,62 @@ class Wrapper(torch.optim.Optimizer):
         # A learning rate scheduler made before has put its own `step` into the wrapped optimizer.
         self.__dict__.pop("step", None)
         self._wrapped = optimizer
-        self._names = names
+        self._parameter_names = names
         self._options = options
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """How many backward passes are accumulated before gradients are sent; it can be set."""
+        return self._options.passes_per_step
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self.set_backward_passes_per_step(passes)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Sets `backward_passes_per_step`. Raises UsageError unless it is at least 1."""
+        self._options = replace(self._options, passes_per_step=passes_of(passes))
+
+    # Programs around Horovod's optimizer read what it was asked for by these names.
+
+    @property
+    def op(self) -> ReduceOp:
+        """How gradients are combined."""
+        return self._options.reduction.op
+
+    @property
+    def gradient_predivide_factor(self) -> float:
+        """What gradients are divided by before they are combined, and multiplied by after."""
+        return self._options.reduction.postscale_factor
+
+    @property
+    def sparse_as_dense(self) -> bool:
+        """Whether sparse gradients travel as dense ones."""
+        return self._options.sparse_as_dense
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks whose gradients are combined."""
+        return self._options.process_set
+
+    @property
+    def _compression(self) -> Any:
+        return self._options.compression
+
+    @property
+    def _requires_update(self) -> set[torch.Tensor]:
+        return {p for p in parameters_of(self.param_groups) if p.requires_grad}
+
+    _handles = _absent("_handles")
+    _grad_accs = _absent("_grad_accs")
+    _allreduce_delay = _absent("_allreduce_delay")
 
     @classmethod
     def wrap(cls, optimizer: torch.optim.Optimizer, names: Names, options: WrapperOptions) -> Self:
         """Args: names: of all parameters that the optimizer has."""
         inner = type(optimizer)
-        kind = type(inner.__name__, (cls, inner), {"__module__": inner.__module__})
+        # Horovod's module: programs know a wrapped optimizer by the word in its class's name.
+        kind = type(inner.__name__, (cls, inner), {"__module__": "horovod.torch.optimizer"})
         wrapper: Self = kind(optimizer, names, options)
         return wrapper
 
@@ -63,7 +122,7 @@ class Wrapper(torch.optim.Optimizer):
         super().add_param_group(param_group)
         number = len(self.param_groups) - 1
         for i, parameter in enumerate(self.param_groups[number]["params"]):
-            self._names[parameter] = f"group.{number}.{i}"
+            self._parameter_names[parameter] = f"group.{number}.{i}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -74,7 +133,8 @@ class Wrapper(torch.optim.Optimizer):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Wraps a copy, for the copied parameters, which all ranks must make."""
         inner = copy.deepcopy(self._wrapped, memo)
-        names = {copy.deepcopy(parameter, memo): name for parameter, name in self._names.items()}
+        rows = self._parameter_names.items()
+        names = {copy.deepcopy(parameter, memo): name for parameter, name in rows}
         options = self._options
         if not isinstance(options.groups, int):
             options = replace(options, groups=copy.deepcopy(options.groups, memo))

@@ -403,6 +403,60 @@ def test_gradients_that_travel_dense_in_a_process_set_are_sparse_again_on_its_ra
     assert first[1] == outside[1] == {torch.sparse_coo}
 
 
+ASKED_FOR = {
+    "backward_passes_per_step": 2,
+    "op": hvd.Average,
+    "gradient_predivide_factor": 4.0,
+    "sparse_as_dense": True,
+    "_compression": hvd.Compression.fp16,
+}
+
+
+@bodies
+def private_names():
+    """What programs around Horovod's optimizer read and set."""
+    model = make_model()
+    parameters = list(model.parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([{"params": parameters[:2]}, {"params": parameters[2:]}], lr=0.1),
+        compression=hvd.Compression.fp16,
+        backward_passes_per_step=2,
+        gradient_predivide_factor=4.0,
+        sparse_as_dense=True,
+    )
+    names = optimizer._parameter_names
+    seen = {name: getattr(optimizer, name) for name in ASKED_FOR}
+    assert names.keys() == set(parameters) == optimizer._requires_update
+    assert optimizer.process_set is hvd.global_process_set
+    assert str(type(optimizer)) == "<class 'horovod.torch.optimizer.SGD'>"
+    optimizer.backward_passes_per_step = 3
+    its = copy.deepcopy(optimizer)
+    refusals = []
+    for name in ("_handles", "_grad_accs", "_allreduce_delay"):
+        with pytest.raises(AttributeError) as caught:
+            getattr(optimizer, name)
+        refusals.append(str(caught.value))
+    with pytest.raises(UsageError, match="at least 1"):
+        optimizer.backward_passes_per_step = 0
+    delta = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), op=hvd.Adasum)
+    delta.backward_passes_per_step = 2
+    passes = [each.backward_passes_per_step for each in (optimizer, its, delta)]
+    return [*names.values()], seen, passes, refusals
+
+
+def test_programs_around_the_optimizer_read_what_it_was_asked_for(said):
+    (names, seen, passes, _), (others, *_) = said["private_names"]
+    assert names == others and len(set(names)) == 6
+    assert seen == ASKED_FOR
+    assert passes == [3, 3, 2]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_horovod_counts_operations_by_is_refused_in_a_sentence(said, place):
+    for *_, refusals in said["private_names"]:
+        assert "synchronize(), skip_synchronize() and backward_passes_per_step" in refusals[place]
+
+
 @bodies
 def tied():
     """A weight that is looked up on rank 0, and on rank 1 also multiplied by: dense there."""
