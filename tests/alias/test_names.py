@@ -1,6 +1,10 @@
 """The names that Horovod's users import, as ranks of a job see them."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,12 +24,29 @@ from horovod.torch.compression import Compression
 from horovod.torch.compression import FP16Compressor, NoneCompressor
 from horovod.torch.functions import allgather_object, broadcast_object
 from horovod.torch.mpi_ops import allreduce, handle_average_backwards_compatibility
+from horovod.torch.mpi_ops import _NULL, check_num_rank_power_of_2, gpu_available
 from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.optimizer import _DistributedAdasumOptimizer, _DistributedOptimizer
 import torch
 
 hvd.init()
 pair = hvd.add_process_set([0])
 handle = hvd.mpi_ops.allreduce_async(torch.ones(2), op=hvd.Sum)
+inner = torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+optimizers = [hvd.DistributedOptimizer(inner, op=op) for op in (hvd.Average, hvd.Adasum)]
+kinds = (_DistributedOptimizer, _DistributedAdasumOptimizer)
+
+def derive():
+    class Mine(_DistributedOptimizer):
+        pass
+
+def refusal(make, *arguments):
+    try:
+        make(*arguments)
+    except NotImplementedError as error:
+        return str(error)
+
+copied = type("SGD", (torch.optim.SGD,), dict(_DistributedOptimizer.__dict__))
 modules = {"elastic", "mpi_ops", "compression", "functions", "optimizer", "sync_batch_norm"}
 seen = {
     "place": get_env_rank_and_size() == (hvd.rank(), hvd.size()),
@@ -53,12 +74,22 @@ seen = {
     ],
     "basics": [hvd.mpi_ops._basics.rank(), hvd.mpi_ops._basics.size()] == [hvd.rank(), 2],
     "average": handle_average_backwards_compatibility(None, None) == hvd.Average,
+    "private": [_NULL, check_num_rank_power_of_2(2), gpu_available("mxnet")],
+    "kinds": [[isinstance(optimizer, kind) for kind in kinds] for optimizer in optimizers],
+    "derived": [refusal(derive), refusal(copied, [], None), refusal(_DistributedOptimizer, [])],
     "elastic": hvd.elastic is horovod.torch.elastic and hvd.elastic.state.TorchState
     is hvd.elastic.TorchState and hvd.elastic.sampler.ElasticSampler.__name__,
     "values": [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product],
 }
 print(json.dumps(seen))
 """
+
+
+DERIVED = (
+    f"hvdtune {hvdtune.__version__} has no horovod.torch.optimizer._DistributedOptimizer: its "
+    "optimizer is made otherwise, and no class of your own can be derived from it; wrap yours "
+    "with hvd.DistributedOptimizer, whose compression= changes what travels"
+)
 
 
 def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
@@ -76,6 +107,9 @@ def test_what_horovods_users_import_is_there_and_is_hvdtunes(python):
             "basics": True,
             "every_basic": [],
             "average": True,
+            "private": ["", True, False],
+            "kinds": [[True, False], [False, True]],
+            "derived": [DERIVED] * 3,
             "elastic": "ElasticSampler",
             "values": [0, 1, 2, 3, 4, 5],
         }
@@ -92,11 +126,21 @@ from horovod.keras import callbacks as callbacks_of_keras
 from horovod.keras.callbacks import BestModelCheckpoint
 from horovod.tensorflow.compression import Compression, FP16Compressor
 from horovod.tensorflow.functions import allgather_object, broadcast_variables
+from horovod.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
 from horovod.tensorflow.keras import callbacks
 from horovod.tensorflow.keras.callbacks import MetricAverageCallback
 from horovod.tensorflow.mpi_ops import _basics, check_num_rank_power_of_2, rank_op
 from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility
+from horovod.tensorflow.mpi_ops import _allreduce, gpu_available
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
+from horovod.tensorflow.util import _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
+import tensorflow as tf
+
+hvd.init()
+variables = [tf.Variable(1.0), tf.Variable(2.0)]
+combine = hvd._make_allreduce_grads_fn("Mine", "", "", Compression.none, True)
+gradients = [tf.IndexedSlices(tf.ones((1, 2)), [1], (3, 2)), None, tf.constant(4.0)]
+combined = combine(gradients, [*variables, tf.Variable(0.0)])
 
 def different(name, modules):
     mine, ours = (importlib.import_module(f"{top}.{name}") for top in ("horovod", "hvdtune"))
@@ -125,7 +169,15 @@ print(json.dumps({
         SyncBatchNormalization is hvd.SyncBatchNormalization,
         MetricAverageCallback is horovod.tensorflow.keras.callbacks.MetricAverageCallback,
         BestModelCheckpoint is callbacks_of_keras.BestModelCheckpoint,
+        LocalGradientAggregationHelper is hvd.LocalGradientAggregationHelper,
     ],
+    "eager": [
+        each._executing_eagerly() for each in (hvd, horovod.tensorflow.util, horovod.tensorflow)
+    ] + [bool(_make_subgraph(lambda: tf.constant(_executing_eagerly()))())],
+    "variables": refs_to_vars(vars_to_refs(variables)) == variables,
+    "combined": [None if g is None else tf.convert_to_tensor(g).numpy().tolist() for g in combined],
+    "sum": _allreduce(tf.constant([2.0]), "mine").numpy().tolist(),
+    "gpu": gpu_available("tensorflow") == bool(tf.config.list_physical_devices("GPU")),
     "basics": _basics.rank is hvd.rank,
     "average": handle_average_backwards_compatibility(None, None) == hvd.Average,
     "powers": check_num_rank_power_of_2(4),
@@ -140,7 +192,12 @@ def test_the_names_of_tensorflow_and_keras_are_there_and_are_hvdtunes(python):
     assert comes_later("tensorflow.data", seen.pop("data"))
     assert seen == {
         "different": [],
-        "same": [True] * 7,
+        "same": [True] * 8,
+        "eager": [True, True, True, False],
+        "variables": True,
+        "combined": [[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], None, 4.0],
+        "sum": [2.0],
+        "gpu": True,
         "basics": True,
         "average": True,
         "powers": True,
@@ -152,29 +209,113 @@ def comes_later(module, message):
     return message.startswith(f"hvdtune {hvdtune.__version__} has no horovod.{module}: ")
 
 
-@pytest.mark.parametrize("module", ["mxnet", "spark", "ray", "data"])
-def test_a_part_that_comes_later_is_an_import_error_that_names_this_version(python, module):
+_IMPORT_ALL = """
+import hvdtune.alias
+import importlib, json, sys
+said = {}
+for name in sys.stdin.read().split():
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        said[name] = [str(error), error.name]
+print(json.dumps(said))
+"""
+
+# What Horovod 0.28.1 has below `horovod.runner` and beside its frameworks.
+LAUNCHER = """
+    common.service.driver_service common.util.codec common.util.config_parser common.util.host_hash
+    common.util.network common.util.safe_shell_exec common.util.secret common.util.settings
+    common.util.timeout common.util.tiny_shell_exec driver.driver_service gloo_run
+    http.http_client http.http_server js_run mpi_run run_task task.task_service task_fn util.cache
+    util.lsf util.network util.remote util.streams
+"""
+LATER = """
+    data.data_loader_base mxnet.mpi_ops ray.runner runner.elastic.discovery
+    runner.elastic.worker spark.common.store tensorflow.data.compute_service
+"""
+OTHERS = {
+    "_keras.callbacks": "use horovod.keras or horovod.tensorflow.keras",
+    "tensorflow.gradient_aggregation_eager": "pass backward_passes_per_step to an optimizer",
+    "torch.mpi_lib_v2": "its operations are functions of horovod.torch",
+}
+REASONS = (
+    {f"runner.{name}": "hvdtune has a launcher of its own" for name in LAUNCHER.split()}
+    | dict.fromkeys(LATER.split(), "it comes in a later version")
+    | OTHERS
+)
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_ALL],
+        input="\n".join(f"horovod.{name}" for name in REASONS),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("module", "reason"), REASONS.items())
+def test_an_absent_module_is_an_import_error_that_says_why(refused, module, reason):
+    message, name = refused[f"horovod.{module}"]
+    assert f"horovod.{module}.".startswith(f"{name}.")
+    assert message.startswith(f"hvdtune {hvdtune.__version__} has no {name}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("from horovod.runner import _HorovodArgs as call", "runner._HorovodArgs"),
+        ("from horovod.runner.launch import _run as call", "runner.launch._run"),
+        ("from horovod.runner.launch import parse_args as call", "runner.launch.parse_args"),
+    ],
+)
+def test_an_absent_name_can_be_imported_and_refuses_to_be_called(python, statement, name):
     body = f"""
 import hvdtune.alias
+{statement}
 try:
-    import horovod.{module}
-except ImportError as error:
+    call(1, key=2)
+except NotImplementedError as error:
     print(error)
 """
-    assert comes_later(module, python(body))
+    assert python(body).startswith(f"hvdtune {hvdtune.__version__} has no horovod.{name}: ")
+
+
+def test_horovodrun_s_module_is_the_command(python):
+    body = """
+import sys
+import hvdtune.alias
+from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.launch import run_commandline
+if sys.argv[1:] == ["as a rank"]:
+    from hvdtune.core.rank.runtime import init
+    init()
+    print("ranks:", get_env_rank_and_size()[1])
+else:
+    sys.argv[1:] = ["-np", "2", sys.executable, "train.py", "as a rank"]
+    run_commandline()
+"""
+    assert python(body).count("ranks: 2") == 2
 
 
 def test_elastic_state_is_refused_where_it_is_made(python):
     body = """
 import hvdtune.alias
 from horovod.common.elastic import ObjectState, State, run_fn
-for make in (ObjectState, State, lambda: run_fn(print, print)):
+from horovod.common.elastic import notification_manager
+import sys
+assert "torch" not in sys.modules
+for make in (ObjectState, State, lambda: run_fn(print, print), notification_manager.init):
     try:
         make()
     except NotImplementedError as error:
         print(error)
 """
-    assert python(body).count(f"hvdtune {hvdtune.__version__} has no elastic training") == 3
+    assert python(body).count(f"hvdtune {hvdtune.__version__} has no elastic training") == 4
 
 
 def test_horovod_run_returns_the_results_of_all_ranks(python):

@@ -26,6 +26,10 @@ def _installed_horovod() -> ModuleSpec | None:
 _found = _installed_horovod() if __name__ == "horovod" else None
 if _found is None:
     from hvdtune.launcher.function import run
+
+    from . import _absent
+
+    _absent.watch_imports()
 else:
     _module = importlib.util.module_from_spec(_found)
     sys.modules[__name__] = _module

@@ -58,6 +58,19 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
         raise ImportError(f"{ext_name} is not available in this hvdtune ({__version__})")
 
 
+def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
+    """Whether the framework of `horovod.<ext_base_name>` sees a GPU."""
+    if not extension_available(ext_base_name):
+        return False
+    if ext_base_name == "torch":
+        import torch
+
+        return torch.cuda.is_available()
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def _built(name: str) -> Callable[..., bool]:
     """The function of this name of `build_info`, which takes Horovod's `verbose` here."""
     known = getattr(build_info, name)

@@ -1,3 +1,7 @@
 from hvdtune.launcher.function import run
 
-__all__ = ["run"]
+from .._absent import LAUNCHER, stand_in
+
+__all__ = ["_HorovodArgs", "run"]
+
+_HorovodArgs = stand_in("horovod.runner._HorovodArgs", LAUNCHER)

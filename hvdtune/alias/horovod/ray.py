@@ -1,3 +1,0 @@
-from ._absent import refuse
-
-refuse("horovod.ray")

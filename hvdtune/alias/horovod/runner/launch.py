@@ -1,0 +1,22 @@
+"""The command horovodrun, as `python -m horovod.runner.launch -np 2 train.py` too."""
+
+import os
+import sys
+from typing import NoReturn
+
+from .._absent import LAUNCHER, stand_in
+
+__all__ = ["parse_args", "run_commandline", "run_controller"]
+
+
+def run_commandline() -> NoReturn:
+    """Goes on as the command `hvdtune run` with the arguments of this process."""
+    os.execv(sys.executable, [sys.executable, "-m", "hvdtune", "run", *sys.argv[1:]])
+
+
+_run = stand_in("horovod.runner.launch._run", LAUNCHER)
+parse_args = stand_in("horovod.runner.launch.parse_args", LAUNCHER)
+run_controller = stand_in("horovod.runner.launch.run_controller", LAUNCHER)
+
+if __name__ == "__main__":
+    run_commandline()

@@ -1,0 +1,3 @@
+from hvdtune.tensorflow import LocalGradientAggregationHelper
+
+__all__ = ["LocalGradientAggregationHelper"]
