@@ -22,7 +22,8 @@ constexpr std::array<Row, kDTypeCount> kRows = {{{"bool", 1},
                                                  {"float16", 2},
                                                  {"bfloat16", 2},
                                                  {"float32", 4},
-                                                 {"float64", 8}}};
+                                                 {"float64", 8},
+                                                 {"uint16", 2}}};
 
 }  // namespace
 
@@ -35,8 +36,8 @@ DType dtype_from_name(std::string_view name) {
     if (kRows[i].name == name) return static_cast<DType>(i);
   }
   throw Error(ErrorCode::kUsage, "dtype " + std::string(name) +
-                                     " is not supported; use bool, uint8, int8..int64, float16, "
-                                     "bfloat16, float32 or float64");
+                                     " is not supported; use bool, uint8, uint16, int8..int64, "
+                                     "float16, bfloat16, float32 or float64");
 }
 
 }  // namespace hvdtune

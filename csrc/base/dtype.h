@@ -18,8 +18,9 @@ enum class DType : uint8_t {
   kBfloat16,
   kFloat32,
   kFloat64,
+  kUint16,
 };
-inline constexpr int kDTypeCount = 10;
+inline constexpr int kDTypeCount = 11;
 
 size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);

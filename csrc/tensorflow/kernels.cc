@@ -33,7 +33,8 @@ using tensorflow::shape_inference::ShapeHandle;
       .Attr("batch_size: int = 1") \
       .SetIsDistributedCommunication()
 
-#define HVDTUNE_TYPES "{bool, uint8, int8, int16, int32, int64, half, bfloat16, float, double}"
+#define HVDTUNE_TYPES \
+  "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
 #define HVDTUNE_LIST "T: list(" HVDTUNE_TYPES ") >= 1"
 
 // prescale, postscale: the bits of a double, because TensorFlow's float attribute has 32.

@@ -16,7 +16,7 @@ from tests.contract.framework import FRAMEWORKS, Framework
 
 REDUCTIONS = ("Sum", "Average", "Min", "Max", "Product", "Adasum")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+INTEGERS = ("uint8", "int8", "uint16", "int16", "int32", "int64")
 # One rounding at the end, of a sum taken in float32 or better.
 EPSILON = {"float16": 2**-10, "bfloat16": 2**-7, "float32": 2**-22, "float64": 2**-50}
 LARGEST = {"float16": 65504}

@@ -26,6 +26,10 @@ struct Element<int16_t> {
   using Acc = int32_t;
 };
 template <>
+struct Element<uint16_t> {
+  using Acc = int32_t;
+};
+template <>
 struct Element<Half> {
   using Acc = float;
 };
@@ -230,6 +234,7 @@ struct Table {
     fill<Bfloat16>(rows[7]);
     fill<float>(rows[8]);
     fill<double>(rows[9]);
+    fill<uint16_t>(rows[10]);
   }
 };
 

@@ -14,6 +14,7 @@ DTYPES: Final = (
     "bool",
     "uint8",
     "int8",
+    "uint16",
     "int16",
     "int32",
     "int64",

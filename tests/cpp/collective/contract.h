@@ -172,6 +172,8 @@ void with_type(DType dtype, Body body) {
       return body(int8_t{});
     case DType::kInt16:
       return body(int16_t{});
+    case DType::kUint16:
+      return body(uint16_t{});
     case DType::kInt32:
       return body(int32_t{});
     case DType::kInt64:

@@ -62,6 +62,7 @@ TEST(both_ways_of_reducing_equal_the_plain_definition) {
   check_against_naive<int8_t>(DType::kInt8);
   check_against_naive<uint8_t>(DType::kUint8);
   check_against_naive<int16_t>(DType::kInt16);
+  check_against_naive<uint16_t>(DType::kUint16);
   check_against_naive<int32_t>(DType::kInt32);
   check_against_naive<int64_t>(DType::kInt64);
 }
