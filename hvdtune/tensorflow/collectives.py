@@ -82,10 +82,13 @@ def _tensor(value: Any) -> Tensor:
 
 def listed(values: Any) -> list[Tensor]:
     """The tensors of a grouped function. Raises UsageError unless they are a list of tensors."""
-    is_tensor = isinstance(values, tf.Tensor | tf.Variable)
-    if is_tensor or not isinstance(values, Sequence) or not values:
-        raise UsageError("grouped functions take a list of at least one tensor")
-    return [_tensor(value) for value in values]
+    return [_tensor(value) for value in _checked(values)]
+
+
+def _checked(values: Any) -> Sequence[Any]:
+    if isinstance(values, tf.Tensor | tf.Variable) or not isinstance(values, Sequence):
+        raise UsageError("grouped functions take a list of tensors")
+    return values
 
 
 def waited(
@@ -98,6 +101,8 @@ def waited(
     compression: Any = Compression.none,
 ) -> Any:
     """The result of a collective on tensors: one, or a list for a group; see CollectiveSpec."""
+    if not tensors:
+        return []
     packed = [compressor_of(compression).compress(tensor) for tensor in tensors]
     given = [tensor for tensor, _ in packed]
     combined = autograd.run(spec, given, how, name, process_set)
@@ -138,15 +143,15 @@ def allreduce(
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
     label = scoped(name, ignore_name_scope)
     if isinstance(tensor, tf.IndexedSlices):
-        return combine_slices(tensor, label, reduction, process_set)
+        return combine_slices([tensor], label, reduction, process_set)[0]
     given = [_tensor(tensor)]
     return waited(ALLREDUCE, given, reduction, label, process_set, False, compression)
 
 
 def combine_slices(
-    slices: Any, name: str | None, reduction: Reduction, process_set: ProcessSet
-) -> Any:
-    """The slices of all ranks, one after the other.
+    slices: Sequence[Any], name: str | None, reduction: Reduction, process_set: ProcessSet
+) -> list[Any]:
+    """The slices of all ranks, one after the other, for each of several tf.IndexedSlices.
 
     Raises:
         UsageError: not by Average or Sum.
@@ -155,15 +160,34 @@ def combine_slices(
         raise UsageError(
             "IndexedSlices are combined by Average or Sum; use tf.convert_to_tensor() for others"
         )
-    given = [slices.values, slices.indices]
-    values, indices = autograd.run(ALLGATHER, given, None, name, process_set)
+    given = [part for each in slices for part in (each.values, each.indices)]
+    gathered = autograd.run(ALLGATHER, given, None, name, process_set)
     factor = reduction.prescale_factor * reduction.postscale_factor
-    if reduction.op is Average:
-        size = operations.place("size", id_of(process_set))
-        values /= tf.cast(size, values.dtype)
-    if factor != 1.0:
-        values *= tf.cast(factor, values.dtype)
-    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
+    combined = []
+    for each, values, indices in zip(slices, gathered[::2], gathered[1::2], strict=True):
+        if reduction.op is Average:
+            values /= tf.cast(operations.place("size", id_of(process_set)), values.dtype)
+        if factor != 1.0:
+            values *= tf.cast(factor, values.dtype)
+        combined.append(tf.IndexedSlices(values, indices, dense_shape=each.dense_shape))
+    return combined
+
+
+def combine_group(
+    tensors: Any,
+    reduction: Reduction,
+    name: str | None,
+    process_set: ProcessSet,
+    compression: Any,
+) -> list[Any]:
+    """What grouped_allreduce returns: IndexedSlices are an operation of their own, the rest one."""
+    sparse, dense = [], []
+    for each in _checked(tensors):
+        (sparse if isinstance(each, tf.IndexedSlices) else dense).append(each)
+    given = [_tensor(each) for each in dense]
+    slices = iter(combine_slices(sparse, name, reduction, process_set) if sparse else [])
+    others = iter(waited(ALLREDUCE, given, reduction, name, process_set, True, compression))
+    return [next(slices if isinstance(each, tf.IndexedSlices) else others) for each in tensors]
 
 
 @as_it_is
@@ -259,13 +283,14 @@ def reducescatter(
 
 
 _WAITED: Final = (
-    "waited({spec}, {tensors}, {how}, scoped(name, ignore_name_scope), process_set, {grouped}"
+    "waited({spec}, {tensors}, {how}, scoped(name, ignore_name_scope), process_set, {grouped})"
 )
 
 
-def _grouped(name: str, plain: Function, spec: CollectiveSpec, order: str) -> Function:
-    compression = ", {compression})" if "compression" in order else ")"
-    function: Function = as_it_is(form_of(plain, spec, name, _WAITED + compression, order))
+def _grouped(
+    name: str, plain: Function, spec: CollectiveSpec, order: str, expression: str = _WAITED
+) -> Function:
+    function: Function = as_it_is(form_of(plain, spec, name, expression, order))
     return function
 
 
@@ -276,6 +301,7 @@ grouped_allreduce = _grouped(
     ALLREDUCE,
     "tensors average device_dense device_sparse compression op prescale_factor postscale_factor "
     "process_set ignore_name_scope name",
+    "combine_group(tensors, {how}, scoped(name, ignore_name_scope), process_set, {compression})",
 )
 grouped_allgather = _grouped(
     "grouped_allgather", allgather, ALLGATHER, "tensors name ignore_name_scope process_set"
@@ -286,6 +312,7 @@ grouped_reducescatter = _grouped(
     REDUCESCATTER,
     "tensors device_dense compression op process_set prescale_factor postscale_factor name "
     "ignore_name_scope",
+    _WAITED[:-1] + ", {compression})",
 )
 
 

@@ -66,8 +66,8 @@ def combine(
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
-                results[number] = combine_slices(
-                    gradient, name, options.reduction, options.process_set
+                (results[number],) = combine_slices(
+                    [gradient], name, options.reduction, options.process_set
                 )
                 continue
             gradient = tf.convert_to_tensor(gradient)
