@@ -13,10 +13,10 @@ from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.tensorflow.collectives import as_it_is, broadcast_
+from hvdtune.tensorflow.collectives import broadcast_, public
 
 
-@as_it_is
+@public
 def broadcast_variables(
     variables: Sequence[Any],
     root_rank: int,
@@ -42,7 +42,7 @@ def broadcast_variables(
             "broadcast_variables was given no variables; build the model before, or call it after "
             "the first step",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if not tf.executing_eagerly():
         return tf.group(*broadcast_(rows, root_rank, None, process_set))

@@ -8,8 +8,8 @@ are carried out one after the other, so that every rank must call them in the sa
 Horovod, a name lies within the name scopes around it unless `ignore_name_scope` is given.
 
 `device_dense` and `device_sparse` are accepted and do nothing: tensors in other memory than the
-host's travel through host memory. See hvdtune.core.rank.collectives for what can go wrong; errors
-inside tf.function arrive as TensorFlow's, with the same words.
+host's travel through host memory. See hvdtune.core.rank.collectives for what can go wrong; every
+error is one of TensorFlow's, too (hvdtune.tensorflow.errors).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from hvdtune.core.rank.variants import Function
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import autograd, operations
 from hvdtune.tensorflow.compression import Compression
+from hvdtune.tensorflow.errors import typed
 
 Tensor = Any
 
@@ -51,8 +52,14 @@ __all__ = [
     *(name for spec in COLLECTIVES for name in spec.names("")),
 ]
 
-# AutoGraph would translate what user functions call, which takes long and changes nothing here.
-as_it_is: Final = tf.autograph.experimental.do_not_convert
+
+def public(function: Function) -> Function:
+    """A function for users: its errors are TensorFlow's, too, and AutoGraph leaves it as it is.
+
+    Translating what user functions call would take long and change nothing here.
+    """
+    made: Function = tf.autograph.experimental.do_not_convert(typed(function))
+    return made
 
 
 def reduction_of(
@@ -60,7 +67,7 @@ def reduction_of(
 ) -> Reduction:
     """The reduction that a public function was asked for; a warning about `average` points at the
     caller of the function that calls this one."""
-    chosen = chosen_op(op, average, stacklevel=5)
+    chosen = chosen_op(op, average, stacklevel=6)
     return Reduction(chosen, prescale, postscale)
 
 
@@ -111,7 +118,7 @@ def waited(
     return results if grouped else results[0]
 
 
-@as_it_is
+@public
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -190,7 +197,7 @@ def combine_group(
     return [next(slices if isinstance(each, tf.IndexedSlices) else others) for each in tensors]
 
 
-@as_it_is
+@public
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -202,7 +209,7 @@ def allgather(
     return waited(ALLGATHER, [_tensor(tensor)], None, label, process_set)
 
 
-@as_it_is
+@public
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -215,7 +222,7 @@ def broadcast(
     return waited(BROADCAST, [_tensor(tensor)], root_rank, label, process_set)
 
 
-@as_it_is
+@public
 def broadcast_(
     variables: Sequence[Any],
     root_rank: int,
@@ -237,7 +244,7 @@ def broadcast_(
     ]
 
 
-@as_it_is
+@public
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -260,7 +267,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-@as_it_is
+@public
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -290,8 +297,7 @@ _WAITED: Final = (
 def _grouped(
     name: str, plain: Function, spec: CollectiveSpec, order: str, expression: str = _WAITED
 ) -> Function:
-    function: Function = as_it_is(form_of(plain, spec, name, expression, order))
-    return function
+    return public(form_of(plain, spec, name, expression, order))
 
 
 # Horovod's orders of parameters, and after them those of hvdtune's own.
@@ -316,7 +322,7 @@ grouped_reducescatter = _grouped(
 )
 
 
-@as_it_is
+@public
 def join() -> Tensor:
     """Says that this rank has no more data, and waits until every rank has said so.
 
@@ -326,31 +332,31 @@ def join() -> Tensor:
     return operations.join()
 
 
-@as_it_is
+@public
 def size_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
     """How many ranks the process set has when the graph runs, an int32."""
     return operations.place("size", process_set_id, name)
 
 
-@as_it_is
+@public
 def rank_op(name: str | None = None) -> Tensor:
     """This process's number when the graph runs, an int32."""
     return operations.place("rank", 0, name)
 
 
-@as_it_is
+@public
 def local_size_op(name: str | None = None) -> Tensor:
     """How many ranks this host has when the graph runs, an int32."""
     return operations.place("local_size", 0, name)
 
 
-@as_it_is
+@public
 def local_rank_op(name: str | None = None) -> Tensor:
     """This process's number among the ranks of its host when the graph runs, an int32."""
     return operations.place("local_rank", 0, name)
 
 
-@as_it_is
+@public
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
     """1 where this process belongs to the process set when the graph runs, else 0; an int32."""
     return operations.place("included", process_set_id, name)

@@ -10,8 +10,10 @@ from typing import Any
 
 from hvdtune.core.rank import objects
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
+from hvdtune.tensorflow.errors import typed
 
 
+@typed
 def broadcast_object(
     obj: Any,
     root_rank: int = 0,
@@ -41,6 +43,7 @@ def broadcast_object_fn(
     return call
 
 
+@typed
 def allgather_object(
     obj: Any,
     session: Any = None,

@@ -6,13 +6,12 @@ operations run as soon as their inputs are there, in any order; Python's run in 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import struct
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -30,12 +29,9 @@ from hvdtune.core.rank.collectives import (
 from hvdtune.core.rank.numpy_adapter import ADAPTER, require_dtype
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of, with_id
 from hvdtune.tensorflow import library
+from hvdtune.tensorflow.errors import plainly
 
 Tensor = Any
-Params = ParamSpec("Params")
-Result = TypeVar("Result")
-
-_PAYLOAD: Final = b"hvdtune"
 
 
 @dataclass(frozen=True)
@@ -53,33 +49,6 @@ class OperationBatch:
 
 ALONE: Final = OperationBatch()
 _batches = itertools.count(1)
-
-
-def typed_error(error: Any) -> Exception:
-    """The error that hvdtune raises for one of its operations' errors; others stay as they are."""
-    payload = error.experimental_payloads.get(_PAYLOAD)
-    if payload is None:
-        unchanged: Exception = error
-        return unchanged
-    name, rank, length, text = payload.split(b" ", 3)
-    tensor, message = text[: int(length)].decode(), text[int(length) :].decode()
-    kind: type[errors.HvdtuneError] = getattr(errors, name.decode())
-    if issubclass(kind, errors.CollectiveError):
-        return kind(message, int(rank), tensor)
-    return kind(message)
-
-
-def _typed(function: Callable[Params, Result]) -> Callable[Params, Result]:
-    """The function, whose failures are hvdtune's own errors."""
-
-    @functools.wraps(function)
-    def call(*arguments: Params.args, **options: Params.kwargs) -> Result:
-        try:
-            return function(*arguments, **options)
-        except tf.errors.OpError as error:
-            raise typed_error(error) from None
-
-    return call
 
 
 def _operations() -> Any:
@@ -142,7 +111,7 @@ def _free(output: Tensor) -> None:
         order.run_independently(output.op)
 
 
-@_typed
+@plainly
 def run(
     spec: CollectiveSpec,
     tensors: Sequence[Tensor],
@@ -185,7 +154,7 @@ def _rows(splits: Tensor | None) -> Tensor:
     return tf.cast(splits, tf.int64)
 
 
-@_typed
+@plainly
 def join() -> Tensor:
     """Says that this rank has no more data; the rank that joined last, when all have."""
     ops = _operations()
@@ -205,7 +174,7 @@ _PLACES: Final[dict[str, Callable[[int], int]]] = {
 }
 
 
-@_typed
+@plainly
 def place(what: str, process_set: int = 0, name: str | None = None) -> Tensor:
     """One of `_PLACES` when the graph runs, an int32."""
     ops = _operations()

@@ -16,7 +16,7 @@ from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.keras.backend import GradientOptions
-from hvdtune.tensorflow.collectives import as_it_is
+from hvdtune.tensorflow.collectives import public
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.gradients import combine, end_step, key_of
 
@@ -109,7 +109,7 @@ class _DistributedTape(tf.GradientTape):
         """Keeps the gradient of this variable on this rank; it is not combined."""
         self._options.local.add(key_of(source))
 
-    @as_it_is
+    @public
     def gradient(
         self,
         target: Any,
