@@ -112,21 +112,21 @@ class Process:
             config = config or Config.from_environ()
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
-            by_mpi = startup.is_wanted(config, comm)
-            if by_mpi:
             for text in config.vain if config.rank == 0 else ():
                 warnings.warn(text, stacklevel=3)  # of who calls init
+            by_mpi = startup.is_wanted(config, comm)
+            if by_mpi:
                 with startup.join(config, comm) as place:
                     more = {"launched": False, "mpi": place.data}
                     runtime, self._stacks = _start(place.config, more)
                     place.await_formed()
             else:
+                check(config.size)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
                 runtime, self._stacks = _start(config, {})
                 self._launched += 1
             self.place = runtime.topology() | {
                 "mpi": by_mpi,
-                check(config.size)
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
                 "horovod_timeline": config.horovod_timeline,
