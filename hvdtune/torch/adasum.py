@@ -63,7 +63,7 @@ class DeltaOptimizer(Wrapper):
         parameters = [p for p in parameters_of(self.param_groups) if p.requires_grad]
         here = [parameter.detach() for parameter in parameters]
         starts = [parameter.clone() for parameter in here]
-        result = None if self._is_refused(parameters) else super().step(closure)
+        result = None if self._is_refused(parameters) else self._step_of_wrapped(closure)
         with torch.no_grad():
             deltas = [now.sub(start).contiguous() for now, start in zip(here, starts, strict=True)]
             combined = self._combine([self._parameter_names[p] for p in parameters], deltas)

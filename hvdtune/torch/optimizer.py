@@ -330,7 +330,7 @@ class GradientOptimizer(Wrapper):
             closure = self._combining(closure)
         elif self._should_synchronize:
             self._synchronize_once()
-        result = super().step(closure)
+        result = self._step_of_wrapped(closure)
         self._synchronized = False
         self._note_step()
         runtime.mark_step()
@@ -365,8 +365,8 @@ class GradientOptimizer(Wrapper):
         self._forget_step()
         super().load_state_dict(state_dict)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the wrapped optimizer's.
+    def zero_grad(self, *given: Any, **options: Any) -> None:
+        """As the wrapped optimizer's, with its arguments.
 
         Raises:
             StepOrderError: there are gradients that no `step` or `synchronize` has waited for.
@@ -377,7 +377,7 @@ class GradientOptimizer(Wrapper):
                 "optimizer.step() or optimizer.synchronize(): gradients are still being combined"
             )
         self._synchronized = False
-        super().zero_grad(set_to_none=set_to_none)
+        super().zero_grad(*given, **options)
 
 
 _TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}

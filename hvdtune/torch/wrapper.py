@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Self
 
@@ -145,6 +145,11 @@ class Wrapper(torch.optim.Optimizer):
         raise UsageError(
             "a DistributedOptimizer belongs to this process: save and send optimizer.state_dict()"
         )
+
+    def _step_of_wrapped(self, closure: Callable[[], Any] | None) -> Any:
+        own: Any = super()
+        # Many an optimizer's `step` takes none.
+        return own.step() if closure is None else own.step(closure)
 
     def _note_step(self) -> None:
         # To a scheduler made before wrapping, the wrapped optimizer has taken this step.

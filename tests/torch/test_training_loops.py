@@ -480,6 +480,32 @@ def replaced():
     return same_as_alone(loop)
 
 
+class Plain(torch.optim.SGD):
+    """As optimizers were written before PyTorch gave `zero_grad` and `step` their arguments."""
+
+    def zero_grad(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def step(self):
+        return super().step()
+
+
+@bodies
+def without_arguments():
+    def loop(model, wrap, rank):
+        for options in ({}, {"op": hvd.Adasum}):
+            optimizer = wrap(model, Plain(model.parameters(), lr=0.015625), **options)
+            for step in range(3):
+                optimizer.zero_grad()
+                # Adasum of steps that are the same is the step.
+                loss_of(model, batch(step, None if options else rank)).backward()
+                optimizer.step()
+
+    return same_as_alone(loop)
+
+
 class Rows(torch.utils.data.Dataset):
     def __init__(self, rank):
         self.rank = rank
@@ -525,6 +551,7 @@ def loaded():
         pytest.param("closures", id="a-closure-does-everything"),
         pytest.param("replaced", id="an-optimizer-is-replaced-by-another"),
         pytest.param("loaded", id="a-data-loader-s-workers"),
+        pytest.param("without_arguments", id="an-optimizer-whose-methods-take-no-arguments"),
     ],
 )
 def test_two_ranks_train_as_one_process_does(said, body):
