@@ -256,6 +256,7 @@ void register_runtime(py::module_& module) {
       .def("has_ended", &has_ended)
       .def("finish", &finish)
       .def("finish_all", &finish_all)
+      .def("note_blocked_threads", &Runtime::note_blocked_threads)
       .def("mark_step", &Runtime::mark_step)
       .def("mark_span", &Runtime::mark_span)
       .def("propose", [](Runtime& runtime,

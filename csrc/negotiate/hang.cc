@@ -340,15 +340,30 @@ std::string sentence(const Wait& wait) {
   return text;
 }
 
+bool is_deadlock(std::span<const RankView> ranks, const SetRanks& sets) {
+  const auto is_blocked = [&](const RankView& view) {
+    return view.liveness == Liveness::kWell && view.report && view.report->blocked &&
+           view.report->left_out == 0 && view.report->cycles == ranks[0].report->cycles;
+  };
+  if (ranks.empty() || !ranks[0].report || !std::ranges::all_of(ranks, is_blocked)) return false;
+  const std::vector<Wait> waits = explain(ranks, sets, 0);
+  const auto lacks_a_rank = [](const Wait& wait) { return !wait.missing.empty(); };
+  return !waits.empty() && std::ranges::all_of(waits, lacks_a_rank);
+}
+
 std::string hang_page(std::span<const Wait> waits, std::span<const RankView> ranks,
-                      uint64_t next_ns, uint64_t abort_ns) {
+                      const Outlook& outlook) {
   std::string text = "nothing has moved for " + seconds(waits.empty() ? 0 : waits[0].age_ns);
-  if (next_ns == 0) {
+  if (outlook.is_deadlock) {
+    text += ", and nothing can: every rank waits for an operation that another has not called";
+  }
+  if (outlook.next_ns == 0) {
     text += "; the job is given up\n";
   } else {
-    text += "; told again in " + seconds(next_ns);
-    text += abort_ns == 0 ? ", never given up\n"
-                          : ", given up in " + seconds(abort_ns) + " unless somebody computes\n";
+    text += "; told again in " + seconds(outlook.next_ns);
+    text +=
+        outlook.abort_ns == 0 ? ", never given up" : ", given up in " + seconds(outlook.abort_ns);
+    text += outlook.abort_ns == 0 || outlook.is_deadlock ? "\n" : " unless somebody computes\n";
   }
   for (const Wait& wait : waits.first(std::min(waits.size(), kMostWaits))) {
     text += paragraph(wait);

@@ -74,9 +74,18 @@ std::string sentence(const Wait& wait);
 // The rank at fault, -1 if none.
 int rank_at_fault(const Wait& wait);
 
-// One page for a person, of some 60 lines at most. `next_ns`: until the next one, 0 if this is the
-// last; `abort_ns`: until the job is given up, 0 for never.
+// Whether nothing can move any more, however long one waits: no rank can call anything, none has
+// anything left to carry out that another has carried out, and whatever was called lacks a rank.
+bool is_deadlock(std::span<const RankView> ranks, const SetRanks& sets);
+
+struct Outlook {
+  uint64_t next_ns = 0;   // until the next page, 0 if this is the last
+  uint64_t abort_ns = 0;  // until the job is given up, 0 for never
+  bool is_deadlock = false;
+};
+
+// One page for a person, of some 60 lines at most.
 std::string hang_page(std::span<const Wait> waits, std::span<const RankView> ranks,
-                      uint64_t next_ns, uint64_t abort_ns);
+                      const Outlook& outlook);
 
 }  // namespace hvdtune

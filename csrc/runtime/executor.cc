@@ -71,6 +71,7 @@ Executor::Executor(const Services& services, BackendSource* backends, ResponseCa
       events_(services.events) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
+  work_counter_.begin_cycle();
   for (const uint32_t id : cycle.evicted) cache_.forget(id, cycle.number);
   size_t bytes = 0;
   for (const Response& response : cycle.responses) bytes += bytes_of(response.request);
@@ -84,6 +85,7 @@ void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t rece
     bucket(rest.first(cut.tensors), setting, cut.reason, received_ns);
     rest = rest.subspan(cut.tensors);
   }
+  work_counter_.end_cycle();
 }
 
 void Executor::bucket(std::span<const Response> responses, const Setting& setting, CutReason reason,

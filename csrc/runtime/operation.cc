@@ -222,4 +222,19 @@ int OperationTable::waiting_threads() const {
   return waiting_;
 }
 
+void OperationTable::note_blocked_threads(int count) {
+  const std::lock_guard lock(mutex_);
+  blocked_threads_ = count;
+}
+
+bool OperationTable::is_blocked() const {
+  const std::lock_guard lock(mutex_);
+  if (blocked_threads_ == 0) return false;
+  int threads = 0;
+  for (const auto& [handle, entry] : entries_) {
+    if (!entry.operation->on_end) threads += entry.waiting;
+  }
+  return threads >= blocked_threads_;
+}
+
 }  // namespace hvdtune

@@ -103,6 +103,12 @@ class OperationTable {
   // How many wait for operations that are not done: threads inside wait(), and await_all().
   int waiting_threads() const;
 
+  // Says that the process has so many threads that could call anything here, all of which have been
+  // seen to wait; 0 says that nothing is known of them.
+  void note_blocked_threads(int count);
+  // Whether each of them waits for an operation that is not done, so that none can call anything.
+  bool is_blocked() const;
+
  private:
   struct Entry {
     std::shared_ptr<Operation> operation;
@@ -131,6 +137,7 @@ class OperationTable {
   std::unordered_map<uint32_t, Error> removed_sets_;  // numbers are not used again
   Handle next_ = 1;
   int waiting_ = 0;  // sum over entries_
+  int blocked_threads_ = 0;
 };
 
 }  // namespace hvdtune

@@ -74,6 +74,8 @@ class Runtime {
   // False when `time` has passed; throws what the operation failed with.
   bool wait(Handle handle, std::chrono::nanoseconds time);
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
+  // See OperationTable.
+  void note_blocked_threads(int count) { table_.note_blocked_threads(count); }
 
   void mark_step() {
     cycle_->mark_step(user_threads_.end_step());

@@ -11,7 +11,7 @@ static void fields(auto& archive, OneOf<ProcessIdentity> auto& identity) {
 }
 
 static void fields(auto& archive, OneOf<Pulse> auto& pulse) {
-  archive(pulse.sent_ns, pulse.stuck_ns, pulse.cpu_ns);
+  archive(pulse.sent_ns, pulse.stuck_ns, pulse.cpu_ns, pulse.blocked);
 }
 
 static void fields(auto& archive, OneOf<Called> auto& called) {
@@ -19,7 +19,8 @@ static void fields(auto& archive, OneOf<Called> auto& called) {
 }
 
 static void fields(auto& archive, OneOf<RankReport> auto& report) {
-  archive(report.round, report.waiting_threads, report.stack, report.left_out, report.called);
+  archive(report.round, report.waiting_threads, report.stack, report.left_out, report.called,
+          report.blocked, report.cycles);
 }
 
 static void fields(auto& archive, OneOf<ProbeRequest> auto& request) {

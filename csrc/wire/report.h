@@ -1,8 +1,9 @@
 // What ranks tell rank 0 about themselves on their health connections.
 //
 //   ProcessIdentity = i32 pid, u64 pid_namespace
-//   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns
-//   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called]
+//   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns, u8 blocked
+//   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called],
+//                     u8 blocked, u64 cycles
 //   Called          = u32 process_set, u8 joins, u64 age_ns, str name, str description
 //   ProbeRequest    = i32 rank, ProcessIdentity
 //   ProbeResult     = i32 rank, u8 state
@@ -29,6 +30,7 @@ struct Pulse {
   uint64_t sent_ns = 0;
   uint64_t stuck_ns = 0;  // for how long an operation has been pending and nothing moved
   uint64_t cpu_ns = 0;    // processor time of the whole process since its start
+  bool blocked = false;   // every thread that could call hvdtune waits in it
 
   bool operator==(const Pulse&) const = default;
 };
@@ -50,6 +52,8 @@ struct RankReport {
   std::string stack;      // of Python's main thread, innermost call first; empty if unknown
   uint32_t left_out = 0;  // called, but not listed
   std::vector<Called> called;
+  bool blocked = false;  // as of Pulse
+  uint64_t cycles = 0;   // carried out; with `blocked`, none was under way
 
   bool operator==(const RankReport&) const = default;
 };

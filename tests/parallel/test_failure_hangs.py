@@ -1,16 +1,20 @@
 """What ranks print, and what they raise, when nothing moves."""
 
+import contextlib
 import ctypes
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.errors import HangError
-from tests.parallel.ranks import start
+from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
+from hvdtune.errors import HangError, HorovodInternalError
+from tests.parallel.ranks import run, start
 
 PATIENCE_S = 100.0
 
@@ -105,6 +109,54 @@ def test_ranks_that_call_in_another_order_are_told_so_and_given_up(tmp_path):
         "rank 1: called in a different order, or other tensors; "
         'it waits for "allreduce.b", which ranks 0, 2 have not' in text
     )
+
+
+def wait_in_other_calls_after_a_join(folder):
+    keep_stderr(folder)
+    if hvd.rank() == 2:
+        hvd.join()
+    with contextlib.suppress(HorovodInternalError):
+        hvd.broadcast(torch.ones(2), root_rank=2, name="weights")  # which has joined
+    hvd.allreduce(torch.ones(2), name=f"of rank {hvd.rank()}")
+
+
+DEADLOCKS = {
+    call_in_another_order: "ranks 0, 2, waits for\n    rank 1: called in a different order",
+    wait_in_other_calls_after_a_join: 'it waits for "allreduce.of rank 1", which rank 0 has not',
+}
+
+
+@pytest.mark.parametrize("body", DEADLOCKS, ids=lambda body: body.__name__)
+def test_a_deadlock_is_told_long_before_the_warning_time(body, tmp_path):
+    with start(body, 3, tmp_path, hang_warning_s=1e6) as job:
+        deadline = time.monotonic() + PATIENCE_S
+        while "nothing has moved" not in (page := log_of(0, tmp_path)):
+            assert time.monotonic() < deadline and job.processes[0].is_alive()
+            time.sleep(0.1)
+    assert "and nothing can: every rank waits for an operation that another has not called" in page
+    assert DEADLOCKS[body] in page
+
+
+def log_of(rank, folder):
+    path = folder / f"{rank}.txt"
+    return path.read_text() if path.exists() else ""
+
+
+def look_beside_another_thread(told):
+    """What a thread that waits for long tells the core, with and without another thread."""
+    native = SimpleNamespace(note_blocked_threads=told.append)
+    for _ in range(2):
+        note_wait(native)
+        note_end_of_wait(native)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(os.getpid).result()
+        note_wait(native)
+    note_end_of_wait(native)
+    return told
+
+
+def test_a_thread_that_could_still_call_something_spoils_the_proof():
+    assert run(look_beside_another_thread, 1, []) == [[1, 0, 1, 0, 0, 0]]
 
 
 def disagree(folder):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <limits>
 #include <utility>
 
 #include "negotiate/validate.h"
@@ -19,6 +20,11 @@ constexpr uint64_t kStackNs = kSecond / 2;
 constexpr uint64_t kReportNs = 3 * kSecond / 2;
 // How often a hang that is old enough is judged again while somebody computes.
 constexpr uint64_t kJudgeAgainNs = 5 * kSecond;
+// How long nothing has moved when ranks that are all blocked are asked first, and then again after
+// twice the time. It is longer than pulses take to say that something moves, and than collectives
+// commonly do: asking interrupts the main threads.
+constexpr uint64_t kProofNs = kSecond;
+constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 uint64_t count(std::chrono::nanoseconds time) {
   return static_cast<uint64_t>(std::max<int64_t>(time.count(), 0));
@@ -45,9 +51,12 @@ HangDetector::HangDetector(int rank, int size, const HangOptions& options,
       stack_(options.stack),
       peers_(rank == 0 ? static_cast<size_t>(size) : 0),
       next_page_ns_(warning_ns_),
-      next_judgement_ns_(abort_ns_) {}
+      next_judgement_ns_(abort_ns_),
+      next_proof_ns_(kProofNs) {}
 
-Pulse HangDetector::pulse(uint64_t now) { return {now, stuck_ns(now), process_cpu_ns()}; }
+Pulse HangDetector::pulse(uint64_t now) {
+  return {now, stuck_ns(now), process_cpu_ns(), table_.is_blocked()};
+}
 
 uint64_t HangDetector::stuck_ns(uint64_t now) {
   uint64_t longest = 0;
@@ -77,6 +86,7 @@ std::optional<RankReport> HangDetector::finish_report(uint64_t now) {
   report.round = report_round_;
   report.waiting_threads = static_cast<uint32_t>(table_.waiting_threads());
   report.stack = stack_.text();
+  report.cycles = work_counter_.cycles_done();
   for (const PendingOperation& operation : table_.pending()) {
     if (report.called.size() == kMostCalled) {
       ++report.left_out;
@@ -87,6 +97,8 @@ std::optional<RankReport> HangDetector::finish_report(uint64_t now) {
                              now - std::min(now, operation.announced_ns), request.name,
                              describe(request)});
   }
+  // Asked last: what is pending does not fit what is done if a cycle has begun in between.
+  report.blocked = table_.is_blocked() && work_counter_.cycles_begun() == report.cycles;
   return report;
 }
 
@@ -96,6 +108,7 @@ void HangDetector::note(int rank, const Pulse& pulse, uint64_t now) {
   if (peer.pulse_ns == 0 || pulse.cpu_ns - peer.cpu_ns >= share) peer.computed_ns = now;
   peer.stuck_ns = pulse.stuck_ns;
   peer.cpu_ns = pulse.cpu_ns;
+  peer.blocked = pulse.blocked;
   peer.pulse_ns = now;
 }
 
@@ -115,15 +128,22 @@ void HangDetector::complete(std::vector<RankView>& views, uint64_t now) const {
   }
 }
 
+void HangDetector::forget_hang() {
+  next_page_ns_ = warning_ns_;
+  next_judgement_ns_ = abort_ns_;
+  next_proof_ns_ = kProofNs;
+  asking_ = false;
+  for (PeerState& peer : peers_) peer.last_stack.clear();
+}
+
+bool HangDetector::all_blocked() const { return std::ranges::all_of(peers_, &PeerState::blocked); }
+
 HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) {
   if (warning_ns_ == 0) return {};
   hang_ns_ = 0;
   for (const PeerState& peer : peers_) hang_ns_ = std::max(hang_ns_, peer.stuck_ns);
-  if (hang_ns_ < warning_ns_) {
-    next_page_ns_ = warning_ns_;
-    next_judgement_ns_ = abort_ns_;
-    asking_ = false;
-    for (PeerState& peer : peers_) peer.last_stack.clear();
+  if (hang_ns_ < std::min(warning_ns_, kProofNs)) {
+    forget_hang();
     return {};
   }
   if (asking_) {
@@ -135,7 +155,8 @@ HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) 
     return decide(now, std::move(liveness_views));
   }
   const bool judge_again = abort_ns_ > 0 && hang_ns_ >= next_judgement_ns_;
-  if (hang_ns_ < next_page_ns_ && !judge_again) return {};
+  const bool prove = hang_ns_ >= next_proof_ns_ && all_blocked();
+  if (hang_ns_ < next_page_ns_ && !judge_again && !prove) return {};
   asking_ = true;
   asked_ns_ = now;
   for (PeerState& peer : peers_) peer.report.reset();
@@ -145,19 +166,24 @@ HangStep HangDetector::step(uint64_t now, std::vector<RankView> liveness_views) 
 HangStep HangDetector::decide(uint64_t now, std::vector<RankView> views) {
   asking_ = false;
   complete(views, now);
-  const std::vector<Wait> waits = explain(views, sets_(), warning_ns_);
+  const SetRanks sets = sets_();
+  const bool deadlock = is_deadlock(views, sets);
+  const std::vector<Wait> waits = explain(views, sets, deadlock ? 0 : warning_ns_);
   for (PeerState& peer : peers_) {
     if (peer.report) peer.last_stack = peer.report->stack;
   }
   if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;
   if (const Wait* wait = unrecoverable(waits, views, abort_ns_)) {
     return GiveUp{rank_at_fault(*wait), "given up: " + sentence(*wait),
-                  hang_page(waits, views, 0, 0)};
+                  hang_page(waits, views, {.is_deadlock = deadlock})};
   }
-  if (hang_ns_ < next_page_ns_ || waits.empty()) return {};
+  const bool is_news = deadlock && next_proof_ns_ != kNever;
+  next_proof_ns_ = deadlock ? kNever : std::max(next_proof_ns_, 2 * hang_ns_);
+  if ((hang_ns_ < next_page_ns_ && !is_news) || waits.empty()) return {};
+  if (is_news) next_page_ns_ *= 2;  // the first page has come early
   while (next_page_ns_ <= hang_ns_) next_page_ns_ *= 2;
   const uint64_t left = abort_ns_ > hang_ns_ ? abort_ns_ - hang_ns_ : abort_ns_ > 0 ? 1 : 0;
-  return TellAll{hang_page(waits, views, next_page_ns_ - hang_ns_, left)};
+  return TellAll{hang_page(waits, views, {next_page_ns_ - hang_ns_, left, deadlock})};
 }
 
 }  // namespace hvdtune

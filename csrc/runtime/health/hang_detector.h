@@ -2,7 +2,9 @@
 //
 // Every rank tells rank 0 with its pings for how long it has been stuck. When that is long enough,
 // rank 0 asks all for a report, explains them (negotiate/hang.h) and sends everyone the page; again
-// after twice the time, and so on, until the job moves or is given up.
+// after twice the time, and so on, until the job moves or is given up. It asks sooner when all
+// ranks say that they cannot call anything: then the page comes as soon as their reports prove a
+// deadlock.
 #pragma once
 
 #include <chrono>
@@ -73,12 +75,15 @@ class HangDetector {
     uint64_t cpu_ns = 0;
     uint64_t pulse_ns = 0;     // when it came
     uint64_t computed_ns = 0;  // when it last computed
+    bool blocked = false;
     std::optional<RankReport> report;
     std::string last_stack;
   };
   uint64_t stuck_ns(uint64_t now);
   HangStep decide(uint64_t now, std::vector<RankView> views);
   void complete(std::vector<RankView>& views, uint64_t now) const;
+  void forget_hang();
+  bool all_blocked() const;
 
   const int rank_;
   const HangOptions options_;
@@ -101,6 +106,7 @@ class HangDetector {
   uint64_t hang_ns_ = 0;       // the longest that any rank is stuck
   uint64_t next_page_ns_ = 0;  // as a length of the hang
   uint64_t next_judgement_ns_ = 0;
+  uint64_t next_proof_ns_ = 0;  // when to ask whether this is a deadlock
 };
 
 }  // namespace hvdtune

@@ -414,8 +414,10 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 def join(process_set: ProcessSet = global_process_set) -> int:
     """Says that this rank has no more data, and returns when every rank of the set has said so.
 
-    Meanwhile it takes part in the others' operations with what changes nothing: zeros in sums, no
-    rows in gathers. An average still divides by the number of all ranks.
+    Meanwhile it takes part in the others' operations of the set with what changes nothing: zeros in
+    sums, no rows in allgather. An average still divides by the number of all ranks. A broadcast
+    works while its root has not joined, and a barrier does. The others get an error from what needs
+    this rank's data: alltoall, reducescatter, Adasum, a broadcast from it.
 
     Returns:
         The rank that joined last.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.rank.adapter import Ready
+from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, UsageError
 
@@ -134,9 +135,13 @@ class Batch:
                 self._late.result()
             while self._native is not None and not self.is_over and not ended:
                 ended = finish(self._native)
+                if not ended:
+                    note_wait(self._native)
         except CollectiveError as error:
             self._failure = error  # to be raised, even if a signal handler raises before
         finally:
+            if PROCESS.blocked:
+                note_end_of_wait(self._native)
             if self.is_over:
                 self._forget()
         failure = self._failure

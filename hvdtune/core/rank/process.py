@@ -52,6 +52,7 @@ class Process:
             the lock, which a finalizer could not take.
         in_flight: every batch of operations whose memory the core may read or write; as `pending`.
         abandoned: those of them that nobody will wait for; as `pending`.
+        blocked: the threads that have waited for a while; changed by each thread for itself.
         submitter: submits what waits for its values, on one thread, so in the order of calls.
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
@@ -69,6 +70,7 @@ class Process:
         self.pending: dict[int, Any] = {}
         self.in_flight: set[Any] = set()
         self.abandoned: set[Any] = set()
+        self.blocked: set[int] = set()
         self.submitter: ThreadPoolExecutor | None = None
         self.handles = itertools.count(1)
         self.unnamed: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(
@@ -159,7 +161,7 @@ class Process:
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter = {}, None
-        self.in_flight, self.abandoned = set(), set()
+        self.in_flight, self.abandoned, self.blocked = set(), set(), set()
         if self.runtime is None:
             return
         # Never destroyed: that would wait for the parent's threads, which are not here.

@@ -153,7 +153,7 @@ TEST(tensors_that_wait_for_the_same_ranks_are_told_once) {
   CHECK_EQ(waits.size(), 1U);
   CHECK_EQ(waits[0].names.size(), 40U);
   CHECK_EQ(waits[0].age_ns, 60 * kSecond);
-  const std::string page = hang_page(waits, ranks, 5 * kSecond, 600 * kSecond);
+  const std::string page = hang_page(waits, ranks, {5 * kSecond, 600 * kSecond});
   CHECK(contains(page, "\"t0\" allreduce(sum) float32 [4], \"t1\" and 38 more"));
   CHECK(contains(page, "called 60 s ago by ranks 0, 1, waits for"));
   CHECK(contains(page, "rank 2: never called"));
@@ -171,7 +171,7 @@ TEST(an_operation_that_all_have_called_is_stuck_in_the_network) {
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK(waits[0].missing.empty());
   CHECK_EQ(rank_at_fault(waits[0]), -1);
-  CHECK(contains(hang_page(waits, ranks, 1, 0), "the data does not move"));
+  CHECK(contains(hang_page(waits, ranks, {1, 0}), "the data does not move"));
   CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
 }
 
@@ -203,6 +203,48 @@ TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {
     CHECK(unrecoverable(waits, ranks, 0) == nullptr);
     CHECK(unrecoverable(waits, ranks, 1000 * kSecond) == nullptr);
   }
+}
+
+TEST(a_deadlock_is_proved_only_by_ranks_that_can_call_nothing_and_have_nothing_to_carry_out) {
+  const auto blocked_in = [](const std::string& name) {
+    RankView view = waits_in({called(name, 1)});
+    view.report->blocked = true;
+    view.report->cycles = 7;
+    return view;
+  };
+  RankView free = blocked_in("y");
+  free.report->blocked = false;
+  RankView behind = blocked_in("y");
+  behind.report->cycles = 6;
+  RankView overlong = blocked_in("y");
+  overlong.report->left_out = 1;
+  RankView unheard = blocked_in("y");
+  unheard.liveness = Liveness::kFrozen;
+  RankView joined = blocked_in("join");
+  joined.report->called[0].joins = true;
+  struct Row {
+    RankView last;
+    bool is_deadlock;
+  };
+  const std::vector<Row> table = {
+      {blocked_in("y"), true},
+      {blocked_in("x"), false},  // all have called it: it will be carried out
+      {joined, false},           // takes part in whatever the others call
+      {free, false},             // another of its threads may call
+      {behind, false},           // completes something yet that the others have completed
+      {overlong, false},
+      {unheard, false},
+      {elsewhere(9), false},
+      {silent(Liveness::kWell), false},
+  };
+  for (const Row& row : table) {
+    const std::vector<RankView> ranks = {blocked_in("x"), row.last};
+    CHECK_EQ(is_deadlock(ranks, world(2)), row.is_deadlock);
+  }
+  const std::vector<RankView> ranks = {blocked_in("x"), blocked_in("y")};
+  const std::vector<Wait> waits = explain(ranks, world(2), 0);
+  CHECK(contains(hang_page(waits, ranks, {10 * kSecond, 600 * kSecond, true}),
+                 "nothing has moved for 1.0 s, and nothing can: every rank waits"));
 }
 
 TEST(the_sentence_names_the_plainest_cause_first) {

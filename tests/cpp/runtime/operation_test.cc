@@ -78,6 +78,29 @@ TEST(waiting_ends_with_the_time_and_counts_only_while_it_lasts) {
   CHECK_EQ(table.waiting_threads(), 0);
 }
 
+TEST(a_process_is_blocked_only_while_as_many_wait_as_it_has_threads) {
+  OperationTable table;
+  const Handle handle = table.add(named({"a"}))[0];
+  const auto is_blocked_in_wait = [&](int threads) {
+    table.note_blocked_threads(threads);
+    bool blocked = false;
+    table.wait(handle, std::chrono::milliseconds(1),
+               [&](const auto& /*has_ended*/) { blocked = table.is_blocked(); });
+    CHECK(!table.is_blocked());
+    return blocked;
+  };
+  CHECK(is_blocked_in_wait(1));
+  CHECK(!is_blocked_in_wait(2));
+  CHECK(!is_blocked_in_wait(0));
+  table.note_blocked_threads(1);
+  bool blocked = true;
+  table.wait(handle, std::chrono::milliseconds(1), [&](const auto& /*has_ended*/) {
+    table.complete(std::vector{table.find({kWorldSet, "a"})});
+    blocked = table.is_blocked();
+  });
+  CHECK(!blocked);
+}
+
 TEST(no_completion_is_missed_by_a_waiting_thread) {
   OperationTable table;
   constexpr int kRounds = 3000;
