@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hvdtune.core.gradients.groups import Groups, check_groups
-from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.collectives import Reduction
 from hvdtune.core.rank.compression import NoneCompressor, compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
@@ -21,8 +21,8 @@ class GradientOptions:
     Making one raises UsageError where a compressor, groups or process set cannot be used.
 
     Attributes:
-        scale_local: gradients that stay on this rank are divided by the number of ranks, as an
-            average of the others is.
+        scale_local: gradients that stay on this rank are divided by the number of ranks, by
+            whatever operation the others are combined, as in Horovod.
         average: what is sent is the mean of the `passes`, not their sum.
         local: the combiner's keys of the variables whose gradients stay on this rank.
     """
@@ -48,7 +48,7 @@ class GradientOptions:
 
     def scaled(self, gradient: Any) -> Any:
         """A gradient that stays on this rank, as it is to be applied."""
-        if not self.scale_local or self.reduction.op is not ReduceOp.AVERAGE:
+        if not self.scale_local or not self.travels():
             return gradient
         return gradient / self.process_set.size()
 

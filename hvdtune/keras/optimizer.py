@@ -59,8 +59,8 @@ def DistributedOptimizer(
         groups: gradients that are one operation: a list of lists of variables, or how many groups
             all gradients make up.
         process_set: the ranks whose gradients are combined; the others keep theirs.
-        scale_local_gradients: gradients of variables given to `register_local_var` stay on this
-            rank; with op=Average they are divided by the number of ranks.
+        scale_local_gradients: gradients of variables given to `register_local_var`, which stay on
+            this rank, are divided by the number of ranks, whatever `op` is.
 
     Raises:
         UsageError: an argument is not as above.

@@ -8,6 +8,7 @@ eagerly is there at once and travels as one operation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import tensorflow as tf
@@ -32,25 +33,34 @@ def key_of(variable: Any) -> int:
     return id(inner)
 
 
+def positions(gradients: Sequence[Any]) -> list[str]:
+    """Names of gradients that only say in what order they are."""
+    return [f"gradient.{number}" for number in range(len(gradients))]
+
+
 def names_of(sources: Sequence[Any]) -> list[str]:
     """The variables' names, all different; what has no name is named by its position."""
     names = []
-    for number, source in enumerate(sources):
+    for source, position in zip(sources, positions(sources), strict=True):
         name = None
         if isinstance(source, tf.Variable):
             name = without_counters(source.name.partition(":")[0])
         elif not isinstance(source, tf.Tensor) and hasattr(source, "path"):
             name = layer_and_own(source.path)
-        names.append(name or f"gradient.{number}")
+        names.append(name or position)
     return distinct(names)
 
 
 def combine(
-    gradients: Sequence[Tensor | None], sources: Sequence[Any], options: GradientOptions
+    gradients: Sequence[Tensor | None],
+    sources: Sequence[Any],
+    options: GradientOptions,
+    names: Sequence[str] | None = None,
 ) -> list[Tensor | None]:
     """The gradients of `sources`, combined over all ranks; None stays None.
 
-    Every rank must call it with gradients of the same sources, None for the same ones.
+    Every rank must call it with gradients of the same sources, None for the same ones. They travel
+    by `names`, or those of the sources.
     """
     if not options.travels():
         return list(gradients)
@@ -58,11 +68,13 @@ def combine(
     dense: list[Gradient[int]] = []
     given: dict[int, Tensor] = {}
     contexts: dict[int, Any] = {}
-    for number, (name, gradient) in enumerate(zip(names_of(sources), gradients, strict=True)):
+    for number, (name, gradient) in enumerate(
+        zip(names or names_of(sources), gradients, strict=True)
+    ):
         if gradient is None:
             continue
         if key_of(sources[number]) in options.local:
-            results[number] = options.scaled(gradient)
+            results[number] = _local(gradient, options)
             continue
         if isinstance(gradient, tf.IndexedSlices):
             if not options.sparse_as_dense:
@@ -77,6 +89,27 @@ def combine(
     for number, context in contexts.items():
         results[number] = options.compression.decompress(results[number], context)
     return [results.get(number) for number in range(len(gradients))]
+
+
+def combine_all(
+    gradients: Sequence[Tensor | None],
+    sources: Sequence[Any] | None,
+    options: GradientOptions,
+    use_generic_names: bool,
+) -> list[Tensor | None]:
+    """As `combine`, with the gradients of local variables among them, perhaps of sources that are
+    not told."""
+    if sources is None:
+        sources, use_generic_names = gradients, True
+    names = positions(gradients) if use_generic_names else names_of(sources)
+    return combine(gradients, sources, replace(options, local=set()), names)
+
+
+def _local(gradient: Tensor, options: GradientOptions) -> Tensor:
+    if isinstance(gradient, tf.IndexedSlices):
+        values = options.scaled(gradient.values)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return options.scaled(gradient)
 
 
 _LARGE: Final = 1 << 60  # of unknown shape

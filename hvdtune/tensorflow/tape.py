@@ -18,7 +18,7 @@ from hvdtune.errors import UsageError
 from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow.collectives import public
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import combine, end_step, key_of
+from hvdtune.tensorflow.gradients import combine, combine_all, end_step, key_of, names_of, positions
 
 
 def DistributedGradientTape(
@@ -52,8 +52,8 @@ def DistributedGradientTape(
         groups: gradients that are one operation, all or nothing: a list of lists of variables, or
             how many groups of about equal length all gradients make up in their order.
         process_set: the ranks whose gradients are combined; the others keep theirs.
-        scale_local_gradients: gradients of sources given to `register_local_source` stay on this
-            rank; with op=Average they are divided by the number of ranks.
+        scale_local_gradients: gradients of sources given to `register_local_source`, which stay on
+            this rank, are divided by the number of ranks, whatever `op` is.
 
     Raises:
         UsageError: an argument is not as above.
@@ -73,7 +73,8 @@ def DistributedGradientTape(
         scale_local_gradients,
     )
     inner = type(gradtape)
-    kind = type(inner.__name__, (_DistributedTape, inner), {"__module__": inner.__module__})
+    attributes = {"__module__": inner.__module__, "__slots__": ()}
+    kind = type(inner.__name__, (_DistributedTape, inner), attributes)
     return kind(gradtape, options)
 
 
@@ -100,9 +101,12 @@ def options_of(
 
 
 class _DistributedTape(tf.GradientTape):
+    __slots__ = ("_options",)  # not in the dictionary, which other wrappers share, too
+
     def __init__(self, tape: tf.GradientTape, options: GradientOptions) -> None:
-        # Not the base's __init__: what the tape has recorded is recorded here.
-        self.__dict__.update(tape.__dict__)
+        # Not the base's __init__: what the tape has recorded is recorded here. One dictionary for
+        # both, so that the `with` that one was made for also ends the other's recording.
+        self.__dict__ = tape.__dict__
         self._options = options
 
     def register_local_source(self, source: Any) -> None:
@@ -115,36 +119,59 @@ class _DistributedTape(tf.GradientTape):
         target: Any,
         sources: Any,
         output_gradients: Any = None,
+        use_generic_names: bool = False,
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
         **options: Any,
     ) -> Any:
-        """Compute tf.GradientTape.gradient and combine it over all ranks."""
-        own = super().gradient(target, sources, output_gradients, unconnected_gradients, **options)
+        """Compute tf.GradientTape.gradient and combine it over all ranks.
+
+        Args:
+            use_generic_names: gradients are named by their positions in `sources`, for ranks that
+                call their variables differently.
+        """
+        own = super().gradient(
+            target,
+            sources,
+            output_gradients,
+            unconnected_gradients=unconnected_gradients,
+            **options,
+        )
         flat_sources = tf.nest.flatten(sources)
         flat = tf.nest.flatten(own, expand_composites=False)
-        combined = combine(flat, flat_sources, self._options)
+        names = positions(flat) if use_generic_names else names_of(flat_sources)
+        combined = combine(flat, flat_sources, self._options, names)
         end_step(combined)
         return tf.nest.pack_sequence_as(sources, combined)
 
     def get_local_and_global_gradients(
-        self, sources: Sequence[Any], gradients: Sequence[Any]
-    ) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
-        """Sources that stay on this rank and those that do not, each with their gradients.
+        self,
+        target: Any,
+        sources: Sequence[Any],
+        output_gradients: Any = None,
+        use_generic_names: bool = False,
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """Compute `gradient`, and tell what has stayed on this rank from what was combined.
 
         Returns:
-            Local sources, their gradients, the other sources, their gradients.
+            Pairs of a source and its gradient, first of the local sources, then of the others.
         """
-        local: list[Any] = []
-        others: list[Any] = []
+        gradients = self.gradient(target, sources, output_gradients, use_generic_names)
+        local: list[tuple[Any, Any]] = []
+        others: list[tuple[Any, Any]] = []
         for source, gradient in zip(sources, gradients, strict=True):
             is_local = key_of(source) in self._options.local
             (local if is_local else others).append((source, gradient))
-        return (
-            [source for source, _ in local],
-            [gradient for _, gradient in local],
-            [source for source, _ in others],
-            [gradient for _, gradient in others],
-        )
+        return local, others
+
+    @public
+    def _allreduce_grads(
+        self,
+        grads: Sequence[Any],
+        vars: Sequence[Any] | None = None,
+        use_generic_names: bool = False,
+    ) -> list[Any]:
+        """Combine gradients of these variables, local ones too, by Horovod's name."""
+        return combine_all(grads, vars, self._options, use_generic_names)
 
 
 def PartialDistributedGradientTape(

@@ -250,13 +250,66 @@ def partly():
 @bodies
 def registered():
     variable, other = tf.Variable(1.0), tf.Variable(1.0)
-    with tf.GradientTape() as tape:
+    with tf.GradientTape(persistent=True) as tape:
         loss = (variable + other) * (1.0 + hvd.rank())
     wrapped = hvd.DistributedGradientTape(tape, op=hvd.Sum)
     wrapped.register_local_source(variable)
     gradients = wrapped.gradient(loss, {"own": variable, "other": other})
-    split = wrapped.get_local_and_global_gradients([variable, other], list(gradients.values()))
-    return {name: g.numpy().item() for name, g in gradients.items()}, [len(part) for part in split]
+    local, others = wrapped.get_local_and_global_gradients(loss, [variable, other])
+    assert [local[0][0] is variable, others[0][0] is other] == [True, True]
+    pairs = [[gradient.numpy().item() for _, gradient in part] for part in (local, others)]
+    return {name: g.numpy().item() for name, g in gradients.items()}, pairs
+
+
+@bodies
+def sparse_and_local():
+    """The table is this rank's own, and its gradient has the looked up rows only."""
+    found = []
+    for in_graph in (True, False):
+        for scale in (True, False):
+            table, out = tf.Variable(tf.ones([9, 2])), tf.Variable(tf.ones([2, 1]))
+
+            def step(table=table, out=out, scale=scale):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_sum(tf.nn.embedding_lookup(table, [0, 3]) @ out)
+                tape = hvd.DistributedGradientTape(tape, scale_local_gradients=scale)
+                tape.register_local_source(table)
+                return tape.gradient(loss, [table, out])
+
+            of_table, _ = (tf.function(step) if in_graph else step)()
+            assert isinstance(of_table, tf.IndexedSlices)
+            found.append((of_table.indices.numpy().tolist(), of_table.values.numpy().tolist()))
+    return found
+
+
+@bodies
+def wrapped_while_recording():
+    """In the block of its `with`, and as the context manager itself; twice with other options."""
+    variable = tf.Variable(1.0)
+    with tf.GradientTape(persistent=True) as tape:
+        inside = hvd.DistributedGradientTape(tape)
+        added = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        loss = variable * (1.0 + hvd.rank())
+    with hvd.DistributedGradientTape(tf.GradientTape()) as around:
+        again = variable * (1.0 + hvd.rank())
+    with tf.GradientTape() as tape:
+        tape = hvd.DistributedGradientTape(tape)
+        once = variable * (1.0 + hvd.rank())
+    asked = ((inside, loss), (added, loss), (around, again), (tape, once))
+    return [each.gradient(target, variable).numpy().item() for each, target in asked]
+
+
+@bodies
+def of_other_names():
+    """Ranks that call their variables differently agree by their positions."""
+    variable = tf.Variable(1.0, name=f"of_rank{hvd.rank()}x")
+    with tf.GradientTape() as tape:
+        loss = variable * (1.0 + hvd.rank())
+    tape = hvd.DistributedGradientTape(tape)
+    found = [tape.gradient(loss, [variable], use_generic_names=True)[0]]
+    own = [tf.constant(1.0 + hvd.rank())]
+    found += tape._allreduce_grads(own)
+    return [gradient.numpy().item() for gradient in found]
 
 
 @bodies
@@ -293,9 +346,16 @@ def twice_in_a_graph():
         ),
         pytest.param(
             "registered",
-            [({"own": own, "other": 3.0}, [1, 1, 1, 1]) for own in (1.0, 2.0)],
+            [({"own": own, "other": 3.0}, [[own], [3.0]]) for own in (0.5, 1.0)],
             id="a-registered-source-stays-on-its-rank",
         ),
+        pytest.param(
+            "sparse_and_local",
+            [[([0, 3], [[0.5] * 2] * 2), ([0, 3], [[1.0] * 2] * 2)] * 2] * 2,
+            id="a-registered-source-may-have-sparse-gradients",
+        ),
+        pytest.param("wrapped_while_recording", [[1.5, 3.0, 1.5, 1.5]] * 2, id="while-recording"),
+        pytest.param("of_other_names", [[1.5, 1.5]] * 2, id="positions-instead-of-names"),
         pytest.param("twice_in_a_graph", [[6.0, 18.0, 6.0]] * 2, id="tapes-of-one-graph"),
     ],
 )
