@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.keras.backend import GradientOptions
-from hvdtune.tensorflow.aggregation import aggregation_of
+from hvdtune.tensorflow.aggregation import sums_of
 from hvdtune.tensorflow.gradients import combine, dense_parts, end_step, key_of
 
 
@@ -17,7 +17,7 @@ class KerasCombiner:
 
     def __init__(self, options: GradientOptions) -> None:
         self._options = options
-        self._helper = aggregation_of(options)
+        self._sums = sums_of(options)
 
     def register_local(self, variable: Any) -> None:
         self._options.local.add(key_of(variable))
@@ -29,15 +29,15 @@ class KerasCombiner:
         step: Callable[[list[Any]], None],
         skip: Callable[[], None],
     ) -> None:
-        helper = self._helper
-        if helper is None:
+        sums = self._sums
+        if sums is None:
             self._combine(gradients, variables, step)
             return
-        is_due = helper.add(gradients)
+        is_due = sums.add(gradients)
 
         def due() -> Any:
-            self._combine(helper.take(), variables, step)
-            helper.clear()
+            self._combine(sums.take(), variables, step)
+            sums.clear()
             return tf.constant(True)
 
         def not_due() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,9 +15,9 @@ from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import xla
-from hvdtune.tensorflow.aggregation import aggregation_of
+from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.compression import Compression
-from hvdtune.tensorflow.gradients import combine, end_step, key_of
+from hvdtune.tensorflow.gradients import combine, combine_all, end_step, key_of
 from hvdtune.tensorflow.tape import options_of
 
 _V1: Any = tf.compat.v1.train.Optimizer
@@ -65,8 +65,8 @@ def DistributedOptimizer(
         groups: gradients that are one operation: a list of lists of variables, or how many groups
             all gradients make up.
         process_set: the ranks whose gradients are combined; the others keep theirs.
-        scale_local_gradients: gradients of variables given to `register_local_var` stay on this
-            rank; with op=Average they are divided by the number of ranks.
+        scale_local_gradients: gradients of variables given to `register_local_var`, which stay on
+            this rank, are divided by the number of ranks, whatever `op` is.
 
     Raises:
         UsageError: an argument is not as above, or backward_passes_per_step is above 1 for an
@@ -123,50 +123,57 @@ class _DistributedV1(_V1):
         super().__init__(use_locking, name or f"Distributed{type(optimizer).__name__}")
         self._optimizer = optimizer
         self._options = options
-        self._helper = aggregation_of(options)
-        self._is_due: Any = None
+        self._helper: LocalGradientAggregationHelper | None = None
+        if options.passes > 1:
+            self._helper = LocalGradientAggregationHelper(
+                options.passes,
+                self._combined,
+                options.sparse_as_dense,
+                options.average,
+                process_set=options.process_set,
+                scale_local_gradients=options.scale_local,
+            )
 
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradient of this variable on this rank; it is not combined."""
         self._options.local.add(key_of(var))
+        if self._helper is not None:
+            self._helper.register_local_var(var)
 
-    def compute_gradients(self, *arguments: Any, **options: Any) -> list[tuple[Any, Any]]:
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Compute the wrapped optimizer's gradients and combine them over all ranks."""
-        pairs = list(self._optimizer.compute_gradients(*arguments, **options))
+        pairs = list(self._optimizer.compute_gradients(*args, **kwargs))
         gradients = [gradient for gradient, _ in pairs]
         variables = [variable for _, variable in pairs]
-        if self._helper is None:
-            combined = combine(gradients, variables, self._options)
-            end_step(combined)
-            return list(zip(combined, variables, strict=True))
-        helper = self._helper
-        self._is_due = helper.add(gradients)
+        compute = self._combined if self._helper is None else self._helper.compute_gradients
+        return list(zip(compute(gradients, variables), variables, strict=True))
 
-        def due() -> list[Any]:
-            combined = combine(helper.take(), variables, self._options)
-            end_step(combined)
-            return [c for c in combined if c is not None]
+    def _combined(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        combined = combine(gradients, variables, self._options)
+        end_step(combined)
+        return combined
 
-        with tf.control_dependencies([self._is_due]):
-            present = [g for g in helper.take() if g is not None]
-        chosen = iter(tf.cond(self._is_due, due, lambda: [tf.identity(g) for g in present]))
-        return [(None if g is None else next(chosen), v) for g, v in pairs]
+    def _allreduce_grads(
+        self,
+        grads: Sequence[Any],
+        vars: Sequence[Any] | None = None,
+        use_generic_names: bool = False,
+    ) -> list[Any]:
+        """Combine gradients of these variables, local ones too, by Horovod's name."""
+        return combine_all(grads, vars, self._options, use_generic_names)
 
     def apply_gradients(
-        self, grads_and_vars: Iterable[tuple[Any, Any]], *arguments: Any, **options: Any
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: Any = None
     ) -> Any:
         """Apply gradients as the wrapped optimizer does, except those that are not due yet."""
         pairs = list(grads_and_vars)
-        if self._helper is None or self._is_due is None:
-            return self._optimizer.apply_gradients(pairs, *arguments, **options)
-        helper = self._helper
 
-        def due() -> Any:
-            applied = self._optimizer.apply_gradients(pairs, *arguments, **options)
-            with tf.control_dependencies([applied]):
-                return tf.group(*helper.clear())
+        def apply() -> Any:
+            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
-        return tf.cond(self._is_due, due, tf.no_op)
+        if self._helper is None:
+            return apply()
+        return self._helper.apply_gradients(apply, self._optimizer, global_step=global_step)
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:
         """As the wrapped optimizer's."""

@@ -207,3 +207,20 @@ ELASTIC = {
     "keras": _ELASTIC_KERAS,
     "tensorflow.keras": _ELASTIC_KERAS,
 }
+_REDUCE_GRADIENTS = "grads, vars=None, use_generic_names=False"
+_GRADIENT = "target, sources, output_gradients=None, use_generic_names=False"
+METHODS = {
+    "DistributedGradientTape": {
+        "gradient": _GRADIENT,
+        "get_local_and_global_gradients": _GRADIENT,
+        "register_local_source": "source",
+        "_allreduce_grads": _REDUCE_GRADIENTS,
+    },
+    "DistributedOptimizer": {
+        "compute_gradients": "*args",
+        "apply_gradients": "grads_and_vars, global_step=None, name=None",
+        "register_local_var": "var",
+        "_allreduce_grads": _REDUCE_GRADIENTS,
+    },
+}
+"""Of what hvdtune.tensorflow makes of a tape, and of an optimizer of TensorFlow 1."""

@@ -4,8 +4,9 @@ import importlib
 import inspect
 
 import pytest
+import tensorflow as tf
 
-from tests.contract.api_lists import ELASTIC, FUNCTIONS, OTHERS
+from tests.contract.api_lists import ELASTIC, FUNCTIONS, METHODS, OTHERS
 
 MODULES = {name: importlib.import_module(f"hvdtune.{name}") for name in FUNCTIONS}
 
@@ -35,6 +36,14 @@ def test_a_function_takes_what_horovod_s_takes(module, name):
     assert name in hvd.__all__
     assert found[: len(expected)] == expected
     assert all(default is not inspect.Parameter.empty for _, default, _ in found[len(expected) :])
+
+
+@pytest.mark.parametrize(("made", "name"), each_name(METHODS))
+def test_a_method_takes_what_horovod_s_takes(made, name):
+    wrapped = tf.GradientTape() if "Tape" in made else tf.compat.v1.train.AdamOptimizer()
+    method = getattr(getattr(MODULES["tensorflow"], made)(wrapped), name)
+    expected = parameters(eval(f"lambda {METHODS[made][name]}: None"))
+    assert parameters(method)[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(("module", "name"), each_name(OTHERS))
