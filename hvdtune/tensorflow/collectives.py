@@ -188,7 +188,8 @@ def combine_group(
     compression: Any,
 ) -> list[Any]:
     """What grouped_allreduce returns: IndexedSlices are an operation of their own, the rest one."""
-    sparse, dense = [], []
+    sparse: list[Any] = []
+    dense: list[Any] = []
     for each in _checked(tensors):
         (sparse if isinstance(each, tf.IndexedSlices) else dense).append(each)
     given = [_tensor(each) for each in dense]

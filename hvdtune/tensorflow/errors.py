@@ -55,7 +55,10 @@ class _Both(Exception):
             self.rank, self.tensor = told.rank, told.tensor
 
     def __reduce__(self) -> Any:
-        return _made, (type(self), str(self), vars(self))
+        # The operation of a session's graph cannot be pickled; what it says is in the text.
+        left = ("_op", "_node_def", "_message")
+        kept = {name: value for name, value in vars(self).items() if name not in left}
+        return _made, (type(self), str(self), kept)
 
 
 def _made(kind: type[Any], message: str, attributes: dict[str, Any]) -> Any:

@@ -106,7 +106,7 @@ class _DistributedTape(tf.GradientTape):
     def __init__(self, tape: tf.GradientTape, options: GradientOptions) -> None:
         # Not the base's __init__: what the tape has recorded is recorded here. One dictionary for
         # both, so that the `with` that one was made for also ends the other's recording.
-        self.__dict__ = tape.__dict__
+        object.__setattr__(self, "__dict__", tape.__dict__)
         self._options = options
 
     def register_local_source(self, source: Any) -> None:

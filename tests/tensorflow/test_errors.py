@@ -118,6 +118,21 @@ def test_so_can_an_error_of_a_graph(said, name):
 
 
 @bodies
+def in_a_session():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        odd = hvd.allreduce(tf.ones([2 + hvd.rank()]), name="odd")
+        return missing(
+            lambda: session.run(odd), (errors.MismatchError, tf.errors.FailedPreconditionError)
+        )
+
+
+def test_so_can_an_error_of_a_session(said):
+    for lacks, text, _ in said["in_a_session"]:
+        assert lacks == []
+        assert "rank 1 announced" in text
+
+
+@bodies
 def others():
     """Errors of TensorFlow's own operations stay what they are."""
     found = []
@@ -134,7 +149,7 @@ def test_errors_of_other_operations_are_left_alone(said):
 
 @pytest.mark.parametrize("kind", both.KINDS)
 def test_a_kind_of_error_has_the_code_that_kernels_give_it(kind):
-    """Which kernels choose by themselves, for sessions of TensorFlow 1."""
+    """Kernels choose it by themselves."""
     (header,) = (path for path in library._sources() if path.name == "collective_kernel.h")
     choice = header.read_text().partition("error_of(")[2].partition(f'"{kind.__name__}"')[2]
     code = choice.partition("StatusCode::k")[2].partition(";")[0] if choice else "Unknown"
