@@ -118,7 +118,7 @@ def endpoint(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError("is not ADDRESS:PORT")
-    return host, int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def address(text: str) -> str:
@@ -126,6 +126,6 @@ def address(text: str) -> str:
         found = ipaddress.ip_address(text)
     except ValueError:
         raise ValueError("is not a numeric IP address") from None
-    if found.is_unspecified:
+    if (getattr(found, "ipv4_mapped", None) or found).is_unspecified:
         raise ValueError("means every interface: name one")
     return str(found)

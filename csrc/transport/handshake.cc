@@ -7,6 +7,7 @@
 #include "base/failpoint.h"
 #include "base/status.h"
 #include "transport/bytes.h"
+#include "transport/endpoint.h"
 
 namespace hvdtune {
 namespace {
@@ -96,7 +97,7 @@ bool Dialer::advance() {
     }
     throw Error(ErrorCode::kRendezvous,
                 "no connection with " + name_of(connection_id_.to) + ": " +
-                    (hung_up ? address_ + ":" + std::to_string(port_) +
+                    (hung_up ? endpoint_name(address_, port_) +
                                    " ended the handshake; it ended, or belongs to another job"
                              : error.what()),
                 connection_id_.to);
@@ -132,7 +133,7 @@ bool Dialer::step() {
       FAILPOINT_ON("handshake/dial_answer", socket_.fd());
       if (!digests_equal(answer_, prove(key_, kAcceptor, hello_, nonce_))) {
         throw Error(ErrorCode::kRendezvous,
-                    address_ + ":" + std::to_string(port_) + " does not have this job's key");
+                    endpoint_name(address_, port_) + " does not have this job's key");
       }
       return true;
     case DialStep::kDone:
@@ -150,7 +151,7 @@ SecureChannel dial(const std::string& address, uint16_t port, const ConnectionId
                    const Key& key, Deadline deadline, const StopSignal& stop) {
   Dialer dialer(address, port, connection_id, key);
   const std::string what =
-      "connect to " + name_of(connection_id.to) + " at " + address + ":" + std::to_string(port);
+      "connect to " + name_of(connection_id.to) + " at " + endpoint_name(address, port);
   while (!dialer.advance()) {
     const pollfd entry = dialer.poll_entry();
     wait_ready(entry.fd, entry.events, deadline, stop, what.c_str());

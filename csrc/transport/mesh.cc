@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "transport/bytes.h"
 #include "transport/control_tree.h"
+#include "transport/endpoint.h"
 #include "transport/rendezvous.h"
 #include "transport/shm/link.h"
 #include "transport/store_stream.h"
@@ -110,8 +111,8 @@ SecureChannel dial_store(const MeshOptions& options, Deadline deadline, const St
   const ConnectionId connection_id{Purpose::kStore, options.rank, kStoreRank, options.generation};
   for (;;) {
     try {
-      return dial(options.store_address, options.store_port, connection_id, options.key, deadline,
-                  stop);
+      return dial(through_interface_of(address_of(options), options.store_address),
+                  options.store_port, connection_id, options.key, deadline, stop);
     } catch (const Error& error) {
       // The server listens again when rank 0 has left the job before, perhaps later than this one.
       const bool may_come = options.generation > 0 && error.code() == ErrorCode::kRendezvous;
@@ -133,7 +134,7 @@ MeshBuilder::MeshBuilder(const MeshOptions& options, const StopSignal& stop)
 Mesh MeshBuilder::run() {
   RankInfo self;
   self.host = options_.host;
-  self.address = address_of(options_);
+  self.address = without_interface(address_of(options_));
   self.port = listener_.port();
   self.pid = getpid();
   self.shared_memory = options_.shared_memory;
@@ -290,7 +291,7 @@ void MeshBuilder::connect_peers() {
   std::vector<Dialer> dialers;
   for (const auto& [purpose, rank, stream] : to_dial()) {
     const RankInfo& peer = members_[static_cast<size_t>(rank)];
-    dialers.emplace_back(peer.address, peer.port,
+    dialers.emplace_back(through_interface_of(address_of(options_), peer.address), peer.port,
                          ConnectionId{purpose, options_.rank, rank, options_.generation, stream},
                          options_.key);
   }

@@ -1,6 +1,5 @@
 #include "transport/socket.h"
 
-#include <arpa/inet.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,6 +18,7 @@
 
 #include "base/failpoint.h"
 #include "base/status.h"
+#include "transport/endpoint.h"
 
 namespace hvdtune {
 namespace {
@@ -28,44 +28,6 @@ constexpr unsigned kUserTimeoutMs = 30'000;
 // The highest priority that needs no privilege.
 constexpr unsigned kInteractivePriority = 6;
 constexpr int kMostTurnedAway = 64;
-
-struct Endpoint {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-};
-
-std::string name_of(const std::string& address, uint16_t port) {
-  return address + ":" + std::to_string(port);
-}
-
-Endpoint endpoint(const std::string& address, uint16_t port) {
-  Endpoint result;
-  sockaddr_in v4{};
-  sockaddr_in6 v6{};
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    std::memcpy(&result.storage, &v4, sizeof v4);
-    result.bytes = sizeof v4;
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    std::memcpy(&result.storage, &v6, sizeof v6);
-    result.bytes = sizeof v6;
-  } else {
-    throw Error(ErrorCode::kUsage, "'" + address + "' is not a numeric IP address");
-  }
-  return result;
-}
-
-bool is_every_interface(const std::string& address) {
-  in_addr v4{};
-  in6_addr v6{};
-  return (inet_pton(AF_INET, address.c_str(), &v4) == 1 && v4.s_addr == INADDR_ANY) ||
-         (inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6));
-}
 
 void set_option(int fd, int level, int name, unsigned value) {
   if (setsockopt(fd, level, name, &value, sizeof value) != 0) {
@@ -83,7 +45,7 @@ void set_up_connection(int fd) {
 }
 
 SocketFd new_socket(const Endpoint& at) {
-  SocketFd fd = SocketFd::make(at.storage.ss_family);
+  SocketFd fd = SocketFd::make(at.family());
   if (!fd.open()) throw system_failure("socket", errno);
   return fd;
 }
@@ -104,7 +66,7 @@ bool is_stillborn(int error_number) {
 
 [[noreturn]] void fail_connect(const std::string& address, uint16_t port, int error_number) {
   throw Error(ErrorCode::kRendezvous,
-              system_message("cannot connect to " + name_of(address, port), error_number));
+              system_message("cannot connect to " + endpoint_name(address, port), error_number));
 }
 
 }  // namespace
@@ -197,15 +159,15 @@ size_t Socket::undelivered_bytes() const {
 }
 
 Listener::Listener(const std::string& address, uint16_t port) {
-  if (is_every_interface(address)) {
+  Endpoint at = Endpoint::of(address, port);
+  if (at.is_every_interface()) {
     throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
   }
-  Endpoint at = endpoint(address, port);
   fd_ = new_socket(at);
   set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (bind(fd_.get(), at.get(), at.bytes) != 0 || listen(fd_.get(), SOMAXCONN) != 0) {
     throw Error(ErrorCode::kRendezvous,
-                system_message("cannot listen on " + name_of(address, port), errno));
+                system_message("cannot listen on " + endpoint_name(address, port), errno));
   }
   if (getsockname(fd_.get(), at.get(), &at.bytes) != 0) throw system_failure("getsockname", errno);
   // The port stands at the same place in both address families.
@@ -239,7 +201,7 @@ std::optional<Socket> Listener::try_accept() {
 }
 
 Socket start_connect(const std::string& address, uint16_t port) {
-  Endpoint to = endpoint(address, port);
+  Endpoint to = Endpoint::of(address, port);
   SocketFd fd = new_socket(to);
   FAILPOINT("socket/connect");
   set_up_connection(fd.get());

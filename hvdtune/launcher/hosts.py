@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.errors import ArgumentError, LaunchError, UsageError
@@ -131,6 +131,8 @@ def address_for(remote: Sequence[str], address: str) -> str:
 def address_towards(host: str) -> str:
     """This machine's address on the way to another, by which that one reaches it.
 
+    A link-local address of IPv6 comes with this machine's interface: fe80::1%eth0.
+
     Raises LaunchError when the name is unknown or no way leads there.
     """
     try:
@@ -138,12 +140,19 @@ def address_towards(host: str) -> str:
         family, kind, protocol, _, where = socket.getaddrinfo(host, 22, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)
-            return str(probe.getsockname()[0])
+            return _with_interface(probe.getsockname())
     except OSError as error:
         raise LaunchError(
             f"no route to host {host}: {error.strerror}; HVDTUNE_INTERFACE names the interface "
             "that leads there"
         ) from None
+
+
+def _with_interface(address: tuple[Any, ...]) -> str:
+    """The text of a socket's address, with the interface where it is nothing without."""
+    number = str(address[0]).partition("%")[0]
+    scope = address[3] if len(address) > 3 else 0
+    return f"{number}%{socket.if_indextoname(scope)}" if scope else number
 
 
 def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError]) -> Host:

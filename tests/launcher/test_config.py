@@ -1,5 +1,7 @@
 import os
+import socket
 import stat
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,16 +62,48 @@ def test_a_process_without_a_launcher(environ, fields):
     [
         ({"HVDTUNE_LOCAL_RANK": "1"}, {"rank": 1, "size": 2, "local_rank": 1, "host": "127.0.0.2"}),
         ({}, {"rendezvous_address": "127.0.0.1", "rendezvous_port": 4711, "key": bytes(range(32))}),
+        (
+            {"HVDTUNE_RENDEZVOUS": "[fe80::1]:4711"},
+            {"rendezvous_address": "fe80::1", "rendezvous_port": 4711},
+        ),
         ({"HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}, {"timeline_path": "/run/rank-1.hvt"}),
         ({"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, {"timeline_max_bytes": 3 << 19}),
         (_ASKED, {"horovod_timeline": "", "horovod_cycles": False}),
     ],
-    ids=["place", "rendezvous", "trace", "size-of-the-trace", "horovods-timeline-is-not-its-own"],
+    ids=[
+        "place",
+        "rendezvous",
+        "rendezvous-by-ipv6",
+        "trace",
+        "size-of-the-trace",
+        "horovods-timeline-is-not-its-own",
+    ],
 )
 def test_a_launched_rank_knows(key_fd, environ, fields):
     config = Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ, _KNOBS)
     assert {name: getattr(config, name) for name in fields} == fields
     assert "key" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "chosen"),
+    [
+        (["fe80::1%eth9", "2001:db8::1", "10.0.0.1", "10.0.0.2"], "10.0.0.1"),
+        (["fe80::1%eth9", "2001:db8::1", "2001:db8::2"], "2001:db8::1"),
+        (["fe80::1%eth9", "fe80::2%eth9"], "fe80::1%eth9"),
+    ],
+    ids=["of-both-kinds", "of-ipv6", "link-local"],
+)
+def test_the_address_of_an_interface_is_the_one_that_leads_furthest(
+    monkeypatch, key_fd, addresses, chosen
+):
+    entries = [SimpleNamespace(family=socket.AF_PACKET, address="02:00:00:00:00:01")]
+    for address in addresses:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        entries.append(SimpleNamespace(family=family, address=address))
+    monkeypatch.setattr("psutil.net_if_addrs", lambda: {"eth9": entries})
+    environ = {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_INTERFACE": "eth9"}
+    assert Config.from_environ(_RANK_1 | environ, ()).address == chosen
 
 
 def test_the_key_is_read_again_after_shutdown_but_not_inherited(key_fd):
@@ -123,6 +157,7 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
         ({"HVDTUNE_ADDRESS": "node1"}, "HVDTUNE_ADDRESS=node1 is not a numeric IP address"),
         ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 means every interface"),
         ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: means every interface"),
+        ({"HVDTUNE_ADDRESS": "::ffff:0.0.0.0"}, "means every interface"),
         ({"HVDTUNE_INTERFACE": "nosuch0"}, "is none of this host's interfaces: .*lo"),
         ({"HVDTUNE_INTERFACE": "lo", "HVDTUNE_ADDRESS": "127.0.0.9"}, "not both"),
         ({"HVDTUNE_CYCLE_TIME_MS": "fast"}, "HVDTUNE_CYCLE_TIME_MS: "),

@@ -112,6 +112,18 @@ def test_other_machines_are_far(name):
     assert remote_hosts(["localhost", name, name]) == (name,)
 
 
+@pytest.mark.parametrize(
+    ("host", "own"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("fe80::7%lo", "fe80::7%lo")]
+)
+def test_the_way_to_a_host_begins_at_an_address_of_this_one(monkeypatch, host, own):
+    # No link-local address is on every machine: this socket is where it would be.
+    if "%" in host:
+        where = ("fe80::7", 4711, 0, socket.if_nametoindex("lo"))
+        monkeypatch.setattr(socket.socket, "connect", lambda _, address: None)
+        monkeypatch.setattr(socket.socket, "getsockname", lambda _: where)
+    assert address_towards(host) == own
+
+
 def test_no_way_to_a_host_is_a_sentence():
     with pytest.raises(
         LaunchError, match=r"no route to host nowhere\.invalid: .*; HVDTUNE_INTERFACE"

@@ -170,7 +170,7 @@ def start(
             size=size,
             host=hosts[rank] if hosts else "localhost",
             address=place.address if place else "",
-            rendezvous_address=launcher,
+            rendezvous_address=launcher.partition("%")[0],  # the interface is the launcher's
             rendezvous_port=server.port,
             key=key,
             **config,

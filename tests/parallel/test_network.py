@@ -6,6 +6,7 @@
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +33,29 @@ def intact(request):
     yield
     if "pair" in request.fixturenames:
         request.getfixturevalue("pair").mend()
+
+
+@pytest.fixture
+def wire(pair):
+    """The two hosts by a cable between them, on which they have nothing but link-local addresses,
+    and interfaces that are not called alike."""
+    here, there = pair.hosts
+    here.run("ip", "link", "add", "wire0", "type", "veth", "peer", "wire1", "netns", str(there.pid))
+    places = []
+    for host, interface, address in ((here, "wire0", "fe80::a"), (there, "wire1", "fe80::b")):
+        host.run("ip", "link", "set", interface, "up")
+        host.run("ip", "addr", "add", f"{address}/64", "dev", interface, "nodad")
+        places.append(replace(host, address=f"{address}%{interface}"))
+    yield places
+    here.run("ip", "link", "del", "wire0")
+
+
+def add_up():
+    return hvd.allreduce(torch.full((3,), hvd.rank() + 1.0), op=hvd.Sum).tolist()
+
+
+def test_link_local_addresses_lead_to_other_hosts(wire):
+    assert run(add_up, 2, places=wire) == [[3.0] * 3] * 2
 
 
 def two_by_two(network):

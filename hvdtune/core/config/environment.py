@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -381,12 +382,15 @@ def _address_of_interface(name: str) -> str:
     interfaces = psutil.net_if_addrs()
     if name not in interfaces:
         raise ValueError(f"is none of this host's interfaces: {', '.join(sorted(interfaces))}")
-    by_family = {entry.family: entry.address for entry in reversed(interfaces[name])}
-    for family in (socket.AF_INET, socket.AF_INET6):
-        # A link-local IPv6 address (fe80::1%eth0) cannot be reached by its number alone.
-        if family in by_family and "%" not in by_family[family]:
-            return by_family[family]
-    raise ValueError("has no address")
+    addresses = [
+        ipaddress.ip_address(entry.address)
+        for entry in interfaces[name]
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    ]
+    if not addresses:
+        raise ValueError("has no address")
+    # A link-local address of IPv6 (fe80::1%eth0) leads no further than its link.
+    return str(min(addresses, key=lambda address: (address.version, address.is_link_local)))
 
 
 def _read_key(env: Mapping[str, str]) -> bytes:

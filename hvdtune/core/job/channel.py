@@ -122,8 +122,13 @@ class JobChannel:
 
     @property
     def address(self) -> str:
-        """`host:port` for HVDTUNE_RENDEZVOUS."""
-        return f"{self._bind_host}:{self._server.port}"
+        """`host:port` for HVDTUNE_RENDEZVOUS; `[host]:port` with an address of IPv6.
+
+        The interface of a link-local one is left out: ranks elsewhere have other interfaces, and
+        each takes its own.
+        """
+        host = self._bind_host.partition("%")[0]
+        return f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
     def propose(self, setting: Setting) -> int:
         """Ask all ranks to adopt the setting; returns its version (1, 2, ...; 0 is the start's)."""

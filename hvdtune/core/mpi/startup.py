@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self
 
+from hvdtune import parse
 from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher, cache_folder
 from hvdtune.core.job.channel import Formed, JobChannel, Lost
 from hvdtune.core.mpi import mpi_library
@@ -140,13 +141,13 @@ def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]
     if not word:
         raise RendezvousError(f"rank 0 could not open a rendezvous: {error or 'it says why'}")
     number, address = word[KEY_BYTES:].decode().split()
-    host, _, port = address.rpartition(":")
+    host, port = parse.endpoint(address)
     found = dataclasses.replace(
         config,
         key=word[:KEY_BYTES],
         generation=int(number),
         rendezvous_address=host,
-        rendezvous_port=int(port),
+        rendezvous_port=port,
     )
     return found, channel
 
