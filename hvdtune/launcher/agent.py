@@ -1,13 +1,16 @@
 """A rank's host, when that is another machine: `python -m hvdtune.launcher.agent`, started by ssh.
 
-Starts the rank that the relay describes, passes on what it writes, and ends it with the connection.
+Starts the rank that the relay describes, passes on what it writes, and ends it with the connection,
+or when nothing is heard of the launcher any more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -15,80 +18,141 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from hvdtune import __version__
-from hvdtune.core.config.environment import worker_environ
+from hvdtune import __version__, parse
+from hvdtune.core.config.environment import own_environ, worker_environ
 from hvdtune.core.config.launched import give
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
-from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
+from hvdtune.launcher.frames import Frames, RemoteJob, frame
 from hvdtune.launcher.hosts import address_towards
 from hvdtune.launcher.spawn import ProcessGroup
 
 _READ_BYTES: Final = 1 << 16
 _TRACE_BYTES: Final = 1 << 20
+# Between two looks at the rank, and at the clock.
+_TURN_S: Final = 0.1
 # What a rank's own children may still write after its end.
 _LAST_OUTPUT_S: Final = 2.0
 
 
+class _HungUpError(Exception):
+    """The launcher has gone, and with it whoever could be told."""
+
+
+class _Relay:
+    """The other end of ssh, of which one thread takes and to which it tells.
+
+    Every call raises _HungUpError when the connection has ended or nothing has come for
+    `frames.SILENCE_S`, in which a relay would have said several times that it lives.
+    """
+
+    def __init__(
+        self,
+        source: int = 0,
+        target: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._target, self._clock = source, target, clock
+        self._reader = Frames()
+        self._heard_s = clock()
+        self._came: list[tuple[bytes, bytes]] = []
+        os.set_blocking(target, False)
+
+    def greet(self) -> None:
+        self._write(frames.MAGIC)
+        self.send(frames.HELLO, __version__.encode())
+
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
+        self._write(frame(kind, payload))
+
+    def take(self, timeout_s: float) -> list[tuple[bytes, bytes]]:
+        """What has come, after a wait of at most so long for anything."""
+        self._listen(timeout_s)
+        came, self._came = self._came, []
+        return [message for message in came if message[0] != frames.ALIVE]
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._target, rest) :]
+            except BlockingIOError:
+                self._listen(_TURN_S, [self._target])
+            except BrokenPipeError:
+                raise _HungUpError from None
+
+    def _listen(self, timeout_s: float, writable: Sequence[int] = ()) -> None:
+        if select.select([self._source], writable, [], timeout_s)[0]:
+            data = os.read(self._source, _READ_BYTES)
+            if not data:
+                raise _HungUpError
+            self._heard_s = self._clock()
+            self._came += self._reader.feed(data)
+        elif self._clock() - self._heard_s > frames.SILENCE_S and not self._has_more():
+            raise _HungUpError
+
+    def _has_more(self) -> bool:
+        """Asked after the clock: this process may have been stopped, and nobody else silent."""
+        return bool(select.select([self._source], [], [], 0)[0])
+
+
 def main() -> int:
     """Serves one rank over stdin and stdout."""
-    _send(frames.MAGIC + frame(frames.HELLO, __version__.encode()))
-    reader = Frames()
+    relay = _Relay()
     try:
-        job = _receive_job(reader)
-        if job is None:
-            return 1
+        relay.greet()
+        job = _receive_job(relay)
         with _traces_here(job) as environ:
             try:
                 os.chdir(job.folder)
             except OSError as error:
                 folder = os.fsdecode(job.folder)
                 raise LaunchError(f"the launcher's folder {folder}: {error.strerror}") from None
-            _run(job, environ, reader)
+            _run(job, environ, relay)
     except HvdtuneError as error:
-        _send(frame(frames.REFUSED, str(error).encode()))
+        with contextlib.suppress(_HungUpError):
+            relay.send(frames.REFUSED, str(error).encode())
         return 1
-    except BrokenPipeError:
-        return 1  # the launcher has gone, and with it whoever could be told
+    except _HungUpError:
+        return 1
     return 0
 
 
-def _receive_job(reader: Frames) -> RemoteJob | None:
-    while data := os.read(0, _READ_BYTES):
-        for kind, payload in reader.feed(data):
-            if kind != frames.JOB:
-                raise LaunchError("the launcher did not send a job")
-            try:
-                return msgspec.msgpack.decode(payload, type=RemoteJob)
-            except msgspec.MsgspecError as error:
-                raise LaunchError(f"the launcher's job cannot be read: {error}") from None
-    return None
+def _receive_job(relay: _Relay) -> RemoteJob:
+    while not (came := relay.take(_TURN_S)):
+        pass
+    kind, payload = came[0]
+    if kind != frames.JOB:
+        raise LaunchError("the launcher did not send a job")
+    try:
+        return msgspec.msgpack.decode(payload, type=RemoteJob)
+    except msgspec.MsgspecError as error:
+        raise LaunchError(f"the launcher's job cannot be read: {error}") from None
 
 
-def _run(job: RemoteJob, environ: dict[str, str], reader: Frames) -> None:
+def _run(job: RemoteJob, environ: dict[str, str], relay: _Relay) -> None:
     _adopt(job.files)
     group = ProcessGroup()
     try:
         command = [os.fsdecode(word) for word in job.command]
         child = group.start(command, environ, tuple(job.files))
-        _send(frame(frames.STARTED, b""))
-        served = _serve(child, reader)
+        relay.send(frames.STARTED)
+        _serve(child, relay)
     finally:
         group.kill()
-    if served:
-        for number, content in job.files.items():
-            now = os.pread(number, os.fstat(number).st_size, 0)
-            if now != content:
-                _send(frame(frames.FILE, number.to_bytes(4, "big") + now))
-        _send_traces(environ)
-        code: int = child.returncode
-        _send(frame(frames.EXIT, code.to_bytes(4, "big", signed=True)))
+    for number, content in job.files.items():
+        now = os.pread(number, os.fstat(number).st_size, 0)
+        if now != content:
+            relay.send(frames.FILE, number.to_bytes(4, "big") + now)
+    _send_traces(environ, relay)
+    code: int = child.returncode
+    relay.send(frames.EXIT, code.to_bytes(4, "big", signed=True))
 
 
 def _adopt(files: dict[int, bytes]) -> None:
@@ -110,8 +174,8 @@ def _adopt(files: dict[int, bytes]) -> None:
             os.dup2(high, number, inheritable=False)
 
 
-def _serve(child: subprocess.Popen[bytes], reader: Frames) -> bool:
-    """Serve until the rank has ended; return False if the launcher hung up before."""
+def _serve(child: subprocess.Popen[bytes], relay: _Relay) -> None:
+    """Serves until the rank has ended, which may be long after it has closed its output."""
     assert child.stdout is not None and child.stderr is not None
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
@@ -119,42 +183,31 @@ def _serve(child: subprocess.Popen[bytes], reader: Frames) -> bool:
         for number in streams:
             selector.register(number, selectors.EVENT_READ)
         deadline_s: float | None = None
-        while streams:
+        while streams or child.poll() is None:
             if deadline_s is None and child.poll() is not None:
                 deadline_s = time.monotonic() + _LAST_OUTPUT_S
             if deadline_s is not None and time.monotonic() > deadline_s:
                 break
-            for key, _ in selector.select(0.1):
-                data = os.read(key.fd, _READ_BYTES)
-                if key.fd == 0 and not data:
-                    return False
+            for key, _ in selector.select(_TURN_S):
                 if key.fd == 0:
-                    _obey(child, reader, data)
-                elif data:
-                    _send(frame(streams[key.fd], data))
+                    continue
+                if data := os.read(key.fd, _READ_BYTES):
+                    relay.send(streams[key.fd], data)
                 else:
                     selector.unregister(key.fd)
                     del streams[key.fd]
-    return _await_end(child, reader)
+            for kind, payload in relay.take(0):
+                if kind == frames.SIGNAL and child.poll() is None:
+                    child.send_signal(payload[0])
 
 
-def _await_end(child: subprocess.Popen[bytes], reader: Frames) -> bool:
-    """A rank may close its output long before it ends."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(0, selectors.EVENT_READ)
-        while child.poll() is None:
-            if selector.select(0.1):
-                data = os.read(0, _READ_BYTES)
-                if not data:
-                    return False
-                _obey(child, reader, data)
-    return True
-
-
-def _obey(child: subprocess.Popen[bytes], reader: Frames, data: bytes) -> None:
-    for kind, payload in reader.feed(data):
-        if kind == frames.SIGNAL and child.poll() is None:
-            child.send_signal(payload[0])
+def _address_for(launcher: str) -> str:
+    """This host's address, by which the launcher's host reaches it."""
+    address = ipaddress.ip_address(launcher)
+    came_by = own_environ().get("SSH_CONNECTION", "").split()
+    if address.version == 6 and address.is_link_local and len(came_by) == 4:
+        return came_by[2]  # which link leads to such an address only the connection knows
+    return address_towards(launcher)
 
 
 @contextlib.contextmanager
@@ -163,8 +216,8 @@ def _traces_here(job: RemoteJob) -> Iterator[dict[str, str]]:
     told = {os.fsdecode(name): os.fsdecode(value) for name, value in job.environ.items()}
     environ = worker_environ(told | {"PWD": os.fsdecode(job.folder)})
     if not environ.get("HVDTUNE_INTERFACE") and not environ.get("HOROVOD_GLOO_IFACE"):
-        launcher, _, _ = environ["HVDTUNE_RENDEZVOUS"].rpartition(":")
-        give(environ, "HVDTUNE_ADDRESS", address_towards(launcher))
+        launcher, _ = parse.endpoint(environ["HVDTUNE_RENDEZVOUS"])
+        give(environ, "HVDTUNE_ADDRESS", _address_for(launcher))
     if not environ.get("HVDTUNE_TIMELINE"):
         yield environ
         return
@@ -176,16 +229,12 @@ def _traces_here(job: RemoteJob) -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _send_traces(environ: dict[str, str]) -> None:
+def _send_traces(environ: dict[str, str], relay: _Relay) -> None:
     if environ.get("HVDTUNE_TIMELINE"):
         for path in sorted(Path(environ["HVDTUNE_TIMELINE"]).parent.iterdir()):
             with path.open("rb") as file:
                 while piece := file.read(_TRACE_BYTES):
-                    _send(frame(frames.TRACE, msgspec.msgpack.encode((path.name, piece))))
-
-
-def _send(data: bytes) -> None:
-    write_all(1, data)
+                    relay.send(frames.TRACE, msgspec.msgpack.encode((path.name, piece)))
 
 
 if __name__ == "__main__":

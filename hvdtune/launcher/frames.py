@@ -5,6 +5,7 @@ writes MAGIC and its version; what a login shell prints before that is skipped.
 
 to the agent    JOB    msgpack of `RemoteJob`, once
                 SIGNAL  one byte, the number of a signal for the rank
+                ALIVE  nothing, every BEAT_S: the launcher's host is there
 from the agent  HELLO  the agent's version, behind MAGIC
                 STARTED   nothing; the rank runs
                 OUT, ERR  what it wrote
@@ -27,9 +28,14 @@ import msgspec
 from hvdtune.errors import LaunchError
 
 MAGIC: Final = b"\0hvdtune-agent\n"
-JOB, SIGNAL = b"J", b"S"
+JOB, SIGNAL, ALIVE = b"J", b"S", b"A"
 HELLO, STARTED, OUT, ERR, REFUSED = b"H", b"B", b"O", b"E", b"R"
 FILE, TRACE, EXIT = b"F", b"T", b"X"
+# How often a relay says that it lives, and after how long without a word the agent ends its rank.
+# Long enough for a launcher's host that is suspended for a moment, moved to another machine or cut
+# off; the ranks that run there are lost to the others after the heartbeat timeout in any case.
+BEAT_S: Final = 15.0
+SILENCE_S: Final = 300.0
 # A function's arguments and results are a frame each.
 _MAX_BYTES: Final = 1 << 30
 _HEAD: Final = struct.Struct(">cI")

@@ -15,6 +15,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -102,7 +103,11 @@ def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
 
 
 class _Conversation:
-    """Talks with the agent by ssh's two pipes. Used from one thread, and by SIGTERM's handler."""
+    """Talks with the agent by ssh's two pipes. Used from one thread, and by SIGTERM's handler.
+
+    A thread of its own sends ALIVE: what writes to a launcher that is stopped waits for it. Frames
+    that are shorter than a pipe's smallest atomic write do not mix.
+    """
 
     def __init__(self, stdin: int, stdout: int) -> None:
         self._stdin, self._stdout = stdin, stdout
@@ -128,14 +133,37 @@ class _Conversation:
         except BrokenPipeError:
             return None
         signal.signal(signal.SIGTERM, self._pass_on)
-        for kind, payload in incoming:
-            if kind == frames.EXIT:
-                return int.from_bytes(payload, "big", signed=True)
-            if kind == frames.STARTED:
-                self._started = True
-            else:
-                _take(kind, payload, job.files)
+        with self._beating():
+            for kind, payload in incoming:
+                if kind == frames.EXIT:
+                    return int.from_bytes(payload, "big", signed=True)
+                if kind == frames.STARTED:
+                    self._started = True
+                else:
+                    _take(kind, payload, job.files)
         return None
+
+    @contextlib.contextmanager
+    def _beating(self) -> Iterator[None]:
+        ended = threading.Event()
+
+        def beat() -> None:
+            # Signals are for the thread that waits in system calls.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            while not ended.is_set():
+                # While ssh takes nothing in, more of these would only fill the pipe.
+                if select.select([], [self._stdin], [], 0)[1]:
+                    with contextlib.suppress(BrokenPipeError):  # the rank has ended
+                        os.write(self._stdin, frame(frames.ALIVE, b""))
+                ended.wait(frames.BEAT_S)
+
+        thread = threading.Thread(target=beat, name="hvdtune-beat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def why_it_ended(self, code: int) -> str:
         """Say why it ended; ssh has said its part on stderr."""

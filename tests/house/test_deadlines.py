@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.core.config.environment import Config
 from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.launcher import run
+from hvdtune.launcher import frames, run
 from hvdtune.tuner.process import supervisor
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,8 @@ def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name):
             "| it goes on, or ends; then another one is started | {:g} s |",
             id="a launcher waits for a tuner",
         ),
+        pytest.param(frames.BEAT_S, "a word every {:g} s", id="a launcher's word to other hosts"),
+        pytest.param(frames.SILENCE_S, "without a word | {:g} s;", id="a silent launcher"),
         pytest.param(WAIT_SLICE_S, "looks for Ctrl-C every {:g} s", id="callers look for Ctrl-C"),
     ],
 )

@@ -132,6 +132,24 @@ def test_another_version_there_is_named(relay, tmp_path):
     assert f"it has hvdtune 0.0.1, this host has {__version__}" in done.stderr
 
 
+# An agent that ends its rank once it has heard that the launcher lives.
+_LISTENER = """
+import os
+from hvdtune import __version__
+from hvdtune.launcher import frames
+os.write(1, frames.MAGIC + frames.frame(frames.HELLO, __version__.encode()))
+reader, kinds = frames.Frames(), []
+while frames.ALIVE not in kinds:
+    kinds += [kind for kind, _ in reader.feed(os.read(0, 65536))]
+os.write(1, frames.frame(frames.EXIT, (7).to_bytes(4, "big")))
+"""
+
+
+def test_a_relay_says_that_it_lives(relay, tmp_path):
+    (tmp_path / "listener.py").write_text(_LISTENER)
+    assert relay("", ssh=f"#!/bin/sh\nexec '{sys.executable}' listener.py\n").returncode == 7
+
+
 def test_what_comes_for_a_descriptor_that_was_not_sent_is_refused(relay, tmp_path):
     sent, kept = (os.memfd_create(name) for name in ("sent", "kept"))
     said = frame(frames.HELLO, __version__.encode())
