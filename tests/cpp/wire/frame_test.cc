@@ -1,5 +1,7 @@
 #include "wire/frame.h"
 
+#include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "check.h"
@@ -90,12 +92,46 @@ TEST(a_frame_reflected_to_its_sender_is_refused) {
   CHECK_THROWS(ErrorCode::kInternal, decode(from_peer, mine.encode(FrameKind::kPing, {})));
 }
 
+TEST(a_message_longer_than_a_frame_travels_in_several) {
+  for (const size_t piece : {1, 40, 100'000}) {
+    FrameEncoder encoder(kKey, 3, 4);
+    FrameDecoder decoder(kKey, 3);
+    std::vector<uint8_t> stream;
+    for (const std::string_view text : {"exactly8", "", "not a multiple", "four"}) {
+      const std::vector<uint8_t> frames = encoder.encode(FrameKind::kCycle, bytes_of(text));
+      stream.insert(stream.end(), frames.begin(), frames.end());
+    }
+    std::vector<std::string> got;
+    for (size_t at = 0; at < stream.size(); at += piece) {
+      decoder.feed(Bytes(stream).subspan(at, std::min(piece, stream.size() - at)));
+      while (const auto message = decoder.next()) {
+        CHECK(message->kind == FrameKind::kCycle);
+        got.emplace_back(message->payload.begin(), message->payload.end());
+      }
+    }
+    CHECK(got == (std::vector<std::string>{"exactly8", "", "not a multiple", "four"}));
+  }
+}
+
+TEST(a_message_that_another_one_interrupts_is_refused) {
+  FrameEncoder encoder(kKey, 3, 4);
+  const std::vector<uint8_t> both = encoder.encode(FrameKind::kCycle, bytes_of("12345678"));
+  const size_t one = kFrameHeaderBytes + 4 + kFrameMacBytes;
+  // The first half, and a frame of another kind with the number of the second.
+  FrameEncoder other(kKey, 3);
+  other.encode(FrameKind::kPing, {});
+  FrameDecoder decoder(kKey, 3);
+  CHECK(!decode(decoder, Bytes(both).first(one)));
+  CHECK_THROWS(ErrorCode::kInternal, decode(decoder, other.encode(FrameKind::kPing, {})));
+}
+
 TEST(a_length_over_the_cap_is_refused_at_the_header) {
   FrameEncoder encoder(kKey, 3);
   std::vector<uint8_t> frame = encoder.encode(FrameKind::kPing, {});
   frame[3] = 0x7f;
   FrameDecoder decoder(kKey, 3);
   CHECK_THROWS(ErrorCode::kInternal, decode(decoder, Bytes(frame).first(kFrameHeaderBytes)));
+  // Refused by its length: there are not so many bytes.
   CHECK_THROWS(ErrorCode::kUsage,
-               encoder.encode(FrameKind::kPing, std::vector<uint8_t>(kFramePayloadCap + 1)));
+               encoder.encode(FrameKind::kPing, Bytes(kKey.data(), kMessageCap + 1)));
 }
