@@ -97,29 +97,39 @@ PeerBuffers::PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory) 
                     " bytes where this rank has " + std::to_string(bytes),
                 memory.rank());
   }
-  if (where_ == BufferLocation::kMapped && !map(views_, rest, header.segments))
-    where_ = BufferLocation::kPrivate;
+  if (where_ == BufferLocation::kMapped) map(rest, header.segments);
 }
 
-bool PeerBuffers::map(std::span<View> views, const uint8_t* segments, size_t count) {
-  std::vector<View> mapped(views.begin(), views.end());
+// For want of descriptors, say, a segment may not be mapped, though all have counted on it. The
+// peer's process can be reached nevertheless, more slowly, unless that is forbidden; then it is
+// this rank that cannot go on.
+void PeerBuffers::map(const uint8_t* segments, size_t count) {
+  try {
+    views_ = mapped(segments, count);
+  } catch (const Error& error) {
+    if (!memory_->reachable()) throw Error(ErrorCode::kInternal, error.what());
+    where_ = BufferLocation::kPrivate;
+  }
+}
+
+std::vector<PeerBuffers::View> PeerBuffers::mapped(const uint8_t* segments, size_t count) const {
+  std::vector<View> views = views_;
   const auto translate = [&](uint64_t& address) {
     for (size_t i = 0; i < count; ++i) {
       ShownSegment segment;
       std::memcpy(&segment, segments + i * sizeof segment, sizeof segment);
       if (address < segment.base || address >= segment.base + segment.offer.bytes) continue;
-      const uint8_t* here = memory_->mapped(segment.offer);
-      if (here == nullptr) return false;
-      address = number_of(here) + (address - segment.base);
-      return true;
+      address = number_of(memory_->mapped(segment.offer)) + (address - segment.base);
+      return;
     }
-    return false;
+    throw Error(ErrorCode::kInternal, "rank " + std::to_string(memory_->rank()) +
+                                          " shows memory that is in none of its segments");
   };
-  for (View& view : mapped) {
-    if (!translate(view.input) || !translate(view.output)) return false;
+  for (View& view : views) {
+    translate(view.input);
+    translate(view.output);
   }
-  std::ranges::copy(mapped, views.begin());
-  return true;
+  return views;
 }
 
 size_t PeerBuffers::find(size_t offset) const {

@@ -39,7 +39,9 @@ bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes
 class PeerBuffers {
  public:
   explicit PeerBuffers(const Payload& own);
-  // Throws Error(kInternal) naming the rank when it shows a payload of another size.
+  // Throws Error(kInternal) naming the rank when it shows a payload of another size, and without a
+  // rank when this one can neither map the memory nor reach it otherwise. REQUIRES: a write phase
+  // of the arena, since finding out writes.
   PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory);
 
   BufferLocation where() const { return where_; }
@@ -58,7 +60,8 @@ class PeerBuffers {
     size_t begin;
     size_t bytes;
   };
-  bool map(std::span<View> views, const uint8_t* segments, size_t count);
+  void map(const uint8_t* segments, size_t count);
+  std::vector<View> mapped(const uint8_t* segments, size_t count) const;
   size_t find(size_t offset) const;
   template <typename Visit>
   void each(size_t offset, size_t bytes, Visit visit) const;

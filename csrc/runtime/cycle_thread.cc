@@ -113,11 +113,14 @@ void CycleThread::fail(const Error& error) {
   } else if (error.code() == ErrorCode::kShutdown && health_.loss()) {
     cause = *health_.loss();
   } else {
-    health_.report_failure(error.what());
+    // The others read the same, as the loss of this rank.
+    cause = Error(error.code(), "rank " + std::to_string(rank_) + " failed: " + error.what(),
+                  error.rank() < 0 ? rank_ : error.rank(), error.tensor());
+    health_.report_failure(cause.what());
   }
   ended_ = true;
   stop_.raise();
-  take_back_memory(cause.rank());
+  take_back_memory(cause.rank() == rank_ ? -1 : cause.rank());
   table_.close(cause);
   wake_.notify();
   send_to_launcher(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));

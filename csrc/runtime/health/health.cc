@@ -87,13 +87,10 @@ Error Health::resolve_loss(const Error& suspect) {
   return *loss();
 }
 
-void Health::report_failure(const std::string& why) {
+void Health::report_failure(const std::string& text) {
   {
     const std::lock_guard lock(mutex_);
-    if (!loss_) {
-      const std::string text = "rank " + std::to_string(rank_) + " failed: " + why;
-      loss_ = Error(ErrorCode::kRankLost, text, rank_);
-    }
+    if (!loss_) loss_ = Error(ErrorCode::kRankLost, text, rank_);
   }
   wake_.notify();
 }

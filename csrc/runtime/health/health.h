@@ -54,8 +54,8 @@ class Health {
   // this waits up to a second for that news before it settles on `suspect`; less after
   // Error(kTimeout).
   Error resolve_loss(const Error& suspect);
-  // This rank cannot go on, which the others take as its loss.
-  void report_failure(const std::string& why);
+  // This rank cannot go on, which the others take as its loss; `text` says why, to all.
+  void report_failure(const std::string& text);
 
   // Sends kBye, so that leaving is not taken for dying, and ends the thread.
   void shut_down();

@@ -36,11 +36,12 @@ int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::Rem
   return 0;
 }
 
+[[noreturn]] void lost(int rank, const std::string& how) {
+  throw Error(ErrorCode::kRankLost, "rank " + std::to_string(rank) + " is gone" + how, rank);
+}
+
 [[noreturn]] void lost(int rank, const char* what, int error_number) {
-  throw Error(ErrorCode::kRankLost,
-              "rank " + std::to_string(rank) +
-                  " is gone, or its memory is: " + system_message(what, error_number),
-              rank);
+  lost(rank, ", or its memory is: " + system_message(what, error_number));
 }
 
 }  // namespace
@@ -49,7 +50,8 @@ bool PeerMemory::reachable() {
   if (reachable_) return *reachable_;
   std::array<uint8_t, sizeof card_.cookie> found{};
   const RemoteRange range{card_.address, found.size()};
-  const bool read = copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == 0;
+  const bool read =
+      process_.lives() && copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == 0;
   // This writes back what is there.
   reachable_ = read && found == card_.cookie &&
                copy(&process_vm_writev, card_.pid, found.data(), {&range, 1}) == 0;
@@ -61,24 +63,17 @@ void PeerMemory::read(std::span<const RemoteRange> from, uint8_t* to) const {
   if (error != 0) lost(rank_, "process_vm_readv", error);
 }
 
-void PeerMemory::write(const uint8_t* from, std::span<const RemoteRange> to) const {
+void PeerMemory::write(const uint8_t* from, std::span<const RemoteRange> to) {
+  if (!process_.lives()) lost(rank_, ": its process has ended, or cannot be found any more");
   const int error = copy(&process_vm_writev, card_.pid, const_cast<uint8_t*>(from), to);
   if (error != 0) lost(rank_, "process_vm_writev", error);
 }
 
 uint8_t* PeerMemory::mapped(const SegmentOffer& offer) {
   for (const Mapping& known : mappings_) {
-    if (known.offer.cookie == offer.cookie) {
-      return known.segment ? known.segment->data() : nullptr;
-    }
+    if (known.offer.cookie == offer.cookie) return known.segment.data();
   }
-  Mapping& mapping = mappings_.emplace_back(Mapping{offer, std::nullopt});
-  try {
-    mapping.segment.emplace(Segment::open(offer, rank_));
-  } catch (const Error&) {
-    return nullptr;  // out of descriptors, say; the caller has another way
-  }
-  return mapping.segment->data();
+  return mappings_.emplace_back(Mapping{offer, Segment::open(offer, rank_)}).segment.data();
 }
 
 }  // namespace hvdtune

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/shm/peer_process.h"
 #include "transport/shm/segment.h"
 
 namespace hvdtune {
@@ -31,29 +32,36 @@ class PeerMemory {
     size_t bytes;
   };
 
-  PeerMemory(const ProcessCard& card, int rank) : card_(card), rank_(rank) {}
+  PeerMemory(const ProcessCard& card, int rank)
+      : card_(card), rank_(rank), process_(card.pid, card.started) {}
   int rank() const { return rank_; }
 
   // Whether read() and write() are allowed; they can be forbidden by seccomp, yama, or because the
-  // peer runs as somebody else. Tried once. REQUIRES: the peer's process still has its card.
+  // peer runs as somebody else or cannot be told from a later process of its number. Tried once.
+  // REQUIRES: the peer's process still has its card.
   bool reachable();
   // `from` or `to` have `bytes` bytes together. Throw Error(kRankLost) naming the rank when the
   // peer, or this part of its memory, is gone.
+  //
+  // The kernel takes a process's number, which is another's once the peer has ended, been reaped,
+  // and the numbers after its own were given away. write() therefore asks first whether the peer
+  // lives; what is left is that all of this happens between the answer and the copy.
   void read(std::span<const RemoteRange> from, uint8_t* to) const;
-  void write(const uint8_t* from, std::span<const RemoteRange> to) const;
+  void write(const uint8_t* from, std::span<const RemoteRange> to);
 
-  // Where the segment of the peer's pool begins here; null if it cannot be mapped. It stays mapped
-  // as long as this lives.
+  // Where the segment of the peer's pool begins here. It stays mapped as long as this lives. Throws
+  // Error(kInternal) that says why it cannot be mapped.
   uint8_t* mapped(const SegmentOffer& offer);
 
  private:
   struct Mapping {
     SegmentOffer offer;
-    std::optional<Segment> segment;
+    Segment segment;
   };
 
   ProcessCard card_;
   int rank_;
+  PeerProcess process_;
   std::optional<bool> reachable_;
   std::vector<Mapping> mappings_;
 };

@@ -57,6 +57,13 @@ void PeerProcess::find() {
   if (!gone_) found_ = std::move(fd);
 }
 
+bool PeerProcess::lives() {
+  find();
+  if (gone_ || found_.get() >= 0) return !await_end(0);
+  ProcessStat stat;  // a kernel without pidfd_open
+  return read_process_stat(pid_, stat) == 0 && stat.started == started_;
+}
+
 bool PeerProcess::await_end(int limit_ms) {
   find();
   if (gone_) return true;

@@ -27,6 +27,8 @@ class PeerProcess {
   // `started` as in ProcessStat. REQUIRES: it lives, or lived, in this process's pid namespace.
   PeerProcess(pid_t pid, uint64_t started) : pid_(pid), started_(started) {}
 
+  // Whether it is known to live: false as well where that cannot be found out.
+  bool lives();
   // Waits for the end of all its threads, at most `limit_ms`. False, too, while it is not known.
   bool await_end(int limit_ms);
   // Sends SIGKILL, never to another process of this number. Returns why it cannot, "" if it can.

@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <string>
 
 #include "check.h"
 #include "collective/naive.h"
@@ -192,16 +194,89 @@ TEST(limits_grow_with_the_ranks_and_fit_each_other) {
   }
 }
 
-// Last: it cannot be undone in this process, so a child does it.
-TEST(where_the_kernel_refuses_the_arena_serves) {
+namespace {
+
+Buffer floats(float value) {
+  const std::vector<float> values(200'000, value);
+  const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
+  return {bytes, bytes + values.size() * sizeof(float)};
+}
+
+void forbid_more_descriptors() {
+  rlimit limit{};
+  CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = 3;
+  CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+// What lies in the ranks' pools is added up when no descriptor is left to map it with.
+template <typename Check>
+void add_up_without_descriptors(Check check) {
+  World world(2, 1, true);
+  const auto add_up = [](Group& group, SharedBucket& bucket) {
+    allreduce_shared(group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2}, bucket.payload,
+                     kChunkBytes, {0, 0});
+  };
+  world.each([&](Group& group, int rank) {
+    SharedBucket elsewhere(floats(1.0F), sizeof(float), {false, true, {}}, world.pool(rank));
+    add_up(group, elsewhere);
+  });
+  std::vector<SharedBucket> buckets;
+  for (int rank = 0; rank < 2; ++rank) {
+    buckets.emplace_back(floats(1.0F), sizeof(float), Layout{true, true, {}}, world.pool(rank));
+  }
+  forbid_more_descriptors();
+  world.each([&](Group& group, int rank) {
+    SharedBucket& bucket = buckets[static_cast<size_t>(rank)];
+    check([&] { add_up(group, bucket); }, bucket);
+  });
+}
+
+// What a process forbids itself cannot be undone.
+void in_child(void (*body)()) {
   const pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
-    forbid_process_vm();
-    check_all();
+    body();
     _exit(0);
   }
   int status = -1;
   CHECK_EQ(waitpid(child, &status, 0), child);
   CHECK_EQ(status, 0);
+}
+
+}  // namespace
+
+TEST(payloads_that_cannot_be_mapped_are_copied) {
+  in_child([] {
+    add_up_without_descriptors([](const auto& add_up, const SharedBucket& bucket) {
+      add_up();
+      CHECK(bucket.result() == floats(2.0F));
+    });
+  });
+}
+
+TEST(payloads_that_can_neither_be_mapped_nor_copied_name_the_cause) {
+  in_child([] {
+    forbid_process_vm();
+    add_up_without_descriptors([](const auto& add_up, const SharedBucket&) {
+      try {
+        add_up();
+        CHECK(false);
+      } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::kInternal);
+        CHECK_EQ(error.rank(), -1);
+        const std::string text = error.what();
+        CHECK(text.find("Too many open files") != std::string::npos);
+        CHECK(text.find("ulimit -n") != std::string::npos);
+      }
+    });
+  });
+}
+
+TEST(where_the_kernel_refuses_the_arena_serves) {
+  in_child([] {
+    forbid_process_vm();
+    check_all();
+  });
 }

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -38,13 +39,22 @@ class Child {
   pid_t pid_;
 };
 
+ProcessCard card_of(pid_t pid) {
+  ProcessStat stat;
+  CHECK_EQ(read_process_stat(pid, stat), 0);
+  ProcessCard card;
+  card.pid = pid;
+  card.started = stat.started;
+  return card;
+}
+
 }  // namespace
 
 TEST(scattered_memory_is_read_and_written) {
   std::vector<uint32_t> numbers(100'000);
   std::iota(numbers.begin(), numbers.end(), 0U);
   Child child;
-  PeerMemory memory({child.pid(), 0, {}}, 3);
+  PeerMemory memory(card_of(child.pid()), 3);
   std::vector<PeerMemory::RemoteRange> every_other;
   for (size_t i = 0; i < numbers.size(); i += 2) every_other.push_back({number_of(&numbers[i]), 4});
   std::vector<uint32_t> found(every_other.size());
@@ -66,6 +76,7 @@ TEST(a_cookie_tells_whether_the_right_process_can_be_reached) {
   card.address = number_of(card.cookie.data());
   Child child;
   card.pid = child.pid();
+  card.started = card_of(child.pid()).started;
   CHECK(PeerMemory(card, 1).reachable());
   ProcessCard other = card;
   other.cookie.fill(8);
@@ -77,7 +88,7 @@ TEST(a_cookie_tells_whether_the_right_process_can_be_reached) {
 TEST(a_peer_that_is_gone_is_named) {
   uint64_t value = 4;
   Child child;
-  const PeerMemory memory({child.pid(), 0, {}}, 7);
+  PeerMemory memory(card_of(child.pid()), 7);
   const PeerMemory::RemoteRange range{number_of(&value), sizeof value};
   auto* bytes = reinterpret_cast<uint8_t*>(&value);
   memory.read({&range, 1}, bytes);
@@ -89,6 +100,48 @@ TEST(a_peer_that_is_gone_is_named) {
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kRankLost);
     CHECK_EQ(error.rank(), 7);
+  }
+}
+
+// What a later process of the same number looks like.
+TEST(a_process_that_is_not_the_peer_is_not_written) {
+  uint64_t value = 4;
+  Child child;
+  ProcessCard card = card_of(child.pid());
+  PeerMemory right(card, 1);
+  card.started -= 1;
+  PeerMemory wrong(card, 1);
+  const PeerMemory::RemoteRange range{number_of(&value), sizeof value};
+  auto* bytes = reinterpret_cast<uint8_t*>(&value);
+  value = 5;
+  CHECK_THROWS(ErrorCode::kRankLost, wrong.write(bytes, {&range, 1}));
+  right.read({&range, 1}, bytes);
+  CHECK_EQ(value, 4U);
+  value = 6;
+  right.write(bytes, {&range, 1});
+  value = 0;
+  right.read({&range, 1}, bytes);
+  CHECK_EQ(value, 6U);
+}
+
+// It has ended, but its parent has not asked for its end: its number is still its own.
+TEST(an_ended_peer_is_named_before_its_number_is_free) {
+  uint64_t value = 4;
+  Child child;
+  PeerMemory memory(card_of(child.pid()), 5);
+  const PeerMemory::RemoteRange range{number_of(&value), sizeof value};
+  auto* bytes = reinterpret_cast<uint8_t*>(&value);
+  memory.write(bytes, {&range, 1});
+  CHECK_EQ(kill(child.pid(), SIGKILL), 0);
+  siginfo_t info;
+  CHECK_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  try {
+    memory.write(bytes, {&range, 1});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK_EQ(error.rank(), 5);
+    CHECK_EQ(std::string(error.what()),
+             "rank 5 is gone: its process has ended, or cannot be found any more");
   }
 }
 
