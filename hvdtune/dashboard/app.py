@@ -26,7 +26,6 @@ from dash import (
 from dash.development.base_component import Component
 from flask import request
 from werkzeug.exceptions import HTTPException
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from hvdtune.dashboard.blocks import failure, nothing
 from hvdtune.dashboard.data import RunView, open_run
@@ -37,6 +36,7 @@ from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.routes import add_routes
 from hvdtune.dashboard.runs import Runs
+from hvdtune.dashboard.server import Server
 from hvdtune.dashboard.shell import PageAddress, link, shell
 from hvdtune.errors import UsageError
 
@@ -73,9 +73,7 @@ def serve(
                 print(f"hvdtune: warning: {told}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
         app = create_app(Runs(runs, live), token, host=host)
-        server = make_server(
-            host, bound, app.server, threaded=True, request_handler=_Quiet, fd=listener.fileno()
-        )
+        server = Server(host, app.server, listener)
         # From the link on, Ctrl-C is the way to end it.
         with contextlib.suppress(KeyboardInterrupt):
             _announce(host, f"http://{_in_link(host)}:{bound}/?token={token}", open_browser)
@@ -153,13 +151,6 @@ def _refuse_nonsense(app: Dash) -> None:
         return f"400: no page of this dashboard makes such a request: {error!r}\n", 400
 
     app.server.register_error_handler(Exception, refuse)
-
-
-class _Quiet(WSGIRequestHandler):
-    """Logs no requests: their addresses would put the token on the terminal."""
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
 
 
 def _in_link(host: str) -> str:

@@ -1,10 +1,17 @@
-"""Who may see the page: a token from the printed URL, and a Host header that names this machine."""
+"""Who may see the page: a token from the printed URL, and a Host header that names this machine.
 
-import hashlib
+The link's token is exchanged for two values. A cookie opens the page, but browsers send it to every
+server of the host, whatever its port, and so to other users' too. What is in the runs also takes
+the key, which the page keeps in its storage: that is its own server's alone. The page sends it in a
+header (`assets/page.js`).
+"""
+
 import hmac
 import ipaddress
+import secrets
 import socket
 from collections.abc import Sequence
+from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from flask import Flask, Response, redirect, request
@@ -12,6 +19,10 @@ from flask import Flask, Response, redirect, request
 _DENIED = (
     "403: this hvdtune dashboard opens only with the link that was printed when it started "
     "(it carries a token). Open that link again.\n"
+)
+_NO_KEY = (
+    "403: the page has not kept the key that comes with the printed link of this hvdtune "
+    "dashboard. Open that link again.\n"
 )
 _WRONG_HOST = (
     "403: this hvdtune dashboard does not answer under this host name. Use the printed link.\n"
@@ -24,14 +35,26 @@ _POLICY = (
 )
 
 
+KEY_HEADER: Final = "X-Hvdtune-Key"
+# What the cookie opens alone: the page without what is in it, and its scripts and styles.
+_SHELL: Final = (
+    "/",
+    "/<path:path>",
+    "/assets/<path:filename>",
+    "/_dash-component-suites/<string:package_name>/<path:fingerprinted_path>",
+    "/_favicon.ico",
+)
+
+
 def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) -> None:
     """Put every route of `server` behind `token`; refuse foreign Host and Origin headers.
 
-    The first visit carries `?token=`; the answer sets a cookie and drops the token from the
-    address. `script_hashes` are the CSP sources of the page's own inline scripts.
+    The first visit carries `?token=`; the answer sets a cookie, hands the key over in the fragment
+    of the address, which browsers keep to themselves, and drops the token from it. Neither cookie
+    nor key tells the token. `script_hashes` are the CSP sources of the page's own inline scripts.
     """
     policy = _POLICY.format(scripts=" ".join(script_hashes))
-    cookie = f"hvdtune_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
+    opens_page, opens_data = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
     @server.before_request
     def admit() -> Response | None:
@@ -39,13 +62,19 @@ def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) ->
             return _refuse(_WRONG_HOST)
         if not _own_page(request.headers.get("Origin")):
             return _refuse(_WRONG_ORIGIN)
-        if _same(request.cookies.get(cookie, ""), token):
-            return None if "token" not in request.args else _without_token()
-        if not _same(request.args.get("token", ""), token):
+        cookie = f"hvdtune_{_port_of(request.host)}"
+        if _same(request.args.get("token", ""), token):
+            answer = _without_token(opens_data)
+            answer.set_cookie(cookie, opens_page, httponly=True, samesite="Lax", path="/")
+            return answer
+        if not _same(request.cookies.get(cookie, ""), opens_page):
             return _refuse(_DENIED)
-        answer = _without_token()
-        answer.set_cookie(cookie, token, httponly=True, samesite="Lax", path="/")
-        return answer
+        rule = request.url_rule.rule if request.url_rule else ""
+        if rule not in _SHELL and not _same(request.headers.get(KEY_HEADER, ""), opens_data):
+            return _refuse(_NO_KEY)
+        if "hvdtune.keep" in request.environ:
+            request.environ["hvdtune.keep"]()
+        return None
 
     @server.after_request
     def harden(response: Response) -> Response:
@@ -55,6 +84,12 @@ def guard(server: Flask, token: str, host: str, script_hashes: Sequence[str]) ->
         response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
         response.headers.setdefault("Cache-Control", "no-store")
         return response
+
+
+def _port_of(host_header: str) -> str:
+    """One browser may look at several dashboards of a host; each has a cookie of its own."""
+    port = host_header.rpartition(":")[2]
+    return port if port.isascii() and port.isdigit() else "80"
 
 
 def names_this_machine(host_header: str, bound_host: str) -> bool:
@@ -90,12 +125,13 @@ def _same(given: str, expected: str) -> bool:
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
-def _without_token() -> Response:
+def _without_token(key: str) -> Response:
     rest = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
     # Two slashes would begin another server's name; browsers read a backslash as one, and leave out
     # tabs and ends of lines.
     path = "/" + quote(request.path.lstrip("/\\"))
-    answer = redirect(f"{path}?{urlencode(rest)}" if rest else path, code=303)
+    query = f"?{urlencode(rest)}" if rest else ""
+    answer = redirect(f"{path}{query}#key={key}", code=303)
     assert isinstance(answer, Response)
     return answer
 

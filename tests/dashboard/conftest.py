@@ -1,15 +1,16 @@
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
 
 import pytest
-from werkzeug.serving import make_server
 
 from hvdtune.dashboard.app import create_app
 from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.runs import Runs
+from hvdtune.dashboard.server import Server
 from hvdtune.timeline import write_chrome
 
 from .studies import write_study
@@ -77,15 +78,17 @@ class Dashboard:
 @contextlib.contextmanager
 def served(*runs, live=None):
     """The origin of a dashboard in this process, which costs no imports; its token is `key`."""
-    server = make_server("127.0.0.1", 0, create_app(Runs(runs, live), "key").server, threaded=True)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server("127.0.0.1", create_app(Runs(runs, live), "key").server, listener)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.port}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+        listener.close()
 
 
 @contextlib.contextmanager

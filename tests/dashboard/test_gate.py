@@ -8,6 +8,7 @@ from hvdtune.dashboard.gate import names_this_machine
 from hvdtune.dashboard.runs import Runs
 
 from .synthetic import training_trace
+from .visitor import visitor
 
 TOKEN = "a-token"
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
@@ -37,8 +38,7 @@ def routes(server):
 def test_no_route_answers_to_a_stranger(server, client, method):
     every = routes(server)
     assert {"/", "/tile", "/totals", "/find", "/event", "/_dash-update-component"} <= set(every)
-    opened = server.test_client()
-    opened.get(f"/?token={TOKEN}")
+    opened = visitor(server, TOKEN)
     for route in every:
         for query in ("", "?token=", "?token=a-toke", "?token=%ff%fe"):
             answer = client.open(route + query, method=method)
@@ -59,7 +59,7 @@ def test_without_its_token_an_address_leads_to_this_server(client, path):
     leads_to = client.get(f"{path}?token={TOKEN}&run=1").headers["Location"]
     # As browsers read it: they leave out tabs and ends of lines.
     seen = re.sub(r"[\t\r\n]", "", leads_to).replace("\\", "/")
-    assert re.match(r"/(?!/).*\?run=1$", seen)
+    assert re.match(r"/(?!/)[^#]*\?run=1#key=[\w-]+$", seen)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,36 @@ def test_others_are_refused_even_with_the_token_and_the_cookie(client, header, v
 
 def test_the_link_sets_a_cookie_and_drops_the_token_from_the_address(client):
     answer = client.get(f"/?token={TOKEN}")
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    assert answer.status_code == 303
+    place, _, key = answer.headers["Location"].partition("#key=")
+    assert (place, len(key)) == ("/", 43)
     cookie = answer.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
+    assert TOKEN not in cookie + key and key not in cookie
     assert client.get("/").status_code == 200
+
+
+# Browsers send a host's cookies to all servers of it, whatever their port.
+def test_who_is_sent_the_cookie_sees_nothing_of_a_run(server):
+    visited, invited = server.test_client(), visitor(server, TOKEN)
+    visited.get(f"/?token={TOKEN}")
+    public = ("/assets/", "/_dash-component-suites/", "/_favicon.ico")
+    for route in routes(server):
+        answer = visited.get(route)
+        is_shell = answer.mimetype == "text/html" and '"_dash-config"' in answer.text
+        assert answer.status_code == 403 or route.startswith(public) or is_shell, route
+        answer.close()
+        assert visited.post(route).status_code in (403, 405)
+    for route in ("/_dash-layout", "/_dash-dependencies", "/tile?run=0&from=0&to=1"):
+        assert "the key that comes with the printed link" in visited.get(route).text
+        assert invited.get(route).status_code == 200
+
+
+@pytest.mark.parametrize("port", ["", ":8050", ":8051"])
+def test_dashboards_of_one_host_have_cookies_of_their_own(client, port):
+    answer = client.get(f"/?token={TOKEN}", headers={"Host": f"[::1]{port}"})
+    assert answer.headers["Set-Cookie"].startswith(f"hvdtune_{port[1:] or 80}=")
 
 
 def test_the_cookie_of_another_dashboard_does_not_open_this_one(client):
@@ -129,8 +154,8 @@ def test_the_page_has_no_dev_tools_version_check_or_mcp(client, server):
     assert "https://" not in page.replace("https://dash-version.plotly.com", "")
 
 
-def test_names_from_a_trace_reach_the_page_as_text_only(client):
-    client.get(f"/?token={TOKEN}")
+def test_names_from_a_trace_reach_the_page_as_text_only(server):
+    client = visitor(server, TOKEN)
     assert "<img" not in client.get("/").text
     told = client.get("/event?run=0&row=20")
     assert told.content_type == "application/json"

@@ -244,7 +244,7 @@ def test_the_theme_can_be_switched_and_is_kept(visit):
     page.wait_for_selector("#content h1")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.wait_for_selector("[data-mantine-color-scheme=dark]", state="attached")
-    page.evaluate("localStorage.clear()")
+    page.evaluate("localStorage.removeItem('hvdtune-theme')")
 
 
 def test_the_token_leaves_the_address_bar(visit):

@@ -6,13 +6,14 @@ from hvdtune.dashboard.runs import Runs
 
 from .decode import decode
 from .synthetic import HOSTILE, training_trace
+from .visitor import visitor
 
 
 @pytest.fixture(scope="module")
 def client():
-    client = create_app(Runs([RunView("run", training_trace())]), "a-token").server.test_client()
-    client.get("/?token=a-token")
-    return client
+    return visitor(
+        create_app(Runs([RunView("run", training_trace())]), "a-token").server, "a-token"
+    )
 
 
 def test_a_tile_is_bytes(client):
@@ -60,8 +61,9 @@ def test_routes_only_answer_questions(client, path):
 
 
 def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):
-    client = create_app(Runs([RunView("run", training_trace())]), "a-token").server.test_client()
-    client.get("/?token=a-token", base_url="http://localhost")
+    client = visitor(
+        create_app(Runs([RunView("run", training_trace())]), "a-token").server, "a-token"
+    )
     answer = client.post("/_dash-update-component", json={}, base_url="http://localhost")
     assert answer.status_code == 400
     assert "no page of this dashboard makes such a request" in answer.text

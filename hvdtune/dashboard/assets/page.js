@@ -35,16 +35,40 @@
     window.Plotly.downloadImage(figure, { format, width, height, scale: 2, filename: "hvdtune" });
   });
 
+  // The key to what is in the runs, from the printed link: see gate.py. It stays in this page's
+  // storage, which no other server has, and leaves the address.
+  const kept = "hvdtune-key";
+  let runsKey = new URLSearchParams(window.location.hash.slice(1)).get("key");
+  try {
+    if (runsKey) window.localStorage.setItem(kept, runsKey);
+    else runsKey = window.localStorage.getItem(kept);
+  } catch (error) {
+    // Storage may be blocked; then the key is gone with the page.
+  }
+  if (window.location.hash.startsWith("#key=")) {
+    const { pathname, search } = window.location;
+    window.history.replaceState(window.history.state, "", pathname + search);
+  }
+  function withKey(options) {
+    const headers = new Headers(options && options.headers);
+    headers.set("X-Hvdtune-Key", runsKey || "");
+    return Object.assign({}, options, { headers });
+  }
+
   // What a page asks may fail because nobody is there any more: that is said, once, on top.
   const ask = window.fetch;
+  function showRefusal(sentence) {
+    document.body.textContent = sentence;
+  }
   function tell(lost) {
     const alert = document.getElementById("unreachable");
     if (alert) alert.hidden = !lost;
   }
-  window.fetch = function (...asked) {
-    return ask.apply(window, asked).then(
+  window.fetch = function (place, options) {
+    return ask.call(window, place, withKey(options)).then(
       (answer) => {
         tell(false);
+        if (answer.status === 403) answer.clone().text().then(showRefusal);
         return answer;
       },
       (error) => {

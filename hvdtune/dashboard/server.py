@@ -1,0 +1,81 @@
+"""The HTTP server: a thread for each connection, and a bound on how many there are."""
+
+import contextlib
+import socket
+import threading
+from typing import Any, Final
+
+from flask import Flask
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+
+# A browser has six to a server, so this is a good many tabs of several users.
+MOST_CONNECTIONS: Final = 64
+# For one piece of a request to come, and for an answer to be taken.
+PATIENCE_S: Final = 120.0
+
+
+class Server(ThreadedWSGIServer):
+    """Serves until Ctrl-C.
+
+    When all places are taken, the oldest connection that has asked for nothing which the gate let
+    it have makes room: whoever has no token keeps nobody out who has.
+    """
+
+    def __init__(self, host: str, app: Flask, listener: socket.socket) -> None:
+        port = listener.getsockname()[1]
+        self._lock = threading.Lock()
+        # Guarded by `_lock`: whether the gate has let it have something, in order of arrival.
+        self._connections: dict[socket.socket, bool] = {}
+        super().__init__(host, port, app, handler=_Handler, fd=listener.fileno())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Called for each new connection."""
+        with self._lock:
+            if len(self._connections) >= MOST_CONNECTIONS:
+                strangers = (one for one, is_kept in self._connections.items() if not is_kept)
+                leaves = next(strangers, request)
+                self._connections.pop(leaves, None)
+                _hang_up(leaves)
+                if leaves is request:
+                    request.close()
+                    return
+            self._connections[request] = False
+        super().process_request(request, client_address)
+
+    def keep(self, connection: socket.socket) -> None:
+        """It need not make room from here on."""
+        with self._lock:
+            if connection in self._connections:
+                self._connections[connection] = True
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called at the end of each connection."""
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+
+class _Handler(WSGIRequestHandler):
+    """Logs no requests: their addresses would put the token on the terminal, and strangers' words.
+
+    Faults of the application are told all the same, by the server.
+    """
+
+    timeout = PATIENCE_S
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def make_environ(self) -> dict[str, Any]:
+        return super().make_environ() | {"hvdtune.keep": lambda: self.server.keep(self.connection)}
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+    def log_error(self, format: str, *args: Any) -> None:
+        pass
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Its thread, if it has one, sees the end and closes it."""
+    with contextlib.suppress(OSError):  # the other end has done so
+        connection.shutdown(socket.SHUT_RDWR)
