@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bindings/gil.h"
 #include "bindings/options_py.h"
 #include "bindings/register.h"
 #include "collective/allreduce/allreduce.h"
@@ -44,7 +45,7 @@ class BareGroup {
     auto* const data = reinterpret_cast<uint8_t*>(address);
     Payload payload;
     payload.add(data, data, count * size_of(sum.dtype));
-    const py::gil_scoped_release release;
+    const GilRelease release;
     hvdtune::allreduce(group_, sum, payload, Setting{});
   }
 
@@ -62,7 +63,7 @@ class BareGroup {
 
 std::unique_ptr<BareGroup> make_group(const py::dict& given) {
   const MeshOptions options = to_mesh_options(given);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   return std::make_unique<BareGroup>(options);
 }
 

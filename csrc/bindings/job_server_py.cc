@@ -1,6 +1,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "bindings/gil.h"
 #include "bindings/knobs_py.h"
 #include "bindings/options_py.h"
 #include "bindings/register.h"
@@ -11,7 +12,7 @@ namespace py = pybind11;
 namespace hvdtune::bindings {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using NoGil = py::call_guard<GilRelease>;
 using namespace py::literals;
 
 struct ToDict {
@@ -53,7 +54,7 @@ std::unique_ptr<JobServer> make_server(const py::bytes& key, int size, const std
 py::object next_event(JobServer& server, double timeout_s) {
   std::optional<JobEvent> event;
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     event = server.next_event(to_nanoseconds(timeout_s));
   }
   if (!event) return py::none();

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "base/clock.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "mpi/communicator.h"
 
@@ -10,7 +11,7 @@ namespace py = pybind11;
 namespace hvdtune::bindings {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using NoGil = py::call_guard<GilRelease>;
 
 MpiPatience within(double timeout_s) { return {Deadline::in(to_nanoseconds(timeout_s)), nullptr}; }
 
@@ -36,7 +37,7 @@ std::pair<int, int> world_place(MpiLibrary& library) {
 py::bytes broadcast(MpiCommunicator& comm, const std::string& bytes, int root, double timeout_s) {
   std::string received;
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     received = comm.broadcast(bytes, root, within(timeout_s));
   }
   return received;

@@ -1,10 +1,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "base/failpoint.h"
+#include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "bindings/knobs_py.h"
 #include "bindings/options_py.h"
 #include "bindings/register.h"
@@ -17,7 +20,7 @@ namespace py = pybind11;
 namespace hvdtune::bindings {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using NoGil = py::call_guard<GilRelease>;
 using namespace py::literals;
 
 TimelineOptions to_timeline_options(const py::dict& given) {
@@ -38,7 +41,7 @@ void start_timeline(Runtime& runtime, const std::string& path, uint64_t max_byte
   TimelineOptions options;
   options.path = path;
   options.max_bytes = max_bytes;
-  const py::gil_scoped_release release;
+  const GilRelease release;
   runtime.start_timeline(options);
 }
 
@@ -63,7 +66,7 @@ RuntimeOptions to_options(const py::dict& given) {
 
 std::unique_ptr<Runtime> make_runtime(const py::dict& given) {
   const RuntimeOptions options = to_options(given);
-  const py::gil_scoped_release release;
+  const GilRelease release;
   return std::make_unique<Runtime>(options);
 }
 
@@ -123,7 +126,7 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
   }
   std::vector<Handle> given;
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     given = runtime.submit(std::move(submissions));
   }
   for (const Handle handle : given) handles.append(handle);
@@ -137,15 +140,26 @@ bool has_ended(Runtime& runtime, Handle handle) {
   }
 }
 
-// False when time has passed before all have ended. Otherwise `operations` gets them, unless it is
-// null, the handles end, and are 0 in the list before Python runs a signal handler; then the first
-// failure is thrown.
-bool end_all(Runtime& runtime, py::list& handles, double timeout_s,
-             std::vector<std::shared_ptr<Operation>>* operations) {
+// Ends the handles and makes them 0 in the list; `operations` gets what they stood for, if it is
+// given. Python has all of it before it runs a signal handler.
+void end_all(Runtime& runtime, const std::vector<Handle>& given, py::list& handles,
+             std::optional<py::list>& operations) {
+  for (size_t i = 0; i < given.size(); ++i) {
+    const std::shared_ptr<Operation> operation = runtime.release(given[i]);
+    if (operations) operations->append(operation);
+    handles[i] = 0;
+  }
+}
+
+// False when time has passed before all have ended. Otherwise the handles end, as end_all says, and
+// then the first failure is thrown. True, too, when another thread has ended them.
+bool finish(Runtime& runtime, py::list& handles, double timeout_s,
+            std::optional<py::list> operations) {
   const auto given = handles.cast<std::vector<Handle>>();
+  if (std::ranges::count(given, 0) > 0) return true;
   std::optional<Error> failure;
   {
-    const py::gil_scoped_release release;
+    const GilRelease release;
     const Deadline deadline = Deadline::in(to_nanoseconds(timeout_s));
     for (const Handle handle : given) {
       const uint64_t now = now_ns();
@@ -159,24 +173,32 @@ bool end_all(Runtime& runtime, py::list& handles, double timeout_s,
       }
     }
   }
+  // While Python makes the exception a signal handler may raise another one, or another thread may
+  // end the handles: until then nothing has.
+  const py::object error = failure ? to_python(*failure) : py::none();
+  if (handles.cast<std::vector<Handle>>() != given) return true;
+  end_all(runtime, given, handles, operations);
+  if (error.is_none()) return true;
+  raise(error);
+}
+
+// As finish, but without waiting or throwing: the first failure is returned. None, and nothing is
+// done, while one has not ended.
+py::object settle(Runtime& runtime, py::list& handles, std::optional<py::list> operations) {
+  const auto given = handles.cast<std::vector<Handle>>();
+  if (std::ranges::count(given, 0) > 0) return py::none();
+  std::optional<Error> failure;
   for (const Handle handle : given) {
-    std::shared_ptr<Operation> operation = runtime.release(handle);
-    if (operations != nullptr) operations->push_back(std::move(operation));
+    try {
+      if (!runtime.poll(handle)) return py::none();
+    } catch (const Error& error) {
+      if (!failure) failure = error;
+    }
   }
-  for (size_t i = 0; i < given.size(); ++i) handles[i] = 0;
-  if (failure) throw *failure;
-  return true;
-}
-
-bool finish_all(Runtime& runtime, py::list& handles, double timeout_s) {
-  return end_all(runtime, handles, timeout_s, nullptr);
-}
-
-// Of the only handle; null when time has passed.
-std::shared_ptr<Operation> finish(Runtime& runtime, py::list& handles, double timeout_s) {
-  std::vector<std::shared_ptr<Operation>> operations;
-  const bool ended = end_all(runtime, handles, timeout_s, &operations);
-  return ended && operations.size() == 1 ? operations.front() : nullptr;
+  py::object error = failure ? to_python(*failure) : py::none();
+  if (handles.cast<std::vector<Handle>>() != given) return py::none();
+  end_all(runtime, given, handles, operations);
+  return error;
 }
 
 const Result& result_of(const Operation& operation, size_t index) {
@@ -254,8 +276,8 @@ void register_runtime(py::module_& module) {
       .def("submit", &submit)
       .def("framework_job", &new_job)
       .def("has_ended", &has_ended)
-      .def("finish", &finish)
-      .def("finish_all", &finish_all)
+      .def("finish", &finish, "handles"_a, "timeout_s"_a, "operations"_a = py::none())
+      .def("settle", &settle)
       .def("note_blocked_threads", &Runtime::note_blocked_threads)
       .def("mark_step", &Runtime::mark_step)
       .def("mark_span", &Runtime::mark_span)

@@ -169,6 +169,7 @@ class _Member:
         self._host: torch.Tensor | None = None
         self._context: Any = None
         self._in_flight: InFlightGradient | None = None
+        self._checked: torch.Tensor | None = None
         # None once it has been moved, and where it shall not be.
         self._kept = (
             PersistentGradientDetector() if zero_copy and compression is Compression.none else None
@@ -220,18 +221,21 @@ class _Member:
                 _move(gradient, place)
 
     def forget(self) -> None:
-        self._packed = self._host = self._in_flight = None
+        self._packed = self._host = self._in_flight = self._checked = None
 
     def receive(self) -> None:
         """Gives the gradient its combined value; a second call does nothing.
+
+        When a signal handler raises meanwhile, call it again.
 
         Raises:
             StepOrderError: something has changed the gradient in between.
         """
         if self._in_flight is not None:
-            gradient = self._in_flight.check()
-            if self._packed is not None and self._host is not None:
-                self._unpack(self._packed, self._host, gradient.detach())
+            # Once: what changes it from here on is this.
+            self._checked, self._in_flight = self._in_flight.check(), None
+        if self._checked is not None and self._packed is not None and self._host is not None:
+            self._unpack(self._packed, self._host, self._checked.detach())
         self.forget()
 
     def _unpack(self, packed: torch.Tensor, host: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -281,8 +285,10 @@ class InPlace:
             if gradient is not None:
                 # Which keeps the memory when the gradient is given another.
                 memory = gradient.untyped_storage()
-                batcher.add(self._request, [gradient.data_ptr()], self._nbytes, [memory])
+                address = gradient.data_ptr()
+                batcher.add(self._request, [address], self._nbytes, [memory])
                 self.sent = True
+                batcher.flush_when_full()
                 return
         taken = [part.take() for part in self._parts]
         buffers = [buffer for buffer, _ in taken]
@@ -294,6 +300,7 @@ class InPlace:
         owners = [buffer.owner for buffer in buffers]
         batcher.add(self._request, addresses, self._nbytes, owners, ready)
         self.sent = True
+        batcher.flush_when_full()
 
     def receive(self) -> None:
         for part in self._parts:
@@ -369,8 +376,10 @@ class Packed:
                 torch._foreach_copy_(views, gradients)
         memory = self._memory
         nbytes = memory.numel() * memory.element_size()
-        batcher.add(self._request, [memory.data_ptr()], nbytes, [memory])
+        address = memory.data_ptr()
+        batcher.add(self._request, [address], nbytes, [memory])
         self._sent = True
+        batcher.flush_when_full()
 
     def end_step(self) -> None:
         self._sent = False

@@ -122,6 +122,7 @@ class GradientOptimizer(Wrapper):
         # travels.
         self._indexed_dims: dict[torch.Tensor, int] = {}
         self._rows: dict[torch.Tensor, Gradient[torch.Tensor]] = {}
+        self._settled: dict[torch.Tensor, int] = {}  # the layouts that are not arranged yet
         self._operations: dict[torch.Tensor, InPlace | Sparse] = {}
         self._packed: list[Packed] = []
         self._frozen: list[torch.Tensor] = []
@@ -150,7 +151,7 @@ class GradientOptimizer(Wrapper):
         chosen = grouped([*rows.values()], [id(p) for p in rows], groups, id)
         plan = arrange(rows.values(), chosen)
         for members in plan.groups:
-            self._operate_on(members)
+            self._operations.update(self._operation_on(members))
             for row in members:
                 _hook(row.parameter, self)
         for pack in plan.flat_buffers:
@@ -158,12 +159,13 @@ class GradientOptimizer(Wrapper):
             for row in pack.watched():
                 _hook(row.parameter, self)
 
-    def _operate_on(self, rows: Sequence[Gradient[torch.Tensor]]) -> None:
+    def _operation_on(self, rows: Sequence[Gradient[torch.Tensor]]) -> dict[torch.Tensor, InPlace]:
+        """One operation on the gradients of these parameters, by parameter."""
         options = self._options
         operation = InPlace(
             rows, self._make_request, options.compression, zero_copy=options.zero_copy
         )
-        self._operations.update((row.parameter, operation) for row in rows)
+        return dict.fromkeys((row.parameter for row in rows), operation)
 
     def _pack(self, pack: FlatBuffer[torch.Tensor]) -> Packed:
         dtype = _TORCH_DTYPES[pack.members[0].dtype]
@@ -215,15 +217,17 @@ class GradientOptimizer(Wrapper):
         if not self._travels:
             self._synchronized = False
             return
-        if not self._in_flight:
-            self._send()
-            self._in_flight = True
-        travelling = self._travelling()
         try:
+            if not self._in_flight:
+                self._send()
+                self._in_flight = True
+            travelling = self._travelling()
             self._batcher.wait()
             for each in travelling:
                 each.receive()
         except HvdtuneError:
+            with contextlib.suppress(HvdtuneError):
+                self._batcher.wait()  # for what was sent before one could not be
             self._forget_step()
             raise
         for each in travelling:
@@ -236,7 +240,9 @@ class GradientOptimizer(Wrapper):
     def _send(self) -> None:
         self._take_unfrozen()
         self._sparsity.begin_step()
-        self._note_layouts(self._sparsity.settle(layout_of))
+        self._settled.update(self._sparsity.settle(layout_of))
+        if self._settled:
+            self._note_layouts(self._settled)
         for packed in self._packed:
             packed.send(self._batcher)
         for operation in dict.fromkeys(self._operations.values()):
@@ -268,6 +274,7 @@ class GradientOptimizer(Wrapper):
         for parameter in settled:  # before a join
             self._indexed_dims.pop(parameter, None)
         self._indexed_dims.update(indexed)
+        self._settled = {}
 
     def _make_sparse_again(self) -> None:
         """Gives gradients that were made dense to travel the layout in which they were computed.
@@ -280,25 +287,30 @@ class GradientOptimizer(Wrapper):
                 parameter.grad = gradient.to_sparse(dims)
 
     def _arrange_anew(self, settled: dict[torch.Tensor, int], sparse: set[torch.Tensor]) -> None:
-        """Sends sparse gradients by their rows, out of the packs and groups that they were in."""
+        """Sends sparse gradients by their rows, out of the packs and groups that they were in.
+
+        Changes everything at once: a signal handler may raise before.
+        """
         op, process_set = self._options.reduction.op, self._options.process_set
+        operations = dict(self._operations)
+        packs: list[Packed] = []
         for parameter in settled:
-            if isinstance(self._operations.get(parameter), Sparse):  # before a join
-                self._operate_on([self._rows[parameter]])
-        if not sparse:
-            return
-        for operation in list(dict.fromkeys(self._operations.values())):
+            if isinstance(operations.get(parameter), Sparse):  # before a join
+                operations.update(self._operation_on([self._rows[parameter]]))
+        for operation in dict.fromkeys(operations.values()):
             rest = [row for row in operation.members if row.parameter not in sparse]
             if 0 < len(rest) < len(operation.members):
-                self._operate_on(rest)
+                operations.update(self._operation_on(rest))
         for parameter in sparse:
             row = self._rows[parameter]
-            self._operations[parameter] = Sparse(row, settled[parameter], op, process_set)
-        for packed in list(self._packed):
+            operations[parameter] = Sparse(row, settled[parameter], op, process_set)
+        for packed in self._packed:
             rest = [row for row in packed.members if row.parameter not in sparse]
-            if len(rest) < len(packed.members):
-                self._packed.remove(packed)
-                self._packed += [self._pack(FlatBuffer(tuple(rest)))] if rest else []
+            if len(rest) == len(packed.members):
+                packs.append(packed)
+            elif rest:
+                packs.append(self._pack(FlatBuffer(tuple(rest))))
+        self._operations, self._packed, self._settled = operations, packs, {}
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -390,7 +402,9 @@ def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
     def ready(parameter: torch.Tensor) -> None:
         alive = reference()
         if alive is not None:
-            with alive._hooks_lock:
+            # `step` tells of failures: torch never frees the graph of a backward pass in which a
+            # hook raises, nor the parameters in it.
+            with alive._hooks_lock, contextlib.suppress(CollectiveError):
                 alive._gradient_ready(parameter)
 
     cast(Any, parameter).register_post_accumulate_grad_hook(ready)

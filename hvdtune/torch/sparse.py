@@ -49,6 +49,12 @@ def sparse_allreduce_async(
         raise UsageError("sparse tensors are combined by Average or Sum; make it dense for others")
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise UsageError("sparse_allreduce_async takes a tensor of layout torch.sparse_coo")
+    return SparseHandle(_start(tensor, name, op, process_set))
+
+
+def _start(
+    tensor: torch.Tensor, name: str | None, op: ReduceOp | int, process_set: ProcessSet
+) -> int:
     # Repeated rows are added up here: each would be sent, and added up on every rank.
     own = tensor.detach().coalesce()
     shape, ranks = own.shape, process_set.size()
@@ -61,8 +67,7 @@ def sparse_allreduce_async(
 
     # One row of indices for each of values, because gathering joins rows.
     parts = [own.indices().t(), own.values()]
-    handle = collectives.allgather_async(ADAPTER, parts, name, process_set, present=joined)
-    return SparseHandle(handle)
+    return collectives.allgather_async(ADAPTER, parts, name, process_set, present=joined)
 
 
 def layout_of(parameter: torch.Tensor) -> int:
@@ -101,7 +106,7 @@ class Sparse:
         self._op = op
         self._process_set = process_set
         self._in_flight: InFlightGradient | None = None
-        self._handle: SparseHandle | None = None
+        self._handle: int | None = None
         self._result: torch.Tensor | None = None
 
     def __del__(self) -> None:
@@ -118,8 +123,8 @@ class Sparse:
         row = self.members[0]
         gradient = self._present(row.parameter)
         self._in_flight = InFlightGradient(row, gradient)
+        self._handle = _start(gradient, row.name, self._op, self._process_set)
         self.sent = True
-        self._handle = sparse_allreduce_async(gradient, row.name, self._op, self._process_set)
 
     def _present(self, parameter: torch.Tensor) -> torch.Tensor:
         gradient = parameter.grad
@@ -148,7 +153,7 @@ class Sparse:
 
     def receive(self) -> None:
         if self._handle is not None and self._result is None:
-            self._result = self._handle()
+            self._result = synchronize(self._handle)
         if self._in_flight is not None and self._result is not None:
             self._in_flight.check()
             self._in_flight.row.parameter.grad = self._result

@@ -74,6 +74,7 @@ class Step:
                 np.dot(self._matrix, self._matrix, out=self._product)
                 due -= self._bytes_per_product
             self._batcher.add(request, [values.ctypes.data], values.nbytes, [values])
+            self._batcher.flush_when_full()
         self._batcher.wait()
 
 

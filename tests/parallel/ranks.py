@@ -43,6 +43,7 @@ class Server(forkserver.ForkServer):
 
 
 TENSORFLOW = Server("hvdtune.tensorflow", "hvdtune.keras")
+CONFIGS: list[Config] = []  # of this process, where it is a rank: for whoever forms its job anew
 
 
 @contextmanager
@@ -127,6 +128,7 @@ def _main(
     try:
         if place is not None:
             place.enter()
+        CONFIGS.append(config)
         runtime.init(config=config)
         try:
             outcome = Outcome(config.rank, body(*arguments))

@@ -5,6 +5,7 @@ import os
 import torch
 
 import hvdtune.torch as hvd
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 from tests.parallel.ranks import run
 
@@ -61,6 +62,41 @@ def test_a_child_is_told_that_it_has_no_part_and_the_ranks_go_on():
             expected = "unknown" if name == "synchronize" else "was forked from a rank of a job"
             assert line.startswith(f"{name}: ") and expected in line
         assert total == [4.0, 4.0]
+
+
+def step_in_a_child():
+    """Every gradient is on its way when the child is made, which would only have to wait."""
+    model = torch.nn.Linear(600, 600, bias=False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters()
+    )
+    for _ in range(2):  # the first pass asks which gradients are sparse
+        model(torch.ones(1, 600)).sum().backward()
+        optimizer.step() if not PROCESS.in_flight else None
+    assert PROCESS.in_flight
+    state = optimizer.state_dict()
+
+    def child():
+        said = []
+        for call in (lambda: optimizer.load_state_dict(state), optimizer.step, optimizer.step):
+            try:
+                call()
+                said.append("no error")
+            except UsageError as error:
+                said.append(str(error))
+        return "\n".join(said)
+
+    said = in_a_child(child)
+    optimizer.step()
+    return said.splitlines(), model.weight.grad.unique().tolist(), hvd.allgather_object("all here")
+
+
+def test_a_child_cannot_wait_for_what_its_parent_has_in_flight():
+    for said, gradients, here in run(step_in_a_child, 2):
+        assert all("was forked from a rank of a job" in line for line in said), said
+        assert len(said) == 3
+        assert gradients == [2.0]
+        assert here == ["all here"] * 2
 
 
 def write_gradients_in_a_child():

@@ -3,8 +3,10 @@
 import gc
 import signal
 import threading
-from contextlib import contextmanager
+import weakref
+from contextlib import contextmanager, suppress
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,7 +14,15 @@ import hvdtune.torch as hvd
 from hvdtune.core.rank.collectives import Reduction, allreduce_request
 from hvdtune.core.rank.handles import start
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import HvdtuneError, StepOrderError, UsageError
+from hvdtune.errors import (
+    DuplicateNameError,
+    HvdtuneError,
+    MismatchError,
+    RankLostError,
+    ShutdownError,
+    StepOrderError,
+    UsageError,
+)
 from hvdtune.torch.gradients import InFlightGradient, describe
 from tests.kit.flag import Flag
 from tests.parallel.ranks import run
@@ -408,6 +418,209 @@ def interrupt_a_handle(come):
 
 def test_a_handle_whose_synchronize_was_interrupted_can_be_synchronized_again(tmp_path):
     assert run(interrupt_a_handle, 2, Flag(tmp_path / "flag")) == [{1.5}, {1.5}]
+
+
+class Ending:
+    """A runtime whose call ends, and then a signal handler raises before Python has the result."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def finish(self, *arguments):
+        assert self._native.finish(*arguments)
+        raise TimeLimitError
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+
+def interrupt_at_the_end(start):
+    """The signal comes in the moment in which the operation is done."""
+    tensor = torch.arange(4.0)
+    handle = start(tensor)
+    batch = PROCESS.pending[handle].batch
+    batch._native = Ending(batch._native)
+    with pytest.raises(TimeLimitError):
+        hvd.synchronize(handle)
+    result = hvd.synchronize(handle)
+    return result.tolist(), len(PROCESS.pending), len(PROCESS.in_flight)
+
+
+@pytest.mark.parametrize(
+    "start",
+    [hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async],
+    ids=lambda f: f.__name__,
+)
+def test_a_handle_keeps_the_result_of_an_operation_that_ended_as_a_signal_came(start):
+    assert run(interrupt_at_the_end, 1, start) == [([0.0, 1.0, 2.0, 3.0], 0, 0)]
+
+
+def interrupt_a_failure(come):
+    """The signal comes while the exception of a failed operation is being made."""
+    tensor = torch.ones(2 + hvd.rank())
+    if hvd.rank() == 1:
+        come.wait()
+        handle = hvd.allreduce_async_(tensor, name="t")
+    else:
+        handle = hvd.allreduce_async_(tensor, name="t")
+        batch, make = PROCESS.pending[handle].batch, MismatchError.__init__
+
+        def interrupted(*arguments):
+            MismatchError.__init__ = make
+            raise TimeLimitError
+
+        MismatchError.__init__ = interrupted
+        come.set()
+        with pytest.raises(TimeLimitError):
+            batch.finish()
+    with pytest.raises(MismatchError):
+        hvd.synchronize(handle)
+    return len(PROCESS.pending), len(PROCESS.in_flight)
+
+
+def test_a_failure_is_told_though_a_signal_came_while_it_was_made(tmp_path):
+    assert run(interrupt_a_failure, 2, Flag(tmp_path / "flag")) == [(0, 0), (0, 0)]
+
+
+def leave_with_handles():
+    """Nobody synchronizes them before the job is over."""
+    memory = np.ones(ELEMENTS, np.float32)
+    held = weakref.ref(memory)
+    done = hvd.allreduce_async(torch.ones(2), op=hvd.Sum, name="done")
+    failed = hvd.allreduce_async_(
+        torch.frombuffer(memory, dtype=torch.float32), name=str(hvd.rank())
+    )
+    del memory
+    hvd.barrier()
+    native = weakref.ref(PROCESS.runtime)
+    before = held() is not None
+    hvd.shutdown()
+    gc.collect()
+    found = before, held() is None, native() is None, len(PROCESS.in_flight)
+    with pytest.raises((ShutdownError, RankLostError)):
+        hvd.synchronize(failed)
+    return found, hvd.synchronize(done).tolist(), len(PROCESS.pending)
+
+
+def test_shutdown_lets_go_of_the_memory_and_the_job_of_what_nobody_waited_for():
+    expected = (True, True, True, 0), [2.0, 2.0], 0
+    assert run(leave_with_handles, 2) == [expected, expected]
+
+
+class Sent(Exception):
+    """Raised by a signal handler, as it were, when what a step sends has been added."""
+
+
+def interrupt_sending(kind):
+    """A signal comes as soon as the first operation of a step has been added."""
+    model, optimizer = training(kind)
+    batcher = optimizer._batcher
+    if hvd.rank() == 0:
+
+        def flush():
+            del batcher.flush
+            raise Sent
+
+        batcher.flush = flush
+    with suppress(Sent):
+        model(1.0 + 2 * hvd.rank()).backward()
+    optimizer.synchronize()
+    values = set()
+    for parameter in model.parameters():
+        values.update(parameter.grad.unique().tolist())
+    return values, len(PROCESS.in_flight)
+
+
+def test_what_a_step_had_sent_when_a_signal_came_is_not_sent_again():
+    assert run(interrupt_sending, 2, "a group") == [({2.0}, 0)] * 2
+
+
+def interrupt_a_sparse_gradient():
+    """A signal comes while the first sparse gradient is prepared to be sent."""
+    model, optimizer = training("sparse")
+    coalesce = torch.Tensor.coalesce
+    if hvd.rank() == 0:
+
+        def interrupted(tensor):
+            torch.Tensor.coalesce = coalesce
+            raise Sent
+
+        torch.Tensor.coalesce = interrupted
+    with suppress(Sent):
+        model(1.0 + 2 * hvd.rank()).backward()
+    optimizer.synchronize()
+    return set(model.table.weight.grad.to_dense().unique().tolist())
+
+
+def test_a_sparse_gradient_that_a_signal_kept_from_being_sent_is_sent_by_the_next_call():
+    assert run(interrupt_a_sparse_gradient, 2) == [{2.0}, {2.0}]
+
+
+def interrupt_receiving():
+    """A signal comes when a compressed gradient has its combined value."""
+    model, optimizer = training("compressed")
+    copy = torch.Tensor.copy_
+
+    def interrupted(tensor, *arguments):
+        copy(tensor, *arguments)
+        torch.Tensor.copy_ = copy
+        raise Sent
+
+    model(1.0 + 2 * hvd.rank()).backward()
+    optimizer._send()
+    optimizer._batcher.flush()
+    torch.Tensor.copy_ = interrupted
+    with pytest.raises(Sent):
+        optimizer.synchronize()
+    optimizer.synchronize()
+    return {value for p in model.parameters() for value in p.grad.unique().tolist()}
+
+
+def test_a_gradient_that_was_being_received_when_a_signal_came_is_received_by_the_next_call():
+    assert run(interrupt_receiving, 2) == [{2.0}, {2.0}]
+
+
+def fail_to_send(raised):
+    """The second gradient has the name of an operation that is in flight on rank 0."""
+    model, optimizer = training("alone")
+    if hvd.rank() == 1:
+        hvd.allreduce_(torch.full((ELEMENTS,), 3.0), name="layers.0")
+        raised.wait()
+        hvd.allreduce_(torch.ones(2), name="layers.1")
+        return None
+    taken = hvd.allreduce_async_(torch.ones(2), name="layers.1")
+    model(1.0).backward()
+    with pytest.raises(DuplicateNameError):
+        optimizer.step()
+    in_flight = {pending.batch for pending in PROCESS.pending.values()}
+    only_taken = PROCESS.in_flight == in_flight
+    optimizer.zero_grad()
+    raised.set()
+    return only_taken, hvd.synchronize(taken).tolist()
+
+
+def test_a_step_of_which_a_part_could_not_be_sent_has_nothing_in_flight_when_it_raises(tmp_path):
+    assert run(fail_to_send, 2, Flag(tmp_path / "flag")) == [(True, [1.0, 1.0]), None]
+
+
+def lose_the_job_in_a_backward_pass():
+    """torch keeps the graph of a backward pass, and the model, when a hook raises."""
+    model, optimizer = training("alone")
+    if hvd.rank() == 1:
+        return None
+    with pytest.raises(RankLostError):
+        hvd.barrier()
+    model(1.0).backward()
+    with pytest.raises(RankLostError):
+        optimizer.step()
+    held = [weakref.ref(parameter) for parameter in model.parameters()]
+    del model, optimizer
+    gc.collect()
+    return [parameter() is None for parameter in held]
+
+
+def test_a_model_is_freed_when_the_job_was_lost_in_a_backward_pass():
+    assert run(lose_the_job_in_a_backward_pass, 2) == [[True, True], None]
 
 
 def fail_to_become_ready():

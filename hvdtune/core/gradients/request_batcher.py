@@ -50,6 +50,14 @@ class RequestBatcher:
             self._batches.append(handles.Batch())
         self._batches[-1].add(request, addresses, addresses, owners, ready)
         self._bytes += nbytes
+
+    def flush_when_full(self) -> None:
+        """Starts what was added when it is much. A signal handler may raise here, not in `add`:
+        note between the two that the operation was added.
+
+        Raises:
+            CollectiveError: see `flush`.
+        """
         if self._bytes >= self._flush_bytes:
             self.flush()
 

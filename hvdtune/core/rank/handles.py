@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.rank.adapter import Ready
 from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.errors import CollectiveError, HvdtuneError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -28,14 +28,16 @@ class Batch:
     handler may raise between any two instructions of its methods: then the batch is still what it
     was, and the method can be called again.
 
-    Thread rule: one thread at a time.
+    Thread rule: one thread at a time, but for `settle`.
     """
 
     __slots__ = (
         "_failure",
         "_late",
         "_native",
+        "_operations",
         "_ready",
+        "_waiting",
         "handles",
         "inputs",
         "outputs",
@@ -43,16 +45,19 @@ class Batch:
         "requests",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_operations: bool = False) -> None:
+        """`keeps_operations`: their results are wanted."""
         self.requests: list[_native.Request] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
         self.owners: list[object] = []
         self.handles: list[int] = []  # the core's: it adds them, and makes them 0 when they end
-        self._failure: CollectiveError | None = None
+        self._operations: list[_native.Operation] | None = [] if keeps_operations else None
+        self._failure: HvdtuneError | None = None
         self._ready: list[Ready] = []
-        self._native: _native.Runtime | None = None  # the one it is submitted to
+        self._native: Any = None  # the _native.Runtime that it is submitted to
         self._late: Future[None] | None = None
+        self._waiting = False
 
     def add(
         self,
@@ -70,7 +75,7 @@ class Batch:
         self._ready += ready
         self.inputs += inputs
         self.outputs += outputs
-        self.requests.append(request)
+        self.requests += [request]
 
     @property
     def is_submitted(self) -> bool:
@@ -96,7 +101,7 @@ class Batch:
             else:
                 native.submit(self.requests, self.inputs, self.outputs, self.handles)
         finally:
-            if not self.is_submitted:
+            if not self.handles and self._late is None:
                 PROCESS.in_flight.discard(self)
 
     def _submit_when_ready(self) -> None:
@@ -113,33 +118,28 @@ class Batch:
         native = self._native
         return native is None or all(native.has_ended(handle) for handle in self.handles)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether `finish` will raise what `settle` was told."""
+        return self._failure is not None
+
     def finish(self) -> None:
         """Returns when every operation has ended; the core's handles end.
 
         Raises:
             CollectiveError: the first failure, after all have ended.
         """
-        self._end(lambda native: native.finish_all(self.handles, WAIT_SLICE_S))
-
-    def finish_one(self) -> _native.Operation:
-        """As `finish`, for a batch of one operation, which it returns."""
-        operation: _native.Operation = self._end(
-            lambda native: native.finish(self.handles, WAIT_SLICE_S)
-        )
-        return operation
-
-    def _end(self, finish: Callable[[_native.Runtime], Any]) -> Any:
-        ended = None
+        self._waiting = True
         try:
             if self._late is not None:
                 self._late.result()
-            while self._native is not None and not self.is_over and not ended:
-                ended = finish(self._native)
-                if not ended:
+            while self._native is not None and not self.is_over:
+                if not self._native.finish(self.handles, WAIT_SLICE_S, self._operations):
                     note_wait(self._native)
         except CollectiveError as error:
             self._failure = error  # to be raised, even if a signal handler raises before
         finally:
+            self._waiting = False
             if PROCESS.blocked:
                 note_end_of_wait(self._native)
             if self.is_over:
@@ -150,7 +150,29 @@ class Batch:
                 raise failure
             finally:  # or it and this would hold each other, and the tensors
                 self._failure = failure = None
-        return ended
+
+    def only_operation(self) -> _native.Operation:
+        """What a batch of one operation keeps, once `finish` has returned."""
+        assert self._operations is not None
+        return self._operations[0]
+
+    def settle(self) -> None:
+        """Lets go of the memory and of the core, whose job has ended; `finish` tells how.
+
+        For a batch that nobody waits for; any thread.
+        """
+        if self._native is None or self._waiting or not self.handles:
+            return
+        failure = self._native.settle(self.handles, self._operations)
+        if failure is not None:
+            self._failure = failure
+        if self.is_over:
+            self._forget()
+            self._native = None
+
+    def leave_to_parent(self, refuse: Any) -> None:
+        """In a child of fork, where every method raises what those of `refuse` do."""
+        self._native, self._late, self.handles = refuse, None, self.handles or [-1]
 
     def was_refused(self, error: BaseException) -> bool:
         """Whether the operations were not submitted because of this error, raised by `ready`."""
@@ -176,8 +198,6 @@ def abandon(batches: Iterable[Batch]) -> None:
     """
     PROCESS.abandoned.update(batch for batch in batches if batch in PROCESS.in_flight)
     _end_abandoned()
-    if PROCESS.abandoned and _end_abandoned not in PROCESS.on_shutdown:
-        PROCESS.on_shutdown.append(_end_abandoned)
 
 
 def _end_abandoned() -> None:
@@ -186,6 +206,27 @@ def _end_abandoned() -> None:
             with contextlib.suppress(Exception):  # nobody waits to be told
                 batch.finish()
             PROCESS.abandoned.discard(batch)
+
+
+def _end_with_job() -> None:
+    PROCESS.on_shutdown.append(_let_go)
+
+
+def _let_go() -> None:
+    """When the job has ended, nobody needs the memory of what nobody has waited for."""
+    _end_abandoned()
+    for batch in list(PROCESS.in_flight):
+        batch.settle()
+    for handle, pending in list(PROCESS.pending.items()):
+        if pending.batch.has_failed:
+            PROCESS.pending[handle] = replace(pending, finish=_nothing)
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+PROCESS.on_init.append(_end_with_job)
 
 
 def _submitter() -> ThreadPoolExecutor:
@@ -205,7 +246,7 @@ def _end_submitter() -> None:
 
 @dataclass(frozen=True)
 class _Pending:
-    batch: Batch  # of one operation
+    batch: Batch  # of one operation, which it keeps
     finish: Callable[[_native.Operation], Any]
     thread: int  # that started it
 
@@ -264,7 +305,7 @@ def start(
             `ready`, `synchronize` raises them.
     """
     native = PROCESS.native()
-    batch = Batch()
+    batch = Batch(keeps_operations=True)
     batch.add(request, inputs, outputs, keep_alive, ready)
     handle = next(PROCESS.handles)
     pending = _Pending(batch, finish, threading.get_ident())
@@ -285,20 +326,26 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> Any:
     """Waits until the operation is done and returns its result; the handle ends.
 
-    When a signal handler raises while this waits (Ctrl-C, a time limit), the operation stays in
-    flight and keeps its tensors: call this again with the same handle.
+    When a signal handler raises before this returns (Ctrl-C, a time limit), the operation keeps its
+    tensors and its result: call this again with the same handle.
 
     Raises:
         UsageError: the handle is unknown or was synchronized before.
         CollectiveError: the operation failed, see hvdtune.core.rank.collectives.
     """
     pending = _find(handle)
+    batch = pending.batch
     try:
-        operation = pending.batch.finish_one()
-    finally:
-        if pending.batch.is_over:
+        batch.finish()
+        result = pending.finish(batch.only_operation())
+    except BaseException as error:
+        if isinstance(error, HvdtuneError) or batch.was_refused(error):
             PROCESS.pending.pop(handle, None)
-    return pending.finish(operation)
+        raise
+    # Not by a call, after which a signal handler might raise and the result would be lost.
+    if handle in PROCESS.pending:
+        del PROCESS.pending[handle]
+    return result
 
 
 def complete(handle: int) -> Any:

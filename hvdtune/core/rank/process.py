@@ -7,6 +7,7 @@ that a process is in, its operations in flight and what watches it are attribute
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import dataclasses
 import itertools
@@ -141,26 +142,29 @@ class Process:
         return True
 
     def leave(self) -> None:
-        """Leaves the job; operations still pending fail on every rank. Without a job, nothing."""
-        with self.forming:
-            runtime, self.runtime, self.place = self.runtime, None, {}
-            stacks, self._stacks = self._stacks, None
-        while self._undo:
-            self._undo.pop()()
-        if runtime is not None:
-            runtime.shutdown()
-            startup.note_end(failed=runtime.has_lost_a_rank())
-        if stacks is not None:
-            stacks.close()
-        atexit.unregister(self.leave)
-        while self.on_shutdown:
-            self.on_shutdown.pop()()
+        """Leaves the job; operations still pending fail on every rank. Without a job, nothing.
+
+        When a signal handler raises meanwhile, what is left to do is done before this raises.
+        """
+        with contextlib.ExitStack() as rest:
+            rest.callback(_call_all, self.on_shutdown)
+            rest.callback(atexit.unregister, self.leave)
+            with self.forming:
+                runtime, self.runtime, self.place = self.runtime, None, {}
+                stacks, self._stacks = self._stacks, None
+                if stacks is not None:
+                    rest.callback(stacks.close)
+                if runtime is not None:
+                    rest.callback(_end, runtime)
+            rest.callback(_call_all, self._undo)
 
     def forget_after_fork(self) -> None:
         """Forget the parent's connections and threads, which a child does not own."""
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter = {}, None
+        for batch in self.in_flight:  # whoever has started it may still wait for it
+            batch.leave_to_parent(_Refusal())
         self.in_flight, self.abandoned, self.blocked = set(), set(), set()
         if self.runtime is None:
             return
@@ -169,6 +173,26 @@ class Process:
         self.runtime, self.place, self._stacks, self._was_forked = None, {}, None, True
         self.on_shutdown.clear()
         atexit.unregister(self.leave)
+
+
+class _Refusal:
+    """In place of the parent's runtime."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UsageError(_OF_THE_PARENT)
+
+
+def _call_all(callbacks: list[Callable[[], None]]) -> None:
+    """Calls the last one first, and all of them whatever one raises."""
+    with contextlib.ExitStack() as rest:
+        for callback in callbacks:
+            rest.callback(callback)
+        callbacks.clear()
+
+
+def _end(runtime: _native.Runtime) -> None:
+    runtime.shutdown()
+    startup.note_end(failed=runtime.has_lost_a_rank())
 
 
 def _can_share(config: Config) -> bool:
