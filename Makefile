@@ -84,14 +84,17 @@ fuzz: $(VENV)/.test
 	python -m studies.fuzz.guided --seconds $(FUZZ_SECONDS)
 
 # What the test suite has a short form of: 100 kills at random instants, 1,000 runs through
-# failpoints, 2,000 random programs, traces cut at every byte of their last 48 kB, 20 times as many
-# collectives under ThreadSanitizer, and mutations of messages under AddressSanitizer
+# failpoints, 2,000 random programs, 2,200 that are disturbed while operations are in flight, traces
+# cut at every byte of their last 48 kB, 20 times as many collectives under ThreadSanitizer, and
+# mutations of messages under AddressSanitizer
 soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_tests contract_test.cc
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_tests /allreduce_test.cc
 	HVDTUNE_TEST_CASES=20 build/address,undefined/wire_tests mutation_test.cc
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
+	python -m tests.memory.soak --programs 2000
+	python -m tests.memory.soak --framework tensorflow --programs 200
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
 	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/reading/test_damage.py -m slow
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
