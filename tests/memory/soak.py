@@ -2,9 +2,9 @@
 
     python -m tests.memory.soak --programs 10000 [--framework torch] [--seed 0]
 
-A problem is printed as it is found, with the program that has it; `--only` runs that one alone. The
-last line is the outcome as JSON: how many programs of each kind ended in which way. The exit code
-is 1 when something was wrong.
+A problem is printed as it is found, with the program that has it. The last line is the outcome as
+JSON: how many programs of each kind ended in which way. The exit code is 1 when something was
+wrong.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.memory.job import Ending, run_job
 from tests.memory.programs import KINDS, Program, draw
+from tests.memory.sanitized import SanitizedServer
 
 LONGEST_JOB = 12
 HOSTS = [None, None, None, ["127.0.0.1", "127.0.0.1", "127.0.0.2"]]
@@ -41,12 +42,15 @@ def jobs(seed: int, framework: str) -> Iterator[tuple[Sequence[Program], dict[st
         yield todo, options
 
 
-def soak(framework: str, count: int, seed: int, seconds: float) -> list[Ending]:
-    """The endings of at least so many programs, or of what `seconds` are enough for."""
+def soak(framework: str, count: int, seed: int, seconds: float, **more: Any) -> list[Ending]:
+    """The endings of at least so many programs, or of what `seconds` are enough for.
+
+    Options of tests.parallel.ranks.start may follow.
+    """
     begin = time.monotonic()
     endings: list[Ending] = []
     for todo, options in jobs(seed, framework):
-        found = run_job(todo, **options)
+        found = run_job(todo, **options, **more)
         for ending in found:
             for problem in ending.problems:
                 print(f"BROKEN {ending.program} {options}: {problem}", flush=True)
@@ -76,8 +80,10 @@ def main() -> None:
     parser.add_argument("--framework", choices=KINDS, default="torch")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--sanitized", action="store_true", help="see tests.memory.sanitized")
     options = parser.parse_args()
-    endings = soak(options.framework, options.programs, options.seed, options.seconds)
+    more = {"forked_from": SanitizedServer()} if options.sanitized else {}
+    endings = soak(options.framework, options.programs, options.seed, options.seconds, **more)
     report = summary(endings)
     print(json.dumps(report))
     raise SystemExit(1 if report["broken"] else 0)

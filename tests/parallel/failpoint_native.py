@@ -44,9 +44,9 @@ def build() -> None:
     subprocess.run(["cmake", "--build", str(BUILD)], check=True, stdout=subprocess.DEVNULL)
 
 
-def install() -> None:
+def install(build: Path = BUILD) -> None:
     """Before anything imports `hvdtune.core._native`, in every process."""
-    path = next(BUILD.glob("_native*.so"))
+    path = next(build.glob("_native*.so"))
     spec = importlib.util.spec_from_file_location("hvdtune.core._native", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
