@@ -102,6 +102,7 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
 	python -m studies.bench.latency
+	python -m studies.bench.cold
 	python -m studies.bench.many_tensors
 	python -m studies.bench.optimizer_step
 	python -m studies.bench.two_hosts
