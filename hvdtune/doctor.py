@@ -17,6 +17,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hvdtune.core.config import host_costs
+from hvdtune.core.config.environment import cache_folder, launch_defaults
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.compiler import find_compiler
@@ -48,7 +50,8 @@ _FRAMEWORKS: Final = (
 
 def examine() -> list[Finding]:
     """Examine this machine and return all findings, in the order in which they are shown."""
-    findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _dev_shm(), _tcp()]
+    findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _host_costs()]
+    findings += [_dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
     findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
@@ -115,6 +118,22 @@ def _shared_memory() -> Finding:
         return Finding("transport", "shared memory", "absent", f"memfd: {error.strerror}", advice)
     detail = "memfd_create works; the kernel frees segments when their processes end"
     return Finding("transport", "shared memory", "ok", detail)
+
+
+def _host_costs() -> Finding:
+    """By which figures the ranks of this host choose their ways through its memory."""
+    name, cache = "host costs", cache_folder()
+    config = launch_defaults()
+    if config.host_costs is not None:
+        detail = f"{host_costs.render(config.host_costs)}: from HVDTUNE_HOST_COSTS"
+        return Finding("transport", name, "ok", detail)
+    known = None if config.measures_costs else host_costs.load(cache)
+    if known is None:
+        advice = "not needed: the next job of several ranks measures them"
+        return Finding("transport", name, "absent", "", advice)
+    return Finding(
+        "transport", name, "ok", f"{host_costs.render(known)}: {host_costs.path_in(cache)}"
+    )
 
 
 def _dev_shm() -> Finding:

@@ -37,7 +37,7 @@ class BareGroup {
   explicit BareGroup(const MeshOptions& options)
       : mesh_(connect_mesh(options, stop_)),
         group_(mesh_, all_ranks(mesh_), scratch_, stop_, observer_,
-               spins_for(mesh_.topology.local_size)) {}
+               spins_for(mesh_.topology.local_size, mesh_.costs)) {}
 
   // Sums `count` elements at the address over all ranks, in place. All ranks must call.
   void allreduce(uintptr_t address, size_t count, std::string_view dtype) {

@@ -2,9 +2,37 @@
 
 #include <cstring>
 
+#include "collective/measure_costs.h"
+
 namespace py = pybind11;
 
 namespace hvdtune::bindings {
+
+namespace {
+
+// Throws Error(kUsage) naming what is not there, or is no cost.
+HostCosts to_host_costs(const py::dict& given) {
+  HostCosts costs;
+  for (const HostCostField& field : kHostCostFields) {
+    const double value = take(given, field.name.data(), 0.0);
+    if (!(value > 0 && value < 1e15)) {
+      throw Error(ErrorCode::kUsage,
+                  "the costs of a host need a positive " + std::string(field.name));
+    }
+    costs.*field.value = value;
+  }
+  return costs;
+}
+
+}  // namespace
+
+py::dict to_dict(const HostCosts& costs) {
+  py::dict values;
+  for (const HostCostField& field : kHostCostFields) {
+    values[py::str(field.name.data(), field.name.size())] = costs.*field.value;
+  }
+  return values;
+}
 
 Key to_key(const std::string& bytes) {
   Key key{};
@@ -30,6 +58,10 @@ MeshOptions to_mesh_options(const py::dict& given) {
   options.control_fanout = take(given, "control_fanout", options.control_fanout);
   // Each slot holds one chunk.
   options.arena_slot_bytes = static_cast<size_t>(find_knob("chunk_bytes")->high);
+  if (given.contains("host_costs")) {
+    options.costs = to_host_costs(py::cast<py::dict>(given["host_costs"]));
+  }
+  options.measure_costs = &measure_host_costs;
   if (given.contains("key")) options.key = to_key(py::cast<py::bytes>(given["key"]));
   return options;
 }

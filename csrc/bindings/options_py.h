@@ -18,6 +18,7 @@ T take(const pybind11::dict& options, const char* name, T fallback) {
 }
 
 // Throws Error(kUsage) unless there are as many bytes as a key has.
+pybind11::dict to_dict(const HostCosts& costs);
 Key to_key(const std::string& bytes);
 MeshOptions to_mesh_options(const pybind11::dict& given);
 

@@ -11,6 +11,7 @@
 #include "bindings/knobs_py.h"
 #include "bindings/options_py.h"
 #include "bindings/register.h"
+#include "collective/measure_costs.h"
 #include "runtime/framework.h"
 #include "runtime/runtime.h"
 #include "runtime/submission.h"
@@ -255,6 +256,15 @@ py::dict topology(Runtime& runtime) {
 
 void register_runtime(py::module_& module) {
   module.def("framework_api", &framework_api);
+  module.def("default_host_costs", [] { return to_dict(HostCosts{}); });
+  module.def("measure_host_costs", [] {
+    HostCosts costs;
+    {
+      const py::gil_scoped_release release;
+      costs = measure_host_costs();
+    }
+    return to_dict(costs);
+  });
   module.def("op_table", &op_rows, "One dict per operation, in the order of their numbers.");
   module.def("reductions", [] { return kReduceOpNames; });
   module.def("check_reduction", &check_reduction);
@@ -287,6 +297,8 @@ void register_runtime(py::module_& module) {
       .def("version", &Runtime::version)
       .def("counts", &counts)
       .def("process_sets", &process_sets)
+      .def("host_costs", [](Runtime& runtime) { return to_dict(runtime.host_costs()); })
+      .def("has_measured_costs", &Runtime::has_measured_costs)
       .def("allocate_shared", &Runtime::allocate_shared, NoGil())
       .def("start_timeline", &start_timeline)
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())

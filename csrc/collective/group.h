@@ -103,6 +103,7 @@ class Group {
   // Null if this rank is the set's only one on its host, or without shared memory.
   GroupArena* arena() { return arena_ ? &*arena_ : nullptr; }
   const Pool& pool() const { return *mesh_.pool; }
+  const HostCosts& costs() const { return mesh_.costs; }
   ScratchBuffers& scratch() { return scratch_; }
   const StopSignal& stop() const { return stop_; }
   int spins() const { return spins_; }

@@ -164,6 +164,7 @@ class CycleThread {
   Recorder::EventBuffer& events_;
 
   const bool may_spin_;              // every rank of this host has a processor
+  const uint64_t spin_ns_;           // how long a caller that waits spins
   const bool callers_may_progress_;  // and callers may make progress
 
   std::mutex progress_mutex_;  // held while progress is made; guards what follows

@@ -156,7 +156,7 @@ Group& Executor::group_of(uint32_t process_set) {
   Observer& observer = *this;
   return groups_
       .try_emplace(process_set, mesh_, *sets_.find(process_set), scratch_, stop_, observer,
-                   spins_for(mesh_.topology.local_size))
+                   spins_for(mesh_.topology.local_size, mesh_.costs))
       .first->second;
 }
 

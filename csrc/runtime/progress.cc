@@ -17,8 +17,6 @@ namespace hvdtune {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-// About what it takes to wake up two ranks one after the other.
-constexpr uint64_t kSpinNs = 100'000;
 // A caller that comes back within this time finds the way free.
 constexpr uint64_t kGracePeriodNs = 300'000;
 constexpr std::chrono::nanoseconds kLauncherTimeout = std::chrono::seconds(2);
@@ -215,7 +213,7 @@ bool CycleThread::caller_has_progressed() const {
 bool CycleThread::spin(uint64_t until) const {
   if (!may_spin_ || !rank_waits()) return false;
   std::vector<pollfd> fds = poll_set();
-  const uint64_t end = now_ns() + kSpinNs;
+  const uint64_t end = now_ns() + spin_ns_;
   for (uint64_t now = 0; now < end; now = now_ns()) {
     if (now >= until || poll(fds.data(), fds.size(), 0) > 0) return true;
     sched_yield();

@@ -56,6 +56,9 @@ class Runtime {
   ~Runtime();
 
   const Topology& topology() const { return mesh_.topology; }
+  // By which ways are chosen, and whether this rank has measured them for this job.
+  const HostCosts& host_costs() const { return mesh_.costs; }
+  bool has_measured_costs() const { return mesh_.costs_are_new; }
 
   // Memory that other ranks of the host can reach: collectives on it need not copy.
   std::unique_ptr<Pool::Allocation> allocate_shared(size_t bytes) {

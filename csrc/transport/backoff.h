@@ -3,6 +3,10 @@
 
 #include <sched.h>
 
+#include <cstdint>
+
+#include "transport/host_costs.h"
+
 namespace hvdtune {
 
 inline void cpu_pause() {
@@ -23,7 +27,12 @@ inline void spin_backoff(int round) {
   }
 }
 
-// Rounds of a wait that are worth spinning for: none when the ranks of this host have no core each.
-int spins_for(int local_size);
+// How long a caller that waits for other ranks spins before it sleeps: about what it takes to wake
+// up two of them one after the other. Pure.
+uint64_t caller_spin_ns(const HostCosts& costs);
+// Rounds of a wait that are worth spinning for: as long as it takes to be woken up. Pure.
+int spin_rounds(const HostCosts& costs);
+// The same, and none when the ranks of this host have no core each.
+int spins_for(int local_size, const HostCosts& costs);
 
 }  // namespace hvdtune

@@ -129,7 +129,9 @@ MeshBuilder::MeshBuilder(const MeshOptions& options, const StopSignal& stop)
       stop_(stop),
       deadline_(Deadline::in(options.start_timeout)),
       listener_(address_of(options)),
-      store_(dial_store(options, deadline_, stop), false) {}
+      store_(dial_store(options, deadline_, stop), false) {
+  mesh_.costs = options.costs.value_or(HostCosts{});
+}
 
 Mesh MeshBuilder::run() {
   RankInfo self;
@@ -341,7 +343,12 @@ void MeshBuilder::share_memory() {
   for (const std::vector<int>& ranks : topology.hosts) {
     if (ranks.size() < 2 || !std::ranges::count(ranks, options_.rank)) continue;
     if (all && topology.local_rank == 0) {
-      mesh_.arena = std::make_unique<Arena>(Arena::create(options_.arena_slot_bytes, ranks));
+      if (!options_.costs && options_.measure_costs) {
+        mesh_.costs = options_.measure_costs();
+        mesh_.costs_are_new = true;
+      }
+      mesh_.arena =
+          std::make_unique<Arena>(Arena::create(options_.arena_slot_bytes, ranks, mesh_.costs));
     }
   }
   for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
@@ -392,6 +399,7 @@ void MeshBuilder::open_offered_memory(int rank) {
   for (const std::vector<int>& ranks : mesh_.topology.hosts) {
     if (ranks.front() != rank) continue;
     mesh_.arena = std::make_unique<Arena>(Arena::open(arena, mesh_.topology.local_rank, ranks));
+    mesh_.costs = mesh_.arena->costs();
   }
 }
 

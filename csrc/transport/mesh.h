@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "base/hmac.h"
 #include "base/stop.h"
 #include "transport/handshake.h"
+#include "transport/host_costs.h"
 #include "transport/link.h"
 #include "transport/shm/arena.h"
 #include "transport/shm/pool.h"
@@ -37,6 +39,9 @@ struct MeshOptions {
   int channels = 1;  // streams per link between hosts, at most 255; a pair takes the smaller number
   size_t arena_slot_bytes = size_t{8} << 20;  // local rank 0's counts
   int control_fanout = 16;                    // of the negotiation tree; the same on all ranks
+  // Of this host, local rank 0's count. Without them it measures them, if it is told how.
+  std::optional<HostCosts> costs;
+  std::function<HostCosts()> measure_costs = {};
 };
 
 struct Topology {
@@ -64,6 +69,8 @@ struct Mesh {
   // On rank 0 by rank; on the others only [0] is set.
   std::vector<std::optional<SecureChannel>> health;
   std::optional<SecureChannel> job;  // to the rendezvous server; empty without one
+  HostCosts costs;                   // the same on all ranks of a host that share an arena
+  bool costs_are_new = false;        // this rank has measured them
   std::unique_ptr<Arena> arena;      // null for a lone rank, or when any rank of the job has no
                                      // shared memory
   std::shared_ptr<Pool> pool = Pool::create();  // of this rank; outlives the mesh while in use

@@ -1,4 +1,4 @@
-"""Whatever the knobs, the transport and the topology's algorithm: the same bits."""
+"""Whatever the knobs, the transport, the host's costs and the algorithm: the same bits."""
 
 import hashlib
 import random
@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
+from hvdtune.core import _native
+from hvdtune.core.config import host_costs
 from hvdtune.core.rank import runtime
 from tests.parallel.ranks import run
 
@@ -24,6 +26,15 @@ def random_setting(generator):
         "torus_allreduce": generator.random() < 0.5,
         "allreduce_algorithm": generator.choice(["auto", "auto", "direct", "doubling", "chain"]),
         "cache_enabled": generator.random() < 0.5,
+    }
+
+
+def random_costs(seed):
+    """Of a host on which any way through its memory may be the best one."""
+    generator = random.Random(seed)
+    spread = {name: generator.uniform(-2, 2) for name in host_costs.NAMES}
+    return {
+        name: usual * 10 ** spread[name] for name, usual in _native.default_host_costs().items()
     }
 
 
@@ -101,6 +112,10 @@ def expected_digest(size, host_sizes):
         ),
         pytest.param(3, None, SETTINGS, {}, id="one-host-auto", marks=pytest.mark.slow),
         pytest.param(4, HOSTS, 20, {"setting": {"channels": 3}}, id="links-of-several-streams"),
+        *(
+            pytest.param(3, None, 10, {"host_costs": random_costs(seed)}, id=f"costs-{seed}")
+            for seed in range(4)
+        ),
     ],
 )
 def test_random_settings_give_identical_bits(size, hosts, count, options):

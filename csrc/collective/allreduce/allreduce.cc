@@ -22,7 +22,7 @@ void allreduce_alone(Group& group, const Reduction& reduction, const Payload& pa
 void allreduce_on_host(Group& group, const Reduction& reduction, const Payload& payload,
                        size_t chunk_bytes) {
   allreduce_shared(group, reduction, payload, chunk_bytes,
-                   shared_limits(group.topology().local_size));
+                   shared_limits(group.topology().local_size, group.costs()));
 }
 
 // By Algorithm.

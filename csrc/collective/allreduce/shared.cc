@@ -11,18 +11,17 @@
 namespace hvdtune {
 namespace {
 
-// So much is copied between processes at a time: all ranks' pieces stay in the second-level cache.
-constexpr size_t kPieceBytes = size_t{128} << 10;
-
 enum Area : size_t { kResult, kFetched };
 
 class SharedAllreduce {
  public:
-  SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload)
+  SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
+                  const SharedLimits& limits)
       : group_(group),
         arena_(*group.arena()),
         reduction_(reduction),
         payload_(payload),
+        limits_(limits),
         element_(size_of(reduction.dtype)),
         inputs_(static_cast<size_t>(arena_.local_size())) {}
 
@@ -36,13 +35,14 @@ class SharedAllreduce {
     unpack(0, bytes, out);
   }
 
-  // False, with nothing done, when some rank's payload is out of reach, or some rank's process.
-  bool in_place(size_t pack_bytes) {
+  // False, with nothing done, when some rank's payload is out of reach, or some rank's process, or
+  // when the arena is the better way.
+  bool in_place() {
     if (!arena_.has_one_pid_namespace()) return false;
     const int buffer_index = group_.next_buffer_index();
-    show_own(pack_bytes, buffer_index);
+    show_own(buffer_index);
     group_.host_barrier();
-    if (!all_in_reach(buffer_index)) return false;
+    if (!is_worth_copying(buffer_index)) return false;
     const ElementRange mine =
         part_of(payload_.bytes() / element_, arena_.local_size(), arena_.local_rank(), element_);
     group_.observe(Phase::kReduce, mine.count * element_,
@@ -86,7 +86,9 @@ class SharedAllreduce {
     return *reinterpret_cast<const PeerBufferHeader*>(arena_.slot(local_rank, buffer_index));
   }
 
-  void show_own(size_t pack_bytes, int buffer_index) {
+  void show_own(int buffer_index) {
+    const size_t pack_bytes =
+        std::min(limits_.pack_bytes, arena_.slot_bytes() - kPeerBufferHeaderBytes);
     uint8_t* slot = arena_.slot(arena_.local_rank(), buffer_index);
     group_.observe(Phase::kPack, payload_.bytes(), [&] {
       const bool shown =
@@ -107,15 +109,19 @@ class SharedAllreduce {
   }
 
   // All ranks see the same.
-  bool all_in_reach(int buffer_index) const {
+  bool is_worth_copying(int buffer_index) const {
     bool all_reach = true;
     bool any_private = false;
+    bool all_private = true;
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
       const PeerBufferHeader& shown = header(rank, buffer_index);
       if (shown.bytes == kTooMany) return false;
+      const bool is_private = shown.where == BufferLocation::kPrivate;
       all_reach = all_reach && shown.has_peer_access != 0;
-      any_private = any_private || shown.where == BufferLocation::kPrivate;
+      any_private = any_private || is_private;
+      all_private = all_private && is_private;
     }
+    if (all_private && payload_.bytes() <= limits_.chunks_bytes) return false;
     return all_reach || !any_private;
   }
 
@@ -141,7 +147,7 @@ class SharedAllreduce {
     const std::vector<PeerBuffers> all = payloads(buffer_index);
     const bool any_packed = std::ranges::any_of(
         all, [](const PeerBuffers& shown) { return shown.where() == BufferLocation::kPacked; });
-    const size_t step = kPieceBytes / element_;
+    const size_t step = limits_.piece_bytes / element_;
     for (size_t at = 0; at < share.count; at += step) {
       const size_t begin = (share.begin + at) * element_;
       const size_t count = std::min(step, share.count - at);
@@ -154,13 +160,13 @@ class SharedAllreduce {
   void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t count,
                     uint8_t* common) {
     const size_t bytes = count * element_;
-    uint8_t* fetched = group_.scratch().take(kFetched, kPieceBytes * all.size());
+    uint8_t* fetched = group_.scratch().take(kFetched, limits_.piece_bytes * all.size());
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * kPieceBytes);
+      inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * limits_.piece_bytes);
     }
     const auto self = static_cast<size_t>(arena_.local_rank());
     uint8_t* out = common != nullptr ? common : all[self].output(begin, bytes);
-    if (out == nullptr) out = group_.scratch().take(kResult, kPieceBytes);
+    if (out == nullptr) out = group_.scratch().take(kResult, limits_.piece_bytes);
     reduce_all(reduction_, inputs_, group_.host_sizes(), out, count);
     FAILPOINT("shared/piece");
     for (const PeerBuffers& payload : all) {
@@ -195,25 +201,21 @@ class SharedAllreduce {
   GroupArena& arena_;
   const Reduction& reduction_;
   const Payload& payload_;
+  const SharedLimits& limits_;
   size_t element_;
   std::vector<const uint8_t*> inputs_;
 };
 
 }  // namespace
 
-SharedLimits shared_limits(int local_size) {
-  if (local_size <= 2) return {8192, 16'384};
-  return {8192, 65'536};
-}
-
 void allreduce_shared(Group& group, const Reduction& reduction, const Payload& payload,
                       size_t chunk_bytes, const SharedLimits& limits) {
   if (payload.bytes() == 0) return;
-  SharedAllreduce run(group, reduction, payload);
+  SharedAllreduce run(group, reduction, payload, limits);
   const size_t slot_bytes = group.arena()->slot_bytes();
   if (payload.bytes() <= std::min(limits.whole_bytes, slot_bytes)) {
     run.whole();
-  } else if (!run.in_place(std::min(limits.pack_bytes, slot_bytes - kPeerBufferHeaderBytes))) {
+  } else if (!run.in_place()) {
     run.chunks(std::min(chunk_bytes, slot_bytes));
   }
   group.leave();

@@ -36,12 +36,15 @@ constexpr uint64_t kLeaveSliceNs = 50'000;
 constexpr auto kLostRankPatience = std::chrono::milliseconds(100);
 constexpr int kWritesSliceMs = 1;
 
+constexpr size_t kHeaderLines = 2;
+
 static_assert(sizeof(ProcessCard) <= kLine);
 
 size_t area_bytes(size_t slot_bytes) { return (slot_bytes + 4095) / 4096 * 4096; }
 
 size_t first_area(size_t local_size) {
-  const size_t used = Segment::kReserved + kLine * (1 + local_size + local_size * local_size);
+  const size_t used =
+      Segment::kReserved + kLine * (kHeaderLines + local_size + local_size * local_size);
   return (used + kHugePage - 1) / kHugePage * kHugePage;
 }
 
@@ -53,9 +56,10 @@ size_t total_bytes(size_t slot_bytes, size_t local_size) {
 
 // After the segment's own bytes, followed by a card for each local rank and a line for each ordered
 // pair of them; the areas start at the next huge page, four for each rank.
-struct Arena::Header {
+struct alignas(kLine) Arena::Header {
   uint64_t slot_bytes;
   std::atomic<uint64_t> abandoned;  // 0, or an Abandonment; the first one stands
+  HostCosts costs;
 };
 
 namespace {
@@ -111,10 +115,12 @@ Arena::Arena(Segment segment, size_t slot_bytes, int local_rank, std::vector<int
   std::construct_at(&card(local_rank), *own_card_);
 }
 
-Arena Arena::create(size_t slot_bytes, std::vector<int> ranks) {
+Arena Arena::create(size_t slot_bytes, std::vector<int> ranks, const HostCosts& costs) {
+  static_assert(sizeof(Header) == kHeaderLines * kLine);
   Segment segment = Segment::create(total_bytes(slot_bytes, ranks.size()));
   Arena arena(std::move(segment), slot_bytes, 0, std::move(ranks));
   arena.header().slot_bytes = slot_bytes;
+  arena.header().costs = costs;
   return arena;
 }
 
@@ -135,6 +141,8 @@ Arena::Header& Arena::header() const {
   return *std::launder(reinterpret_cast<Header*>(segment_.data() + Segment::kReserved));
 }
 
+HostCosts Arena::costs() const { return header().costs; }
+
 uint8_t* Arena::area(int local_rank, int index) const {
   const size_t number =
       kAreasPerRank * static_cast<size_t>(local_rank) + static_cast<size_t>(index);
@@ -142,8 +150,9 @@ uint8_t* Arena::area(int local_rank, int index) const {
 }
 
 ProcessCard& Arena::card(int local_rank) const {
-  return *std::launder(reinterpret_cast<ProcessCard*>(
-      segment_.data() + Segment::kReserved + kLine * (1 + static_cast<size_t>(local_rank))));
+  return *std::launder(
+      reinterpret_cast<ProcessCard*>(segment_.data() + Segment::kReserved +
+                                     kLine * (kHeaderLines + static_cast<size_t>(local_rank))));
 }
 
 PeerMemory& Arena::memory(int peer) {
@@ -161,8 +170,8 @@ bool Arena::has_one_pid_namespace() const {
 }
 
 Arena::Line& Arena::line(int from, int to) const {
-  auto* lines =
-      reinterpret_cast<Line*>(segment_.data() + Segment::kReserved + kLine * (1 + ranks_.size()));
+  auto* lines = reinterpret_cast<Line*>(segment_.data() + Segment::kReserved +
+                                        kLine * (kHeaderLines + ranks_.size()));
   return *std::launder(lines + from * local_size() + to);
 }
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "transport/host_costs.h"
 #include "transport/shm/peer_memory.h"
 #include "transport/shm/segment.h"
 
@@ -64,7 +65,7 @@ class Arena {
 
   // `ranks` holds the world ranks of this host, ascending. Local rank 0 creates, the others open.
   // Throws as Segment does.
-  static Arena create(size_t slot_bytes, std::vector<int> ranks);
+  static Arena create(size_t slot_bytes, std::vector<int> ranks, const HostCosts& costs = {});
   static Arena open(const SegmentOffer& offer, int local_rank, std::vector<int> ranks);
   // For the other ranks, until all have opened it.
   SegmentOffer offer() const { return segment_.offer(); }
@@ -73,6 +74,8 @@ class Arena {
   int local_rank() const { return local_rank_; }
   int local_size() const { return static_cast<int>(ranks_.size()); }
   size_t slot_bytes() const { return slot_bytes_; }
+  // What local rank 0 has published.
+  HostCosts costs() const;
 
   // Page aligned.
   uint8_t* slot(int local_rank, int buffer_index) const { return area(local_rank, buffer_index); }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from hvdtune import parse
+from hvdtune.core.config import host_costs
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
     OWN_PLACE,
@@ -68,8 +69,9 @@ class Config:
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
     count. `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
-    lets gradients live in memory that the ranks of a host share. `failpoint` is for cores compiled
-    with failpoints (`csrc/base/failpoint.h`).
+    lets gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
+    costs on this host; None: as it was measured before, and `measures_costs` that they are measured
+    anew. `failpoint` is for cores compiled with failpoints (`csrc/base/failpoint.h`).
     """
 
     rank: int = 0
@@ -101,6 +103,8 @@ class Config:
     controller: str = "auto"
     cpu_operations: str = "hvdtune"
     zero_copy: bool = True
+    host_costs: Mapping[str, float] | None = None
+    measures_costs: bool = False
     thread_core: int = -1
     mpi_launcher: MpiLauncher | None = None
     vain: tuple[str, ...] = ()
@@ -172,6 +176,8 @@ class Config:
             controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
             cpu_operations=_cpu_operations(env),
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
+            host_costs=_read(env, "HVDTUNE_HOST_COSTS", host_costs.parse, None),
+            measures_costs=env.get("HVDTUNE_HOST_COSTS") == "measure",
             thread_core=_thread_core(env),
             mpi_launcher=_mpi_launcher(env),
         )

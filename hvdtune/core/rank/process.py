@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core.config.environment import LOG_LEVELS, Config
+from hvdtune.core.config import host_costs
+from hvdtune.core.config.environment import LOG_LEVELS, Config, cache_folder
 from hvdtune.core.mpi import startup
 from hvdtune.core.rank.affinity import threads_on
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
@@ -206,11 +207,16 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
     stacks = open_stack_source() if config.size > 1 else None
     try:
         with threads_on(config.thread_core):
-            return _native.Runtime(_options(config, stacks) | more), stacks
+            runtime = _native.Runtime(_options(config, stacks) | more)
     except BaseException:
         if stacks is not None:
             stacks.close()
         raise
+    if runtime.has_measured_costs():
+        # Where nothing can be kept, as in a container's read-only home, every job measures.
+        with contextlib.suppress(OSError):
+            host_costs.store(cache_folder(), runtime.host_costs())
+    return runtime, stacks
 
 
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
@@ -238,6 +244,11 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
     if stacks is not None:
         options["stack_signal"] = stacks.signal
         options["stack_fd"] = stacks.fd
+    costs = config.host_costs
+    if costs is None and not config.measures_costs and config.size > 1:
+        costs = host_costs.load(cache_folder())
+    if costs is not None:
+        options["host_costs"] = dict(costs)
     if config.rendezvous_port:
         options["store_address"] = config.rendezvous_address
         options["store_port"] = config.rendezvous_port

@@ -240,6 +240,36 @@ TEST(local_rank_zero_decides_the_size_of_the_arena) {
   for (const Mesh& mesh : meshes) CHECK_EQ(mesh.arena->slot_bytes(), 8192U);
 }
 
+namespace {
+
+HostCosts costs_of(int number) {
+  HostCosts costs;
+  costs.copy_ns = number;
+  return costs;
+}
+
+}  // namespace
+
+TEST(the_ranks_of_a_host_have_the_costs_of_its_local_rank_zero) {
+  const std::vector<Mesh> meshes =
+      form(4, [](MeshOptions& options) { options.costs = costs_of(100 + options.rank); });
+  for (const Mesh& mesh : meshes) {
+    CHECK(mesh.costs == costs_of(100 + (mesh.topology.rank < 2 ? 0 : 2)));
+    CHECK(!mesh.costs_are_new);
+  }
+}
+
+TEST(local_rank_zero_alone_measures_costs_that_it_does_not_know) {
+  const std::vector<Mesh> meshes = form(4, [](MeshOptions& options) {
+    if (options.rank == 2) options.costs = costs_of(7);
+    options.measure_costs = [rank = options.rank] { return costs_of(100 + rank); };
+  });
+  for (const Mesh& mesh : meshes) {
+    CHECK(mesh.costs == costs_of(mesh.topology.rank < 2 ? 100 : 7));
+    CHECK_EQ(mesh.costs_are_new, mesh.topology.rank == 0);
+  }
+}
+
 TEST(a_single_rank_needs_no_server) {
   const StopSignal stop;
   const Mesh mesh = connect_mesh({}, stop);

@@ -24,8 +24,12 @@ using namespace hvdtune::testing;
 namespace {
 
 constexpr size_t kChunkBytes = 65'536;
-// All whole; all packed where it fits; nothing packed.
-constexpr SharedLimits kLimits[] = {{size_t{1} << 30, 0}, {0, size_t{1} << 30}, {0, 0}};
+// All whole; all packed where it fits; all copied, also in small pieces; all in chunks.
+constexpr SharedLimits kLimits[] = {{.whole_bytes = kNoLimit},
+                                    {.pack_bytes = kNoLimit},
+                                    {},
+                                    {.piece_bytes = 4096},
+                                    {.chunks_bytes = kNoLimit}};
 
 // Where a rank's tensors lie, and how they are cut.
 struct Layout {
@@ -147,7 +151,7 @@ TEST(payloads_too_scattered_to_be_shown_go_through_the_arena) {
     }
     CHECK(payload.pieces().size() * 24 > group.arena()->slot_bytes());
     allreduce_shared(group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2}, payload, kChunkBytes,
-                     {0, 0});
+                     {});
     for (const float value : values) CHECK_EQ(value, 3.0F);
   });
 }
@@ -179,18 +183,9 @@ TEST(payloads_are_not_written_once_the_job_was_given_up) {
       SharedBucket bucket(ones, sizeof(float), {in_pool, true, {}}, world.pool(rank));
       CHECK_THROWS(ErrorCode::kRankLost,
                    allreduce_shared(*group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2},
-                                    bucket.payload, kChunkBytes, {0, 0}));
+                                    bucket.payload, kChunkBytes, {}));
       CHECK(bucket.result() == ones);
     });
-  }
-}
-
-TEST(limits_grow_with_the_ranks_and_fit_each_other) {
-  for (const int size : {2, 3, 4, 16, 64}) {
-    const SharedLimits limits = shared_limits(size);
-    CHECK(limits.whole_bytes >= 4096);
-    CHECK(limits.whole_bytes <= limits.pack_bytes);
-    CHECK(limits == shared_limits(size));
   }
 }
 
@@ -215,7 +210,7 @@ void add_up_without_descriptors(Check check) {
   World world(2, 1, true);
   const auto add_up = [](Group& group, SharedBucket& bucket) {
     allreduce_shared(group, {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, 2}, bucket.payload,
-                     kChunkBytes, {0, 0});
+                     kChunkBytes, {});
   };
   world.each([&](Group& group, int rank) {
     SharedBucket elsewhere(floats(1.0F), sizeof(float), {false, true, {}}, world.pool(rank));

@@ -1,0 +1,105 @@
+"""What moving bytes costs on this host: measured once, and kept for the jobs that come.
+
+The core chooses its ways through a host's memory by these figures (`csrc/transport/host_costs.h`);
+results never depend on them. The file belongs to one machine under one kernel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from hvdtune.own_files import make_own_folder, replacement, require_own
+
+# As in the core: nanoseconds, but for the first.
+NAMES: Final = (
+    "cache_bytes", "copy_ns", "far_copy_ns", "reduce_ns", "peer_call_ns", "peer_copy_ns",
+    "far_peer_copy_ns", "meet_ns", "wake_ns", "spin_ns",
+)  # fmt: skip
+_VERSION: Final = 1  # of what is measured, and how
+_MOST: Final = 1e15
+
+Costs = dict[str, float]
+
+
+def parse(text: str) -> Costs | None:
+    """Reads what a user says: "measure" (None), an object in JSON, or the name of a file of one.
+
+    Raises ValueError, which says why it is none of these.
+    """
+    if text == "measure":
+        return None
+    if not text.startswith("{"):
+        try:
+            text = Path(text).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise ValueError(
+                f'is neither "measure" nor JSON nor a file that can be read: {why}'
+            ) from None
+    return _costs_of(text)
+
+
+def load(cache: Path) -> Costs | None:
+    """The costs of this host from the folder of caches; None where they have to be measured."""
+    with suppress(OSError, ValueError):  # measured anew, whatever is wrong with the file
+        path = path_in(cache)
+        require_own(path.parent)
+        require_own(path)
+        return _costs_of(path.read_text())
+    return None
+
+
+def store(cache: Path, costs: Mapping[str, float]) -> None:
+    """Keeps them for the jobs that come; raises OSError where that is not possible."""
+    path = path_in(cache)
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_own_folder(path.parent)
+    with replacement(path, 0o600) as part:
+        part.write_text(json.dumps({name: round(costs[name], 3) for name in NAMES}, indent=2))
+
+
+def path_in(cache: Path) -> Path:
+    """The file of this machine in the folder of caches, as it is under this kernel."""
+    machine = f"{_VERSION} {_processor()} {os.cpu_count()} {platform.release()}"
+    return cache / "host-costs" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
+
+
+def render(costs: Mapping[str, float]) -> str:
+    """For a person, in one line."""
+    gb_s = {name: 1024 / costs[name] for name in NAMES if "copy" in name}
+    return (
+        f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} out of the cache), between "
+        f"processes {gb_s['peer_copy_ns']:.1f} ({gb_s['far_peer_copy_ns']:.1f}) and "
+        f"{costs['peer_call_ns'] / 1000:.1f} us a call, a wake-up {costs['wake_ns'] / 1000:.0f} us"
+    )
+
+
+def _costs_of(text: str) -> Costs:
+    try:
+        given = json.loads(text)
+    except ValueError:
+        raise ValueError("is no JSON") from None
+    if not isinstance(given, dict) or set(given) != set(NAMES):
+        raise ValueError(f"must be an object of exactly these numbers: {', '.join(NAMES)}")
+    for name, value in given.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or not 0 < value < _MOST:
+            raise ValueError(f"has {name}={value!r}, which is no positive number")
+    return {name: float(given[name]) for name in NAMES}
+
+
+def _processor() -> str:
+    with suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() in ("model name", "CPU part"):
+                return value.strip()
+    return platform.machine()
