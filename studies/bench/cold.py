@@ -8,7 +8,8 @@ In a loop that does nothing but reduce, every thread is awake, every cache is wa
 have settled on a processor each. Here every rank computes for some milliseconds first, with as many
 threads as torch takes by itself, so that nothing of that is given and all processors are in use;
 then all ranks call at one instant, which they have agreed on through memory that they share. What
-is timed is from that instant to the last rank's return. hvdtune's `hvd.allreduce_` and
+is timed is from the last rank's call, which may be late since the processors are in use, to the
+last rank's return. hvdtune's `hvd.allreduce_` and
 torch.distributed's `all_reduce` over gloo take turns in the same processes.
 
 Where the scheduler happens to put the threads of a launch can last as long as the launch. So there
@@ -81,7 +82,7 @@ class Meeting:
 def work(
     place: Config, folder: str, cases: list[Case], rounds: int, core: int, threads: int, pipe: Any
 ) -> None:
-    """A rank: sends for each case and peer how long after the start each of its calls returned."""
+    """A rank: sends for each case and peer when each of its calls began and returned."""
     if core >= 0:
         os.sched_setaffinity(0, {core})
         threads = 1
@@ -110,14 +111,14 @@ def work(
             tensor = torch.full((max(1, size // 4),), place.rank + 1.0)
             start = meeting.await_start(lambda: matrix @ matrix, compute_s)
             before = _processor()
-            late = time.monotonic() - start
+            called = time.monotonic()
             calls[peer](tensor)
-            took = time.monotonic() - start
+            returned = time.monotonic()
             if not bool((tensor == place.size * (place.size + 1) / 2).all()):
                 raise SystemExit(f"rank {place.rank}: {peer} computed a wrong sum")
             # A round to get warm; the first call makes what is kept.
             if index >= 2:
-                pipe.send((case, peer, took, late, before, _processor()))
+                pipe.send((case, peer, start, called, returned, before, _processor()))
     pipe.send(None)
     runtime.shutdown()
     dist.destroy_process_group()
@@ -129,7 +130,7 @@ def _processor() -> int:
 
 
 def launch(given: argparse.Namespace, cases: list[Case], pinned: bool) -> Iterator[Any]:
-    """One job; yields (case, peer, the slowest rank's seconds) for each call."""
+    """One job; yields (case, peer, seconds from the last call to the last return) for each turn."""
     ranks = given.ranks
     context = multiprocessing.get_context("forkserver")
     cores = sorted(os.sched_getaffinity(0))
@@ -158,12 +159,14 @@ def launch(given: argparse.Namespace, cases: list[Case], pinned: bool) -> Iterat
             answers = [pipe.recv() for pipe in pipes]
             if None in answers:
                 break
-            case, peer = answers[0][:2]
-            yield case, peer, max(answer[2] for answer in answers)
+            case, peer, start = answers[0][:3]
+            last_call = max(answer[3] for answer in answers)
+            yield case, peer, max(answer[4] for answer in answers) - last_call
             if given.trace:
                 texts = [
-                    f"{1e6 * took:.0f} us (late {1e6 * late:.0f}, processor {before}>{after})"
-                    for _, _, took, late, before, after in answers
+                    f"called {1e6 * (called - start):.0f}, returned {1e6 * (returned - start):.0f}"
+                    f" us, on {before}>{after}"
+                    for _, _, _, called, returned, before, after in answers
                 ]
                 print(f"  {case[0]:g} ms {human(case[1])} {peer:7} {' | '.join(texts)}")
         for process in processes:
