@@ -140,7 +140,8 @@ void TransferQueue::wait_until(Done done, Queue RankQueues::* queue, const size_
     }
     if (done()) break;
     if (idle < group_.spins()) {
-      spin_backoff(idle++);
+      ++idle;
+      cpu_pause();
     } else {
       wait_for_any(transfers_, Deadline::never(), group_.stop(), polls_);
     }

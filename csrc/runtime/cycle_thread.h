@@ -8,8 +8,8 @@
 // the thread sleeps until a message, new work or the end of a window; with nothing to do it sleeps
 // without a timeout.
 //
-// Where every rank has a processor, a caller that waits makes progress itself for as long as that
-// gets it anywhere: an operation that everybody waits for then wakes up no thread at all. So that
+// Where every rank has a processor, a caller that waits makes progress itself until what it waits
+// for has ended: an operation that everybody waits for then wakes up no other thread. So that
 // it may, the thread keeps out of its way for a grace period after a caller was served: it watches
 // no connection, and submitted work does not wake it. A grace period is short, and the thread makes
 // progress at its end whatever happens.

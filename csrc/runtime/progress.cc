@@ -1,7 +1,6 @@
 // The progress engine: whether the cycle thread or a caller that waits makes progress, and how the
 // thread sleeps.
 #include <poll.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -12,11 +11,13 @@
 
 #include "base/failpoint.h"
 #include "runtime/cycle_thread.h"
+#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+constexpr int kPausesPerPoll = 8;
 // A caller that comes back within this time finds the way free.
 constexpr uint64_t kGracePeriodNs = 300'000;
 constexpr std::chrono::nanoseconds kLauncherTimeout = std::chrono::seconds(2);
@@ -46,6 +47,13 @@ class DefaultRounding {
  private:
   std::fenv_t before_;
 };
+
+void ppoll_until(std::vector<pollfd> fds, uint64_t until) {
+  const uint64_t left = until - std::min(until, now_ns());
+  const timespec limit{static_cast<time_t>(left / 1'000'000'000),
+                       static_cast<long>(left % 1'000'000'000)};
+  ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
+}
 
 }  // namespace
 
@@ -113,22 +121,25 @@ void CycleThread::disconnect_launcher() {
   job_.reset();
 }
 
-// Makes progress on the caller's thread while something happens. Returns false if another thread is
-// making progress, or once nothing happens any more; then the cycle thread goes on.
+// Makes progress on the caller's thread until the operation has ended; between steps the caller
+// spins, then sleeps. Returns false if another thread is making progress, or once the deadline has
+// passed; then the cycle thread goes on.
 bool CycleThread::progress_in_caller(const std::function<bool()>& has_ended, Deadline deadline) {
   const std::unique_lock progress_lock(progress_mutex_, std::try_to_lock);
   if (!progress_lock || ended_ || leaving_.load()) return false;
+  if (mesh_.arena) mesh_.arena->move_apart();
   const DefaultRounding rounding;
   const ProgressScope scope;
-  interest_.store(Interest::kNone);
   bool ended = false;
   try {
-    bool goes_on = true;
-    while (goes_on) {
+    for (;;) {
+      interest_.store(Interest::kNone);
       wake_.drain();  // whatever it was for is done below, or notified again
       make_progress();
       ended = has_ended();
-      goes_on = !ended && !leaving_.load() && !deadline.passed() && spin(next_wake().at_ns);
+      if (ended || leaving_.load() || deadline.passed()) break;
+      const uint64_t until = std::min(prepare_sleep(false), deadline.at_ns());
+      if (until != 0 && !spin(until)) ppoll_until(poll_set(), until);
     }
     caller_progress_ns_.store(now_ns());
     const uint64_t until = prepare_sleep(in_grace_period_);
@@ -209,14 +220,15 @@ bool CycleThread::caller_has_progressed() const {
 }
 
 // A caller that waits leaves its processor free, and what it waits for often comes sooner than a
-// sleeping thread wakes up. True once there is something to do or `until` has come.
+// sleeping thread wakes up. True once there is something to do or `until` has come. Never yields:
+// to a thread that computes, or spins, the scheduler would give milliseconds.
 bool CycleThread::spin(uint64_t until) const {
   if (!may_spin_ || !rank_waits()) return false;
   std::vector<pollfd> fds = poll_set();
   const uint64_t end = now_ns() + spin_ns_;
   for (uint64_t now = 0; now < end; now = now_ns()) {
     if (now >= until || poll(fds.data(), fds.size(), 0) > 0) return true;
-    sched_yield();
+    for (int i = 0; i < kPausesPerPoll; ++i) cpu_pause();
   }
   return false;
 }
@@ -226,11 +238,8 @@ void CycleThread::sleep(std::unique_lock<std::mutex>& progress_lock, uint64_t un
   if (until != 0 && !spin(until)) {
     watched_ = poll_set();
     std::vector<pollfd> fds = watched_;
-    const uint64_t left = until - std::min(until, now_ns());
-    const timespec limit{static_cast<time_t>(left / 1'000'000'000),
-                         static_cast<long>(left % 1'000'000'000)};
     progress_lock.unlock();
-    ppoll(fds.data(), fds.size(), until == kNever ? nullptr : &limit, nullptr);
+    ppoll_until(std::move(fds), until);
     progress_lock.lock();
   }
   interest_.store(Interest::kNone);

@@ -1,7 +1,8 @@
-// The pause of a spinning wait between two checks.
+// The pause of a spinning wait between two checks, and how many of them there are before the wait
+// sleeps. A wait that spins does not yield: to a thread that computes, or spins, the scheduler
+// would give milliseconds, and whoever yields stays on its processor while another one is idle.
+// Whoever sleeps is moved there when it wakes up.
 #pragma once
-
-#include <sched.h>
 
 #include <cstdint>
 
@@ -15,16 +16,6 @@ inline void cpu_pause() {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
-}
-
-// The given round of a spinning wait: now and then the processor goes to whoever wants it, who may
-// be the one that is waited for.
-inline void spin_backoff(int round) {
-  if (round % 16 == 15) {
-    sched_yield();
-  } else {
-    cpu_pause();
-  }
 }
 
 // How long a caller that waits for other ranks spins before it sleeps: about what it takes to wake

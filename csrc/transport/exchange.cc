@@ -95,7 +95,8 @@ void exchange(std::span<Transfer> transfers, Deadline deadline, const StopSignal
     } else if (deadline.passed()) {
       fail_timeout(transfers);
     } else if (idle < spins) {
-      spin_backoff(idle++);
+      ++idle;
+      cpu_pause();
     } else {
       FAILPOINT("exchange/sleep");
       wait_for_any(transfers, deadline, stop, polls);

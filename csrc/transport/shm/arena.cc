@@ -29,8 +29,6 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLine = 64;
 constexpr size_t kAreasPerRank = 4;
 constexpr int kYields = 8;
-constexpr int kSpinsTogether = 8;
-constexpr uint32_t kTogether = 32;
 constexpr uint64_t kSliceNs = 20'000'000;
 constexpr uint64_t kLeaveSliceNs = 50'000;
 constexpr auto kLostRankPatience = std::chrono::milliseconds(100);
@@ -80,13 +78,13 @@ struct Abandonment {
 }  // namespace
 
 // A cache line that one rank writes for another, or if both are the same, for all: then the value
-// says whether the rank is in a write phase. Otherwise the value is twice the number of meetings
-// that the first has come to, and one more once it has left the last of them. Written by that rank
-// alone but for the sleepers.
+// says whether the rank is in a write phase, and the processor is that of its last caller.
+// Otherwise the value is twice the number of meetings that the first has come to, and one more once
+// it has left the last of them. Written by that rank alone but for the sleepers.
 struct alignas(kLine) Arena::Line {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> sleepers;
-  std::atomic<int32_t> cpu;  // where its writer last ran
+  std::atomic<int32_t> cpu;  // one more than the number of where its writer last ran; 0: nowhere
 
   // The half of the value that changes with every step: what a futex can watch.
   void* futex() {
@@ -175,12 +173,39 @@ Arena::Line& Arena::line(int from, int to) const {
   return *std::launder(lines + from * local_size() + to);
 }
 
+namespace {
+
+int32_t this_processor() { return sched_getcpu() + 1; }
+
+}  // namespace
+
+void Arena::move_apart() {
+  const int32_t here = this_processor();
+  line(local_rank_, local_rank_).cpu.store(here, std::memory_order_relaxed);
+  cpu_set_t allowed;
+  cpu_set_t free;
+  bool together = false;
+  for (int peer = 0; peer < local_rank_ && !together; ++peer) {
+    together = line(peer, peer).cpu.load(std::memory_order_relaxed) == here;
+  }
+  if (!together || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  free = allowed;
+  for (int rank = 0; rank < local_size(); ++rank) {
+    const int32_t cpu = line(rank, rank).cpu.load(std::memory_order_relaxed);
+    if (cpu > 0) CPU_CLR(static_cast<size_t>(cpu - 1), &free);
+  }
+  // The kernel moves it at once; afterwards it may run where it could before.
+  if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+  line(local_rank_, local_rank_).cpu.store(this_processor(), std::memory_order_relaxed);
+}
+
 // The poster moves the value and then looks for sleepers, a sleeper counts itself and then looks
 // at the value (in the kernel, too): one of them sees the other.
 void Arena::post(int peer) {
   FAILPOINT("arena/post");
   Line& mine = line(local_rank_, peer);
-  mine.cpu.store(sched_getcpu(), std::memory_order_relaxed);
+  mine.cpu.store(this_processor(), std::memory_order_relaxed);
   mine.value.store(2 * ++met_[static_cast<size_t>(peer)], std::memory_order_seq_cst);
   FAILPOINT("arena/posted");
   if (mine.sleepers.load(std::memory_order_seq_cst) != 0) {
@@ -188,26 +213,19 @@ void Arena::post(int peer) {
   }
 }
 
-// Two ranks that take turns on one processor could do so for long while another is idle: whoever
-// yields is not moved. Whoever wakes up is.
-int Arena::spins_worth(const Line& theirs, int spins) {
-  if (spins <= kSpinsTogether || theirs.cpu.load(std::memory_order_relaxed) != sched_getcpu()) {
-    return spins;
-  }
-  return ++together_ % kTogether == 0 ? kSpinsTogether : spins;
-}
-
 void Arena::await(int peer, const WaitPolicy& policy) {
   FAILPOINT("arena/await");
   Line& theirs = line(peer, local_rank_);
   const uint64_t value = 2 * met_[static_cast<size_t>(peer)];
   const auto reached = [&] { return theirs.value.load(std::memory_order_acquire) >= value; };
-  const int spins = spins_worth(theirs, policy.spins);
-  for (int i = 0; i < spins; ++i) {
+  // On the peer's own processor a wait would keep the peer from running.
+  const bool together = theirs.cpu.load(std::memory_order_relaxed) == this_processor();
+  for (int i = 0; i < (together ? 0 : policy.spins); ++i) {
     if (reached()) return;
-    spin_backoff(i);
+    cpu_pause();
   }
-  for (int i = 0; i < (spins < policy.spins ? 0 : kYields); ++i) {
+  // Where ranks share processors in any case, a turn is sooner had by yielding than by sleeping.
+  for (int i = 0; i < (policy.spins > 0 ? 0 : kYields); ++i) {
     if (reached()) return;
     sched_yield();
   }
@@ -239,7 +257,7 @@ void Arena::await_left(int peer, const WaitPolicy& policy) {
   const uint64_t value = 2 * met_[static_cast<size_t>(peer)] + 1;
   for (int i = 0; theirs.value.load(std::memory_order_acquire) < value; ++i) {
     if (i < policy.spins) {
-      spin_backoff(i);
+      cpu_pause();
     } else if (i < policy.spins + kYields) {
       sched_yield();
     } else {

@@ -44,7 +44,7 @@ class Arena {
  public:
   // How a wait ends early: throws Error(kTimeout) naming the rank when the deadline has passed,
   // Error(kShutdown) once stop is raised (seen within 20 ms). It does not see a dead rank: whoever
-  // watches the ranks raises stop. `spins` rounds are spun before it yields, then sleeps.
+  // watches the ranks raises stop. `spins` rounds are spun before it sleeps.
   struct WaitPolicy {
     Deadline deadline;
     const StopSignal& stop;
@@ -83,6 +83,12 @@ class Arena {
     return area(local_rank, 2 + buffer_index);
   }
 
+  // For a thread that is about to wait for the other ranks, where each has a processor: says where
+  // it runs, and if a lower local rank's thread ran there when it last waited, moves it to a
+  // processor that none of them had. Two that share one compute at half the pace, and what wakes up
+  // there waits until the other's time is up. May be called from any thread.
+  void move_apart();
+
   // A name for a subset that no other has had in this arena, on this rank.
   uint64_t new_subset() { return ++subsets_; }
   // Before the first write of an operation. `peers` are the subset's local ranks without this one.
@@ -118,7 +124,6 @@ class Arena {
   Line& line(int from, int to) const;
   ProcessCard& card(int local_rank) const;
   uint8_t* area(int local_rank, int index) const;
-  int spins_worth(const Line& theirs, int spins);
   void await_left(int peer, const WaitPolicy& policy);
   void check(int peer, const WaitPolicy& policy) const;
   void await_end_of_writes(int peer, Deadline patience,
@@ -131,7 +136,6 @@ class Arena {
   std::vector<uint64_t> met_;              // meetings of this rank, by local rank
   std::unique_ptr<ProcessCard> own_card_;  // others look for it where it is
   std::vector<std::optional<PeerMemory>> memories_;
-  uint32_t together_ = 0;  // waits for a rank on this rank's processor
   uint64_t subsets_ = 0;
   uint64_t present_ = 0;  // the subset that entered last
   std::vector<int> present_peers_;

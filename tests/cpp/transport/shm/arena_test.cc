@@ -1,5 +1,7 @@
 #include "transport/shm/arena.h"
 
+#include <sched.h>
+
 #include <chrono>
 #include <cstdint>
 #include <numeric>
@@ -109,6 +111,41 @@ TEST(memory_is_not_reused_before_its_last_readers_have_left) {
   CHECK_THROWS(ErrorCode::kTimeout, arenas[0].enter(second, {&two, 1}, {moment, stop, 0}));
   arenas[1].leave(0);
   arenas[0].enter(second, {&two, 1}, {soon(), stop, 0});
+}
+
+namespace {
+
+cpu_set_t allowed_processors() {
+  cpu_set_t set;
+  CHECK_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  return set;
+}
+
+}  // namespace
+
+// Two threads bound to one processor say where they are; set free, the second one goes away.
+TEST(a_rank_that_waits_on_the_processor_of_another_moves_to_a_free_one) {
+  const cpu_set_t usual = allowed_processors();
+  std::vector<Arena> arenas = make_arenas(2);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  const int here = sched_getcpu();
+  arenas[0].move_apart();
+  arenas[1].move_apart();  // there is no other one for it
+  CHECK_EQ(sched_getcpu(), here);
+  cpu_set_t now = allowed_processors();
+  CHECK(CPU_EQUAL(&now, &one));
+  std::jthread first([&] { arenas[0].move_apart(); });
+  first.join();
+  CHECK_EQ(sched_setaffinity(0, sizeof usual, &usual), 0);
+  // As long as it is still there, which is for the scheduler to decide.
+  const bool is_here = sched_getcpu() == here;
+  arenas[1].move_apart();
+  if (CPU_COUNT(&usual) > 1 && is_here) CHECK(sched_getcpu() != here);
+  now = allowed_processors();
+  CHECK(CPU_EQUAL(&now, &usual));
 }
 
 TEST(a_raised_stop_signal_ends_the_wait) {
