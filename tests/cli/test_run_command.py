@@ -119,7 +119,8 @@ def test_a_command_that_is_no_training_succeeds_with_a_remark(hvdtune):
     out, err = run.communicate()
     assert (run.returncode, out.count("data")) == (0, 2)
     assert err == (
-        "hvdtune: warning: echo ended without calling hvd.init(): its processes never formed a job\n"
+        "hvdtune: warning: echo ended without calling hvd.init(): "
+        "its processes never formed a job\n"
     )
 
 
