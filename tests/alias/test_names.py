@@ -235,7 +235,6 @@ LATER = """
 """
 OTHERS = {
     "_keras.callbacks": "use horovod.keras or horovod.tensorflow.keras",
-    "tensorflow.gradient_aggregation_eager": "pass backward_passes_per_step to an optimizer",
     "torch.mpi_lib_v2": "its operations are functions of horovod.torch",
 }
 REASONS = (

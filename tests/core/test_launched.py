@@ -1,6 +1,7 @@
 """The variables that a rank was started with, told from those that its script has set since."""
 
 import os
+from unittest import mock
 
 import pytest
 
@@ -32,7 +33,7 @@ _SHARED = {
 
 
 @pytest.fixture
-def rank(monkeypatch):
+def rank():
     """Makes this process's environment that of a rank, and returns what the script then sees."""
     fd = os.memfd_create("key", 0)
     os.write(fd, bytes(32))
@@ -41,14 +42,13 @@ def rank(monkeypatch):
         slot = Slot(1, "a", 1, 2, 0, 1)
         told = _SHARED | {"HVDTUNE_KEY_FD": str(fd)} | slot_environ(slot, 2) | (given or {})
         environ = worker_environ(told, _USERS | (users or {}))
-        for name in list(os.environ):
-            if name.startswith(("HVDTUNE_", "HOROVOD_")):
-                monkeypatch.delenv(name)
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
+        for name in ours(os.environ):
+            del os.environ[name]
+        os.environ.update(environ)
         return os.environ
 
-    yield make
+    with mock.patch.dict(os.environ):  # scripts set more
+        yield make
     os.close(fd)
 
 

@@ -23,12 +23,12 @@ COSTS = {name: 10.0 + index for index, name in enumerate(host_costs.NAMES)}
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a job whose caches are under tmp_path; returns each rank's costs, and who measured."""
+    """Runs a job whose caches are in tmp_path / "cache"; returns each rank's costs, and who measured."""
     (tmp_path / "script.py").write_text(_SCRIPT)
 
     def run(*options, **variables):
         environ = os.environ | {
-            "XDG_CACHE_HOME": str(tmp_path),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
             "SEEN": str(tmp_path / "seen"),
             **variables,
         }
@@ -44,20 +44,20 @@ def test_the_first_job_measures_and_the_next_reads(run, tmp_path):
     costs, measured = run()
     assert measured == [True, False]
     assert costs[0] == costs[1]
-    kept = host_costs.load(tmp_path / "hvdtune")
+    kept = host_costs.load(tmp_path / "cache" / "hvdtune")
     assert kept == pytest.approx(costs[0], abs=1e-3)
     assert run() == ([kept, kept], [False, False])
-    path = host_costs.path_in(tmp_path / "hvdtune")
+    path = host_costs.path_in(tmp_path / "cache" / "hvdtune")
     path.write_text(path.read_text()[:-20])
     assert run()[1] == [True, False]
 
 
 def test_a_user_decides(run, tmp_path):
     assert run(HVDTUNE_HOST_COSTS=json.dumps(COSTS)) == ([COSTS, COSTS], [False, False])
-    host_costs.store(tmp_path / "hvdtune", COSTS)
+    host_costs.store(tmp_path / "cache" / "hvdtune", COSTS)
     assert run(HVDTUNE_HOST_COSTS="measure")[1] == [True, False]
 
 
 def test_ranks_that_share_no_memory_measure_nothing(run, tmp_path):
     assert run("--transport", "tcp")[1] == [False, False]
-    assert not host_costs.path_in(tmp_path / "hvdtune").exists()
+    assert not host_costs.path_in(tmp_path / "cache" / "hvdtune").exists()

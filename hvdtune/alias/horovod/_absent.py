@@ -28,7 +28,6 @@ MODULES: Final = {
     "tensorflow.data": _LATER,
     "runner.elastic": _LATER,
     "_keras": "use horovod.keras or horovod.tensorflow.keras",
-    "tensorflow.gradient_aggregation_eager": "pass backward_passes_per_step to an optimizer",
     "tensorflow.mpi_lib": "its operations are functions of horovod.tensorflow",
     "torch.mpi_lib_v2": "its operations are functions of horovod.torch",
     **dict.fromkeys(
