@@ -23,7 +23,7 @@ COSTS = {name: 10.0 + index for index, name in enumerate(host_costs.NAMES)}
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a job whose caches are in tmp_path / "cache"; returns each rank's costs, and who measured."""
+    """Runs a job with caches of its own; returns each rank's costs, and who measured."""
     (tmp_path / "script.py").write_text(_SCRIPT)
 
     def run(*options, **variables):
