@@ -11,7 +11,6 @@ import numpy as np
 
 import hvdtune.keras as hvd
 from hvdtune.core.rank import runtime
-from hvdtune.errors import HvdtuneError
 from tests.memory.programs import Program
 
 
@@ -41,10 +40,8 @@ class Fit:
         def run() -> None:
             try:
                 self._model.fit(*rows, batch_size=4, epochs=1, verbose=0)
-            except HvdtuneError as error:
+            except Exception as error:
                 self._errors.append(error.with_traceback(None))
-            except BaseException as error:
-                self._errors.append(_typed(error))
 
         self._thread = threading.Thread(target=run)
         self._thread.start()
@@ -75,15 +72,6 @@ class Fit:
     def forget(self) -> list[Any]:
         self._model, self._sevens = None, []
         return []
-
-
-def _typed(error: BaseException) -> Exception:
-    """hvdtune's error in one of TensorFlow's."""
-    if not hasattr(error, "experimental_payloads"):
-        return error if isinstance(error, Exception) else RuntimeError(repr(error))
-    from hvdtune.tensorflow.operations import typed_error
-
-    return typed_error(error)
 
 
 KINDS = {"fit": Fit}

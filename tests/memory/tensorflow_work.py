@@ -18,7 +18,6 @@ import tensorflow as tf
 import hvdtune.tensorflow as hvd
 from hvdtune.core.rank import runtime
 from hvdtune.errors import HvdtuneError
-from hvdtune.tensorflow.operations import typed_error
 from tests.memory.programs import Call, Program
 from tests.memory.values import expected, input_of, splits_of
 
@@ -53,10 +52,8 @@ class Threaded:
         def run() -> None:
             try:
                 part()
-            except HvdtuneError as error:
+            except (HvdtuneError, tf.errors.OpError) as error:
                 self._errors.append(error.with_traceback(None))
-            except tf.errors.OpError as error:
-                self._errors.append(typed_error(error).with_traceback(None))
             except BaseException as error:
                 self._found.append(f"raised {error!r}")
 
