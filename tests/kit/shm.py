@@ -13,7 +13,7 @@ import psutil
 
 FOLDER = Path("/dev/shm")
 _OF_A_RUN = "HVDTUNE_TEST_PROCESS"
-_SEMAPHORE = "sem.mp-"
+_SEMAPHORE = "sem."
 
 
 def mark_own() -> None:
@@ -26,10 +26,10 @@ def mark_own() -> None:
 
 def named() -> set[str]:
     """The names of all segments but for semaphores that are another's."""
-    own = f"{_SEMAPHORE}{os.getpid()}-"
+    own = f"-{os.getpid()}-"  # of multiprocessing, or of joblib, which names them anew
     # Folders there are some other program's: a segment is a file.
     names = {path.name for path in FOLDER.iterdir() if path.is_file()}
-    return {name for name in names if name.startswith(own) or not name.startswith(_SEMAPHORE)}
+    return {name for name in names if own in name or not name.startswith(_SEMAPHORE)}
 
 
 def abandoned(names: set[str]) -> set[str]:
