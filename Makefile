@@ -13,6 +13,8 @@ RUN ?= runs/demo
 # Modules are compiled when they are first imported; most of TensorFlow's never are.
 INSTALL := install -q --no-compile --disable-pip-version-check -c constraints.txt
 export PATH := $(abspath $(BIN)):$(PATH)
+# Hundreds of processes import torch or TensorFlow, which takes three times as long without this.
+unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(shell command -v ccache),)
   export CMAKE_CXX_COMPILER_LAUNCHER ?= ccache
   export CCACHE_SLOPPINESS ?= pch_defines,time_macros
