@@ -1,3 +1,4 @@
+import contextlib
 import os
 import random
 import signal
@@ -57,7 +58,9 @@ def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
                 assert job.results[rank].poll(30.0)
                 outcomes.append(job.outcome(rank))
         finally:
-            os.kill(job.pid(1), signal.SIGCONT)
+            # It is gone where it had stopped in the middle of writing into another rank's memory.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.pid(1), signal.SIGCONT)
         check_survivors(outcomes, victim=1)
         assert "stopped" in str(outcomes[0].error)
 
