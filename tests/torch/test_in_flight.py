@@ -1,10 +1,8 @@
-"""Gradients and tensors that somebody drops, or stops waiting for, while they are in flight."""
+"""Gradients and tensors that a script drops or changes while they are in flight."""
 
 import gc
-import signal
 import threading
 import weakref
-from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import (
     DuplicateNameError,
     HvdtuneError,
-    MismatchError,
     RankLostError,
     ShutdownError,
     StepOrderError,
@@ -26,74 +23,13 @@ from hvdtune.errors import (
 from hvdtune.torch.gradients import InFlightGradient, describe
 from tests.kit.flag import Flag
 from tests.parallel.ranks import run
-
-ELEMENTS = 1 << 19  # the memory of one goes back to the system when it is freed
-
-
-class Model(torch.nn.Module):
-    """Its gradients are all `factor`."""
-
-    def __init__(self, elements=ELEMENTS, layers=2):
-        super().__init__()
-        self.layers = torch.nn.ParameterList([torch.zeros(elements) for _ in range(layers)])
-
-    def forward(self, factor):
-        return sum(layer.sum() for layer in self.layers) * factor
-
-
-class SparseModel(torch.nn.Module):
-    """Every row of its sparse gradient is `factor`."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = torch.nn.Embedding(ELEMENTS // 64, 64, sparse=True)
-        torch.nn.init.zeros_(self.table.weight)
-
-    def forward(self, factor):
-        return self.table(torch.arange(ELEMENTS // 64)).sum() * factor
-
-
-KINDS = {
-    "alone": (Model, {}),
-    "a group": (Model, {"groups": 1}),
-    "compressed": (Model, {"compression": hvd.Compression.fp16}),
-    "sparse": (SparseModel, {}),
-    "made dense": (SparseModel, {"sparse_as_dense": True}),
-}
-
-
-def training(kind):
-    make, options = KINDS[kind]
-    model = make()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
-    )
-    model(1.0).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return model, optimizer
-
-
-def averages(model, optimizer, factor):
-    """Returns the values that occur in the gradients of the next step."""
-    model(factor).backward()
-    optimizer.synchronize()
-    found = set()
-    for parameter in model.parameters():
-        found.update(parameter.grad.to_dense().unique().tolist())
-    return found
-
-
-def sevens():
-    """Returns tensors that lie where memory has been freed."""
-    gc.collect()
-    return [torch.full((ELEMENTS,), 7.0) for _ in range(8)]
-
-
-def meet_twice():
-    """After the first time everything before has ended, and the second lets go of it."""
-    hvd.barrier()
-    hvd.barrier()
+from tests.torch.in_flight import (
+    ELEMENTS,
+    averages,
+    meet_twice,
+    sevens,
+    training,
+)
 
 
 def drop_after_backward(kind, dropped):
@@ -281,207 +217,6 @@ def test_hooks_of_two_devices_send_what_they_complete_together_once():
     assert run(hooks_on_two_threads, 2) == [([], {1.0})] * 2
 
 
-class TimeLimitError(Exception):
-    pass
-
-
-def _is_waiting(frame):
-    while frame is not None:
-        if frame.f_code.co_name in ("finish", "finish_one"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-@contextmanager
-def time_limit():
-    """A signal whose handler raises, once the block waits for operations."""
-
-    def handle(number, frame):
-        if _is_waiting(frame):
-            raise TimeLimitError
-
-    before = signal.signal(signal.SIGALRM, handle)
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
-        with pytest.raises(TimeLimitError):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def interrupt_a_step(kind, dropped, then):
-    trained = [*training(kind)]
-    if hvd.rank() == 1:
-        dropped.wait()
-        found = averages(*trained, 3.0)
-        meet_twice()
-        return found
-    trained[0](1.0).backward()
-    with time_limit():
-        trained[1].step()
-    with pytest.raises(StepOrderError):
-        trained[1].zero_grad()
-    return then(trained, dropped)
-
-
-def go_on(trained, dropped):
-    model, optimizer = trained
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    dropped.set()
-    optimizer.step()
-    meet_twice()
-    optimizer.zero_grad()
-    moved = set()
-    for parameter, was in zip(model.parameters(), before, strict=True):
-        moved.update((was - parameter.detach()).unique().tolist())
-    return moved, len(PROCESS.in_flight) + len(PROCESS.pending)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_was_interrupted_goes_on_where_it_was(kind, tmp_path):
-    (moved, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), go_on)
-    assert moved == average == {2.0}
-    assert in_flight == 0
-
-
-def give_up(trained, dropped):
-    trained.clear()
-    kept = sevens()
-    dropped.set()
-    meet_twice()
-    return {value for tensor in kept for value in tensor.unique().tolist()}, len(
-        PROCESS.in_flight
-    ) + len(PROCESS.pending)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_an_interrupted_step_sent_lives_on_when_the_optimizer_is_dropped(kind, tmp_path):
-    (values, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), give_up)
-    assert values == {7.0}
-    assert average == {2.0}
-    assert in_flight == 0
-
-
-def forget_a_step(trained, dropped):
-    optimizer = trained[1]
-    state = optimizer.state_dict()
-    dropped.set()
-    optimizer.load_state_dict(state)
-    optimizer.zero_grad()
-    meet_twice()
-    return len(PROCESS.in_flight) + len(PROCESS.pending)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_was_interrupted_is_given_up_by_load_state_dict(kind, tmp_path):
-    in_flight, average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), forget_a_step)
-    assert average == {2.0}
-    assert in_flight == 0
-
-
-def interrupt_the_first_step(dropped):
-    """The ranks ask each other which gradients are sparse, and this is what is interrupted."""
-    model = SparseModel()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters()
-    )
-    if hvd.rank() == 1:
-        dropped.wait()
-        return averages(model, optimizer, 3.0)
-    model(1.0).backward()
-    with time_limit():
-        optimizer.step()
-    dropped.set()
-    optimizer.synchronize()
-    return set(model.table.weight.grad.to_dense().unique().tolist())
-
-
-def test_a_first_step_that_was_interrupted_goes_on_where_it_was(tmp_path):
-    assert run(interrupt_the_first_step, 2, Flag(tmp_path / "flag")) == [{2.0}, {2.0}]
-
-
-def interrupt_a_handle(come):
-    tensor = torch.full((ELEMENTS,), hvd.rank() + 1.0)
-    if hvd.rank() == 1:
-        come.wait()
-        hvd.allreduce_(tensor, name="t")
-        return set(tensor.unique().tolist())
-    handle = hvd.allreduce_async_(tensor, name="t")
-    with time_limit():
-        hvd.synchronize(handle)
-    come.set()
-    hvd.synchronize(handle)
-    return set(tensor.unique().tolist())
-
-
-def test_a_handle_whose_synchronize_was_interrupted_can_be_synchronized_again(tmp_path):
-    assert run(interrupt_a_handle, 2, Flag(tmp_path / "flag")) == [{1.5}, {1.5}]
-
-
-class Ending:
-    """A runtime whose call ends, and then a signal handler raises before Python has the result."""
-
-    def __init__(self, native):
-        self._native = native
-
-    def finish(self, *arguments):
-        assert self._native.finish(*arguments)
-        raise TimeLimitError
-
-    def __getattr__(self, name):
-        return getattr(self._native, name)
-
-
-def interrupt_at_the_end(start):
-    """The signal comes in the moment in which the operation is done."""
-    tensor = torch.arange(4.0)
-    handle = start(tensor)
-    batch = PROCESS.pending[handle].batch
-    batch._native = Ending(batch._native)
-    with pytest.raises(TimeLimitError):
-        hvd.synchronize(handle)
-    result = hvd.synchronize(handle)
-    return result.tolist(), len(PROCESS.pending), len(PROCESS.in_flight)
-
-
-@pytest.mark.parametrize(
-    "start",
-    [hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async],
-    ids=lambda f: f.__name__,
-)
-def test_a_handle_keeps_the_result_of_an_operation_that_ended_as_a_signal_came(start):
-    assert run(interrupt_at_the_end, 1, start) == [([0.0, 1.0, 2.0, 3.0], 0, 0)]
-
-
-def interrupt_a_failure(come):
-    """The signal comes while the exception of a failed operation is being made."""
-    tensor = torch.ones(2 + hvd.rank())
-    if hvd.rank() == 1:
-        come.wait()
-        handle = hvd.allreduce_async_(tensor, name="t")
-    else:
-        handle = hvd.allreduce_async_(tensor, name="t")
-        batch, make = PROCESS.pending[handle].batch, MismatchError.__init__
-
-        def interrupted(*arguments):
-            MismatchError.__init__ = make
-            raise TimeLimitError
-
-        MismatchError.__init__ = interrupted
-        come.set()
-        with pytest.raises(TimeLimitError):
-            batch.finish()
-    with pytest.raises(MismatchError):
-        hvd.synchronize(handle)
-    return len(PROCESS.pending), len(PROCESS.in_flight)
-
-
-def test_a_failure_is_told_though_a_signal_came_while_it_was_made(tmp_path):
-    assert run(interrupt_a_failure, 2, Flag(tmp_path / "flag")) == [(0, 0), (0, 0)]
-
-
 def leave_with_handles():
     """Nobody synchronizes them before the job is over."""
     memory = np.ones(ELEMENTS, np.float32)
@@ -505,79 +240,6 @@ def leave_with_handles():
 def test_shutdown_lets_go_of_the_memory_and_the_job_of_what_nobody_waited_for():
     expected = (True, True, True, 0), [2.0, 2.0], 0
     assert run(leave_with_handles, 2) == [expected, expected]
-
-
-class Sent(Exception):
-    """Raised by a signal handler, as it were, when what a step sends has been added."""
-
-
-def interrupt_sending(kind):
-    """A signal comes as soon as the first operation of a step has been added."""
-    model, optimizer = training(kind)
-    batcher = optimizer._batcher
-    if hvd.rank() == 0:
-
-        def flush():
-            del batcher.flush
-            raise Sent
-
-        batcher.flush = flush
-    with suppress(Sent):
-        model(1.0 + 2 * hvd.rank()).backward()
-    optimizer.synchronize()
-    values = set()
-    for parameter in model.parameters():
-        values.update(parameter.grad.unique().tolist())
-    return values, len(PROCESS.in_flight)
-
-
-def test_what_a_step_had_sent_when_a_signal_came_is_not_sent_again():
-    assert run(interrupt_sending, 2, "a group") == [({2.0}, 0)] * 2
-
-
-def interrupt_a_sparse_gradient():
-    """A signal comes while the first sparse gradient is prepared to be sent."""
-    model, optimizer = training("sparse")
-    coalesce = torch.Tensor.coalesce
-    if hvd.rank() == 0:
-
-        def interrupted(tensor):
-            torch.Tensor.coalesce = coalesce
-            raise Sent
-
-        torch.Tensor.coalesce = interrupted
-    with suppress(Sent):
-        model(1.0 + 2 * hvd.rank()).backward()
-    optimizer.synchronize()
-    return set(model.table.weight.grad.to_dense().unique().tolist())
-
-
-def test_a_sparse_gradient_that_a_signal_kept_from_being_sent_is_sent_by_the_next_call():
-    assert run(interrupt_a_sparse_gradient, 2) == [{2.0}, {2.0}]
-
-
-def interrupt_receiving():
-    """A signal comes when a compressed gradient has its combined value."""
-    model, optimizer = training("compressed")
-    copy = torch.Tensor.copy_
-
-    def interrupted(tensor, *arguments):
-        copy(tensor, *arguments)
-        torch.Tensor.copy_ = copy
-        raise Sent
-
-    model(1.0 + 2 * hvd.rank()).backward()
-    optimizer._send()
-    optimizer._batcher.flush()
-    torch.Tensor.copy_ = interrupted
-    with pytest.raises(Sent):
-        optimizer.synchronize()
-    optimizer.synchronize()
-    return {value for p in model.parameters() for value in p.grad.unique().tolist()}
-
-
-def test_a_gradient_that_was_being_received_when_a_signal_came_is_received_by_the_next_call():
-    assert run(interrupt_receiving, 2) == [{2.0}, {2.0}]
 
 
 def fail_to_send(raised):
@@ -640,31 +302,3 @@ def fail_to_become_ready():
 
 def test_a_handle_whose_values_never_came_is_forgotten():
     assert run(fail_to_become_ready, 1) == [(0, 0)]
-
-
-def interrupt_blocking_calls(come):
-    def tensors():
-        return [torch.full((ELEMENTS,), hvd.rank() + 1.0) for _ in range(3)]
-
-    if hvd.rank() == 1:
-        come.wait()
-        given = tensors()
-        combined = hvd.allreduce(given[0], name="t")
-        hvd.broadcast_parameters(given, root_rank=0)
-        meet_twice()
-        return [set(tensor.unique().tolist()) for tensor in (combined, *given)]
-    with time_limit():
-        hvd.allreduce_(tensors()[0], name="t")
-    with time_limit():
-        hvd.broadcast_parameters(tensors(), root_rank=0)
-    kept = sevens()
-    come.set()
-    meet_twice()
-    found = {value for tensor in kept for value in tensor.unique().tolist()}
-    return found, len(PROCESS.pending), len(PROCESS.in_flight)
-
-
-def test_blocking_calls_that_were_interrupted_end_when_the_other_ranks_have_come(tmp_path):
-    abandoned, theirs = run(interrupt_blocking_calls, 2, Flag(tmp_path / "flag"))
-    assert abandoned == ({7.0}, 0, 0)
-    assert theirs == [{1.5}, {1.0}, {1.0}, {1.0}]

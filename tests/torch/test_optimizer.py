@@ -415,7 +415,7 @@ ASKED_FOR = {
 
 @bodies
 def private_names():
-    """What programs around Horovod's optimizer read and set."""
+    """Reads and sets what programs around Horovod's optimizer do."""
     model = make_model()
     parameters = list(model.parameters())
     optimizer = hvd.DistributedOptimizer(
