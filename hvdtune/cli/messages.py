@@ -81,7 +81,7 @@ def spelled(error: HvdtuneError | TyperException) -> str:
 
 
 def _in_words(error: TyperException) -> str:
-    """What Typer says of an option's value, in a sentence where pydantic has found the fault."""
+    """Returns Typer's message; where pydantic has found the fault, a sentence about the value."""
     found: list[dict[str, Any]] = getattr(error.__context__, "errors", list)()
     if not found or found[0]["type"] not in _FAULTS:
         return error.message

@@ -26,7 +26,7 @@ class Server(ThreadedWSGIServer):
         self._lock = threading.Lock()
         # Guarded by `_lock`: whether the gate has let it have something, in order of arrival.
         self._connections: dict[socket.socket, bool] = {}
-        super().__init__(host, port, app, handler=_Handler, fd=listener.fileno())
+        super().__init__(host, port, app, handler=_RequestHandler, fd=listener.fileno())
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Called for each new connection."""
@@ -55,7 +55,7 @@ class Server(ThreadedWSGIServer):
         super().shutdown_request(request)
 
 
-class _Handler(WSGIRequestHandler):
+class _RequestHandler(WSGIRequestHandler):
     """Logs no requests: their addresses would put the token on the terminal, and strangers' words.
 
     Faults of the application are told all the same, by the server.
@@ -76,6 +76,6 @@ class _Handler(WSGIRequestHandler):
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Its thread, if it has one, sees the end and closes it."""
+    """Ends a connection; its thread, if it has one, sees the end and closes the socket."""
     with contextlib.suppress(OSError):  # the other end has done so
         connection.shutdown(socket.SHUT_RDWR)

@@ -72,7 +72,7 @@ class _Relay:
         self._write(frame(kind, payload))
 
     def take(self, timeout_s: float) -> list[tuple[bytes, bytes]]:
-        """What has come, after a wait of at most so long for anything."""
+        """Returns the messages that have come, after waiting at most `timeout_s` for one."""
         self._listen(timeout_s)
         came, self._came = self._came, []
         return [message for message in came if message[0] != frames.ALIVE]

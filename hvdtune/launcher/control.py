@@ -341,7 +341,7 @@ def _close_all(clients: Sequence[ControlClient]) -> None:
 
 
 def _names() -> Iterator[tuple[int, str]]:
-    """What may be sockets of launchers: the process in the name, and the name."""
+    """Yields what may be sockets of launchers: the process in the name, and the name."""
     # A name may be any bytes, ends of lines among them. A listener's connections have it, too.
     words = Path("/proc/net/unix").read_bytes().decode("ascii", "replace").split()
     for word in dict.fromkeys(words):
@@ -374,7 +374,7 @@ def _reached(pids: Sequence[int] | None) -> list[ControlClient]:
 
 
 def _states(clients: Sequence[ControlClient]) -> Iterator[tuple[ControlClient, JobState]]:
-    """What these launchers say, in the order in which they say it, for as long as one may take."""
+    """Yields the answers of these launchers as they come, until the deadline of an answer."""
     deadline_s = time.monotonic() + _ANSWER_S
     with selectors.DefaultSelector() as selector:
         for client in clients:

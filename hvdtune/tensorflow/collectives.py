@@ -187,7 +187,7 @@ def combine_group(
     process_set: ProcessSet,
     compression: Any,
 ) -> list[Any]:
-    """What grouped_allreduce returns: IndexedSlices are an operation of their own, the rest one."""
+    """Combines a group: each IndexedSlices is an operation of its own, the rest are one."""
     sparse: list[Any] = []
     dense: list[Any] = []
     for each in _checked(tensors):

@@ -80,7 +80,7 @@ class Wrapper(torch.optim.Optimizer):
 
     @property
     def gradient_predivide_factor(self) -> float:
-        """What gradients are divided by before they are combined, and multiplied by after."""
+        """Divides gradients before they are combined; the result is multiplied by it."""
         return self._options.reduction.postscale_factor
 
     @property

@@ -42,7 +42,7 @@ def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
 
 
 def field_fault(error: msgspec.ValidationError) -> str:
-    """What is wrong with a field of a document, as a sentence."""
+    """Says in a sentence what is wrong with a field of a document."""
     text = str(error)
     if missing := _MISSING.fullmatch(text):
         return f"{missing[2] or 'the document'} has no {missing[1]}"

@@ -37,8 +37,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from studies.bench.job import job
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES: Final = [4, 64 * KIB, MIB]
@@ -132,46 +132,31 @@ def _processor() -> int:
 def launch(given: argparse.Namespace, cases: list[Case], pinned: bool) -> Iterator[Any]:
     """One job; yields (case, peer, seconds from the last call to the last return) for each turn."""
     ranks = given.ranks
-    context = multiprocessing.get_context("forkserver")
     cores = sorted(os.sched_getaffinity(0))
-    key = os.urandom(32)
-    server = _native.JobServer(key, ranks)
-    pipes, processes = [], []
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "meeting").write_bytes(bytes(ranks * _SLOT.size))
-        for rank in range(ranks):
-            here, there = context.Pipe(duplex=False)
-            place = Config(
-                rank=rank,
-                size=ranks,
-                rendezvous_address="127.0.0.1",
-                rendezvous_port=server.port,
-                key=key,
-            )
-            core = cores[rank % len(cores)] if pinned else -1
-            arguments = (place, folder, cases, given.rounds, core, given.threads, there)
-            process = context.Process(target=work, args=arguments)
-            process.start()
-            there.close()
-            pipes.append(here)
-            processes.append(process)
-        while True:
-            answers = [pipe.recv() for pipe in pipes]
-            if None in answers:
-                break
-            case, peer, start = answers[0][:3]
-            last_call = max(answer[3] for answer in answers)
-            yield case, peer, max(answer[4] for answer in answers) - last_call
-            if given.trace:
-                texts = [
-                    f"called {1e6 * (called - start):.0f}, returned {1e6 * (returned - start):.0f}"
-                    f" us, on {before}>{after}"
-                    for _, _, _, called, returned, before, after in answers
-                ]
-                print(f"  {case[0]:g} ms {human(case[1])} {peer:7} {' | '.join(texts)}")
-        for process in processes:
-            process.join()
-    server.close()
+        at = [cores[rank % len(cores)] if pinned else -1 for rank in range(ranks)]
+        arguments = [(folder, cases, given.rounds, core, given.threads) for core in at]
+        with job(work, arguments) as pipes:
+            yield from answers_of(pipes, given.trace)
+
+
+def answers_of(pipes: list[Any], trace: bool) -> Iterator[Any]:
+    """Yields what `launch` does; with `trace`, prints when each rank called and returned."""
+    while True:
+        answers = [pipe.recv() for pipe in pipes]
+        if None in answers:
+            break
+        case, peer, start = answers[0][:3]
+        last_call = max(answer[3] for answer in answers)
+        yield case, peer, max(answer[4] for answer in answers) - last_call
+        if trace:
+            texts = [
+                f"called {1e6 * (called - start):.0f}, returned {1e6 * (returned - start):.0f}"
+                f" us, on {before}>{after}"
+                for _, _, _, called, returned, before, after in answers
+            ]
+            print(f"  {case[0]:g} ms {human(case[1])} {peer:7} {' | '.join(texts)}")
 
 
 def human(size: int) -> str:

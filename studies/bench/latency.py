@@ -13,8 +13,6 @@ at most half of gloo's time.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
@@ -23,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from studies.bench.job import job
 
 BAR: Final = 0.5
 CALLS: Final = 200
@@ -78,30 +76,10 @@ def work(place: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
 
 def measure(ranks: int, count: int, rounds: int) -> list[tuple[float, float]]:
     """The slowest rank's seconds per call, (hvdtune, gloo) for each round."""
-    context = multiprocessing.get_context("forkserver")
-    key = os.urandom(32)
-    server = _native.JobServer(key, ranks)
-    pipes, processes = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for rank in range(ranks):
-            here, there = context.Pipe(duplex=False)
-            place = Config(
-                rank=rank,
-                size=ranks,
-                rendezvous_address="127.0.0.1",
-                rendezvous_port=server.port,
-                key=key,
-            )
-            arguments = (place, str(Path(folder, "store")), count, rounds, there)
-            process = context.Process(target=work, args=arguments)
-            process.start()
-            there.close()
-            pipes.append(here)
-            processes.append(process)
-        by_rank = [pipe.recv() for pipe in pipes]
-        for process in processes:
-            process.join()
-    server.close()
+        given = (str(Path(folder, "store")), count, rounds)
+        with job(work, [given] * ranks) as pipes:
+            by_rank = [pipe.recv() for pipe in pipes]
     return [
         (max(ours for ours, _ in each), max(theirs for _, theirs in each))
         for each in zip(*by_rank, strict=True)

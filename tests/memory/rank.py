@@ -87,7 +87,7 @@ def _is_waiting(frame: FrameType | None) -> bool:
 
 
 def in_a_child(body: Callable[[], list[str]]) -> list[str]:
-    """What a child of this process finds, and how it ends where it should not."""
+    """Runs `body` in a child of fork; returns what it finds, or that the child was killed."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -71,7 +71,7 @@ class Threaded:
         self._threads = []
 
     def drop(self) -> None:
-        """What this object holds; the threads hold what they need."""
+        """Drops what this object holds; the threads hold what they need."""
         gc.collect()
         self._sevens += [np.full(1 << 17, 7.0, np.float32) for _ in range(4)]
 

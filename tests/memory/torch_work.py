@@ -97,7 +97,7 @@ class Flight:
         self.result = result[0] if isinstance(result, list | tuple) else result
 
     def problem(self) -> str:
-        """What is wrong with a result that reports success."""
+        """Says what is wrong with a result that reports success; empty where nothing is."""
         if self.result is None:
             return ""
         if self.change in ("other_data", "other_storage") and self.call.is_in_place:
@@ -163,7 +163,7 @@ class Handles:
         self._kept += sevens()
 
     def in_child(self) -> list[str]:
-        """What a child of fork is wrongly allowed to do."""
+        """Returns what a child of fork is wrongly allowed to do."""
         for flight in self.flights:
             flight.tensor.fill_(9)
         calls = {
@@ -178,7 +178,7 @@ class Handles:
         return [flight.error for flight in self.flights if flight.error is not None]
 
     def problems(self) -> list[str]:
-        """What is wrong with what reports success, and with memory that is not in flight."""
+        """Returns faults of results that report success and of memory that is not in flight."""
         found = [text for flight in self.flights if (text := flight.problem())]
         for flight in self.flights:
             changed = flight.change in ("other_data", "other_storage") and flight.call.is_in_place
@@ -190,7 +190,7 @@ class Handles:
         return changed(self._kept)
 
     def digest(self) -> None:
-        """What all ranks must agree on: nothing, for each looks at its own results."""
+        """Returns nothing to agree on, for each rank looks at its own results."""
 
     def use_again(self) -> None:
         """Fills all memory that was lent, which is the caller's again."""
@@ -322,7 +322,7 @@ class Training:
         self._is_done = True
 
     def drop(self) -> None:
-        """Of gradients that are all in flight; Adasum has none."""
+        """Drops the model while all its gradients are in flight; Adasum's never are."""
         if self._program.options == "adasum":
             return
         self._optimizer._send()
@@ -376,7 +376,7 @@ class Training:
         return changed(self._kept)
 
     def digest(self) -> list[float] | None:
-        """What all ranks must agree on."""
+        """Returns the values that all ranks must agree on."""
         if self._model is None or self._error is not None or not self._is_done:
             return None
         return [float(p.detach().double().sum()) for p in self._model.parameters()]
@@ -415,7 +415,7 @@ class Blocking:
         pass
 
     def finish(self) -> None:
-        """What a signal handler has interrupted is not done again: the other ranks have done it."""
+        """Makes the remaining calls; none is repeated, for the other ranks have made it."""
         calls = [self._broadcast, self._object, self._allreduce]
         if self._program.disturbance != programs.RAISE:  # after which it does no backward pass
             calls.append(self._batch_norm)
@@ -463,7 +463,7 @@ class Blocking:
         return changed(self._kept)
 
     def digest(self) -> None:
-        """What all ranks must agree on: nothing."""
+        """Returns nothing to agree on."""
 
     def use_again(self) -> None:
         self._kept += sevens()

@@ -31,7 +31,7 @@ def splits_of(count: int, ranks: int) -> list[int]:
 
 
 def expected(call: Call, number: int, rank: int, ranks: int) -> np.ndarray:
-    """What this rank gets, in float64."""
+    """Returns the result of this rank, in float64."""
     collective = call.collective.strip("_").removeprefix("grouped_")
     rows = [input_of(call, number, other) for other in range(ranks)]
     if collective == "broadcast":

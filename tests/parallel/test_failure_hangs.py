@@ -143,7 +143,7 @@ def log_of(rank, folder):
 
 
 def look_beside_another_thread(told):
-    """What a thread that waits for long tells the core, with and without another thread."""
+    """A thread that waits for long tells the core so, with and without another thread."""
     native = SimpleNamespace(note_blocked_threads=told.append)
     for _ in range(2):
         note_wait(native)

@@ -30,7 +30,7 @@ def random_setting(generator):
 
 
 def random_costs(seed):
-    """Of a host on which any way through its memory may be the best one."""
+    """Returns costs of a host on which any way through its memory may be the best one."""
     generator = random.Random(seed)
     spread = {name: generator.uniform(-2, 2) for name in host_costs.NAMES}
     return {

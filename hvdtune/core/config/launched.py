@@ -105,9 +105,9 @@ def without_launch(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def settle(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What counts in a rank: what its launcher was told, then its script, then the environment.
+    """Settles which variables count: the launcher's, then the script's, then the environment's.
 
-    Returns that, and a sentence about each variable that the script has set in vain.
+    Returns them, and a sentence about each variable that the script has set in vain.
     """
     settled = dict(environ)
     launch = Launch.of(environ)

@@ -152,7 +152,7 @@ class Batch:
                 self._failure = failure = None
 
     def only_operation(self) -> _native.Operation:
-        """What a batch of one operation keeps, once `finish` has returned."""
+        """Returns the operation of a batch that has only one, once `finish` has returned."""
         assert self._operations is not None
         return self._operations[0]
 

@@ -37,7 +37,7 @@ def _cache(f: Callable[P, T]) -> Callable[P, T]:
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """What can be a key in place of a variable, or, as tuples, of variables in lists."""
+    """Returns what can be a key in place of a variable; of lists, a tuple of such keys."""
     if isinstance(vars, list | tuple):
         return tuple(vars_to_refs(each) for each in vars)
     return vars.ref()
