@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <limits>
@@ -65,15 +66,25 @@ bool has_cpu(std::string_view controllers) {
   return false;
 }
 
-int allowed_processors() {
+// Empty where the system does not say.
+std::vector<cpu_set_t> allowed_processors(int pid) {
   // The kernel refuses a set that is smaller than its own.
   for (size_t count = 1; count * CPU_SETSIZE <= kMostProcessors; count *= 2) {
     std::vector<cpu_set_t> allowed(count);
-    const size_t bytes = count * sizeof(cpu_set_t);
-    if (sched_getaffinity(0, bytes, allowed.data()) == 0) return CPU_COUNT_S(bytes, allowed.data());
+    if (sched_getaffinity(pid, count * sizeof(cpu_set_t), allowed.data()) == 0) return allowed;
     if (errno != EINVAL) break;
   }
-  return 0;
+  return {};
+}
+
+int allowed_processors(std::span<const int> pids) {
+  std::vector<cpu_set_t> together;
+  for (const int pid : pids) {
+    const std::vector<cpu_set_t> allowed = allowed_processors(pid);
+    if (together.size() < allowed.size()) together.resize(allowed.size());
+    for (size_t i = 0; i < allowed.size(); ++i) CPU_OR(&together[i], &together[i], &allowed[i]);
+  }
+  return together.empty() ? 0 : CPU_COUNT_S(together.size() * sizeof(cpu_set_t), together.data());
 }
 
 }  // namespace
@@ -99,6 +110,13 @@ int quota_processors(const CgroupFiles& files) {
   return least;
 }
 
-int usable_processors() { return stricter(allowed_processors(), quota_processors()); }
+int usable_processors(std::span<const int> pids) {
+  return stricter(allowed_processors(pids), quota_processors());
+}
+
+int usable_processors() {
+  constexpr std::array<int, 1> kThis = {0};
+  return usable_processors(kThis);
+}
 
 }  // namespace hvdtune

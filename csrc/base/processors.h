@@ -1,6 +1,7 @@
-// How many processors this process has.
+// How many processors this process has, or some processes have together.
 #pragma once
 
+#include <span>
 #include <string>
 
 namespace hvdtune {
@@ -20,5 +21,10 @@ int quota_processors(const CgroupFiles& files = {});
 // may run, or fewer where a CPU quota grants less. 0 where the system does not say. Reads a few
 // files.
 int usable_processors();
+
+// The same of the main threads of these processes together, which may each be bound to processors
+// of its own; 0 stands for the calling thread. Those that have ended have none. The quota is that
+// of this process.
+int usable_processors(std::span<const int> pids);
 
 }  // namespace hvdtune

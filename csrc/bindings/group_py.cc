@@ -10,7 +10,6 @@
 #include "bindings/register.h"
 #include "collective/allreduce/allreduce.h"
 #include "collective/group.h"
-#include "transport/backoff.h"
 #include "transport/mesh.h"
 
 namespace py = pybind11;
@@ -36,8 +35,7 @@ class BareGroup {
  public:
   explicit BareGroup(const MeshOptions& options)
       : mesh_(connect_mesh(options, stop_)),
-        group_(mesh_, all_ranks(mesh_), scratch_, stop_, observer_,
-               spins_for(mesh_.topology.local_size, mesh_.costs)) {}
+        group_(mesh_, all_ranks(mesh_), scratch_, stop_, observer_, spins_for(mesh_)) {}
 
   // Sums `count` elements at the address over all ranks, in place. All ranks must call.
   void allreduce(uintptr_t address, size_t count, std::string_view dtype) {

@@ -7,7 +7,7 @@
 
 PYBIND11_MODULE(_native, module) {
   module.doc() = "The core of hvdtune. Use it through hvdtune.core.";
-  module.def("usable_processors", &hvdtune::usable_processors);
+  module.def("usable_processors", [] { return hvdtune::usable_processors(); });
   hvdtune::bindings::register_errors();
   hvdtune::bindings::register_knobs(module);
   hvdtune::bindings::register_mpi(module);

@@ -30,7 +30,7 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
       stop_(services.stop),
       recorder_(services.recorder),
       events_(services.events),
-      may_spin_(spins_for(services.mesh.topology.local_size, services.mesh.costs) > 0),
+      may_spin_(spins_for(services.mesh) > 0),
       spin_ns_(caller_spin_ns(services.mesh.costs)),
       // A library under the collectives may want them all from one thread.
       callers_may_progress_(may_spin_ && options.backends == nullptr),

@@ -12,7 +12,6 @@
 #include "collective/broadcast.h"
 #include "collective/reduce/identity_element.h"
 #include "collective/reducescatter.h"
-#include "transport/backoff.h"
 
 namespace hvdtune {
 namespace {
@@ -156,7 +155,7 @@ Group& Executor::group_of(uint32_t process_set) {
   Observer& observer = *this;
   return groups_
       .try_emplace(process_set, mesh_, *sets_.find(process_set), scratch_, stop_, observer,
-                   spins_for(mesh_.topology.local_size, mesh_.costs))
+                   spins_for(mesh_))
       .first->second;
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/processors.h"
-
 namespace hvdtune {
 namespace {
 
@@ -25,8 +23,8 @@ int spin_rounds(const HostCosts& costs) {
   return static_cast<int>(wake_ns(costs) / std::max(costs.spin_ns, 1.0));
 }
 
-int spins_for(int local_size, const HostCosts& costs) {
-  return local_size <= usable_processors() ? spin_rounds(costs) : 0;
+int spins_for(int local_size, int processors, const HostCosts& costs) {
+  return local_size <= processors ? spin_rounds(costs) : 0;
 }
 
 }  // namespace hvdtune

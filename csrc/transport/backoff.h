@@ -23,7 +23,8 @@ inline void cpu_pause() {
 uint64_t caller_spin_ns(const HostCosts& costs);
 // Rounds of a wait that are worth spinning for: as long as it takes to be woken up. Pure.
 int spin_rounds(const HostCosts& costs);
-// The same, and none when the ranks of this host have no core each.
-int spins_for(int local_size, const HostCosts& costs);
+// The same, and none when the ranks of this host have no processor each of those that they may all
+// run on together.
+int spins_for(int local_size, int processors, const HostCosts& costs);
 
 }  // namespace hvdtune

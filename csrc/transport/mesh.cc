@@ -13,6 +13,7 @@
 #include "base/failpoint.h"
 #include "base/plural.h"
 #include "base/status.h"
+#include "transport/backoff.h"
 #include "transport/bytes.h"
 #include "transport/control_tree.h"
 #include "transport/endpoint.h"
@@ -405,7 +406,10 @@ void MeshBuilder::open_offered_memory(int rank) {
 
 // By now every rank has opened what it was offered.
 void MeshBuilder::make_links() {
-  if (mesh_.arena) mesh_.arena->close_offer();
+  if (mesh_.arena) {
+    mesh_.arena->close_offer();
+    mesh_.processors = mesh_.arena->processors();
+  }
   std::map<int, std::vector<Socket>> sockets;
   for (auto& [place, channel] : data_) sockets[place.first].push_back(std::move(channel.socket));
   for (auto& [rank, streams] : sockets) {
@@ -423,6 +427,10 @@ void MeshBuilder::make_links() {
 }
 
 }  // namespace
+
+int spins_for(const Mesh& mesh) {
+  return spins_for(mesh.topology.local_size, mesh.processors, mesh.costs);
+}
 
 Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop) {
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {

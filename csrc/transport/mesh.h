@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/hmac.h"
+#include "base/processors.h"
 #include "base/stop.h"
 #include "transport/handshake.h"
 #include "transport/host_costs.h"
@@ -71,8 +72,10 @@ struct Mesh {
   std::optional<SecureChannel> job;  // to the rendezvous server; empty without one
   HostCosts costs;                   // the same on all ranks of a host that share an arena
   bool costs_are_new = false;        // this rank has measured them
-  std::unique_ptr<Arena> arena;      // null for a lone rank, or when any rank of the job has no
-                                     // shared memory
+  // On how many processors the ranks of this host may run; where no arena connects them, this one.
+  int processors = usable_processors();
+  std::unique_ptr<Arena> arena;  // null for a lone rank, or when any rank of the job has no
+                                 // shared memory
   std::shared_ptr<Pool> pool = Pool::create();  // of this rank; outlives the mesh while in use
 };
 
@@ -81,5 +84,8 @@ struct Mesh {
 // the cause, naming ranks, when any rank fails or the timeout passes, Error(kShutdown) once stop
 // is raised.
 Mesh connect_mesh(const MeshOptions& options, const StopSignal& stop);
+
+// Rounds that a wait for a rank of this host spins.
+int spins_for(const Mesh& mesh);
 
 }  // namespace hvdtune

@@ -18,6 +18,7 @@
 
 #include "base/failpoint.h"
 #include "base/hmac.h"
+#include "base/processors.h"
 #include "base/status.h"
 #include "transport/backoff.h"
 #include "transport/shm/peer_process.h"
@@ -28,7 +29,12 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLine = 64;
 constexpr size_t kAreasPerRank = 4;
-constexpr int kYields = 8;
+constexpr int kYields = 128;
+constexpr int kYieldsOfReader = 8;
+// Who had the processor for so long computes, and will again: a sleeper is woken up sooner.
+constexpr uint64_t kLongYieldNs = 50'000;
+// After so many meetings in a row on one processor, one of the two moves away.
+constexpr int kMeetingsTogether = 16;
 constexpr uint64_t kSliceNs = 20'000'000;
 constexpr uint64_t kLeaveSliceNs = 50'000;
 constexpr auto kLostRankPatience = std::chrono::milliseconds(100);
@@ -167,6 +173,14 @@ bool Arena::has_one_pid_namespace() const {
   return true;
 }
 
+int Arena::processors() const {
+  std::vector<int> pids = {0};
+  for (int rank = 0; rank < local_size() && has_one_pid_namespace(); ++rank) {
+    if (rank != local_rank_) pids.push_back(card(rank).pid);
+  }
+  return usable_processors(pids);
+}
+
 Arena::Line& Arena::line(int from, int to) const {
   auto* lines = reinterpret_cast<Line*>(segment_.data() + Segment::kReserved +
                                         kLine * (kHeaderLines + ranks_.size()));
@@ -177,27 +191,55 @@ namespace {
 
 int32_t this_processor() { return sched_getcpu() + 1; }
 
-}  // namespace
-
-void Arena::move_apart() {
-  const int32_t here = this_processor();
-  line(local_rank_, local_rank_).cpu.store(here, std::memory_order_relaxed);
+// Moves the calling thread to a processor that is not among `taken`, if it may run on one.
+void move_off(const std::vector<int32_t>& taken) {
   cpu_set_t allowed;
-  cpu_set_t free;
-  bool together = false;
-  for (int peer = 0; peer < local_rank_ && !together; ++peer) {
-    together = line(peer, peer).cpu.load(std::memory_order_relaxed) == here;
-  }
-  if (!together || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  free = allowed;
-  for (int rank = 0; rank < local_size(); ++rank) {
-    const int32_t cpu = line(rank, rank).cpu.load(std::memory_order_relaxed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t free = allowed;
+  for (const int32_t cpu : taken) {
     if (cpu > 0) CPU_CLR(static_cast<size_t>(cpu - 1), &free);
   }
   // The kernel moves it at once; afterwards it may run where it could before.
   if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
   sched_setaffinity(0, sizeof allowed, &allowed);
-  line(local_rank_, local_rank_).cpu.store(this_processor(), std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void Arena::move_apart() {
+  const int32_t here = this_processor();
+  std::atomic<int32_t>& mine = line(local_rank_, local_rank_).cpu;
+  mine.store(here, std::memory_order_relaxed);
+  bool together = false;
+  for (int peer = 0; peer < local_rank_ && !together; ++peer) {
+    together = line(peer, peer).cpu.load(std::memory_order_relaxed) == here;
+  }
+  if (!together) return;
+  std::vector<int32_t> taken;
+  for (int rank = 0; rank < local_size(); ++rank) {
+    taken.push_back(line(rank, rank).cpu.load(std::memory_order_relaxed));
+  }
+  move_off(taken);
+  mine.store(this_processor(), std::memory_order_relaxed);
+}
+
+// Two threads that wake each other up and do little else are kept on one processor by the kernel.
+void Arena::note_meeting(int peer, bool together) {
+  if (peer >= local_rank_) return;
+  if (!together) {
+    if (peer == together_with_) meetings_together_ = 0;
+    return;
+  }
+  if (peer != together_with_) meetings_together_ = 0;
+  together_with_ = peer;
+  if (++meetings_together_ == kMeetingsTogether) {
+    meetings_together_ = 0;
+    std::vector<int32_t> taken = {this_processor()};
+    for (int rank = 0; rank < local_size(); ++rank) {
+      taken.push_back(line(rank, local_rank_).cpu.load(std::memory_order_relaxed));
+    }
+    move_off(taken);
+  }
 }
 
 // The poster moves the value and then looks for sleepers, a sleeper counts itself and then looks
@@ -220,6 +262,7 @@ void Arena::await(int peer, const WaitPolicy& policy) {
   const auto reached = [&] { return theirs.value.load(std::memory_order_acquire) >= value; };
   // On the peer's own processor a wait would keep the peer from running.
   const bool together = theirs.cpu.load(std::memory_order_relaxed) == this_processor();
+  if (policy.spins > 0) note_meeting(peer, together);
   for (int i = 0; i < (together ? 0 : policy.spins); ++i) {
     if (reached()) return;
     cpu_pause();
@@ -227,7 +270,9 @@ void Arena::await(int peer, const WaitPolicy& policy) {
   // Where ranks share processors in any case, a turn is sooner had by yielding than by sleeping.
   for (int i = 0; i < (policy.spins > 0 ? 0 : kYields); ++i) {
     if (reached()) return;
+    const uint64_t before_ns = now_ns();
     sched_yield();
+    if (now_ns() - before_ns >= kLongYieldNs) break;
   }
   for (;;) {
     if (reached()) return;
@@ -258,7 +303,7 @@ void Arena::await_left(int peer, const WaitPolicy& policy) {
   for (int i = 0; theirs.value.load(std::memory_order_acquire) < value; ++i) {
     if (i < policy.spins) {
       cpu_pause();
-    } else if (i < policy.spins + kYields) {
+    } else if (i < policy.spins + kYieldsOfReader) {
       sched_yield();
     } else {
       FAILPOINT("arena/await_left");

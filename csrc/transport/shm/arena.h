@@ -105,6 +105,9 @@ class Arena {
   // Whether every rank's process can be found, and so ended, by every other: only then may they
   // write each other's memory. The same on all. REQUIRES: every rank has opened the arena.
   bool has_one_pid_namespace() const;
+  // On how many processors the ranks may run, all together, or this one where it cannot find the
+  // others' processes. REQUIRES: every rank has opened the arena.
+  int processors() const;
 
   // Ends the job in this arena because of world rank `lost` (-1: none), and returns once no other
   // rank writes the memory of this one. A rank that is still in its write phase after `patience`,
@@ -124,6 +127,7 @@ class Arena {
   Line& line(int from, int to) const;
   ProcessCard& card(int local_rank) const;
   uint8_t* area(int local_rank, int index) const;
+  void note_meeting(int peer, bool together);
   void await_left(int peer, const WaitPolicy& policy);
   void check(int peer, const WaitPolicy& policy) const;
   void await_end_of_writes(int peer, Deadline patience,
@@ -139,6 +143,9 @@ class Arena {
   uint64_t subsets_ = 0;
   uint64_t present_ = 0;  // the subset that entered last
   std::vector<int> present_peers_;
+  // The lower local rank that last ran on this one's processor, and for how many meetings in a row.
+  int together_with_ = -1;
+  int meetings_together_ = 0;
 };
 
 }  // namespace hvdtune

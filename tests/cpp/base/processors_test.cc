@@ -2,11 +2,15 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "check.h"
 
@@ -110,5 +114,39 @@ TEST(a_process_has_the_processors_on_which_it_may_run) {
   CPU_SET(sched_getcpu(), &one);
   CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   CHECK_EQ(usable_processors(), 1);
+  CHECK_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+TEST(processes_bound_to_a_processor_each_have_them_together) {
+  cpu_set_t before;
+  CHECK_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  const auto bind_to = [](int cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  };
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &before)) cpus.push_back(cpu);
+  }
+  std::array<int, 2> ends{};
+  CHECK_EQ(pipe(ends.data()), 0);
+  bind_to(cpus.back());  // which the child keeps
+  const pid_t child = fork();
+  if (child == 0) {
+    char nothing = 0;
+    close(ends[1]);
+    _exit(static_cast<int>(read(ends[0], &nothing, 1)));  // until the parent closes the other end
+  }
+  bind_to(cpus.front());
+  const int usable = cpus.size() > 1 && quota_processors() != 1 ? 2 : 1;
+  CHECK_EQ(usable_processors(std::array<int, 2>{0, child}), usable);
+  CHECK_EQ(usable_processors(std::array<int, 1>{0}), 1);
+  close(ends[1]);
+  int status = -1;
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK_EQ(status, 0);
+  CHECK_EQ(usable_processors(std::array<int, 2>{0, child}), 1);
   CHECK_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
