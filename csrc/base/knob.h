@@ -1,5 +1,5 @@
-// THE knob table: everything that can be tuned, in one place. Adding a knob is adding a row in
-// knob.cc and reading the field of Setting where it matters.
+// THE knob table: everything that can be tuned, in one place. ARCHITECTURE.md says what else a
+// new knob needs.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // THE table of operations: everything that the ranks of a process set can do together, and by what
-// rules. Whoever treats operations differently asks for a rule of a row, not for the operation.
+// rules. Code that treats operations differently asks for a rule of the row, not for the operation.
 #pragma once
 
 #include <array>

@@ -19,9 +19,9 @@ enum class EventKind : uint16_t {
                    // had none
   kNegotiate = 2,  // span, announced to response received; name, seq = sequence number within its
                    // process set (same on every rank), bucket, arg = see negotiate_arg
-  kLate = 3,  // in files of version 0.1 only: who was late follows from kNegotiate of all ranks.
-              // Instant at begin_ns; duration = how late the last rank's announcement was
-              // behind the first's; name, seq, arg = last rank
+  kLate = 3,  // in files from before the first release only: who was late follows from kNegotiate
+              // of all ranks. Instant at begin_ns; duration = how late the last rank's announcement
+              // was behind the first's; name, seq, arg = last rank
   kQueue =
       4,  // span, response received to its bucket's start; name, seq, bucket, arg = process set
   kBucket = 9,  // span; bucket = its number, the same on every rank, seq = number of tensors,

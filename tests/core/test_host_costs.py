@@ -92,7 +92,7 @@ def test_doctor_shows_the_costs_of_this_host(tmp_path, monkeypatch):
     host_costs.store(tmp_path / "hvdtune", COSTS)
     finding = doctor._host_costs()
     assert finding.state == "ok"
-    assert finding.detail.startswith("copies 93.1 GB/s (85.3 out of the cache)")
+    assert finding.detail.startswith("copies 93.1 GB/s (85.3 beyond the cache)")
     assert finding.detail.endswith(str(host_costs.path_in(tmp_path / "hvdtune")))
     monkeypatch.setenv("HVDTUNE_HOST_COSTS", json.dumps(COSTS | {"copy_ns": 1024}))
     assert doctor._host_costs().detail.startswith("copies 1.0 GB/s")

@@ -89,7 +89,9 @@ class _Report:
         if len(self._costs) > _MANY_FILES:
             some, all_ = share()
             terminalreporter.line(f"{some} of {all_} test functions are parametrized")
-        terminalreporter.line(f"{total:.0f} s of processors, {wall:.0f} s in lanes; the dearest:")
+        terminalreporter.line(
+            f"{total:.0f} s of processor time in {wall:.0f} s of all lanes; the most expensive:"
+        )
         for name in sorted(files, key=files.__getitem__, reverse=True)[:_SHOWN]:
             terminalreporter.line(f"{files[name][0]:7.1f} s of {files[name][1]:6.1f} s  {name}")
 

@@ -76,7 +76,7 @@ def render(costs: Mapping[str, float]) -> str:
     """For a person, in one line."""
     gb_s = {name: 1024 / costs[name] for name in NAMES if "copy" in name}
     return (
-        f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} out of the cache), between "
+        f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} beyond the cache), between "
         f"processes {gb_s['peer_copy_ns']:.1f} ({gb_s['far_peer_copy_ns']:.1f}) and "
         f"{costs['peer_call_ns'] / 1000:.1f} us a call, a wake-up {costs['wake_ns'] / 1000:.0f} us"
     )
