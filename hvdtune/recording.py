@@ -3,11 +3,14 @@ HOROVOD_TIMELINE where no launcher writes the trace.
 
 Every rank records into a file of its own in a hidden folder beside the trace. The file is called
 `rank-N.part` while it grows and `rank-N.hvt` when it is whole, so that rank 0, which makes the
-trace, sees for whom it has to wait.
+trace, sees for whom it has to wait. The folder is the job's own: what a killed job has
+left is neither waited for nor part of the trace, and rank 0 of the next job removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import shutil
 import time
@@ -18,7 +21,7 @@ from typing import Final
 
 from hvdtune.core.rank import runtime
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.own_files import make_own_folder
+from hvdtune.own_files import make_own_folder, require_own
 
 # For the ranks that have yet to call stop_timeline() when rank 0 has.
 PATIENCE_S: Final = 10.0
@@ -29,13 +32,19 @@ _LOOK_EVERY_S: Final = 0.02
 class _Recording:
     target: Path
     rank: int
+    job: str  # its name
     generation: int  # of the runtime that records
     horovod: bool = False  # in its format
     cycles: bool = False
 
     @property
     def folder(self) -> Path:
-        return self.target.with_name(f".{self.target.name}.ranks")
+        return self.target.with_name(f".{self.target.name}.ranks-{self.job}")
+
+    @property
+    def folders_of_other_jobs(self) -> list[Path]:
+        found = self.target.parent.glob(f".{glob.escape(self.target.name)}.ranks-*")
+        return [folder for folder in found if folder != self.folder]
 
     @property
     def part(self) -> Path:
@@ -74,12 +83,17 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
             stacklevel=2,
         )
         return
-    recording = _Recording(target, runtime.rank(), runtime.generation())
-    _begin(recording, f"start_timeline({str(file_path)!r})")
+    _begin(_Recording(target, *_place()), f"start_timeline({str(file_path)!r})")
+
+
+def _place() -> tuple[int, str, int]:
+    return runtime.rank(), runtime.job_name(), runtime.generation()
 
 
 def _begin(recording: _Recording, asked_by: str) -> None:
     global _current
+    if recording.rank == 0:
+        _remove(recording.folders_of_other_jobs)
     try:
         make_own_folder(recording.folder)
     except OSError as error:
@@ -89,6 +103,14 @@ def _begin(recording: _Recording, asked_by: str) -> None:
     runtime.on_shutdown(_finish)
 
 
+def _remove(folders: list[Path]) -> None:
+    """Removes those that are this user's own and can be removed; the others do no harm."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            require_own(folder)
+            shutil.rmtree(folder)
+
+
 def _obey_horovods_variable() -> None:
     path, cycles = runtime.horovod_timeline()
     if not path:
@@ -96,8 +118,7 @@ def _obey_horovods_variable() -> None:
     target = Path(path).absolute()
     if runtime.generation() > 1:
         target = target.with_stem(f"{target.stem}-job{runtime.generation() - 1}")
-    place = runtime.rank(), runtime.generation()
-    _begin(_Recording(target, *place, horovod=True, cycles=cycles), f"HOROVOD_TIMELINE={path}")
+    _begin(_Recording(target, *_place(), horovod=True, cycles=cycles), f"HOROVOD_TIMELINE={path}")
 
 
 runtime.on_init(_obey_horovods_variable)
@@ -125,7 +146,9 @@ def _finish() -> None:
     if recording is None:
         return
     whole = recording.part.with_suffix(".hvt")
-    recording.part.replace(whole)
+    # Rank 0 has removed the folder when it has made the trace without waiting for this rank.
+    with contextlib.suppress(FileNotFoundError):
+        recording.part.replace(whole)
     if recording.rank == 0:
         _await_others(recording.folder)
         _write(recording)
@@ -155,4 +178,5 @@ def _write(recording: _Recording) -> None:
             f"cannot write the trace {recording.target}: {error.strerror}; the ranks' files are "
             f"in {recording.folder}"
         ) from None
-    shutil.rmtree(recording.folder)
+    # A rank that was not waited for may rename its file meanwhile.
+    shutil.rmtree(recording.folder, ignore_errors=True)

@@ -203,9 +203,13 @@ def test_names_never_steer_the_terminal(command, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("folder", "older", "said"),
     [
-        (".trace.json.ranks/rank-0.part", False, "is not written yet: ranks still record it in"),
+        (".trace.json.ranks-1/rank-0.part", False, "is not written yet: ranks still record it in"),
         (".trace.json.k2x_1ab9/rank-0.hvt", False, "is not written yet: ranks still record it in"),
-        (".trace.json.ranks/rank-0.part", True, "is of an earlier job: ranks record a new one in"),
+        (
+            ".trace.json.ranks-1/rank-0.part",
+            True,
+            "is of an earlier job: ranks record a new one in",
+        ),
         (".trace.json.gz.ranks/rank-0.part", True, ""),
     ],
     ids=["by-the-script", "by-the-launcher", "beside-an-earlier-one", "of-another-name"],

@@ -1,13 +1,20 @@
 """hvd.start_timeline() and hvd.stop_timeline() inside a running job."""
 
+import contextlib
 import json
+import os
+import signal
+import warnings
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.errors import UsageError
+from hvdtune import recording
+from hvdtune.core.rank import collectives, runtime
+from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.parse import StepWindow
 from hvdtune.timeline import merge, read
 from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
@@ -61,6 +68,50 @@ def test_what_was_recorded_is_kept(tmp_path, body):
     assert "gradient" in (tmp_path / "trace.json").read_text()
 
 
+def record_and_be_killed(folder: Path) -> None:
+    hvd.start_timeline(folder / "trace.json")
+    with contextlib.suppress(CollectiveError):
+        collectives.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def record_where_rank_0_stops_last(folder: Path) -> None:
+    hvd.start_timeline(folder / "trace.json")
+    hvd.allreduce(torch.ones(4), name="gradient")
+    if hvd.rank() != 0:
+        hvd.stop_timeline()
+    collectives.barrier()
+    if hvd.rank() == 0:
+        with mock.patch.object(recording.time, "sleep", side_effect=AssertionError("it waits")):
+            hvd.stop_timeline()
+
+
+def test_what_a_killed_job_has_left_is_not_waited_for_and_not_in_the_trace(tmp_path):
+    run(record_and_be_killed, 3, tmp_path)
+    assert len(list(tmp_path.glob(".trace.json.*/rank-*.part"))) == 3
+    run(record_where_rank_0_stops_last, 2, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+    trace = read(tmp_path / "trace.json")
+    assert set(trace.ranks) == {0, 1} and not trace.warnings
+
+
+def record_where_rank_0_stops_first(folder: Path) -> list[str]:
+    recording.PATIENCE_S = 0.0
+    hvd.start_timeline(folder / "trace.json")
+    hvd.allreduce(torch.ones(4), name="gradient")
+    with warnings.catch_warnings(record=True) as said:
+        if hvd.rank() == 0:
+            hvd.stop_timeline()
+        collectives.barrier()
+        hvd.stop_timeline()
+    return [str(warning.message) for warning in said]
+
+
+def test_a_rank_that_rank_0_went_without_stops_without_an_error(tmp_path):
+    said, none = run(record_where_rank_0_stops_first, 2, tmp_path)
+    assert "rank 1" in said[0] and none == []
+
+
 def misuse(folder: Path) -> list[str]:
     said = []
     hvd.stop_timeline()
@@ -108,12 +159,12 @@ PLANTED = {
 
 
 def record_where_something_was_planted(folder: Path) -> list[str]:
-    said = []
+    said, job = [], runtime.job_name()
     for plant in PLANTED:
         victim = folder / plant.__name__ / "rank-0.part"
         victim.parent.mkdir()
         victim.write_text("kept")
-        plant(folder / f".{plant.__name__}.json.ranks", victim)
+        plant(folder / f".{plant.__name__}.json.ranks-{job}", victim)
         try:
             hvd.start_timeline(folder / f"{plant.__name__}.json")
             hvd.stop_timeline()

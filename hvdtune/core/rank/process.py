@@ -10,8 +10,10 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
+import hashlib
 import itertools
 import os
+import secrets
 import threading
 import warnings
 from collections import Counter, defaultdict
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from hvdtune.core import _native
 
 Undo = Callable[[], None]
+
+_NAME_BYTES: Final = 8
 
 _OF_THE_PARENT: Final = (
     "this process was forked from a rank of a job and does not take part in it: hvdtune's "
@@ -122,7 +126,8 @@ class Process:
             if by_mpi:
                 with startup.join(config, comm) as place:
                     more = {"launched": False, "mpi": place.data}
-                    runtime, self._stacks = _start(place.config, more)
+                    config = place.config
+                    runtime, self._stacks = _start(config, more)
                     place.await_formed()
             else:
                 check(config.size)
@@ -130,6 +135,7 @@ class Process:
                 runtime, self._stacks = _start(config, {})
                 self._launched += 1
             self.place = runtime.topology() | {
+                "job": _job_name(config),
                 "mpi": by_mpi,
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
@@ -194,6 +200,14 @@ def _call_all(callbacks: list[Callable[[], None]]) -> None:
 def _end(runtime: _native.Runtime) -> None:
     runtime.shutdown()
     startup.note_end(failed=runtime.has_lost_a_rank())
+
+
+def _job_name(config: Config) -> str:
+    """The same on all ranks of a job and of no other job; it does not tell the key."""
+    if not config.key:  # a job of one rank
+        return secrets.token_hex(_NAME_BYTES)
+    number = str(config.generation).encode()
+    return hashlib.blake2b(number, digest_size=_NAME_BYTES, key=config.key).hexdigest()
 
 
 def _can_share(config: Config) -> bool:

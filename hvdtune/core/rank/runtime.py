@@ -94,6 +94,11 @@ def generation() -> int:
     return PROCESS.generation
 
 
+def job_name() -> str:
+    """16 hexadecimal digits, the same on all ranks of this job and of no other job."""
+    return str(PROCESS.told("job"))
+
+
 def native() -> _native.Runtime:
     """The runtime of this process.
 
