@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from tests.memory import programs
+from tests.memory import programs, sanitized
 from tests.memory.programs import Program
 from tests.memory.rank import serve
 from tests.parallel.ranks import Job, Server, start
@@ -21,6 +21,22 @@ HEARTBEAT_TIMEOUT_S = 0.5
 SILENCE_S = 120.0  # of all ranks: they hang
 SHORT_STOP_S = 0.03
 KERAS_ON_TORCH = Server("hvdtune.keras", KERAS_BACKEND="torch")
+# What each rank would otherwise import for itself, which the sanitizer makes slow. An optimizer of
+# torch imports torch._dynamo.
+_IMPORTED = {
+    "torch": "torch._dynamo",
+    "tensorflow": "hvdtune.tensorflow",
+    "keras": "hvdtune.keras",
+    "keras on torch": "hvdtune.keras",
+}
+
+
+def sanitized_server(framework: str) -> Server:
+    """Its processes have the core of tests.memory.sanitized."""
+    variables = sanitized.variables()
+    if framework == "keras on torch":
+        variables["KERAS_BACKEND"] = "torch"
+    return Server(_IMPORTED[framework], first="tests.memory.sanitized_core", **variables)
 
 
 @dataclass
@@ -163,7 +179,9 @@ def run_job(todo: Sequence[Program], *, transport: str = "auto", **options: Any)
     After one that ends the job the rest is left out.
     """
     first = todo[0]
-    if first.framework == "keras on torch":
+    if "forked_from" in options:
+        pass
+    elif first.framework == "keras on torch":
         options["forked_from"] = KERAS_ON_TORCH
     elif first.framework != "torch":
         options["tensorflow"] = True

@@ -17,9 +17,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.memory.job import Ending, run_job
+from tests.memory.job import Ending, run_job, sanitized_server
 from tests.memory.programs import KINDS, Program, draw
-from tests.memory.sanitized import SanitizedServer
 
 LONGEST_JOB = 12
 HOSTS = [None, None, None, ["127.0.0.1", "127.0.0.1", "127.0.0.2"]]
@@ -82,7 +81,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--sanitized", action="store_true", help="see tests.memory.sanitized")
     options = parser.parse_args()
-    more = {"forked_from": SanitizedServer()} if options.sanitized else {}
+    more = {"forked_from": sanitized_server(options.framework)} if options.sanitized else {}
     endings = soak(options.framework, options.programs, options.seed, options.seconds, **more)
     report = summary(endings)
     print(json.dumps(report))

@@ -32,9 +32,10 @@ class Server(forkserver.ForkServer):
     Imported, TensorFlow has no threads yet; its runtime starts with a rank's first operation.
     """
 
-    def __init__(self, *modules: str, **variables: str) -> None:
+    def __init__(self, *modules: str, first: str = "hvdtune.torch", **variables: str) -> None:
+        """Modules are imported in this order, `first` before all others."""
         super().__init__()
-        self.set_forkserver_preload(["hvdtune.torch", *modules, *_TESTS])
+        self.set_forkserver_preload([first, "hvdtune.torch", *modules, *_TESTS])
         self._variables = variables
 
     def ensure_running(self) -> None:
