@@ -34,7 +34,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 4;
+inline constexpr uint8_t kWireVersion = 5;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 struct TensorSpec {

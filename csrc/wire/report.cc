@@ -7,7 +7,7 @@ namespace hvdtune {
 constexpr int count_of(ProcessState /*type*/) { return kProcessStateCount; }
 
 static void fields(auto& archive, OneOf<ProcessIdentity> auto& identity) {
-  archive(identity.pid, identity.pid_namespace);
+  archive(identity.pid, identity.pid_namespace, identity.started);
 }
 
 static void fields(auto& archive, OneOf<Pulse> auto& pulse) {

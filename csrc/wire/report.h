@@ -1,6 +1,6 @@
 // What ranks tell rank 0 about themselves on their health connections.
 //
-//   ProcessIdentity = i32 pid, u64 pid_namespace
+//   ProcessIdentity = i32 pid, u64 pid_namespace, u64 started
 //   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns, u8 blocked
 //   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called],
 //                     u8 blocked, u64 cycles
@@ -21,6 +21,7 @@ namespace hvdtune {
 struct ProcessIdentity {
   int32_t pid = 0;
   uint64_t pid_namespace = 0;
+  uint64_t started = 0;  // clock ticks since boot: tells it from a later process of its number
 
   bool operator==(const ProcessIdentity&) const = default;
 };

@@ -11,10 +11,15 @@
 
 namespace hvdtune {
 
-ProcessIdentity own_identity() { return {getpid(), own_pid_namespace()}; }
+ProcessIdentity own_identity() {
+  ProcessStat stat;
+  const bool is_known = read_process_stat(getpid(), stat) == 0;
+  return {getpid(), own_pid_namespace(), is_known ? stat.started : 0};
+}
 
 ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& self) {
-  if (who.pid <= 0 || who.pid_namespace == 0 || who.pid_namespace != self.pid_namespace) {
+  if (who.pid <= 0 || who.pid_namespace == 0 || who.pid_namespace != self.pid_namespace ||
+      who.started == 0) {
     return ProcessState::kUnknown;
   }
   ProcessStat stat;
@@ -23,6 +28,7 @@ ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& se
     const bool gone = error == ENOENT || error == ESRCH;
     return gone ? ProcessState::kGone : ProcessState::kUnknown;
   }
+  if (stat.started != who.started) return ProcessState::kGone;  // another one has its number
   switch (stat.state) {
     case 'T':
       return ProcessState::kStopped;

@@ -11,7 +11,8 @@ namespace hvdtune {
 ProcessIdentity own_identity();
 
 // Returns what the kernel says about a process of this host. kUnknown when `who` cannot be seen
-// from here: it did not send its identity, or lives in another pid namespace.
+// from here: it did not send its identity, or lives in another pid namespace. Never mistakes a
+// later process of its number for it.
 ProcessState probe_process(const ProcessIdentity& who, const ProcessIdentity& self);
 
 // Whether the host at the far end has left data unacknowledged for this long, which one whose

@@ -6,8 +6,19 @@
 #include <csignal>
 
 #include "check.h"
+#include "transport/shm/peer_process.h"
 
 using namespace hvdtune;
+
+namespace {
+
+ProcessIdentity identity_of(pid_t pid) {
+  ProcessStat stat;
+  CHECK_EQ(read_process_stat(pid, stat), 0);
+  return {pid, own_pid_namespace(), stat.started};
+}
+
+}  // namespace
 
 TEST(a_process_is_seen_to_run_to_be_stopped_and_to_be_gone) {
   const ProcessIdentity self = own_identity();
@@ -17,7 +28,7 @@ TEST(a_process_is_seen_to_run_to_be_stopped_and_to_be_gone) {
   if (child == 0) {
     for (;;) pause();
   }
-  const ProcessIdentity other{child, self.pid_namespace};
+  const ProcessIdentity other = identity_of(child);
   CHECK(probe_process(other, self) == ProcessState::kRuns);
   int status = 0;
   kill(child, SIGSTOP);
@@ -34,5 +45,14 @@ TEST(a_process_is_seen_to_run_to_be_stopped_and_to_be_gone) {
 TEST(who_cannot_be_seen_from_here_is_unknown) {
   const ProcessIdentity self = own_identity();
   CHECK(probe_process({}, self) == ProcessState::kUnknown);
-  CHECK(probe_process({getpid(), self.pid_namespace + 1}, self) == ProcessState::kUnknown);
+  CHECK(probe_process({self.pid, self.pid_namespace + 1, self.started}, self) ==
+        ProcessState::kUnknown);
+  CHECK(probe_process({self.pid, self.pid_namespace}, self) == ProcessState::kUnknown);
+}
+
+TEST(a_process_that_was_given_the_number_of_one_that_ended_is_not_taken_for_it) {
+  const ProcessIdentity self = own_identity();
+  ProcessIdentity earlier = self;
+  --earlier.started;
+  CHECK(probe_process(earlier, self) == ProcessState::kGone);
 }
