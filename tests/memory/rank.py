@@ -79,11 +79,13 @@ class Interrupter:
 
 
 def _is_waiting(frame: FrameType | None) -> bool:
+    """Whether it waits for what it has submitted: submitting first ends what was abandoned."""
+    functions = set()
     while frame is not None:
-        if frame.f_code.co_name == "finish" and frame.f_code.co_filename.endswith("handles.py"):
-            return True
+        if frame.f_code.co_filename.endswith("handles.py"):
+            functions.add(frame.f_code.co_name)
         frame = frame.f_back
-    return False
+    return "finish" in functions and "submit" not in functions
 
 
 def in_a_child(body: Callable[[], list[str]]) -> list[str]:
