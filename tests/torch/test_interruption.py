@@ -2,6 +2,7 @@
 
 import signal
 from contextlib import contextmanager, suppress
+from unittest import mock
 
 import pytest
 import torch
@@ -372,3 +373,20 @@ def test_blocking_calls_that_were_interrupted_end_when_the_other_ranks_have_come
     abandoned, theirs = run(interrupt_blocking_calls, 2, Flag(tmp_path / "flag"))
     assert abandoned == ({7.0}, 0, 0)
     assert theirs == [{1.5}, {1.0}, {1.0}, {1.0}]
+
+
+def meet_a_time_limit_while_what_was_abandoned_ends() -> str:
+    late = mock.Mock(has_ended=lambda: True, was_refused=lambda error: False)
+    late.finish.side_effect = TimeoutError("of the signal handler")
+    PROCESS.abandoned.add(late)
+    try:
+        hvd.allreduce(torch.ones(1), name="next")
+        return "nothing raised"
+    except TimeoutError as error:
+        return str(error)
+    finally:
+        PROCESS.abandoned.discard(late)
+
+
+def test_what_a_signal_handler_raises_while_an_abandoned_operation_ends_is_not_swallowed():
+    assert run(meet_a_time_limit_while_what_was_abandoned_ends, 1) == ["of the signal handler"]

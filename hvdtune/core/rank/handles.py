@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -203,8 +202,12 @@ def abandon(batches: Iterable[Batch]) -> None:
 def _end_abandoned() -> None:
     for batch in list(PROCESS.abandoned):
         if batch.has_ended():
-            with contextlib.suppress(Exception):  # nobody waits to be told
+            try:
                 batch.finish()
+            except Exception as error:
+                # Nobody waits for a failure; what a signal handler raises is the caller's.
+                if not (isinstance(error, HvdtuneError) or batch.was_refused(error)):
+                    raise
             PROCESS.abandoned.discard(batch)
 
 
