@@ -137,8 +137,10 @@ def main() -> None:
     if PEERS[task["peer"]] is mpi:
         from mpi4py import MPI
 
+        # mpirun takes a process that ends by _exit, even after this, for one that was lost.
         MPI.Finalize()
-    os._exit(0)  # nobody waits for a peer that ends at its own pace
+    else:
+        os._exit(0)  # nobody waits for a peer that ends at its own pace
 
 
 if __name__ == "__main__":

@@ -261,11 +261,12 @@ class Training:
         self._optimizer: Any = None
         self._starts: list[torch.Tensor] = []
         self._is_done = False
+        self._is_synchronized = False
         self._is_changed = False
         self._was_interrupted = False
 
     def prepare(self) -> None:
-        self._error, self._is_done = None, False
+        self._error, self._is_done, self._is_synchronized = None, False, False
         if self._model is None:
             self._make()
         self._starts = [p.detach().clone() for p in self._model.parameters()]
@@ -313,13 +314,23 @@ class Training:
             if self._program.options == "adasum":
                 self._optimizer.step()
             else:
-                self._optimizer.synchronize()
-                self._is_done = True
-                with self._optimizer.skip_synchronize():
-                    self._optimizer.step()
+                self._step()
         except (CollectiveError, UsageError) as error:
             self._error = error.with_traceback(None)
         self._is_done = True
+
+    def _step(self) -> None:
+        """A signal handler may raise anywhere in it: then it is called again."""
+        optimizer = self._optimizer
+        has_ended = optimizer._synchronized and not optimizer._in_flight
+        if not (self._is_synchronized or has_ended):
+            optimizer.synchronize()
+        self._is_synchronized = True
+        with torch.no_grad():  # which a part of a step may have moved
+            for parameter, start in zip(self._model.parameters(), self._starts, strict=True):
+                parameter.copy_(start)
+        with optimizer.skip_synchronize():
+            optimizer.step()
 
     def drop(self) -> None:
         """Drops the model while all its gradients are in flight; Adasum's never are."""
