@@ -93,8 +93,9 @@ def _print(
 ) -> None:
     """Prints the verdict and the files; with --json the document is all that stdout gets."""
     page = sys.stderr if as_json else sys.stdout
-    if tail:
-        print(f"last lines of rank 0 (launch {result.launch}):", file=page)
+    if tail and result.tail:
+        rank = result.tail_rank
+        print(f"last lines of rank {rank} (launch {result.launch}):", file=page)
         for line in result.tail[-_LAST_LINES:]:
             print(f"    {line}", file=page)
     print(f"verdict: {document['text']}", file=page)

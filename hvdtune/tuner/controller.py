@@ -118,7 +118,7 @@ def tune(
             steps=options.step_budget,
         )
         context, verdict = _run_or_leave(runner, store, options, study, run_dir)
-        job = run.detach(verdict.setting)
+        job = run.detach(verdict.setting, revive=True)
         reporter.phase("done", verdict.text)
         resumable = run.resumable
         if after is not None and job is not None and resumable is not None:

@@ -8,7 +8,9 @@ from typing import Any
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
+from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.workflows.fingerprint import past_winner, warn_of_profile
 from hvdtune.workflows.requests import (
@@ -97,5 +99,14 @@ def _follow(supervisor: TunerSupervisor, run: StudyRun, reporter: StatusReporter
         run.launches.close()
         reporter.error(str(stop))
         return stop.exit_code
-    report_exit(reporter, report.returncode, report.reason)
+    report_exit(reporter, report.returncode, _reason(report, supervisor.setting, run))
     return report.returncode
+
+
+def _reason(report: ExitStatus, setting: Setting, run: StudyRun) -> str:
+    """Why the script ended; if it failed, also under which setting."""
+    if not report.returncode:
+        return report.reason
+    default = run.study.default
+    under = "the default setting" if setting == default else describe(setting, default)
+    return f"the script failed under {under}: {report.reason}"

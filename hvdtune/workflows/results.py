@@ -41,13 +41,14 @@ class MeasuredRun:
     """A run folder in which something was measured.
 
     `launch` is the number of the last launch, whose traces are `traces`; `tail` are the last lines
-    of its rank 0.
+    of `tail_rank`, the rank that failed in it, else rank 0.
     """
 
     run_dir: Path
     launch: int = 0
     traces: tuple[Path, ...] = ()
     tail: tuple[str, ...] = ()
+    tail_rank: int = 0
 
     @functools.cached_property
     def _stored(self) -> OpenStudy:

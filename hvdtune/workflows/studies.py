@@ -173,6 +173,8 @@ def merge_last_launch(
     assert isinstance(job, Job)
     if job.write_error:
         reporter.warning(job.write_error)
+    report = job.poll()
+    rank = 0 if ended or report is None else report.rank
     traces: tuple[Path, ...] = ()
     try:
         raw = run.folder.ranks(run.launches.number)
@@ -183,7 +185,8 @@ def merge_last_launch(
         "run_dir": run.folder.path,
         "launch": run.launches.number,
         "traces": traces,
-        "tail": job.tail(0),
+        "tail": job.tail(rank),
+        "tail_rank": rank,
     }
 
 

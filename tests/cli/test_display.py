@@ -1,7 +1,9 @@
 import pytest
 
 from hvdtune.cli.display import PlainDisplay, headline, measurement
+from hvdtune.cli.run import _print
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.workflows.results import MeasuredRun
 
 _DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
 _SLOW = {"cycle_time_ms": 5.0, "chunk_bytes": 524288}
@@ -74,3 +76,20 @@ def test_a_trial_of_which_nothing_was_measured_now_has_no_line(capfd):
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 3/6, launch 0, 0s left: up to 6 trials"
     ]
+
+
+@pytest.mark.parametrize(
+    ("tail", "shown"),
+    [
+        (
+            ("Traceback", "KeyError"),
+            "last lines of rank 1 (launch 2):\n    Traceback\n    KeyError\n",
+        ),
+        ((), ""),
+    ],
+    ids=["of-the-rank-that-failed", "a-quiet-script"],
+)
+def test_the_last_lines_are_shown_with_their_rank(tail, shown, tmp_path, capsys):
+    result = MeasuredRun(run_dir=tmp_path, launch=2, tail=tail, tail_rank=1)
+    _print(result, {"text": "the default is kept"}, as_json=False, tail=True)
+    assert capsys.readouterr().out.startswith(f"{shown}verdict: the default is kept\n")

@@ -90,3 +90,4 @@ def test_a_script_that_fails_after_the_verdict_keeps_its_code_and_json_has_both(
     assert (run.returncode, document["script_exit_code"]) == (9, 9), err
     assert document["kind"] in _CODES
     assert "accuracy 0.97" in err
+    assert "hvdtune: error: the script failed under " in err

@@ -12,6 +12,7 @@ from hvdtune.core.job.channel import Closed
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import TuneResult, follow, tune
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import ScriptFailed
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
@@ -175,6 +176,28 @@ def test_a_study_that_cannot_measure_ends(
     with pytest.raises(StudyError, match=message):
         bed.tune()
     assert [job.terminated for job in bed.cluster.jobs] == terminated
+
+
+def test_a_script_that_failed_in_the_last_trial_is_started_again_with_the_verdict(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path, Script(crashes_with=lambda setting: setting != DEFAULT))
+    result = bed.tune(trials=2)
+
+    assert result.verdict.setting == DEFAULT
+    assert (len(bed.cluster.jobs), result.job) == (2, bed.job)
+    assert "the script failed in the latest launch and is started again" in bed.messages
+
+
+def test_a_default_that_crashes_now_and_then_ends_with_the_code_of_the_script(
+    tmp_path: Path,
+) -> None:
+    crashes = iter(range(10**6))
+    bed = Bed(tmp_path, Script(crashes_with=lambda setting: next(crashes) % 6 == 5))
+
+    with pytest.raises(ScriptFailed, match="the default itself cannot be measured") as raised:
+        bed.tune()
+    assert raised.value.exit_code == 139
 
 
 def test_a_script_that_ends_early_is_started_again(tmp_path: Path) -> None:

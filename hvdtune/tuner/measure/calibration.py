@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.pair_runner import PairRunner
-from hvdtune.tuner.measure.run import TrialFailed
+from hvdtune.tuner.measure.run import JobCrashed, ScriptFailed, TrialFailed
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Noise, noise_floor, noise_of
 
@@ -38,7 +38,10 @@ def calibrate(runner: PairRunner, shape: BlockShape, options: TuneOptions) -> Ca
         except TrialFailed as failure:
             failures += 1
             if failures >= options.max_crashes:
-                raise StudyError(f"the default itself cannot be measured: {failure}") from failure
+                what = f"the default itself cannot be measured: {failure}"
+                if isinstance(failure, JobCrashed):
+                    raise ScriptFailed(what, failure.exit_code) from failure
+                raise StudyError(what) from failure
     noise = noise_of(runner.log_ratios("calibrate", runner.default))
     search_noise = noise_of(runner.search_log_ratios("calibrate", runner.default))
     runner.search_noise = search_noise

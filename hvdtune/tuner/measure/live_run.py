@@ -79,6 +79,7 @@ class LiveRun:
         self._crashes = 0
         self._barren = 0
         self._may_launch = True
+        self._has_failed = False  # the latest launch
         self.job: RunningJob | None = None
         self.launch = first_launch - 1
         self._launch_s = 0.0
@@ -162,14 +163,24 @@ class LiveRun:
         """Let the script run on without measuring it."""
         self._clock.sleep(seconds)
 
-    def detach(self, setting: Setting) -> RunningJob | None:
-        """Propose the setting and let the script go on with it; None if it has ended."""
+    def detach(self, setting: Setting, *, revive: bool = False) -> RunningJob | None:
+        """Propose the setting and let the script go on with it; None if it has ended.
+
+        With `revive` a script that failed in the latest launch is started again, so that how it
+        ends under this setting does not depend on which launch failed.
+        """
         job, self.job = self.job, None
-        if job is not None and job.poll() is None:
+        report = None if job is None else job.poll()
+        if report is not None:
+            self._has_failed = report.returncode != 0
+            job = None
+        if job is None and revive and self._has_failed and self._may_launch:
+            self._reporter.notice("the script failed in the latest launch and is started again")
+            job = self._start_next()
+        if job is not None:
             with contextlib.suppress(HvdtuneError):
                 job.propose(setting)
-            return job
-        return None
+        return job
 
     def attach(self, job: RunningJob) -> None:
         """Measure on the job that goes on; when it ends, that is the end."""
@@ -192,17 +203,21 @@ class LiveRun:
         if not self._may_launch:
             raise RunOver("the script has ended")
         self._may_launch = self._options.restarts
-        self.launch += 1
         self._barren += 1
-        self._version = 0
-        self._lost = ""
-        self.training_steps = 0
-        self._reporter.launched(self.launch)
         began = self._clock.now()
-        self.job = self._start_job(self.launch)
+        self.job = self._start_next()
         self._await_formed()
         self.step_s = self._warm_up()
         self._launch_s = self._clock.now() - began
+
+    def _start_next(self) -> RunningJob:
+        self.launch += 1
+        self._version = 0
+        self._lost = ""
+        self._has_failed = False
+        self.training_steps = 0
+        self._reporter.launched(self.launch)
+        return self._start_job(self.launch)
 
     def _await_formed(self) -> None:
         limit_s = self._options.form_timeout_s
@@ -340,6 +355,7 @@ class LiveRun:
 
     def _crashed(self, reason: str, tail: tuple[str, ...], exit_code: int = 1) -> NoReturn:
         self._crashes += 1
+        self._has_failed = True
         self._reporter.notice(f"launch {self.launch}: {reason}", tail)
         last = f"; its last line: {tail[-1].strip()}" if tail else ""
         if self.step_s == 0.0:

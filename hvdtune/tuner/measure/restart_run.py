@@ -212,9 +212,9 @@ class RestartRun:
         if command is not None:
             command.terminate()
 
-    def detach(self, setting: Setting) -> None:
+    def detach(self, setting: Setting, *, revive: bool = False) -> None:
         """End the command: no launch goes on after the study."""
-        del setting
+        del setting, revive
         self.stop()
 
     def measure(

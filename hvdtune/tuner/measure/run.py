@@ -138,8 +138,11 @@ class Run(Protocol):
     def stop(self) -> None:
         """End the script if it is running."""
 
-    def detach(self, setting: Setting) -> RunningJob | None:
-        """Let the script go on under the setting; None if it has ended or cannot go on."""
+    def detach(self, setting: Setting, *, revive: bool = False) -> RunningJob | None:
+        """Let the script go on under the setting; None if it has ended or cannot go on.
+
+        With `revive` it is started again if its latest launch failed.
+        """
 
 
 class ResumableRun(Run, Protocol):

@@ -108,6 +108,11 @@ class TunerSupervisor:
         """Process number of the running tuner, None while there is none."""
         return None if self._tuner is None else self._tuner.pid
 
+    @property
+    def setting(self) -> Setting:
+        """The good setting, under which the job goes on."""
+        return self._good
+
     def tune(self) -> TuneOutcome:
         """Serves tuners until there is a verdict. Raises what `controller.tune` does."""
         while True:
