@@ -101,6 +101,12 @@ def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[s
     if "default" in document and "setting" in document:
         return _profile(path, document, knobs).setting
     named = document.get("candidate", document)
+    if named is None:
+        raise UsageError(
+            f"{path}: has no candidate, because its study verified no setting; write one of the "
+            "trials in report.md as lines of 'knob: value' into a file and name that, or run a "
+            "longer study"
+        )
     if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named):
         raise UsageError(f"{path}: names no setting")
     try:

@@ -142,6 +142,14 @@ def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str)
     assert "\n" not in str(caught.value)
 
 
+def test_a_verdict_without_a_candidate_names_a_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "verdict.json"
+    write_verdict(keep_default(DEFAULT, 0.01, 20, "the default is kept"), path)
+
+    with pytest.raises(UsageError, match="verified no setting; write one of the trials in report"):
+        read_setting_file(path, KNOBS)
+
+
 @pytest.mark.parametrize(
     ("setting", "improved", "is_unverified"),
     [(CANDIDATE, True, False), (CANDIDATE, False, True), (DEFAULT, False, False)],
