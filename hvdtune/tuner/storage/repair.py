@@ -290,7 +290,8 @@ def _trials(
         else:
             trials.append(trial)
     if not old.trials and calibration:
-        trials.append(_ended(space, space.default, calibration, calibration, further))
+        # Its spread is that of its own pairs, as in the study: there is none else to pool with.
+        trials.append(_ended(space, space.default, calibration, (), further))
     return trials + [
         _trial(space, setting, pairs_of(pairs, "search", setting), calibration, further)
         for setting in log.values()

@@ -287,3 +287,16 @@ def test_pairs_that_have_not_reached_the_database_are_put_up(
     assert fault.text.endswith(" lacks 1 pair")
     mend_all(tmp_path)
     assert faults(tmp_path) == []
+
+
+def test_a_study_made_anew_from_its_pairs_has_the_same_spreads(finished_run: Path) -> None:
+    def spreads() -> dict[str, float | None]:
+        trials = [trial for trial in read_study(finished_run).trials if trial.is_measured]
+        return {str(trial.setting): trial.stderr_percent for trial in trials}
+
+    before = spreads()
+    (finished_run / "study.db").unlink()
+    mend_all(finished_run)
+
+    assert str(DEFAULT) in before
+    assert spreads() == pytest.approx(before)
