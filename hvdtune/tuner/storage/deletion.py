@@ -22,6 +22,7 @@ _OWN: Final = (
     (".", r"pairs\.jsonl(\.damaged)?|tuner\.lock"),
     (".", r"(run|storage|verdict)\.json(\.part)?"),
     (".", r"trace(-job\d+)?\.json(\.partial)?"),
+    (".", r"\.trace(-job\d+)?\.json\.hvdtune"),  # the cache of a large trace
     (".", r"(profile\.yaml|report\.md)(\.part)?|drift\.jsonl|failure\.txt"),
     ("output", r"launch-\d+\.log"),
     ("ranks/launch-*", r"rank-\d+(-job\d+)?\.hvt(\.1)?"),

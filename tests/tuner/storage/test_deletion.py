@@ -18,6 +18,7 @@ def test_a_study_goes_with_all_its_files(finished_run: Path) -> None:
     for name in (
         "run.json",
         "trace.json",
+        ".trace.json.hvdtune",
         "output/launch-0.log",
         "ranks/launch-0/rank-1.hvt.1",
         "artifacts/493ca3c6-5c78-4ee7-a0f2-e1a8cba9d839",
