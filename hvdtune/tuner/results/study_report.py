@@ -21,6 +21,9 @@ from hvdtune.tuner.storage.study_store import TrialView
 
 _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
 
+# The interval of two pairs says nothing: Student's t is 12.7 there.
+_LEAST_PAIRS = 3
+
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """The verdict as JSON values."""
@@ -120,7 +123,9 @@ def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
     rows = []
     for number, log_ratios in by_launch(pairs).items():
         own = estimate(log_ratios)
-        interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]" if own.n > 1 else ""
+        interval = "too few pairs"
+        if own.n >= _LEAST_PAIRS:
+            interval = f"[{to_percent(own.low):.1f}, {to_percent(own.high):.1f}]"
         rows.append(f"| {number} | {own.n} | {own.gain_percent:+.1f} | {interval} |")
     return rows
 

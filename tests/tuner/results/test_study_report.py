@@ -64,6 +64,24 @@ def test_the_launches_of_a_floor_have_the_pairs_of_its_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("log_ratios", "interval"),
+    [
+        ((0.05,), "too few pairs"),
+        ((-7.0, 7.0), "too few pairs"),
+        ((0.05, 0.05, 0.05), "[5.1, 5.1]"),
+    ],
+    ids=["one", "two", "three"],
+)
+def test_a_launch_of_few_pairs_has_no_interval(log_ratios, interval) -> None:
+    pair = pairs_with_some_set_aside(DEFAULT)[0]
+    pairs = [replace(pair, log_ratio=each) for each in log_ratios]
+    floor = judge_noise_floor([[0.05, 0.06], [0.05, 0.06]], 1.0, 120)
+
+    (row,) = [row for row in render_floor(floor, SHAPE, pairs).splitlines() if row[:4] == "| 2 "]
+    assert row.endswith(f"| {interval} |")
+
+
 def test_only_the_setting_that_was_verified_last_is_shown_and_no_other_tuners_pairs() -> None:
     other = replace(pairs_with_some_set_aside(DEFAULT)[0], launch=1)
     theirs = replace(other, setting=B, by="another")
