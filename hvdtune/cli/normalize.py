@@ -12,6 +12,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
 from hvdtune.core.config.knobs import load_knobs
+from hvdtune import parse
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LAUNCHER_OPTIONS, Effect, Idle, Refused
 from hvdtune.launcher.plan import starts_its_own_ranks
@@ -114,6 +115,11 @@ def _check_needs(options: Options) -> None:
         )
     if options.timeline_steps == "":
         raise UsageError("--timeline-steps is empty: name steps, as in 100:120 or ::50")
+    if options.timeline_steps is not None:
+        try:
+            parse.step_window(options.timeline_steps)
+        except ValueError as error:
+            raise UsageError(f"--timeline-steps {options.timeline_steps} {error}") from None
     if searches:
         _refuse(
             "cannot be combined with tuning, which looks at all steps",

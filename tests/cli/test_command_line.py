@@ -50,7 +50,11 @@ def script(tmp_path, monkeypatch):
         ("run --profile absent.yaml train.py", 2, "cannot read absent.yaml"),
         ("run --timeline-filename no/dir/x.json train.py", 2, "--timeline-filename no/dir/x.json"),
         ("run --timeline-steps 5:9 train.py", 2, "--timeline-steps needs --timeline-filename"),
-        ("run --timeline-filename t --timeline-steps 9:5 train.py", 2, "has no steps"),
+        (
+            "run --timeline-filename t --timeline-steps 9:5 train.py",
+            2,
+            "--timeline-steps 9:5 has no",
+        ),
         ("run --timeline-filename t --timeline-steps= train.py", 2, "--timeline-steps is empty"),
         ("timeline record 1 --steps 5 --seconds 5", 2, "give --steps or --seconds, not both"),
         ("timeline view", 2, "Missing argument 'PATH"),
