@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
+from hvdtune import parse
 from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
 from hvdtune.core.config.knobs import load_knobs
-from hvdtune import parse
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LAUNCHER_OPTIONS, Effect, Idle, Refused
 from hvdtune.launcher.plan import starts_its_own_ranks

@@ -4,20 +4,24 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
-from hvdtune.tuner.files import field_fault, read_text, replace_file, yaml_error
+from hvdtune.tuner.files import field_fault, read_text, replace_file
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.verdict import Verdict
 
 FORMAT_VERSION = 1
+_NO_PROFILE: Final = (
+    "is not a profile: that is the file profile.yaml which a study leaves in its run folder"
+)
+_NO_SETTING: Final = "is neither a profile nor lines of 'knob: value'"
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def read_profile(path: Path, knobs: Sequence[Knob] | None = None) -> Profile:
         knobs: the knob table, None for the core's own, or those of the runtime that the profile
             says it is for.
     """
-    return _profile(path, _read_yaml(path), knobs)
+    return _profile(path, _read_yaml(path, _NO_PROFILE), knobs)
 
 
 def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
@@ -95,9 +99,9 @@ def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[s
 
     Raises UsageError as `read_profile` does.
     """
-    document = _read_yaml(path)
+    document = _read_yaml(path, _NO_SETTING)
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: is neither a profile nor lines of 'knob: value'")
+        raise UsageError(f"{path} {_NO_SETTING}")
     if "default" in document and "setting" in document:
         return _profile(path, document, knobs).setting
     named = document.get("candidate", document)
@@ -134,8 +138,9 @@ def nearest_profile(
 
 
 def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile:
-    version = document.get("version") if isinstance(document, dict) else None
-    if version != FORMAT_VERSION:
+    if not isinstance(document, dict) or "version" not in document:
+        raise UsageError(f"{path} {_NO_PROFILE}")
+    if document["version"] != FORMAT_VERSION:
         raise UsageError(f"{path} is not a profile of version {FORMAT_VERSION}")
     try:
         parts = [document[key] for key in ("setting", "default") if _is_setting(document.get(key))]
@@ -157,7 +162,8 @@ def _is_setting(part: object) -> bool:
     return isinstance(part, dict) and all(isinstance(v, int | float | str) for v in part.values())
 
 
-def _read_yaml(path: Path) -> Any:
+def _read_yaml(path: Path, otherwise: str) -> Any:
+    """The file's content. Where it is not YAML, the error says `otherwise`."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name a file in it, such as profile.yaml")
     try:
@@ -165,4 +171,7 @@ def _read_yaml(path: Path) -> Any:
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be a profile") from error
     except yaml.YAMLError as error:
-        raise yaml_error(path, error) from error
+        # Without a mark the text as a whole cannot be YAML: it is of another kind.
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        detail = f"; line {mark.line + 1} is not YAML: {problem}" if mark is not None else ""
+        raise UsageError(f"{path} {otherwise}{detail}") from error

@@ -52,7 +52,7 @@ def test_a_profile_comes_back_as_written(
             ("fingerprint: {}", "fingerprint: {world: x}"),
             "fingerprint: world must be a whole number or nothing, not a text",
         ),
-        (("version: 1", "version: [1"), r"profile\.yaml:\d+: "),
+        (("version: 1", "version: [1"), r"is not a profile: .*; line \d+ is not YAML: "),
         (("version: 1", "version: !!python/name:os.system ''"), "could not determine"),
     ],
 )
@@ -67,6 +67,18 @@ def test_a_wrong_profile_is_one_line(tmp_path: Path, edit: tuple[str, str], mess
         read_profile(path, KNOBS)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"- 1\n", b"just text", b"a: 1\n", b"def f(): x: 1\n", b"a\x00b"]
+)
+def test_what_is_no_profile_is_told_what_a_profile_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(content)
+
+    with pytest.raises(UsageError, match="is not a profile: that is the file profile") as own:
+        read_profile(path, KNOBS)
+    assert "unicode string" not in str(own.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"- 1\n", b"\xff\xfe\x00", b"just text"])
@@ -137,7 +149,7 @@ def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str)
     path = tmp_path / "plain.yaml"
     path.write_text(content)
 
-    with pytest.raises(UsageError, match=r"plain\.yaml: ") as caught:
+    with pytest.raises(UsageError, match=r"plain\.yaml:? ") as caught:
         read_setting_file(path, KNOBS)
     assert "\n" not in str(caught.value)
 
