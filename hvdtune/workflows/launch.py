@@ -96,7 +96,11 @@ def _raw_folder_beside(target: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
     except OSError as error:
-        raise ArgumentError("trace", error.strerror or str(error), target) from None
+        problem = (
+            f"{error.strerror or error} ({target.parent}); name a file in a folder that exists and "
+            "can be written"
+        )
+        raise ArgumentError("trace", problem, target) from None
 
 
 def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) -> NoReturn:

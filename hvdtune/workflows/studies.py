@@ -196,8 +196,9 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
         return None
     names = [name.strip() for name in study.knobs.split(",")]
     if not all(names):
-        wrong = "a name is empty" if any(names) else "no knob is named"
-        raise ArgumentError("knobs", wrong, f"'{study.knobs}'")
+        if not any(names):
+            raise ArgumentError("knobs", "no knob is named; leave it out to search all of them")
+        raise ArgumentError("knobs", "a name is empty", f"'{study.knobs}'")
     return tuple(dict.fromkeys(names))
 
 

@@ -31,7 +31,7 @@ for _ in range({steps}):
             ],
             "the sampler noisy_gp supports only one objective",
         ),
-        (["--trials", "2", "--knobs", ""], "--knobs '': no knob is named"),
+        (["--trials", "2", "--knobs", ""], "--knobs: no knob is named; leave it out"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
         (
             ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],
@@ -41,7 +41,7 @@ for _ in range({steps}):
             ["--mode", "restart", "--knobs", "chunk_bytes", "--space", "space.yaml"],
             "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
         ),
-        (["--autotune", "--knobs", ","], "--knobs ',': no knob is named"),
+        (["--autotune", "--knobs", ","], "--knobs: no knob is named; leave it out"),
         (
             ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],
             "cycle_time_ms is given two values: leave one out",

@@ -125,8 +125,11 @@ def run_places(parent: Path) -> list[StudyPlace]:
 
 
 def stored_places(url: sqlalchemy.URL) -> list[StudyPlace]:
-    """The studies in a database. Raises StudyError when it cannot be read."""
-    return [StudyPlace(name, url=url) for name in study_names(url)]
+    """The studies in a database.
+
+    Raises UsageError when its file is missing, StudyError when it cannot be read.
+    """
+    return [StudyPlace(name, url=url) for name in _names(url)]
 
 
 def find_place(name: str | None, parent: Path, url: sqlalchemy.URL | None) -> StudyPlace:
@@ -136,7 +139,7 @@ def find_place(name: str | None, parent: Path, url: sqlalchemy.URL | None) -> St
     when there is no such study.
     """
     if url is not None:
-        names = study_names(url)
+        names = _names(url)
         if name is None and len(names) != 1:
             raise UsageError(f"name the study: {shown_url(url)} holds {', '.join(names) or 'none'}")
         found = names[0] if name is None else name
@@ -165,6 +168,12 @@ def open_study(place: StudyPlace) -> OpenStudy:
     view = _view_of_run(place.folder)
     state = _state(is_in_use(place.folder), view)
     return OpenStudy(place, state, view, read_run(place.folder), _failure(place.folder))
+
+
+def _names(url: sqlalchemy.URL) -> list[str]:
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise UsageError(f"there is no database {url.database}")
+    return study_names(url)
 
 
 def is_in_use(folder: Path) -> bool:
