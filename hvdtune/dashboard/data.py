@@ -40,8 +40,9 @@ class RunView:
 
     @cached_property
     def job(self) -> JobMetadata:
-        """The metadata of the job, as far as the trace has it."""
-        return job_metadata_of(self.trace, self.link_gbps)
+        """The metadata of the job, as far as the trace and its study have it."""
+        tuned = self.study is not None and not self.study.trials.empty
+        return replace(job_metadata_of(self.trace, self.link_gbps), was_tuned=tuned)
 
     @cached_property
     def answer(self) -> Answer:

@@ -9,6 +9,7 @@ from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
 
 from .decode import decode
+from .studies import write_study
 from .synthetic import HOSTILE, training_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "timeline"
@@ -31,6 +32,14 @@ def test_a_directory_opens_its_merged_trace(tmp_path, name):
     assert run.tensors == RunView("run", trace).tensors
     assert run.summary["steps"] == 6
     assert run.study is None
+
+
+@pytest.mark.parametrize("with_study", [False, True])
+def test_the_run_of_a_study_was_tuned(tmp_path, with_study):
+    write_chrome(training_trace(), tmp_path / "trace.json")
+    if with_study:
+        write_study(tmp_path)
+    assert open_run(tmp_path).job.was_tuned == with_study
 
 
 def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):

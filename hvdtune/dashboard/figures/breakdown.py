@@ -14,8 +14,8 @@ PARTS = {
     "checkpoint_ms": ("#b8a1d9", "x", "checkpoints"),
     "no_processor_ms": ("#d55e00", "\\", "no processor"),
     "wait_ms": ("#f0e442", "", "waits for other ranks"),
-    "negotiate_ms": ("#56b4e9", "-", "negotiation"),
-    "exposed_ms": ("#009e73", "", "communication that nothing hides"),
+    "negotiate_ms": ("#56b4e9", "-", "waits for negotiation"),
+    "exposed_ms": ("#009e73", "", "waits for buckets"),
 }
 MOST_RANKS = 32
 

@@ -28,6 +28,7 @@ class JobMetadata:
         dropped: records lost.
         gaps: what traces of this format never tell, one sentence each.
         link_gbps: what a link between hosts can carry, if somebody said so, in 10^9 bit/s.
+        was_tuned: a study of the job has already looked for a better setting.
     """
 
     size: int
@@ -40,6 +41,7 @@ class JobMetadata:
     dropped: int = 0
     gaps: tuple[str, ...] = ()
     link_gbps: float | None = None
+    was_tuned: bool = False
 
     @property
     def missing(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Recorder, Training
 
@@ -109,22 +110,49 @@ def test_what_slows_a_job_down_is_named_with_its_ranks_and_its_cost(
 
 
 @pytest.mark.parametrize(
-    ("lacks_ms", "bucket_ms", "split", "confidence"),
+    ("lacks_ms", "bucket_ms", "scripts_ms", "communication_ms", "confidence"),
     [
         # The scripts lack a processor for this share of 10.2 ms, and wait for 20.1 ms or
         # 2.1 ms.
-        pytest.param(2.0, 20.0, "2.00 ms are the scripts', and 3.94 ms", "medium", id="concluded"),
-        pytest.param(1.5, 2.0, "1.50 ms are the scripts', and 0.31 ms", "high", id="measured"),
+        pytest.param(2.0, 20.0, 2.0, 3.94, "medium", id="concluded"),
+        pytest.param(1.5, 2.0, 1.5, 0.31, "high", id="measured"),
     ],
 )
 def test_the_evidence_of_lacking_processors_adds_up_to_the_cost(
-    lacks_ms: float, bucket_ms: float, split: str, confidence: str
+    lacks_ms: float,
+    bucket_ms: float,
+    scripts_ms: float,
+    communication_ms: float,
+    confidence: str,
 ) -> None:
     lacks = [lacks_ms] * 2
     answer = ask(Training([10.0] * 2, no_processor_ms=lacks, bucket_ms=bucket_ms).trace())
     (found,) = (each for each in answer.findings if each.kind == "oversubscribed")
     assert found.confidence == confidence
-    assert split in found.evidence[-1]
+    assert f"steps would be {scripts_ms:.2f} ms shorter" in found.evidence[1]
+    assert f"{communication_ms:.2f} ms of the" in found.evidence[-1]
+    assert found.evidence[-1].endswith(f"{found.cost.mean:.2f} ms together")
+    assert found.cost.mean == pytest.approx(scripts_ms + communication_ms, abs=0.01)
+
+
+@pytest.mark.parametrize(("was_tuned", "advised"), [(False, True), (True, False)])
+def test_a_study_is_advised_only_where_there_was_none(was_tuned: bool, advised: bool) -> None:
+    trace = LARGE_BUCKETS.trace()
+    job = dataclasses.replace(job_metadata_of(trace), was_tuned=was_tuned)
+    (found,) = why(trace, job).findings
+    assert ("hvdtune run --trials" in found.remedy) == advised
+    assert "send less" in found.remedy and "`" not in found.remedy
+
+
+def test_what_the_least_blocked_rank_and_what_all_ranks_wait_are_told_apart() -> None:
+    # Rank 0 computes 5 ms less, which it waits for rank 1.
+    training = Training([10.0, 15.0], bucket_ms=9.0)
+    answer = ask(training.trace())
+    (found,) = (each for each in answer.findings if each.kind == "exposed-communication")
+    assert found.cost.mean == pytest.approx(9.1)
+    assert "of all ranks is 11.60 ms, 48 % of a step" in found.evidence[1]
+    steps = breakdown.steady(breakdown.table(training.trace().events, from_waits=True))
+    assert "48 % waiting for communication" in breakdown.sentence(steps)
 
 
 @pytest.mark.parametrize("lacks_ms", [0.0, 3.0])

@@ -29,6 +29,10 @@ APART = Training([10.0, 13.0])
 UNCACHED = Training([1.0], steps=10, cached=False)
 
 
+INPUT = Training([10.0, 10.0], spans={(1, None): [("input", 4.0)]})
+GARBAGE = Training([10.0, 10.0], spans={(1, None): [("gc", 4.0)]})
+CROWDED = Training([10.0, 14.0], no_processor_ms=[0.0, 4.0])
+ASLEEP = Training([10.0, 14.0], asleep_ms=[0.0, 4.0])
 LACKING = Training([10.0], no_processor_ms=[3.0], asleep_ms=[4.0])
 
 
@@ -97,23 +101,18 @@ def test_communication_behind_computing_is_hidden() -> None:
 
 
 @pytest.mark.parametrize(
-    ("training", "reason", "excess_ms", "cost_ms"),
+    ("training", "reason", "it", "excess_ms", "cost_ms"),
     [
-        (UNEVEN, "compute", 5.0, 7.0),
-        (Training([10.0, 10.0], spans={(1, None): [("input", 4.0)]}), "input", 4.0, 4.0),
-        (Training([10.0, 10.0], spans={(1, None): [("gc", 4.0)]}), "garbage collection", 4.0, 4.0),
-        (Training([10.0, 14.0], no_processor_ms=[0.0, 4.0]), "no processor", 4.0, 4.0),
-        (
-            Training([10.0, 14.0], asleep_ms=[0.0, 4.0]),
-            stragglers.REASONS["off_processor_ms"],
-            4.0,
-            4.0,
-        ),
+        (UNEVEN, "compute", "computes longer", 5.0, 7.0),
+        (INPUT, "input", "waits for input", 4.0, 4.0),
+        (GARBAGE, "garbage collection", "collects garbage", 4.0, 4.0),
+        (CROWDED, "no processor", "has no processor to run on", 4.0, 4.0),
+        (ASLEEP, stragglers.REASONS["off_processor_ms"], "is off the processor", 4.0, 4.0),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_straggler_is_named_with_its_cost_and_reason(
-    training: Training, reason: str, excess_ms: float, cost_ms: float
+    training: Training, reason: str, it: str, excess_ms: float, cost_ms: float
 ) -> None:
     table = stragglers.table(breakdown.table(training.trace().events))
     worst = table.iloc[0]
@@ -121,6 +120,7 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert worst["excess_ms"] == pytest.approx(excess_ms)
     assert worst["cost_ms_per_step"] == pytest.approx(cost_ms)
     assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
+    assert f"mostly because it {it}" in stragglers.sentence(table)
 
 
 def test_waits_are_for_the_rank_that_announces_last() -> None:

@@ -25,6 +25,7 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
     buckets, negotiation, late = (
         _of_least_blocked(evidence, part) for part in ("exposed_ms", "negotiate_ms", "wait_ms")
     )
+    of_all = float(evidence.part("blocked_ms").mean())
     in_turn = late > cost.mean / 2
     yield TraceFinding(
         kind="exposed-communication",
@@ -34,23 +35,29 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
         if in_turn
         else "every rank waits for communication that no computing hides",
         evidence=(
-            f"it waits {buckets:.2f} ms for buckets, {negotiation:.2f} ms for their negotiation "
-            f"and {late:.2f} ms for ranks that had not announced yet",
+            f"counted on the rank that waits least in each step: {buckets:.2f} ms for buckets, "
+            f"{negotiation:.2f} ms for their negotiation and {late:.2f} ms for ranks that had not "
+            "announced yet",
+            f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of "
+            "a step, since ranks also wait for each other",
             fusion.sentence(fusion.table(evidence.events)),
         ),
-        remedy=_IN_TURN if in_turn else _MUCH,
+        remedy=_IN_TURN if in_turn else _much(evidence),
         confidence="low" if in_turn else "medium",
     )
 
 
-_MUCH = (
-    "let `hvdtune run --trials 40` look for a better setting; send less "
-    "(hvd.Compression.fp16) or less often (backward_passes_per_step)"
-)
 _IN_TURN = (
     "wait less often in a step (group small tensors, hvd.allreduce_async and one synchronize), "
     "and put hvd.span(...) around what ranks do between"
 )
+
+
+def _much(evidence: TraceEvidence) -> str:
+    less = "send less (hvd.Compression.fp16) or less often (backward_passes_per_step)"
+    if evidence.job.was_tuned:
+        return f"{less}; a study has already looked for a better setting"
+    return f"look for a better setting with hvdtune run --trials 40; {less}"
 
 
 def _of_least_blocked(evidence: TraceEvidence, part: str) -> float:

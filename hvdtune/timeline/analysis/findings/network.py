@@ -174,7 +174,7 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
             "all ranks' exchanges are about equally slow, so no single link is at fault",
             f"links could carry {limit:g} Gbit/s, as --link-gbps says",
         ),
-        remedy=f"HVDTUNE_CHANNELS={other}, which `hvdtune run --mode restart` can tune",
+        remedy=f"HVDTUNE_CHANNELS={other}, which hvdtune run --mode restart can tune",
         knob="channels",
         confidence="low",
     )

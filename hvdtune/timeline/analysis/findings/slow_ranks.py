@@ -109,14 +109,18 @@ def _named_part(
     who = "every rank" if culprit is None else f"rank {ranks[culprit]}"
     hit = 100 * float((spent.max(axis=1) > 0.05 * evidence.step_ms).mean())
     evidence_text = [
-        f"{_per_rank(means, ranks)} ms per step ({part.column.removesuffix('_ms')})",
+        f"mean of each rank: {_per_rank(means, ranks)} ms per step "
+        f"({part.column.removesuffix('_ms').replace('_', ' ')})",
+        "a step is as long as its slowest rank takes: without it, steps would be "
+        f"{gone.mean():.2f} ms shorter",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy)} steps",
     ]
     if waited.any():
         evidence_text.append(
-            f"of the cost {gone.mean():.2f} ms are the scripts', and {waited.mean():.2f} ms are "
-            f"communication's: of the {evidence.blocked.mean():.2f} ms that nothing hides, the "
-            "share for which the scripts lack a processor, since its threads run on the same ones"
+            "the runtime's threads need the same processors: if they lack one as often as the "
+            f"scripts do, {waited.mean():.2f} ms of the {evidence.blocked.mean():.2f} ms that even "
+            "the rank that waits least waits for communication are saved, too: "
+            f"{(gone + waited).mean():.2f} ms together"
         )
     yield TraceFinding(
         kind=part.kind,

@@ -49,9 +49,12 @@ _WORDS = {
     "gc_ms": "garbage collection",
     "checkpoint_ms": "checkpoints",
     "no_processor_ms": "without a processor",
-    "wait_ms": "waiting for other ranks",
+}
+# Parts of the time in which the script waits for communication: what it waits for
+_WAITED_FOR = {
+    "wait_ms": "other ranks",
     "negotiate_ms": "negotiation",
-    "exposed_ms": "communication that nothing hides",
+    "exposed_ms": "buckets",
 }
 # Of a step: between it and the next, which then follows. A profiler takes time for itself there.
 _MOST_BETWEEN = 0.05
@@ -85,16 +88,22 @@ def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
 
 
 def sentence(table: pd.DataFrame) -> str:
-    """The shares of a step, over all ranks."""
+    """The shares of a step: means of all ranks."""
     if table.empty:
         return "The trace has no steps."
     total = float(table["step_ms"].sum())
-    percent = {part: 100 * float(table[part].sum()) / total for part in _WORDS}
-    shares = ", ".join(f"{share:.0f} % {_WORDS[part]}" for part, share in percent.items() if share)
-    mean = total / len(table)
+    percent = {part: 100 * float(table[part].sum()) / total for part in PARTS}
+    shares = [f"{percent[part]:.0f} % {word}" for part, word in _WORDS.items() if percent[part]]
+    if waited := sum(percent[part] for part in _WAITED_FOR):
+        each = [
+            f"{percent[part]:.0f} % for {word}"
+            for part, word in _WAITED_FOR.items()
+            if percent[part]
+        ]
+        shares.append(f"{waited:.0f} % waiting for communication ({', '.join(each)})")
     return (
-        f"A step takes {mean:.2f} ms on average over {counted(len(table), 'step')} of ranks: "
-        f"{shares}."
+        f"A step takes {total / len(table):.2f} ms, the mean of {counted(len(table), 'step')} of "
+        f"all ranks: {', '.join(shares)}."
     )
 
 

@@ -22,6 +22,15 @@ REASONS = {
     "off_processor_ms": "being off the processor, for a device or idle",
     "compute_ms": "compute",
 }
+# Reason -> what the rank does, in a sentence.
+_IT = {
+    "input": "waits for input",
+    "garbage collection": "collects garbage",
+    "checkpoints": "writes checkpoints",
+    "no processor": "has no processor to run on",
+    "being off the processor, for a device or idle": "is off the processor, for a device or idle",
+    "compute": "computes longer",
+}
 
 
 def table(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -68,8 +77,8 @@ def sentence(table: pd.DataFrame) -> str:
     worst = table.iloc[0]
     return (
         f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; the others "
-        f"wait {worst['cost_ms_per_step']:.2f} ms per step for it, most of it for its "
-        f"{worst['reason']}."
+        f"wait {worst['cost_ms_per_step']:.2f} ms per step for it, mostly because it "
+        f"{_IT[worst['reason']]}."
     )
 
 
