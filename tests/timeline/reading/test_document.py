@@ -223,3 +223,18 @@ def test_many_problems_are_summed_up():
     assert result.counts["?"]["reported"] == 99
     assert len(result.warnings) < 30
     assert any("more places are damaged" in text for text in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        pytest.param(b"import hvdtune\n" * 40, False, id="another kind of file"),
+        pytest.param(b'?"traceEvents"' * 40, True, id="what resembles a trace"),
+    ],
+)
+def test_only_what_resembles_a_trace_is_told_where_it_is_damaged(text, is_told):
+    with pytest.raises(TraceFormatError) as caught:
+        parsed(text)
+    said = str(caught.value)
+    assert said.endswith(": this is no trace")
+    assert ("damaged" in said) == is_told, said

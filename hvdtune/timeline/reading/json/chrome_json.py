@@ -51,11 +51,11 @@ def parse(
     _leave_out_samples(document.around, report)
     if not (report.shown or document.holds_none or document.around.get("otherData")):
         at = max(report.first_offset, 0)
+        if not (document.resembles_trace or report.packing_damaged):
+            # Where another kind of file breaks the rules of traces says nothing.
+            raise NoTraceError(f"{report.path}: this is no trace", report.path, at)
         first = next(iter(report.warnings()), f"{report.path}: byte {at}")
-        kind = TraceFormatError if document.resembles_trace else NoTraceError
-        if report.packing_damaged:
-            kind = TraceFormatError
-        raise kind(f"{first}: this is no trace", report.path, at)
+        raise TraceFormatError(f"{first}: this is no trace", report.path, at)
     return ParsedFile(
         path=report.path,
         table=pa.Table.from_batches(rows, SCHEMA),
