@@ -11,7 +11,7 @@ import typer
 from hvdtune.cli.messages import info, names_made_visible, warning
 from hvdtune.errors import HvdtuneError
 from hvdtune.plural import counted
-from hvdtune.workflows.traces import existing, refuse_overwriting
+from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_files_of_a_rank
 
 if TYPE_CHECKING:
     from hvdtune.timeline import Trace
@@ -62,7 +62,7 @@ def merge(
     as_json: Json = False,
 ) -> int:
     """Join the traces of several ranks into one, on one clock if their clocks are known."""
-    return _write(paths, output, "chrome", as_json=as_json)
+    return _write(paths, output, "chrome", as_json=as_json, is_one_job=True)
 
 
 def export(
@@ -84,12 +84,16 @@ def export(
     return _write(paths, target, kind, as_json=as_json)
 
 
-def _write(paths: list[Path], target: Path, kind: Format, *, as_json: bool) -> int:
+def _write(
+    paths: list[Path], target: Path, kind: Format, *, as_json: bool, is_one_job: bool = False
+) -> int:
     from hvdtune.timeline import open_trace, write_slices
 
     found = existing(paths)
     refuse_overwriting(target, found)
     trace = open_trace(found)
+    if is_one_job:
+        refuse_two_files_of_a_rank(trace)
     try:
         write_slices(trace, target, kind)
     except OSError as error:

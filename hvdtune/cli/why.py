@@ -64,16 +64,19 @@ def diff(
 ) -> int:
     """Compare two traces of the same training: what takes longer in B, and how sure that is."""
     from hvdtune.timeline.analysis import compare
+    from hvdtune.timeline.analysis.metrics import breakdown
 
     traces = [load_trace([path]) for path in (first, second)]
-    table = compare.table(*(trace.events for trace in traces))
+    left, right = (breakdown.steady(breakdown.table(trace.events)) for trace in traces)
+    table = compare.of_steps(left, right)
+    says = compare.sentence(table, {str(first): left, str(second): right})
     warnings = [text for trace in traces for text in trace.warnings]
     if as_json:
-        print_json({"says": compare.sentence(table), "rows": records(table), "warnings": warnings})
+        print_json({"says": says, "rows": records(table), "warnings": warnings})
         return 0
     for text in warnings:
         warning(text)
-    print(compare.sentence(table))
+    print(says)
     if not table.empty:
         shown = table.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.3f}")
         print(shown)

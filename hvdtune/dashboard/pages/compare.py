@@ -101,7 +101,8 @@ def _choice(runs: Runs, search: str | None) -> Component:
 def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
     left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
     table = compare.of_steps(left, right)
-    shown = [note(compare.sentence(table)), _pictures((a, b), left, right, theme)]
+    says = compare.sentence(table, {a.title: left, b.title: right})
+    shown = [note(says), _pictures((a, b), left, right, theme)]
     return shown if table.empty else [*shown, _parts(table, a, b)]
 
 

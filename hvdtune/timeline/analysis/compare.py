@@ -1,5 +1,7 @@
 """Two traces of the same training, quantity by quantity, with confidence."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -41,10 +43,20 @@ def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def sentence(table: pd.DataFrame) -> str:
-    """Whether steps take longer, and which part changed most."""
+def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
+    """Whether steps take longer, and which part changed most.
+
+    Args:
+        table: of `of_steps`.
+        sides: the two breakdowns that it compares, by what people call them.
+    """
     if table.empty:
-        return "Too few steps to compare."
+        steps = {name: _step_count(side) for name, side in sides.items()}
+        few = [f"{name} has {count}" for name, count in steps.items() if count < BLOCKS]
+        return (
+            "Too few steps to compare: beyond its first steps, in which caches fill, "
+            f"{' and '.join(few)}; at least {BLOCKS} are needed."
+        )
     step = table.iloc[0]
     interval = f"{step['change_ms']:+.3f} ms [{step['low_ms']:+.3f}, {step['high_ms']:+.3f}]"
     if not step["differs"]:

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from hvdtune.timeline.analysis import compare
+from hvdtune.timeline.analysis.metrics import breakdown
 from tests.kit.synthetic import Training
 
 
@@ -16,7 +17,7 @@ def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:
     assert step["low_ms"] <= 2.0 <= step["high_ms"]
     assert step["differs"]
     assert table.loc["exposed", "change_ms"] == pytest.approx(2.0)
-    assert "changed most is exposed" in compare.sentence(table.reset_index()).replace(
+    assert "changed most is exposed" in compare.sentence(table.reset_index(), {}).replace(
         "communicate", "exposed"
     )
 
@@ -32,18 +33,25 @@ FEW, NONE = (dataclasses.replace(NOISY, steps=steps) for steps in (4, 0))
 def test_no_difference_is_claimed_without_evidence(other: Training) -> None:
     table = compare.table(NOISY.trace().events, other.trace().events)
     assert not table["differs"].any()
-    assert compare.sentence(table).startswith("No difference of step times is shown")
+    assert compare.sentence(table, {}).startswith("No difference of step times is shown")
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "few"),
     [
-        pytest.param(FEW, NOISY, id="too few steps"),
-        pytest.param(NOISY, FEW, id="too few steps in the second"),
-        pytest.param(NONE, NOISY, id="no steps"),
+        pytest.param(FEW, NOISY, "A has 3", id="too few steps"),
+        pytest.param(NOISY, FEW, "B has 3", id="too few steps in the second"),
+        pytest.param(NONE, NOISY, "A has 0", id="no steps"),
+        pytest.param(FEW, NONE, "A has 3 and B has 0", id="too few steps in both"),
     ],
 )
-def test_of_too_few_steps_there_is_no_table(before: Training, after: Training) -> None:
-    table = compare.table(before.trace().events, after.trace().events)
+def test_of_too_few_steps_there_is_no_table(before: Training, after: Training, few: str) -> None:
+    sides = {
+        name: breakdown.steady(breakdown.table(training.trace().events))
+        for name, training in (("A", before), ("B", after))
+    }
+    table = compare.of_steps(*sides.values())
     assert table.empty
-    assert compare.sentence(table) == "Too few steps to compare."
+    said = compare.sentence(table, sides)
+    assert said.startswith("Too few steps to compare: ")
+    assert said.endswith(f", {few}; at least 10 are needed.")
