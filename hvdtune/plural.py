@@ -1,14 +1,25 @@
-"""Counts with their nouns, for messages."""
+"""Counts with their nouns and sizes with their units, for messages."""
+
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
 
-def counted(count: int, noun: str) -> str:
-    """The count and the noun after it: "1 rank", "2,000 ranks".
+def counted(count: float, noun: str) -> str:
+    """The count and the noun after it: "1 rank", "2,000 ranks", "1.5 tensors".
 
     Args:
-        count: how many.
+        count: how many; a mean has a decimal where it needs one.
         noun: what one of them is called; several have -s, or -es after a sibilant.
     """
-    if count == 1:
+    number = f"{count:,.1f}".removesuffix(".0")
+    if number == "1":
         return f"1 {noun}"
     ending = "es" if noun.endswith(("s", "x", "z", "ch", "sh")) else "s"
-    return f"{count:,} {noun}{ending}"
+    return f"{number} {noun}{ending}"
+
+
+def sized(size_bytes: float) -> str:
+    """A size in the largest unit of which it is at least one: "16 KiB", "1.5 MiB", "12 bytes"."""
+    for unit, size in _UNITS:
+        if size_bytes >= size:
+            return f"{size_bytes / size:.4g} {unit}"
+    return counted(round(size_bytes), "byte")

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hvdtune.cli.display import best_text
+from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.storage.pair_log import by_launch, verified
@@ -22,9 +24,11 @@ def print_list(
     studies: Sequence[OpenStudy], damaged: Sequence[tuple[StudyPlace, str]] = ()
 ) -> None:
     """One row per study, those that cannot be read with the reason."""
-    table = _table("study", "state", "trials", "pairs", "best", "verdict", numbers=(2, 3, 4))
+    table = _table(
+        "study", "state", "measured trials", "pairs", "best", "verdict", numbers=(2, 3, 4)
+    )
     for study in studies:
-        best = "" if study.best is None else f"{study.best.gain_percent or 0.0:+.1f} %"
+        best = "" if study.best is None else best_text(study.best.gain_percent or 0.0)
         said = study.verdict or study.failure
         counts = str(study.measured), str(len(study.view.pairs))
         table.add_row(*_texts(study.place.name, study.state, *counts, best, said))
@@ -41,13 +45,14 @@ def print_study(study: OpenStudy) -> None:
         console.print(Text(f"command: {' '.join(study.run['command'])}"))
     if study.view.trials:
         console.print(_trials(study))
+        console.print(Text(study.view.trials_text))
     if verified := _verification(study):
         console.print(verified)
     floor = study.view.noise_floor_percent
     if floor is not None:
-        console.print(
-            Text(f"A/A noise floor, over the fewest pairs of a verification: {floor:.2f} %")
-        )
+        pairs = study.view.noise_floor_pairs
+        over = "" if pairs is None else f", over {counted(pairs, 'pair')}"
+        console.print(Text(f"A/A noise floor{over}: {floor:.2f} %"))
     console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
     if study.failure:
         console.print(Text(f"ended before it was complete: {study.failure}"))

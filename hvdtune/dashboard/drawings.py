@@ -34,7 +34,8 @@ def _cycles(run: RunView, theme: Theme) -> go.Figure:
 def _trials(run: RunView, theme: Theme) -> go.Figure:
     if run.study is None:
         return empty_figure(theme, 340)
-    return trials_figure(run.study.trials, run.study.noise_floor_percent, theme)
+    study = run.study
+    return trials_figure(study.trials, study.noise_floor_percent, theme, study.floor_basis)
 
 
 def _verification(run: RunView, theme: Theme) -> go.Figure:

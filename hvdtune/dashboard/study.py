@@ -10,7 +10,7 @@ import msgspec
 import pandas as pd
 
 from hvdtune.errors import StudyError
-from hvdtune.plural import counted
+from hvdtune.plural import counted, sized
 
 if TYPE_CHECKING:
     from hvdtune.tuner.storage.pair_log import Pair
@@ -43,12 +43,16 @@ class StudyFrames:
     spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value), steps
     (that were measured until it ended).
     verification: pair, launch, gain_percent, setting_step_ms, reference_step_ms, steps, order.
+    noise_floor_percent: of the default against itself, over noise_floor_pairs pairs.
+    trials_text: how many trials there are, and of what kinds; "" where there are none.
     profile: the file with the winner, None where there is none.
     """
 
     trials: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_TRIAL_COLUMNS))
     verification: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=_PAIR_COLUMNS))
     noise_floor_percent: float | None = None
+    noise_floor_pairs: int | None = None
+    trials_text: str = ""
     verdict: VerdictSummary | None = None
     warnings: list[str] = field(default_factory=list)
     profile: Path | None = None
@@ -56,27 +60,31 @@ class StudyFrames:
     @property
     def summary(self) -> str:
         """How much the study rests on, in one sentence."""
-        states = self.trials["state"].value_counts()
-        counts = ", ".join(f"{count} {state}" for state, count in states.items())
         launches = self.verification["launch"].nunique()
         floor = self.noise_floor_percent
-        over = counted(launches, "launch")
         parts = [
-            f"{counted(len(self.trials), 'trial')}{f' ({counts})' if counts else ''}",
-            f"{len(self.verification)} verification pairs over {over}",
+            self.trials_text or counted(len(self.trials), "trial"),
+            f"{counted(len(self.verification), 'verification pair')} over "
+            f"{counted(launches, 'launch')}",
             "A/A noise floor not recorded"
             if floor is None
-            else f"A/A noise floor, over the fewest pairs of a verification, {floor:.2f} %",
+            else f"A/A noise floor {floor:.2f} %{self.floor_basis}",
         ]
         return "; ".join(parts) + "."
 
+    @property
+    def floor_basis(self) -> str:
+        """What the noise floor rests on, after its number."""
+        pairs = self.noise_floor_pairs
+        return "" if pairs is None else f" over {counted(pairs, 'pair')}"
+
 
 def knob_text(knob: str, value: object) -> str:
-    """Write a knob's value as people do: sizes, of knobs named `..._bytes`, in MiB or KiB."""
+    """Write a knob's value as people do: sizes, of knobs named `..._bytes`, with their units."""
     if isinstance(value, bool):
         return str(value).lower()
     if knob.endswith("_bytes") and isinstance(value, int) and value >= 2**10:
-        return f"{value / 2**20:.4g} MiB" if value >= 2**20 else f"{value / 2**10:.4g} KiB"
+        return sized(value)
     return str(value)
 
 
@@ -109,9 +117,11 @@ def _open_comparison(folder: Path) -> StudyFrames:
     """Open the files of `hvdtune verify` and `hvdtune aa`: pairs and a verdict, no trials."""
     from hvdtune.tuner.storage.pair_log import read_pairs
 
+    verdict = _stored(folder / "verdict.json")
     return StudyFrames(
         verification=_verification(read_pairs(folder / "pairs.jsonl")),
-        noise_floor_percent=_stored(folder / "verdict.json").get("noise_floor_percent"),
+        noise_floor_percent=verdict.get("noise_floor_percent"),
+        noise_floor_pairs=verdict.get("pairs"),
         verdict=_stored_verdict(folder / "verdict.json"),
     )
 
@@ -140,6 +150,8 @@ def describe_study(view: "StudyView") -> StudyFrames:
         trials=trials.astype(dict.fromkeys(measured, float)),
         verification=_verification(view.pairs),
         noise_floor_percent=view.noise_floor_percent,
+        noise_floor_pairs=view.noise_floor_pairs,
+        trials_text=view.trials_text if view.trials else "",
         verdict=None if view.verdict is None else _verdict(view.verdict),
     )
 

@@ -170,6 +170,7 @@ def _run(
     context = StudyContext(runner, calibration, options)
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
+    store.set("noise_floor_pairs", options.min_verify_pairs)
     try:
         stop = search(context, store)
         store.set("stop", stop.text)

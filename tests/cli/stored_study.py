@@ -30,6 +30,7 @@ def make_study(folder, share=None):
                 )
             store.tell(number, TrialOutcome("complete", 0.05, 0.01, 4))
         store.set("noise_floor", 0.6)
+        store.set("noise_floor_pairs", 20)
         store.set("verdict", json.dumps(VERDICT))
         (folder / "verdict.json").write_text(json.dumps(VERDICT))
     run = {"v": 1, "command": ["train.py", "--lr", "1"], "hosts": ["localhost"], "study": None}

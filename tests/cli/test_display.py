@@ -44,6 +44,10 @@ def test_the_headline_says_where_the_study_stands(progress, text):
             ),
             "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best so far +4.0 %",
         ),
+        (
+            StudyProgress("search", setting=_SLOW, best_gain_percent=-7.5),
+            "cycle_time_ms=5  best so far the default",
+        ),
     ],
 )
 def test_the_reading_gives_gain_error_and_pairs(progress, text):

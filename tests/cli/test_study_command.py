@@ -50,9 +50,10 @@ def test_a_study_is_shown_with_its_trials(study, run_dir):
     code, out, _ = study("show", "train-1")
     assert code == 0
     assert "command: train.py --lr 1" in out
-    assert "A/A noise floor, over the fewest pairs of a verification: 0.60 %" in out
+    assert "A/A noise floor, over 20 pairs: 0.60 %" in out
     assert f"verdict: {VERDICT['text']}" in out
-    assert sum("complete" in line for line in out.splitlines()) == 2
+    assert sum(line.split()[1:2] == ["complete"] for line in out.splitlines()) == 2
+    assert "2 trials (2 complete): 1 of the default, 1 of other settings" in out
 
 
 def test_each_further_objective_has_a_column(study, tmp_path):

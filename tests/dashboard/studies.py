@@ -53,6 +53,7 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
             number, _ = store.ask()
             store.tell(number, outcome)
         store.set("noise_floor", 0.6)
+        store.set("noise_floor_pairs", 20)
         store.set("verdict", json.dumps(VERDICT))
     with PairLog(folder / "pairs.jsonl") as log:
         log.append(verification_pair(1, 0.1, "calibrate"))

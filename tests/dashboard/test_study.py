@@ -68,8 +68,9 @@ def test_the_verdict_and_what_it_rests_on_are_read(tmp_path):
     assert study.verdict.text == VERDICT["text"]
     assert study.verdict.interval_percent == (6.1, 8.4)
     assert study.summary == (
-        "3 trials (1 complete, 1 pruned, 1 failed); 4 verification pairs over 2 launches; "
-        "A/A noise floor, over the fewest pairs of a verification, 0.60 %."
+        "3 trials (1 complete, 1 pruned, 1 failed): 1 of the default, 1 of other settings, "
+        "1 without a pair; 4 verification pairs over 2 launches; "
+        "A/A noise floor 0.60 % over 20 pairs."
     )
 
 

@@ -16,7 +16,7 @@ _LOG_RATIO = 50.0  # of a knob's largest value to its smallest
 
 
 def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
-    """The best gain so far over the steps that trials have taken.
+    """The best gain so far over the steps that trials have taken; the default's is 0.
 
     Args:
         trials: columns trial, state, gain_percent, steps (measured until the trial ended).
@@ -36,6 +36,13 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
             hovertemplate="trial %{customdata}, %{x:,} steps: %{y:.2f} % at best<extra></extra>",
         )
     )
+    if len(known) and not best.max():
+        figure.add_annotation(
+            x=0.5, xref="paper", y=0.5, yref="paper", showarrow=False,
+            text="No trial was faster than the default, which is the best so far.",
+            font={"color": theme.muted},
+        )  # fmt: skip
+        figure.update_yaxes(tickvals=[0])
     figure.update_xaxes(title="steps measured", rangemode="tozero")
     figure.update_yaxes(title="best reading so far (%)", rangemode="tozero")
     return figure

@@ -9,6 +9,8 @@ import plotly.graph_objects as go
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
 from hvdtune.dashboard.study import knob_text
 
+_TICKS = [size * 10**power for power in range(8) for size in (1, 2, 5)]  # whole numbers
+_MOST_TICKS = 12
 _SYMBOLS = {
     "complete": "circle",
     "pruned": "circle-open",
@@ -19,13 +21,17 @@ _SYMBOLS = {
 
 
 def trials_figure(
-    trials: pd.DataFrame, noise_floor_percent: float | None, theme: Theme
+    trials: pd.DataFrame,
+    noise_floor_percent: float | None,
+    theme: Theme,
+    floor_basis: str = "",
 ) -> go.Figure:
     """Draw trials (trial, state, gain_percent, spread_percent, pairs, reason, values).
 
     `spread_percent` is the length of the error bar to either side.
 
-    Trials without a measured gain stand on the zero line; the band is the A/A noise floor.
+    Trials without a measured gain stand on the zero line; the band is the A/A noise floor, and
+    `floor_basis` says over how many pairs.
     """
     figure = empty_figure(theme, 340)
     if noise_floor_percent is not None:
@@ -34,8 +40,8 @@ def trials_figure(
         )
         figure.add_annotation(
             x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
-            text="band: A/A noise floor, over the fewest pairs of a verification, +/- "
-            f"{noise_floor_percent:.2f} %", showarrow=False,
+            text=f"band: A/A noise floor +/- {noise_floor_percent:.2f} %{floor_basis}",
+            showarrow=False,
             font={"color": theme.muted, "size": 11},
         )  # fmt: skip
     figure.add_hline(y=0, line={"color": theme.muted, "width": 1})
@@ -50,7 +56,9 @@ def trials_figure(
         chosen = trials[trials["state"] == state]
         if not chosen.empty:
             figure.add_trace(_state_points(chosen, state, symbol, colours[state]))
-    figure.update_xaxes(title="trial", tickformat="d", showgrid=False)
+    most = int(trials["trial"].max()) if len(trials) else 0
+    every = next(size for size in _TICKS if most <= _MOST_TICKS * size)
+    figure.update_xaxes(title="trial", tickformat="d", tick0=0, dtick=every, showgrid=False)
     figure.update_yaxes(title="faster than the reference (%)", ticksuffix=" ")
     return figure
 

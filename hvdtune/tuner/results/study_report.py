@@ -148,6 +148,13 @@ def _trials(trials: Sequence[TrialView], default: Setting) -> str:
         state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
         setting = describe(trial.setting, default)
         rows.append(f"| {trial.number} | {gain} | {spread} | {trial.pairs} | {state} | {setting} |")
+    known = [str(trial.number) for trial in trials if trial.setting and trial.is_duplicate]
+    if known:
+        rows += [
+            "",
+            "Not in the table, since their settings or bucket plans had been measured before: "
+            f"trial {', '.join(known)}.",
+        ]
     return "\n".join(rows)
 
 

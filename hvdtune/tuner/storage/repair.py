@@ -268,6 +268,7 @@ def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, 
         noise = noise_of([pair.log_ratio for pair in own])
         floor = noise_floor(noise, TuneOptions.min_verify_pairs)
         found["noise_floor"] = to_percent(floor)
+        found["noise_floor_pairs"] = TuneOptions.min_verify_pairs
     with contextlib.suppress(OSError):
         found["verdict"] = (folder / "verdict.json").read_text(encoding="utf-8")
     return found

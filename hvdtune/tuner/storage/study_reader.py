@@ -70,6 +70,7 @@ def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> S
         noise_floor_percent=attribute("noise_floor"),
         default=stored.attributes.get("default_setting"),
         verdict=None if verdict is None else json.loads(verdict),
+        noise_floor_pairs=attribute("noise_floor_pairs"),
     )
 
 

@@ -1,6 +1,7 @@
 """What a trial is, as it ends and as it is read back."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -8,6 +9,7 @@ from typing import Any, Final, Literal
 from optuna.trial import FrozenTrial, TrialState
 
 from hvdtune.core.config.knobs import Value
+from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import Space
 from hvdtune.tuner.space.unit_cube import to_cube
 from hvdtune.tuner.stats.estimates import Observation, from_percent
@@ -98,8 +100,9 @@ class TrialView:
 class StudyView:
     """A study as it stands on disk; `verdict` is None until there is one.
 
-    `noise_floor_percent` is over as many pairs as a verification takes at least; that in the text
-    of a verdict is over the pairs which that rests on.
+    `noise_floor_percent` is over `noise_floor_pairs` pairs, as many as a verification takes at
+    least (None: the study does not say how many); that in the text of a verdict is over the pairs
+    which that rests on.
     """
 
     trials: tuple[TrialView, ...]
@@ -107,6 +110,33 @@ class StudyView:
     noise_floor_percent: float | None
     default: Mapping[str, Value] | None
     verdict: Mapping[str, Any] | None
+    noise_floor_pairs: int | None = None
+
+    @property
+    def trials_text(self) -> str:
+        """How many trials there are, by what became of them and by what they measured."""
+        states = Counter(trial.state for trial in self.trials)
+        text = counted(len(self.trials), "trial")
+        if states:
+            text += f" ({', '.join(f'{count} {state}' for state, count in states.items())})"
+        kinds = Counter(self._kind_of(trial) for trial in self.trials)
+        said = [f"{kinds[kind]} {words}" for kind, words in _TRIAL_KINDS.items() if kinds[kind]]
+        return f"{text}: {', '.join(said)}" if said else text
+
+    def _kind_of(self, trial: TrialView) -> str:
+        if trial.is_duplicate:
+            return "duplicate"
+        if not trial.pairs:
+            return "no pair"
+        return "default" if trial.setting == self.default else "other"
+
+
+_TRIAL_KINDS: Final = {
+    "default": "of the default",
+    "other": "of other settings",
+    "duplicate": "of a setting or bucket plan measured before",
+    "no pair": "without a pair",
+}
 
 
 def view_trials(trials: Iterable[FrozenTrial]) -> list[TrialView]:

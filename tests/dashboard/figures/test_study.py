@@ -80,6 +80,23 @@ def test_the_best_so_far_never_falls_and_starts_at_the_default():
     assert line.y[-1] == 7.0
 
 
+def test_where_no_trial_was_faster_the_default_is_the_best_so_far():
+    figure = incumbent_figure(searched().assign(gain_percent=-7.5), LIGHT)
+    assert not figure.data[0].y.any()
+    assert "No trial was faster than the default" in figure.layout.annotations[0].text
+    assert not incumbent_figure(searched(), LIGHT).layout.annotations
+
+
+@pytest.mark.parametrize(
+    ("trials", "every"), [(0, 1), (4, 1), (13, 1), (14, 2), (41, 5), (200, 20)]
+)
+def test_ticks_of_the_trial_axis_are_whole_numbers(tmp_path, trials, every):
+    write_study(tmp_path)
+    one = open_study(tmp_path).trials.head(1)
+    table = one.loc[one.index.repeat(trials)].assign(trial=range(trials))
+    assert trials_figure(table, None, LIGHT).layout.xaxis.dtick == every
+
+
 def test_knobs_that_are_always_alike_are_left_out():
     study = study_of(searched())
     assert set(study.trials[0].params) == {

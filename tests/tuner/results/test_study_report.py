@@ -8,8 +8,9 @@ from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.study_report import render_comparison, render_floor, render_report
 from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.stats.noise_floor import judge_noise_floor
-from hvdtune.tuner.stats.verdict import Verdict, judge
+from hvdtune.tuner.stats.verdict import Verdict, judge, keep_default
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, verified
+from hvdtune.tuner.storage.trial import StudyView, TrialView
 from tests.kit.simulated_job import DEFAULT
 
 B = {**DEFAULT, "cycle_time_ms": 0.2}
@@ -87,3 +88,19 @@ def test_only_the_setting_that_was_verified_last_is_shown_and_no_other_tuners_pa
     theirs = replace(other, setting=B, by="another")
     assert verified([other, *pairs_with_some_set_aside(B), theirs])[0].launch == 2
     assert verified([theirs]) == []
+
+
+def test_a_report_says_which_trials_are_not_in_its_table() -> None:
+    first = TrialView(0, "complete", DEFAULT, 0.1, 0.2, 4, "", False, None, None)
+    again = replace(first, number=1, is_duplicate=True)
+    other = replace(first, number=2, setting=B)
+    verdict = keep_default(DEFAULT, 0.01, 20, "the default is kept")
+    report = render_report(verdict, DEFAULT, CALIBRATION, [first, again, other], [])
+    assert "had been measured before: trial 1." in report
+    assert "\n| 1 |" not in report and "\n| 2 |" in report
+    assert "Not in the table" not in render_report(verdict, DEFAULT, CALIBRATION, [first], [])
+    view = StudyView((first, again, other), (), None, DEFAULT, None)
+    assert view.trials_text == (
+        "3 trials (3 complete): 1 of the default, 1 of other settings, 1 of a setting or bucket "
+        "plan measured before"
+    )
