@@ -149,6 +149,10 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
         column = text_column(field, header)
         if pd.api.types.is_numeric_dtype(rows[field]):
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
+            if field.startswith("bytes_"):  # a median may be a half
+                column |= of_numbers(0)
+            if field.startswith("gb_per_s_"):  # of small buckets it is small
+                column |= of_format(",.3~r")
         found.append(column)
     return found
 
@@ -160,6 +164,11 @@ def text_column(field: str, header: str) -> dict[str, Any]:
 
 def of_numbers(decimals: int) -> dict[str, Any]:
     """The entries that the definition of a column of numbers has besides those of any column."""
-    shown = f"params.value == null ? '' : d3.format(',.{decimals}f')(params.value)"
+    return of_format(f",.{decimals}f")
+
+
+def of_format(d3_format: str) -> dict[str, Any]:
+    """The same as `of_numbers` for numbers of any format of d3's."""
+    shown = f"params.value == null ? '' : d3.format('{d3_format}')(params.value)"
     formatter = {"function": shown}
     return {"type": "rightAligned", "filter": "agNumberColumnFilter", "valueFormatter": formatter}

@@ -1,3 +1,7 @@
+import pandas as pd
+import pytest
+
+from hvdtune.dashboard.blocks import number_columns
 from hvdtune.dashboard.study import open_study
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows, trial_columns, trial_rows
 
@@ -21,3 +25,17 @@ def test_every_trial_column_has_its_values_and_knobs_are_columns(tmp_path):
     trials = open_study(tmp_path).trials
     assert list(trial_rows(trials).columns) == list(_fields(trial_columns(trials)))
     assert trial_columns(trials)[-1]["headerName"] == "cycle_time_ms"
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "d3_format"),
+    [
+        pytest.param("bytes_p50", [133120.0], ",.0f", id="a median of bytes"),
+        pytest.param("gb_per_s_p50", [0.0031], ",.3~r", id="a bandwidth below 0.01"),
+        pytest.param("buckets", [4001], ",.0f", id="a count"),
+        pytest.param("busy_ms", [1.25], ",.2f", id="a time"),
+    ],
+)
+def test_a_number_is_shown_with_the_digits_that_it_has(field, values, d3_format):
+    (column,) = number_columns(pd.DataFrame({field: values}), {field: "x"})
+    assert f"d3.format('{d3_format}')" in column["valueFormatter"]["function"]

@@ -5,6 +5,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
+from hvdtune.plural import sized
 from hvdtune.timeline.analysis.metrics import fusion
 
 MOST_CYCLES = 2_000
@@ -25,10 +26,10 @@ def bucket_sizes_figure(
         figure.add_trace(
             go.Bar(
                 name=plain(reason or "not recorded"),
-                x=[_bytes(2**k) for k in range(low, high + 1)],
+                x=[sized(2**k) for k in range(low, high + 1)],
                 y=counts,
                 marker={"color": _COLOURS[index % len(_COLOURS)]},
-                hovertemplate="%{y} buckets of %{x} and more<extra></extra>",
+                hovertemplate="%{y:,} buckets of %{x} and more<extra></extra>",
             )
         )
     if threshold_bytes and low <= np.log2(threshold_bytes) <= high + 1:
@@ -39,7 +40,7 @@ def bucket_sizes_figure(
             font={"color": theme.bad, "size": 11},
         )  # fmt: skip
     figure.update_layout(barmode="stack", showlegend=True)
-    figure.update_xaxes(title="bytes of a bucket, and up to twice that", type="category")
+    figure.update_xaxes(title="size of a bucket, and up to twice that", type="category")
     figure.update_yaxes(title="buckets")
     return figure
 
@@ -55,12 +56,12 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
     figure.add_trace(
         go.Scatter(
             mode="markers",
-            x=cycles["bucket"].to_numpy(),
+            x=cycles["bucket"].to_numpy() / 2**10,
             y=cycles["apart_ms"].to_numpy(),
             marker={"size": 5, "color": theme.accent, "opacity": 0.5},
             customdata=cycles[["seq", "arg"]].to_numpy(),
             hovertemplate=(
-                "cycle %{customdata[0]}: %{customdata[1]} tensors, %{x:,} bytes, "
+                "cycle %{customdata[0]:,}: %{customdata[1]:,} tensors, %{x:,.4~r} KiB, "
                 "%{y:,.3f} ms after the one before<extra></extra>"
             ),
         )
@@ -71,14 +72,7 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
             x=1, xref="paper", xanchor="right", y=cycle_time_ms, yanchor="bottom",
             text="cycle time", showarrow=False, font={"color": theme.bad, "size": 11},
         )  # fmt: skip
-    figure.update_xaxes(title="bytes announced in the cycle")
+    # From zero: the ticks of an axis as narrow as cycles that are alike would be fractions.
+    figure.update_xaxes(title="KiB announced in the cycle", rangemode="tozero", tickformat=",")
     figure.update_yaxes(title="since the previous cycle (ms)", type="log")
     return figure
-
-
-def _bytes(size: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size} {unit}"
-        size //= 1024
-    return f"{size} GiB"

@@ -40,7 +40,7 @@ def verification_figure(
                 hovertemplate=(
                     "<b>pair %{x}, launch %{customdata[4]}</b><br>%{y:+.2f} %<br>"
                     "setting %{customdata[0]:,.3f} ms, reference %{customdata[1]:,.3f} ms<br>"
-                    "%{customdata[2]} steps, order %{customdata[3]}<extra></extra>"
+                    "%{customdata[2]:,} steps, order %{customdata[3]}<extra></extra>"
                 ),
             )
         )

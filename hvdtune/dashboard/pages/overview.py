@@ -12,7 +12,7 @@ from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentenc
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import knob_text
-from hvdtune.plural import counted
+from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
@@ -158,7 +158,7 @@ def _about(run: RunView) -> Component:
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     steps = run.summary["steps"]
     known = len(sizes) and steps
-    per_step = f"{sizes.max() / steps / 2**20:,.2f} MiB per step in buckets, " if known else ""
+    per_step = f"{sized(sizes.max() / steps)} per step in buckets, " if known else ""
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [
@@ -230,7 +230,7 @@ def _efficiency(run: RunView) -> Component:
     steps = int(table["steps"].iloc[0])
     return section(
         "Efficiency",
-        note(f"{efficiency.sentence(table)} Steps measured: {steps}."),
+        note(f"{efficiency.sentence(table)} Steps measured: {steps:,}."),
         html.Table(html.Tbody(rows), className="efficiency"),
     )
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.horovod.vocabulary import KNOBS, MIB, Term
 from hvdtune.tuner.results.profile import Profile
+from hvdtune.tuner.space.search_space import shown
 from hvdtune.tuner.space.targets import UNSET, variable_of
 
 ExportTarget = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
@@ -56,7 +57,7 @@ def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
             continue
         words = Unmapped(f"the words of {target}") if rule is None else rule(setting)
         if isinstance(words, Unmapped):
-            yield f"# {knob}={_plain(value)}: no counterpart in {words.where}"
+            yield f"# {knob}={shown(knob, value)}: no counterpart in {words.where}"
         else:
             yield from (f"{indent}{line}" for line in words)
 
@@ -64,7 +65,7 @@ def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
 def _variable(adapter: str, knob: str, value: Value) -> str:
     name = variable_of(adapter, knob)
     if not name:
-        return f"# {knob}={_plain(value)}: an argument, not a variable; see --to ddp"
+        return f"# {knob}={shown(knob, value)}: an argument, not a variable; see --to ddp"
     return f"# {name} stays unset" if value == UNSET else f"{name}={_plain(value)}"
 
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
 from hvdtune.errors import UsageError
+from hvdtune.plural import sized
 
 # Choices by which the last bits of a sum differ: searched only where a space file names them.
 OTHER_BITS: Mapping[str, frozenset[str]] = {
@@ -248,10 +249,8 @@ def shown(name: str, value: Value) -> str:
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    if name.endswith("_bytes"):
-        for unit, size in (("MiB", 2**20), ("KiB", 2**10)):
-            if value >= size:
-                return f"{value / size:.4g} {unit}"
+    if name.endswith("_bytes") and value >= 2**10:
+        return sized(value)
     return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 

@@ -160,3 +160,8 @@ def test_ddps_first_bucket_is_said_in_bytes() -> None:
     text = export_profile(of_adapter("ddp", OF_DDP), "ddp")
     assert "2097152 bytes" in text
     assert "under hvdtune" not in text
+
+
+@pytest.mark.parametrize("target", ["horovod-env", "nccl", "ddp"])
+def test_comments_of_an_export_give_sizes_their_units(target: ExportTarget) -> None:
+    assert "# chunk_bytes=512 KiB: no counterpart in " in export_profile(profile(), target)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtune.plural import sized
 from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.metrics import fusion
 from hvdtune.timeline.analysis.metrics.breakdown import spans_of
@@ -39,7 +40,7 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="tiny-buckets",
         ranks=(),
         cost=cost,
-        summary=f"a fusion threshold of {rules.fusion_threshold_bytes / 2**20:.3g} MiB makes many "
+        summary=f"a fusion threshold of {sized(rules.fusion_threshold_bytes)} makes many "
         "small buckets",
         evidence=(
             fusion.sentence(table),
@@ -68,7 +69,7 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="huge-late-tensor",
         ranks=(),
         cost=cost,
-        summary=f"{names[0]} ({size / 2**20:.1f} MiB) is announced last, and nothing hides its "
+        summary=f"{names[0]} ({sized(size)}) is announced last, and nothing hides its "
         "communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",

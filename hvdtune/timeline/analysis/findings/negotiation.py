@@ -85,7 +85,7 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         cost=cost,
         summary=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
         evidence=(
-            f"{counted(names, 'name')} in {len(evidence.busy)} steps; {again:.0f} % of "
+            f"{counted(names, 'name')} in {len(evidence.busy):,} steps; {again:.0f} % of "
             f"announcements repeat",
             f"responses alone take {per_step.mean():.2f} ms per step",
             *_processor_evidence(lacks),

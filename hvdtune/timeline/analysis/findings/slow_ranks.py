@@ -113,7 +113,7 @@ def _named_part(
         f"({part.column.removesuffix('_ms').replace('_', ' ')})",
         "a step is as long as its slowest rank takes: without it, steps would be "
         f"{gone.mean():.2f} ms shorter",
-        f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy)} steps",
+        f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy):,} steps",
     ]
     if waited.any():
         evidence_text.append(
@@ -190,7 +190,7 @@ def _slow_rank(
         summary=f"rank {rank} {why} and the others wait for it",
         evidence=(
             f"busy (not waiting): {_per_rank(np.median(busy, axis=0), ranks)} ms (median)",
-            f"it is last in {often:.0f} % of {len(busy)} steps",
+            f"it is last in {often:.0f} % of {len(busy):,} steps",
             *_processor_evidence(evidence, ranks),
         ),
         remedy=_REMEDIES[kind].format(host=_host(evidence, rank)),
@@ -246,7 +246,7 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
         kind="pauses",
         ranks=() if culprit is None else (ranks[culprit],),
         cost=cost,
-        summary=f"{who} in {len(hit)} of {len(busy)} steps, "
+        summary=f"{who} in {len(hit):,} of {len(busy):,} steps, "
         f"{excess[excess > 0].mean():.1f} ms each",
         evidence=(
             f"every {np.median(apart):.0f} steps" if regular else "at irregular intervals",

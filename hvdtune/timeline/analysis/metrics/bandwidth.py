@@ -7,6 +7,7 @@ whatever the operation and the number of ranks (the definition of nccl-tests' PE
 import numpy as np
 import pandas as pd
 
+from hvdtune.plural import sized
 from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
 
 TITLE = "Bus bandwidth"
@@ -54,7 +55,7 @@ def sentence(table: pd.DataFrame, link_gbps: float | None = None) -> str:
     best = table.sort_values("gb_per_s_p50").iloc[-1]
     text = (
         f"The best is {best['gb_per_s_p50']:.3g} GB/s, for {best['operation']} of "
-        f"{best['from_bytes'] / 2**20:.3g} MiB and more"
+        f"{sized(best['from_bytes'])} and more"
     )
     if link_gbps:
         text += f", {100 * 8 * best['gb_per_s_p50'] / link_gbps:.0f} % of {link_gbps:g} Gbit/s"

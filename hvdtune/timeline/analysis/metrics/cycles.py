@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from hvdtune.plural import counted, sized
+
 TITLE = "Cycles"
 
 
@@ -44,6 +46,6 @@ def sentence(table: pd.DataFrame) -> str:
         return "There are no cycles in any step."
     middle = steps.median()
     return (
-        f"A step has {middle['cycles']:.0f} cycles (median) of {middle['tensors_per_cycle']:.1f} "
-        f"tensors and {middle['bytes_per_cycle'] / 2**20:.3f} MiB."
+        f"The median step has {counted(middle['cycles'], 'cycle')} of "
+        f"{counted(middle['tensors_per_cycle'], 'tensor')} and {sized(middle['bytes_per_cycle'])}."
     )

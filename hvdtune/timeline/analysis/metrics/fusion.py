@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from hvdtune.plural import counted, sized
+
 TITLE = "Fusion"
 
 # The reason that the core records for closing a bucket -> words for it in a sentence.
@@ -45,8 +47,9 @@ def sentence(table: pd.DataFrame, threshold_bytes: int | None = None) -> str:
     why = REASONS.get(most["reason"], most["reason"] or "unknown")
     share = 100 * most["buckets"] / table["buckets"].sum()
     text = (
-        f"{table['buckets'].sum()} buckets; {share:.0f} % were closed because {why}, with "
-        f"{most['tensors_per_bucket']:.1f} tensors and {most['bytes_p50'] / 2**20:.3f} MiB (median)"
+        f"{counted(table['buckets'].sum(), 'bucket')}; {share:.0f} % were closed because {why}, "
+        f"with {counted(most['tensors_per_bucket'], 'tensor')} (mean) and "
+        f"{sized(most['bytes_p50'])} (median)"
     )
     if threshold_bytes:
         text += f", {100 * most['bytes_p50'] / threshold_bytes:.2g} % of the fusion threshold"

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from hvdtune.plural import counted
+from hvdtune.plural import counted, sized
 from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -24,7 +24,7 @@ def sentence(table: pd.DataFrame) -> str:
     largest = table.sort_values("bytes").iloc[-1]
     return (
         f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
-        f"{largest['bytes'] / 2**20:.2f} MiB, {largest['communicate_p50_us']:.0f} us in its bucket."
+        f"{sized(largest['bytes'])}, {largest['communicate_p50_us']:.0f} us in its bucket."
     )
 
 
