@@ -37,7 +37,10 @@ def abandoned(names: set[str]) -> set[str]:
 
     A segment that only an orphan maps counts as left behind, as the process is.
     """
-    left = {(FOLDER / name).stat().st_ino: name for name in names & named()}
+    left = {}
+    for name in names & named():
+        with contextlib.suppress(FileNotFoundError):  # another program's, which has ended
+            left[(FOLDER / name).stat().st_ino] = name
     for process in _in_use() if left else ():
         with contextlib.suppress(OSError):  # it has ended
             for line in Path(f"/proc/{process.pid}/maps").read_text().splitlines():
