@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -44,6 +45,17 @@ inline int cases(int usual) {
 #endif
   const char* text = std::getenv("HVDTUNE_TEST_CASES");
   return text == nullptr ? usual : usual * std::atoi(text);
+}
+
+// How many elements tensors have, of as many as are usual. Under ThreadSanitizer, which maps and
+// unmaps memory for every large one, an eighth, except with HVDTUNE_TEST_CASES.
+inline size_t elements(size_t usual) {
+#ifdef __SANITIZE_THREAD__
+  if (std::getenv("HVDTUNE_TEST_CASES") == nullptr) {
+    return std::max(std::min(usual, size_t{5}), usual / 8);
+  }
+#endif
+  return usual;
 }
 
 }  // namespace hvdtune::testing

@@ -77,6 +77,6 @@ def test_threads_are_as_many_as_places(server):
 
 
 def test_who_says_nothing_more_is_hung_up_on(server, monkeypatch):
-    monkeypatch.setattr(server_module._Handler, "timeout", 0.05)
+    monkeypatch.setattr(server_module._RequestHandler, "timeout", 0.05)
     with connected(server) as connection:
         assert connection.recv(1) == b""

@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLine = 64;
 constexpr size_t kAreasPerRank = 4;
-constexpr int kYields = 128;
+constexpr int kYields = 32;
 constexpr int kYieldsOfReader = 8;
 // Who had the processor for so long computes, and will again: a sleeper is woken up sooner.
 constexpr uint64_t kLongYieldNs = 50'000;

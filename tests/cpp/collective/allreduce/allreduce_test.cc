@@ -65,7 +65,8 @@ struct Bucket {
 };
 
 template <typename T>
-void check_world(World& world, DType dtype, ReduceOp op, size_t count) {
+void check_world(World& world, DType dtype, ReduceOp op, size_t usual_count) {
+  const size_t count = elements(usual_count);
   const double prescale = std::is_integral_v<T> ? 1.0 : 0.5;
   const Reduction reduction{dtype, op, prescale, 1.0, world.size()};
   std::vector<Buffer> inputs;

@@ -91,7 +91,8 @@ Layout layout_of(int round, int rank) {
 }
 
 template <typename T>
-void check_layouts(World& world, DType dtype, ReduceOp op, size_t count) {
+void check_layouts(World& world, DType dtype, ReduceOp op, size_t usual_count) {
+  const size_t count = elements(usual_count);
   const Reduction reduction{dtype, op, std::is_integral_v<T> ? 1.0 : 0.5, 1.0, world.size()};
   std::vector<Buffer> inputs;
   for (int rank = 0; rank < world.size(); ++rank) {
