@@ -14,13 +14,14 @@ _PACED = scripts.PACED.format(steps=4000)
 _FIRST, *_OTHERS = PAGE.commands()
 
 
+# The README's command is run by a fast test.
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("command", "script"),
     [
-        (_FIRST, _PACED),
-        *(pytest.param(each, _PACED, marks=pytest.mark.slow) for each in _OTHERS),
-        pytest.param(_FIRST, _TORCH, marks=pytest.mark.slow, id="the script of the page"),
+        *((each, _PACED) for each in (_FIRST, *_OTHERS)),
+        pytest.param(_FIRST, _TORCH, id="the script of the page"),
     ],
 )
 def test_a_command_of_the_page_works(command, script, tmp_path):

@@ -187,6 +187,7 @@ def compute_through_four_pages(folder):
     return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
 
 
+@pytest.mark.slow
 def test_a_rank_that_computes_is_told_less_and_less_often_and_never_given_up(tmp_path):
     options = {"hang_warning_s": 0.6, "hang_abort_s": 2.0}
     with start(compute_through_four_pages, 2, tmp_path, **options) as job:

@@ -212,7 +212,9 @@ def never_reached():
     [
         ("tcp flags & (syn | ack) == syn reject with tcp reset", "Connection refused", 60.0),
         # The kernel accepts, and then nothing that is said arrives.
-        ("tcp flags & psh == psh drop", "was waiting for rank", 4.0),
+        pytest.param(
+            *("tcp flags & psh == psh drop", "was waiting for rank", 4.0), marks=pytest.mark.slow
+        ),
         ("tcp flags & (syn | ack) == syn drop", "was waiting for rank", 4.0),
     ],
     ids=["refused", "half-open", "unreachable"],

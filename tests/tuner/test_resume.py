@@ -53,6 +53,7 @@ def test_a_killed_study_goes_on_without_losing_a_pair(tmp_path: Path, kill_at: i
     assert max(p.launch for p in before) < after.pairs[len(before)].launch
 
 
+@pytest.mark.slow
 def test_a_finished_study_run_again_measures_nothing_twice(tmp_path: Path) -> None:
     first = run_tuner(tmp_path, 0)
     pairs = read_pairs(tmp_path / "pairs.jsonl")

@@ -224,6 +224,7 @@ def test_the_variables_of_a_study_are_told_by_name_without_their_values(train, m
     assert "secret" not in first["TOKEN"]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_tunes_and_uses_the_setting(train, capfd):
     train(MEET, steps=4000)
     example = Page("docs/python-api.md").block("example")

@@ -136,6 +136,7 @@ def test_a_faster_setting_is_proved_over_launches_and_nothing_goes_on(tmp_path: 
     assert len({pair.launch for pair in verified}) == len(verified) >= 12
 
 
+@pytest.mark.slow
 def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
     tmp_path: Path,
 ) -> None:

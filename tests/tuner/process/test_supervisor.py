@@ -148,6 +148,8 @@ def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
         assert not job.terminated
 
 
+# Killed tuners are replaced in the fast ones.
+@pytest.mark.slow
 def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timeout_s = supervisor_module._FROZEN_S
     monkeypatch.setattr(supervisor_module, "_FROZEN_S", 3.0)
