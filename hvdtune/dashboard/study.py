@@ -74,7 +74,7 @@ class StudyFrames:
 
     @property
     def floor_basis(self) -> str:
-        """What the noise floor rests on, after its number."""
+        """Says over how many pairs the noise floor is, to stand after its number."""
         pairs = self.noise_floor_pairs
         return "" if pairs is None else f" over {counted(pairs, 'pair')}"
 

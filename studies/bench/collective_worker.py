@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 Reduce = Callable[[int], Any]  # of the first so many elements, in place
+CHECKED = 4097  # elements whose sum is checked first
 
 
 def hvdtune_group(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
@@ -116,12 +117,12 @@ def time_passes(data: np.ndarray, count: int, repeats: int) -> float:
 
 def main() -> None:
     task = json.loads(sys.argv[1])
-    data, reduce = PEERS[task["peer"]](task, max(task["max_bytes"] // 4, 8192))
-    data[:4097] = task["rank"] + 1
-    reduce(4097)
+    data, reduce = PEERS[task["peer"]](task, max(task["max_bytes"] // 4, CHECKED))
+    data[:CHECKED] = task["rank"] + 1
+    reduce(CHECKED)
     expected = task["size"] * (task["size"] + 1) / 2
-    assert (data[:4097] == expected).all() and not data[4097:].any(), "a wrong sum"
-    data[:4097] = 0
+    assert (data[:CHECKED] == expected).all() and not data[CHECKED:].any(), "a wrong sum"
+    data[:CHECKED] = 0
     base = f"{task['folder']}/{task['peer']}-{task['rank']}".replace(" ", "_")
     with open(f"{base}.in") as commands, open(f"{base}.out", "w") as answers:
         for line in commands:
@@ -137,7 +138,6 @@ def main() -> None:
     if PEERS[task["peer"]] is mpi:
         from mpi4py import MPI
 
-        # mpirun takes a process that ends by _exit, even after this, for one that was lost.
         MPI.Finalize()
     else:
         os._exit(0)  # nobody waits for a peer that ends at its own pace

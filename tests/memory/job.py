@@ -32,7 +32,7 @@ _IMPORTED = {
 
 
 def sanitized_server(framework: str) -> Server:
-    """Its processes have the core of tests.memory.sanitized."""
+    """Returns a server whose processes have the core of tests.memory.sanitized."""
     variables = sanitized.variables()
     if framework == "keras on torch":
         variables["KERAS_BACKEND"] = "torch"
