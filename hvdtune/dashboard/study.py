@@ -65,7 +65,9 @@ class StudyFrames:
         parts = [
             self.trials_text or counted(len(self.trials), "trial"),
             f"{counted(len(self.verification), 'verification pair')} over "
-            f"{counted(launches, 'launch')}",
+            f"{counted(launches, 'launch')}"
+            if launches
+            else "no setting was verified",
             "A/A noise floor not recorded"
             if floor is None
             else f"A/A noise floor {floor:.2f} %{self.floor_basis}",

@@ -94,5 +94,6 @@ def test_without_a_database_the_stored_verdict_still_shows(
     assert study.verdict.text == verdict["text"]
     assert study.verdict.interval_percent == interval_percent
     assert study.trials.empty
+    assert "no setting was verified" in study.summary
     assert len(study.warnings) == len(warned_of)
     assert all(name in text for name, text in zip(warned_of, study.warnings, strict=True))
