@@ -16,8 +16,9 @@ from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
-from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS, make_events
+from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
 
 
 @dataclass(frozen=True)

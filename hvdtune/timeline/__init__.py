@@ -5,19 +5,13 @@ columns `model.slices` names, and the events of hvdtune's kinds among them. `mer
 of all ranks, `write_chrome` exports for chrome://tracing and Perfetto, `write_slices` to other
 formats as well; `tensor_table`, `phase_table`, `step_table` and `summary` measure, `lateness` says
 who announced last.
+
+They are loaded when they are first used, since readers of ranks' files need no tables; for type
+checkers they are in `__init__.pyi`.
 """
 
-from hvdtune.timeline.analysis.metrics.tensors import tensor_table
-from hvdtune.timeline.analysis.phases import phase_table, step_table, summary
-from hvdtune.timeline.model.lateness import lateness
-from hvdtune.timeline.model.schema import KINDS
-from hvdtune.timeline.model.trace import Trace
-from hvdtune.timeline.reading.merge import merge
-from hvdtune.timeline.reading.opening import open_trace
-from hvdtune.timeline.writing.export import write_chrome
-from hvdtune.timeline.writing.write_slices import write_slices
-
-load = read = open_trace
+import importlib
+from typing import Any, Final
 
 __all__ = [
     "KINDS",
@@ -34,3 +28,25 @@ __all__ = [
     "write_chrome",
     "write_slices",
 ]
+
+_LAZY: Final = {
+    "KINDS": "hvdtune.timeline.model.schema",
+    "Trace": "hvdtune.timeline.model.trace",
+    "lateness": "hvdtune.timeline.model.lateness",
+    "merge": "hvdtune.timeline.reading.merge",
+    "open_trace": "hvdtune.timeline.reading.opening",
+    "phase_table": "hvdtune.timeline.analysis.phases",
+    "step_table": "hvdtune.timeline.analysis.phases",
+    "summary": "hvdtune.timeline.analysis.phases",
+    "tensor_table": "hvdtune.timeline.analysis.metrics.tensors",
+    "write_chrome": "hvdtune.timeline.writing.export",
+    "write_slices": "hvdtune.timeline.writing.write_slices",
+}
+_SAME: Final = {"load": "open_trace", "read": "open_trace"}
+
+
+def __getattr__(name: str) -> Any:
+    name = _SAME.get(name, name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'hvdtune.timeline' has no attribute '{name}'")

@@ -18,7 +18,7 @@ from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunO
 from hvdtune.tuner.measure.runs import make_run
 from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
-from hvdtune.tuner.results.study_report import render_report, verdict_document
+from hvdtune.tuner.results.study_report import render_report
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
@@ -28,7 +28,7 @@ from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
-from hvdtune.tuner.stats.verdict import Verdict, keep_default
+from hvdtune.tuner.stats.verdict import Verdict, keep_default, verdict_document
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from hvdtune.tuner.study import Study

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.environment import own_environ, read_setting
 from hvdtune.core.config.knobs import Setting, Value, load_knobs, parse_assignments, validate
@@ -16,7 +16,6 @@ from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.launcher.measured import Metric
 from hvdtune.launcher.plan import starts_its_own_ranks
-from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import ALL_SCOPES
@@ -41,15 +40,9 @@ from hvdtune.workflows.requests import (
     report_exit,
 )
 from hvdtune.workflows.results import LaunchResult, StudyResult
-from hvdtune.workflows.studies import (
-    StudyParts,
-    chosen_share,
-    describe_share,
-    named_knobs,
-    open_study,
-    sampling,
-    searched,
-)
+
+if TYPE_CHECKING:
+    from hvdtune.workflows.studies import StudyParts
 
 LAUNCH_S: Final = 3.0
 _TIME_BUDGET_S: Final = 1800.0
@@ -130,6 +123,15 @@ def tune_by_restarting(
     reporter: StatusReporter,
 ) -> StudyResult:
     """Runs the study; the command is not started again after the verdict."""
+    from hvdtune.tuner.controller import tune as run_study
+    from hvdtune.workflows.studies import (
+        chosen_share,
+        describe_share,
+        named_knobs,
+        open_study,
+        searched,
+    )
+
     with stop_signals():
         names = named_knobs(study) or ()
         found = find_target(job, restart, knobs=names, limit_s=study.time_budget_s)
@@ -162,6 +164,8 @@ def restart_parts(
     found: RestartTarget, job: JobRequest, default: Setting, reporter: StatusReporter
 ) -> StudyParts:
     """The parts of a study whose every block is a launch, against the setting `default`."""
+    from hvdtune.workflows.studies import StudyParts
+
     return StudyParts(
         found.starter.start,
         default,
@@ -243,6 +247,8 @@ def _reference(job: JobRequest, target: Target) -> dict[str, Value]:
 def _tune_options(
     job: JobRequest, study: StudyRequest, restart: RestartRequest, target: Target
 ) -> TuneOptions:
+    from hvdtune.workflows.studies import named_knobs, sampling
+
     if not {*study.objectives} <= {"step_time", "samples_per_s"} or study.train_steps:
         raise UsageError(
             "--mode restart tunes only the step time, in launches that it ends: leave out other "

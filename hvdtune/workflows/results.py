@@ -109,7 +109,7 @@ class StudyResult(MeasuredRun):
 
     def document(self) -> dict[str, Any]:
         """The verdict as JSON values."""
-        from hvdtune.tuner.results.study_report import verdict_document
+        from hvdtune.tuner.stats.verdict import verdict_document
 
         return verdict_document(self.verdict)
 
@@ -128,8 +128,7 @@ class ComparisonResult(MeasuredRun):
 
     def document(self) -> dict[str, Any]:
         """The verdict or the floor as JSON values."""
-        from hvdtune.tuner.results.study_report import verdict_document
-        from hvdtune.tuner.stats.verdict import Verdict
+        from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 
         if isinstance(self.verdict, Verdict):
             return verdict_document(self.verdict)

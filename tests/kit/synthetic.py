@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.model.schema import COLUMNS, KIND_NAMES, make_events
+from hvdtune.timeline.model.event_table import make_events
+from hvdtune.timeline.model.schema import COLUMNS, KIND_NAMES
 
 MS = 1_000_000
 SETTING = {

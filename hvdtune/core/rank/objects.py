@@ -12,7 +12,6 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, cast
 
-import cloudpickle
 import numpy as np
 
 from hvdtune.core.rank import collectives, runtime
@@ -95,6 +94,8 @@ def _room(count: int) -> Array:
 
 
 def _pickled(obj: Any) -> tuple[Array, Exception | None]:
+    import cloudpickle  # which most trainings never need
+
     try:
         content = bytearray(cloudpickle.dumps(obj))
     except Exception as error:  # an object's own methods may raise anything; _refuse tells it

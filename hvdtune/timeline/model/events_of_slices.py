@@ -8,13 +8,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.plural import counted
+from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.schema import (
     KIND_NAMES,
     KINDS,
     OTHER_COLUMNS,
     PROCESS_SET_UNIT,
     Kind,
-    make_events,
 )
 
 # Labels that the model has columns for; others are in "args".

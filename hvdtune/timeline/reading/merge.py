@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.plural import counted
+from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.schema import (
     COLUMNS,
     KIND_NAMES,
     KINDS,
     Column,
     Ints,
-    make_events,
 )
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.trace import Trace

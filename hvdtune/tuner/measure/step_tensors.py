@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline import KINDS
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
 from hvdtune.timeline.reading.formats.hvt import read_rank_file
 
 # A name seen less often belongs to the start or to an evaluation, not to steps.

@@ -13,9 +13,8 @@ from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
 from hvdtune.tuner.files import field_fault, read_text, replace_file
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
-from hvdtune.tuner.results.study_report import verdict_document
 from hvdtune.tuner.space.targets import knobs_of_profile
-from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 
 FORMAT_VERSION = 1
 _NO_PROFILE: Final = (

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from hvdtune.core.config.knobs import Setting
 from hvdtune.plural import counted
 from hvdtune.tuner.files import replace_file
@@ -15,7 +13,7 @@ from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.space.search_space import describe, shown
 from hvdtune.tuner.stats.estimates import estimate, to_percent
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
-from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.storage.study_store import TrialView
 
@@ -23,12 +21,6 @@ _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|
 
 # The interval of two pairs says nothing: Student's t is 12.7 there.
 _LEAST_PAIRS = 3
-
-
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as JSON values."""
-    document: dict[str, Any] = msgspec.to_builtins(verdict)
-    return {"version": 1, "improved": verdict.improved, **document}
 
 
 def write_verdict(verdict: Verdict, path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.plural import counted
@@ -190,3 +192,9 @@ def _is_unstable(effect: LaunchEffect, low: float, high: float) -> bool:
 def _swing(launches: Sequence[Sequence[float]]) -> str:
     means = sorted(sum(launch) / len(launch) for launch in launches if launch)
     return f"{to_percent(means[-1]):+.1f} % in one launch, {to_percent(means[0]):+.1f} % in another"
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON values."""
+    document: dict[str, Any] = msgspec.to_builtins(verdict)
+    return {"version": 1, "improved": verdict.improved, **document}

@@ -2,12 +2,11 @@
 
 import functools
 import importlib.util
+import re
 import sysconfig
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, ParamSpec, TypeVar
-
-from packaging.version import Version
 
 from hvdtune import __version__
 from hvdtune.core.config.environment import changed_environ
@@ -17,6 +16,14 @@ from hvdtune.core.rank.collectives import ReduceOp, handle_average_backwards_com
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_VERSION: Final = re.compile(
+    r"v?(?:(\d+)!)?(\d+(?:\.\d+)*)"
+    r"(?:[-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?(\d+)?)?"
+    r"(?:[-_.]?(post|rev|r)[-_.]?(\d+)?)?(?:[-_.]?(dev)[-_.]?(\d+)?)?(\+[a-z0-9._-]+)?",
+    re.IGNORECASE,
+)
+_STAGES: Final = {"a": 0, "b": 1, "c": 2, "r": 2, "p": 2}
 
 # Horovod's names of the frameworks, and what is imported for those that hvdtune binds.
 _BOUND: Final = {"torch": "torch", "tensorflow": "tensorflow", "keras": "keras"}
@@ -132,7 +139,29 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
         raise ValueError(f"versions are text such as '1.13.0', not {ver!r} and {target!r}")
     if target.count(".") != 2:
         raise ValueError(f"the version to compare with is major.minor.patch, not '{target}'")
-    return Version(ver) >= Version(target)
+    return _order(ver) >= _order(target)
+
+
+def _order(version: str) -> tuple[object, ...]:
+    """What orders versions as PEP 440 says: epoch, release, pre-release, post, dev, local."""
+    found = _VERSION.fullmatch(version.strip())
+    if found is None:
+        raise ValueError(f"{version!r} is no version")
+    epoch, release, stage, stage_number, post, post_number, dev, dev_number, local = found.groups()
+    numbers = [int(part) for part in release.split(".")]
+    while numbers[-1:] == [0]:
+        numbers.pop()
+    before = (_STAGES[stage[0].lower()], int(stage_number or 0)) if stage else (3, 0)
+    if dev and not stage and not post:
+        before = (-1, 0)
+    return (
+        int(epoch or 0),
+        numbers,
+        before,
+        int(post_number or 0) if post else -1,
+        int(dev_number or 0) if dev else float("inf"),
+        local is not None,
+    )
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     COLUMNS,
     INPUT,
     KIND_NAMES,
     PROCESS_SET_UNIT,
-    make_events,
 )
 from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
 from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
