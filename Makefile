@@ -129,7 +129,7 @@ $(VENV)/.torch: $(VENV)/.cmake
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
-	pip $(INSTALL) -e ".[dashboard,quickstart]"
+	pip $(INSTALL) -e ".[workbench,quickstart]"
 	touch $@
 
 # The wheel without CUDA, half as large.
@@ -139,7 +139,7 @@ $(VENV)/.tensorflow: $(VENV)/.torch
 
 # All that the demo needs comes with it: not two builds, one for each.
 $(VENV)/.test: $(VENV)/.tensorflow pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
-	pip $(INSTALL) -e ".[dashboard,quickstart,test]"
+	pip $(INSTALL) -e ".[workbench,quickstart,test]"
 	touch $(VENV)/.demo $@
 
 # Else the first test that needs them would wait for the compiler.

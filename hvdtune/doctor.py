@@ -17,6 +17,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hvdtune import workbench
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.environment import cache_folder, launch_defaults
 from hvdtune.core.mpi import mpi_library
@@ -55,7 +56,7 @@ def examine() -> list[Finding]:
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
     findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
-    return [*findings, _dashboard()]
+    return [*findings, _workbench()]
 
 
 def render_text(findings: list[Finding]) -> str:
@@ -201,15 +202,16 @@ def _nccl() -> Finding:
     return Finding("library", "NCCL", "absent", "", advice)
 
 
-def _dashboard() -> Finding:
-    needed = ("dash", "plotly", "dash_ag_grid", "dash_mantine_components")
-    lacking = [module for module in needed if importlib.util.find_spec(module) is None]
+def _workbench() -> Finding:
+    lacking = workbench.missing()
     if lacking:
-        advice = "pip install 'hvdtune[dashboard]'"
-        return Finding(
-            "extra", "dashboard", "absent", f"{', '.join(lacking)} not installed", advice
+        advice = (
+            "only needed to tune, to read traces and for the dashboard, here or in another "
+            "environment: pip install 'hvdtune[workbench]'"
         )
-    return Finding("extra", "dashboard", "ok", f"dash {importlib.metadata.version('dash')}")
+        return Finding("extra", "workbench", "absent", f"no {', '.join(lacking)}", advice)
+    detail = ", ".join(f"{name} {installed_version(name)}" for name in ("optuna", "pandas", "dash"))
+    return Finding("extra", "workbench", "ok", detail)
 
 
 def _distribution(*names: str) -> str:

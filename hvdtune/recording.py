@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hvdtune import workbench
 from hvdtune.core.rank import runtime
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.own_files import make_own_folder, require_own
@@ -161,6 +162,10 @@ def _await_others(folder: Path) -> None:
 
 
 def _write(recording: _Recording) -> None:
+    if workbench.missing():
+        said = workbench.keep_recordings(recording.folder, recording.target)
+        warnings.warn(said, stacklevel=3)
+        return
     from hvdtune.timeline.reading.merge import merge
     from hvdtune.timeline.writing.export import write_chrome
     from hvdtune.timeline.writing.export_horovod import write_horovod

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Literal
 
-import typer
-from typer.exceptions import TyperException
+import click
 
-import hvdtune
-from hvdtune.cli import messages, traces, why
-from hvdtune.cli.options import RunCommand, RunOptions
-from hvdtune.cli.study import app as study
-from hvdtune.cli.verify_options import AaCommand, AaOptions, CompareCommand, VerifyOptions
+from hvdtune.cli import messages
+from hvdtune.cli.dashboard import dashboard
+from hvdtune.cli.horovod_options import show_version
+from hvdtune.cli.options import RunOptions, run
+from hvdtune.cli.parameters import command, explained, group, json_option
+from hvdtune.cli.study import study
+from hvdtune.cli.traces import timeline
+from hvdtune.cli.verify_options import aa, verify
 from hvdtune.errors import HvdtuneError
 
-Target = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
-# Rich's panels cut long option names at 80 columns and triple the time to the help.
-_PLAIN: Final[dict[str, Any]] = {
-    "no_args_is_help": True,
-    "rich_markup_mode": None,
-    "pretty_exceptions_enable": False,
-    "context_settings": {"max_content_width": 100},
-}
-
-app = typer.Typer(name="hvdtune", add_completion=False, **_PLAIN)
-timeline = typer.Typer(help="Record traces and read them.", **_PLAIN)
-timeline.callback()(traces.shown)
-traces.register(timeline)
-why.register(timeline)
-app.add_typer(timeline, name="timeline")
-build = typer.Typer(help="Compile the parts that depend on this machine's libraries.", **_PLAIN)
-app.add_typer(build, name="build")
-app.add_typer(study, name="study")
-profile = typer.Typer(help="Convert settings for other programs and from them.", **_PLAIN)
-app.add_typer(profile, name="profile")
-app.command("run", cls=RunCommand)(RunOptions)
-app.command("verify", cls=CompareCommand)(VerifyOptions)
-app.command("aa", cls=AaCommand)(AaOptions)
+@group("hvdtune", context_settings={"max_content_width": 100, "show_default": True})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Print the version.",
+)
+def app() -> None:
+    """Data-parallel training with a tuning workbench."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -49,20 +40,25 @@ def main(args: Sequence[str] | None = None) -> None:
     0, 1 for a failure, 2 for a usage error, 3 and 4 for verdicts (`tuner.verdict`), else the code
     of the job.
     """
+    words = sys.argv[1:] if args is None else args
     try:
-        code = act(app(args=args, prog_name="hvdtune", standalone_mode=False))
-    except (HvdtuneError, TyperException) as error:
+        code = act(parse(words), words)
+    except (HvdtuneError, click.ClickException) as error:
         code = error.exit_code
         text = messages.spelled(error)
-        if text.startswith("Usage: "):  # nothing was asked for: Typer answers with the help
+        if text.startswith("Usage: "):  # nothing was asked for: the answer is the help
             print(text, file=sys.stderr)
-        elif text:
+        else:
             messages.error(text)
-    except typer.Abort:
+    except click.Abort:
         code = 130
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", 130)
         messages.error(str(error) or "stopped by SIGINT")
+    except BrokenPipeError:
+        # Nobody reads on, as after `| head`; Python flushes what is left when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
     except ModuleNotFoundError as error:
         if error.name != "hvdtune.core._native":
             raise
@@ -71,36 +67,30 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def act(parsed: Any) -> int:
-    """Runs what was parsed; other commands have run already and left their exit code."""
+def parse(args: Sequence[str]) -> Any:
+    """Runs the command that the words name and returns its exit code, for `run` its options.
+
+    Raises ClickException and HvdtuneError.
+    """
+    try:
+        with app.make_context("hvdtune", [*args], obj=[*args]) as context:
+            return app.invoke(context)
+    except click.exceptions.Exit as end:  # what was asked for was printed
+        return end.exit_code
+
+
+def act(parsed: Any, words: Sequence[str]) -> int:
+    """Runs what the words meant; other commands have run already and left their exit code."""
     if isinstance(parsed, RunOptions):
         from hvdtune.cli.run import run
 
-        return run(parsed)
+        return run(parsed, words)
     return int(parsed or 0)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"hvdtune {hvdtune.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def top(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    """Data-parallel training with a tuning workbench."""
-
-
-@app.command()
-def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+@command()
+@json_option
+def doctor(*, as_json: bool) -> int:
     """Show what this machine has for hvdtune, and how to get what is missing."""
     from hvdtune.doctor import examine, render_json, render_text
 
@@ -109,10 +99,17 @@ def doctor(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     return 0
 
 
+@group()
+def build() -> None:
+    """Compile the parts that depend on this machine's libraries."""
+
+
+_check = click.option("--check", is_flag=True, help="Only say what is built.")
+
+
 @build.command("mpi")
-def build_mpi(
-    *, check: Annotated[bool, typer.Option("--check", help="Only say what is built.")] = False
-) -> int:
+@_check
+def build_mpi(*, check: bool) -> int:
     """Compile hvdtune's plugins for this machine's MPI libraries; needs a C++ compiler."""
     from hvdtune.workflows.build import build_mpi
 
@@ -127,9 +124,8 @@ def build_mpi(
 
 
 @build.command("tensorflow")
-def build_tensorflow(
-    *, check: Annotated[bool, typer.Option("--check", help="Only say what is built.")] = False
-) -> int:
+@_check
+def build_tensorflow(*, check: bool) -> int:
     """Compile hvdtune's operations for the installed TensorFlow; needs a C++ compiler."""
     from hvdtune.workflows.build import build_tensorflow
 
@@ -139,11 +135,21 @@ def build_tensorflow(
     return int(built.library is None)
 
 
+@group()
+def profile() -> None:
+    """Convert settings for other programs and from them."""
+
+
 @profile.command("export")
+@explained("path", type=Path, metavar="PROFILE", help="The profile.yaml of a study.")
+@click.option(
+    "--to",
+    type=click.Choice(["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]),
+    required=True,
+    help="The program that will read it.",
+)
 def export_profile(
-    path: Annotated[Path, typer.Argument(metavar="PROFILE", help="The profile.yaml of a study.")],
-    *,
-    to: Annotated[Target, typer.Option(help="The program that will read it.")],
+    path: Path, *, to: Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 ) -> int:
     """Print a profile's setting as variables or options of another program."""
     from hvdtune.cli.profile import export
@@ -152,92 +158,17 @@ def export_profile(
 
 
 @profile.command("import")
-def import_log(
-    path: Annotated[Path, typer.Argument(metavar="LOG", help="CSV log of Horovod's autotune.")],
-    *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The profile to write. [default: LOG's name with .yaml]"
-        ),
-    ] = None,
-) -> int:
+@explained("path", type=Path, metavar="LOG", help="CSV log of Horovod's autotune.")
+@click.option(
+    "--output", "-o", type=Path, help="The profile to write. [default: LOG's name with .yaml]"
+)
+def import_log(path: Path, *, output: Path | None) -> int:
     """Say what a log of Horovod's autotune proves, and write its choice as a profile."""
     from hvdtune.cli.profile import import_autotune
 
     return import_autotune(path, output)
 
 
-@timeline.command()
-def view(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Traces or run folders.")],
-    *,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
-    ] = 8050,
-    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
-) -> int:
-    """Open the dashboard on traces or run folders."""
-    from hvdtune.cli.dashboard import show
-
-    return show(paths, host, port, browser=browser)
-
-
-@app.command()
-def dashboard(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[RUN|TRACE|STUDY]...", help="What to show. [default: the newest of ./runs]"
-        ),
-    ] = None,
-    *,
-    attach: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PID|RUN", help="Show a running job: one of its processes, or its run folder."
-        ),
-    ] = None,
-    link_gbps: Annotated[
-        float | None, typer.Option(min=0.001, help="Bandwidth of a link between hosts, in Gbit/s.")
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
-    ] = 8050,
-    browser: Annotated[bool, typer.Option(help="Open a browser window.")] = True,
-) -> int:
-    """Show runs, traces, studies and running jobs in a browser."""
-    from hvdtune.cli.dashboard import show
-
-    return show(paths or [], host, port, browser=browser, attach=attach, link_gbps=link_gbps)
-
-
-@timeline.command()
-def record(
-    job: Annotated[
-        str,
-        typer.Argument(metavar="PID|RUN", help="A process of a running job, or its run folder."),
-    ],
-    *,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Number of whole steps to record.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Seconds to record.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="The trace to write. [default: trace-PID.json]"),
-    ] = None,
-    max_mb: Annotated[
-        float, typer.Option(min=1, help="MiB of raw trace to keep per rank; the oldest is dropped.")
-    ] = 256,
-) -> int:
-    """Record a trace of a running job, until Ctrl-C or for --steps or --seconds."""
-    from hvdtune.workflows.record import record
-    from hvdtune.workflows.requests import RecordRequest
-
-    request = RecordRequest(steps, seconds, max_mb)
-    trace = record(job, output, request, messages.TerminalReporter())
-    messages.info(f"trace: {trace}")
-    return 0
+# In the order in which the help lists them
+for _command in (run, verify, aa, doctor, dashboard, timeline, build, study, profile):
+    app.add_command(_command)

@@ -3,18 +3,69 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import click
+
+from hvdtune.cli.handover import WorkbenchCommand
 from hvdtune.cli.messages import TerminalReporter
-from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.cli.parameters import Number, WholeNumber, command, explained
+from hvdtune.errors import UsageError
 
 RUNS: Final = Path("runs")
 MOST_RUNS: Final = 8
 
 
+def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the options that say where the page is served."""
+    for option in (
+        click.option("--browser/--no-browser", default=True, help="Open a browser window."),
+        click.option(
+            "--port",
+            type=WholeNumber(0, 65535),
+            default=8050,
+            help="Port to listen on; 0: any free one.",
+        ),
+        click.option("--host", default="127.0.0.1", help="Address to listen on."),
+    ):
+        function = option(function)
+    return function
+
+
+@command(cls=WorkbenchCommand)
+@explained(
+    "paths",
+    nargs=-1,
+    type=Path,
+    metavar="[RUN|TRACE|STUDY]...",
+    help="What to show. [default: the newest of ./runs]",
+)
+@click.option(
+    "--attach",
+    metavar="PID|RUN",
+    help="Show a running job: one of its processes, or its run folder.",
+)
+@click.option(
+    "--link-gbps", type=Number(0.001), help="Bandwidth of a link between hosts, in Gbit/s."
+)
+@address_options
+def dashboard(
+    paths: tuple[Path, ...],
+    *,
+    attach: str | None,
+    link_gbps: float | None,
+    host: str,
+    port: int,
+    browser: bool,
+) -> int:
+    """Show runs, traces, studies and running jobs in a browser."""
+    return show(paths, host, port, browser=browser, attach=attach, link_gbps=link_gbps)
+
+
 def show(
-    paths: list[Path],
+    paths: Sequence[Path],
     host: str,
     port: int,
     *,
@@ -23,14 +74,8 @@ def show(
     link_gbps: float | None = None,
 ) -> int:
     """Serves until Ctrl-C. Without a path and a job: the newest runs below ./runs."""
-    try:
-        from hvdtune.dashboard.app import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("hvdtune"):
-            raise
-        raise HvdtuneError(
-            f"the dashboard needs {error.name}: pip install 'hvdtune[dashboard]'"
-        ) from None
+    from hvdtune.dashboard.app import serve
+
     if not paths and attach is None:
         paths = _newest()
     paths = [_found(path) for path in paths]

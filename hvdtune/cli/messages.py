@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from typer.exceptions import TyperException
+import click
 
 from hvdtune.errors import ArgumentError, HvdtuneError
 
@@ -29,14 +29,6 @@ _OPTIONS: Final = {
     "hosts": "-H",
     "trace": "--timeline-filename",
     "run_dir": "-o",
-}
-# By pydantic's names for them.
-_FAULTS: Final = {
-    "greater_than_equal": "it must be at least {ge}, not {given}",
-    "less_than_equal": "it must be at most {le}, not {given}",
-    "int_parsing": "'{given}' is not a whole number",
-    "float_parsing": "'{given}' is not a number",
-    "value_error": "{error}",
 }
 
 
@@ -70,23 +62,19 @@ def names_made_visible() -> Iterator[None]:
         sys.stdout, sys.stderr = streams
 
 
-def spelled(error: HvdtuneError | TyperException) -> str:
-    """The error's message, with options in place of what the Python API and Typer call them."""
+def spelled(error: HvdtuneError | click.ClickException) -> str:
+    """The error's message, with options in place of what the Python API calls them."""
     if isinstance(error, ArgumentError):
         option = _OPTIONS.get(error.name, f"--{error.name.replace('_', '-')}")
         return error.words({error.name: option})
-    if isinstance(error, TyperException):
-        return error.format_message().replace(error.message, _in_words(error))
-    return str(error)
-
-
-def _in_words(error: TyperException) -> str:
-    """Returns Typer's message; where pydantic has found the fault, a sentence about the value."""
-    found: list[dict[str, Any]] = getattr(error.__context__, "errors", list)()
-    if not found or found[0]["type"] not in _FAULTS:
-        return error.message
-    fault = found[0]
-    return _FAULTS[fault["type"]].format(given=fault["input"], **fault.get("ctx", {})).rstrip(".")
+    if isinstance(error, click.NoSuchOption):  # whose sentence depends on click's version
+        close = ", ".join(sorted(error.possibilities or ()))
+        return f"No such option: {error.option_name}" + (
+            f" (Possible options: {close})" if close else ""
+        )
+    if isinstance(error, click.BadParameter) and error.message:  # a value is wrong, not missing
+        return error.format_message().rstrip(".")
+    return error.format_message() if isinstance(error, click.ClickException) else str(error)
 
 
 def error(text: str) -> None:
@@ -123,6 +111,6 @@ class TerminalReporter:
 
     def progress(self, default: Setting) -> AbstractContextManager[ProgressView]:
         """Shows a study's progress."""
-        from hvdtune.cli.display import open_display
+        from hvdtune.cli.terminal.display import open_display
 
         return open_display(default, json_only=self._json_only)

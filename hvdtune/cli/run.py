@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from hvdtune.cli import handover
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.resolve import Resolved, resolve
 from hvdtune.workflows.requests import ComparisonRequest, JobRequest, MpiRequest
@@ -18,9 +20,14 @@ if TYPE_CHECKING:
 _LAST_LINES: Final = 8
 
 
-def run(options: RunOptions) -> int:
-    """Runs what the options ask for; returns the exit code."""
+def run(options: RunOptions, words: Sequence[str]) -> int:
+    """Runs what the options ask for; returns the exit code.
+
+    Args:
+        words: what they were made of.
+    """
     request = resolve(options)
+    _enter_workbench(request, options, words)
     for notice in request.notices:
         info(notice)
     reporter = TerminalReporter(json_only=request.as_json)
@@ -33,6 +40,16 @@ def run(options: RunOptions) -> int:
     if request.workflow == "tune":
         return _tune(request, request.job, reporter)
     return _launch(request, request.job, reporter)
+
+
+def _enter_workbench(request: Resolved, options: RunOptions, words: Sequence[str]) -> None:
+    """Goes on where the workbench is, if that is elsewhere and the request needs it."""
+    if request.comparison is not None or request.workflow != "launch":
+        handover.enter(f"`hvdtune {words[0]}` that measures", words, options.workbench_python)
+    elif (request.trace.path or request.output.folder) and handover.is_asked(
+        options.workbench_python
+    ):
+        handover.enter("a timeline", words, options.workbench_python)
 
 
 def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import typer
+import click
 
+from hvdtune.cli.handover import WorkbenchGroup
 from hvdtune.cli.messages import info
+from hvdtune.cli.parameters import explained, group, json_option
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.plural import counted
 
@@ -18,33 +20,32 @@ if TYPE_CHECKING:
 
     from hvdtune.tuner.storage.study_list import OpenStudy, StudyPlace
 
-Study = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[STUDY]", help="A run folder, or a name with --storage. [default: the latest]"
-    ),
-]
-Runs = Annotated[Path, typer.Option("--runs", help="Folder that holds the run folders.")]
-Storage = Annotated[
-    str | None,
-    typer.Option("--storage", metavar="URL", help="Use this database instead of run folders."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _RUNS: Final = Path("runs")
 
-app = typer.Typer(
-    help="List, show, export, delete and repair studies.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"max_content_width": 100},
+_one = explained(
+    "study",
+    required=False,
+    metavar="[STUDY]",
+    help="A run folder, or a name with --storage. [default: the latest]",
+)
+_runs = click.option("--runs", type=Path, default=_RUNS, help="Folder that holds the run folders.")
+_storage = click.option(
+    "--storage", metavar="URL", help="Use this database instead of run folders."
 )
 
 
-@app.command("list")
-def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False) -> int:
+@group(cls=WorkbenchGroup)
+def study() -> None:
+    """List, show, export, delete and repair studies."""
+
+
+@study.command("list")
+@_runs
+@_storage
+@json_option
+def list_studies(*, runs: Path, storage: str | None, as_json: bool) -> int:
     """List the studies in run folders or in a database."""
-    from hvdtune.cli.study_tables import print_list
+    from hvdtune.cli.terminal.study_tables import print_list
     from hvdtune.tuner.storage.study_list import open_study
 
     url = _url(storage)
@@ -68,12 +69,14 @@ def list_studies(*, runs: Runs = _RUNS, storage: Storage = None, as_json: Json =
     return 0
 
 
-@app.command()
-def show(
-    study: Study = None, *, runs: Runs = _RUNS, storage: Storage = None, as_json: Json = False
-) -> int:
+@study.command()
+@_one
+@_runs
+@_storage
+@json_option
+def show(study: str | None, *, runs: Path, storage: str | None, as_json: bool) -> int:
     """Show a study's trials, its verification and its verdict."""
-    from hvdtune.cli.study_tables import print_study
+    from hvdtune.cli.terminal.study_tables import print_study
     from hvdtune.tuner.storage.study_list import find_place, open_study
 
     opened = open_study(find_place(study, runs, _url(storage)))
@@ -84,24 +87,31 @@ def show(
     return 0
 
 
-@app.command()
+@study.command()
+@_one
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["csv", "json", "parquet"]),
+    default="csv",
+    help="Format to write.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=Path,
+    metavar="PREFIX",
+    help="Beginning of the files' names. [default: the study's name]",
+)
+@_runs
+@_storage
 def export(
-    study: Study = None,
+    study: str | None,
     *,
-    kind: Annotated[
-        Literal["csv", "json", "parquet"], typer.Option("--format", help="Format to write.")
-    ] = "csv",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PREFIX",
-            help="Beginning of the files' names. [default: the study's name]",
-        ),
-    ] = None,
-    runs: Runs = _RUNS,
-    storage: Storage = None,
+    kind: Literal["csv", "json", "parquet"],
+    output: Path | None,
+    runs: Path,
+    storage: str | None,
 ) -> int:
     """Write trials and pairs to PREFIX-trials and PREFIX-pairs, or both to one JSON file."""
     from hvdtune.tuner.results.dataframes import write_tables
@@ -114,16 +124,12 @@ def export(
     return 0
 
 
-@app.command()
-def delete(
-    study: Annotated[
-        str, typer.Argument(metavar="STUDY", help="Run folder, or name with --storage.")
-    ],
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
-    runs: Runs = _RUNS,
-    storage: Storage = None,
-) -> int:
+@study.command()
+@explained("study", metavar="STUDY", help="Run folder, or name with --storage.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@_runs
+@_storage
+def delete(study: str, *, yes: bool, runs: Path, storage: str | None) -> int:
     """Delete a study's files, or a study in a database, unless a tuner works on it."""
     from hvdtune.tuner.storage.deletion import delete_run, delete_stored, own_files
     from hvdtune.tuner.storage.shared_study import read_reference
@@ -137,7 +143,7 @@ def delete(
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"{what} is not deleted: there is no terminal to ask on; add --yes")
-        if not typer.confirm(f"delete {what}?", err=True):
+        if not click.confirm(f"delete {what}?", err=True):
             return 1
     if url is not None:
         delete_stored(url, place.name)
@@ -156,19 +162,17 @@ def delete(
     return 0
 
 
-@app.command()
-def fsck(
-    studies: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[STUDY]...", help="Run folders, or names with --storage. [default: all]"
-        ),
-    ] = None,
-    *,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
-    runs: Runs = _RUNS,
-    storage: Storage = None,
-) -> int:
+@study.command()
+@explained(
+    "studies",
+    nargs=-1,
+    metavar="[STUDY]...",
+    help="Run folders, or names with --storage. [default: all]",
+)
+@click.option("--repair", is_flag=True, help="Repair what can be repaired.")
+@_runs
+@_storage
+def fsck(studies: tuple[str, ...], *, repair: bool, runs: Path, storage: str | None) -> int:
     """Check studies against their logs; print what is wrong and what to do, one line per fault.
 
     The exit code is 1 if a fault is left.
@@ -176,7 +180,7 @@ def fsck(
     from hvdtune.tuner.storage.study_list import find_place
 
     url = _url(storage)
-    named = [find_place(name, runs, url) for name in studies or ()]
+    named = [find_place(name, runs, url) for name in studies]
     places = named or _places(runs, url)
     if not places:
         info(f"no studies in {runs if url is None else storage}")

@@ -1,14 +1,19 @@
-"""`hvdtune timeline stats`, `merge` and `export`: traces of any format, files or folders."""
+"""`hvdtune timeline`: records traces, and reads those of any format, files or folders."""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import click
 
-from hvdtune.cli.messages import info, names_made_visible, warning
+from hvdtune.cli import why
+from hvdtune.cli.dashboard import address_options
+from hvdtune.cli.handover import WorkbenchGroup
+from hvdtune.cli.messages import TerminalReporter, info, names_made_visible, warning
+from hvdtune.cli.parameters import Number, WholeNumber, explained, group, json_option
 from hvdtune.errors import HvdtuneError
 from hvdtune.plural import counted
 from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_files_of_a_rank
@@ -16,33 +21,33 @@ from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_fi
 if TYPE_CHECKING:
     from hvdtune.timeline import Trace
 
-Paths = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="PATH...", help="Traces, also .gz and .zip; folders of ranks' traces; run folders."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Format = Literal["chrome", "perfetto", "parquet", "csv"]
 _ENDINGS = {"chrome": ".json", "perfetto": ".json", "parquet": ".parquet", "csv": ".csv"}
 
+_paths = explained(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=Path,
+    metavar="PATH...",
+    help="Traces, also .gz and .zip; folders of ranks' traces; run folders.",
+)
 
-def register(timeline: typer.Typer) -> None:
-    """Adds the commands."""
-    timeline.command()(stats)
-    timeline.command()(merge)
-    timeline.command()(export)
 
-
-def shown(context: typer.Context) -> None:
+@group(cls=WorkbenchGroup)
+@click.pass_context
+def timeline(context: click.Context) -> None:
     """Record traces and read them."""
     # Names in a trace are anybody's: they must not steer the terminal.
     context.with_resource(names_made_visible())
 
 
-def stats(paths: Paths, *, as_json: Json = False) -> int:
+@timeline.command()
+@_paths
+@json_option
+def stats(paths: tuple[Path, ...], *, as_json: bool) -> int:
     """Show what is in a trace, by kind, name and thread, and what could not be read of it."""
-    from hvdtune.cli.trace_tables import print_stats
+    from hvdtune.cli.terminal.trace_tables import print_stats
     from hvdtune.timeline.analysis.overview import overview
 
     found = overview(existing(paths))
@@ -53,39 +58,82 @@ def stats(paths: Paths, *, as_json: Json = False) -> int:
     return 0
 
 
-def merge(
-    paths: Paths,
-    *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The trace to write; .gz compresses it.")
-    ],
-    as_json: Json = False,
-) -> int:
+@timeline.command()
+@_paths
+@click.option(
+    "--output", "-o", type=Path, required=True, help="The trace to write; .gz compresses it."
+)
+@json_option
+def merge(paths: tuple[Path, ...], *, output: Path, as_json: bool) -> int:
     """Join the traces of several ranks into one, on one clock if their clocks are known."""
     return _write(paths, output, "chrome", as_json=as_json, is_one_job=True)
 
 
-def export(
-    paths: Paths,
-    *,
-    kind: Annotated[Format, typer.Option("--format", help="Format to write.")] = "chrome",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The file to write. [default: the first PATH's name with the format's ending]",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+@timeline.command()
+@_paths
+@click.option(
+    "--format", "kind", type=click.Choice([*_ENDINGS]), default="chrome", help="Format to write."
+)
+@click.option(
+    "--output",
+    "-o",
+    type=Path,
+    help="The file to write. [default: the first PATH's name with the format's ending]",
+)
+@json_option
+def export(paths: tuple[Path, ...], *, kind: Format, output: Path | None, as_json: bool) -> int:
     """Write a trace for Perfetto and chrome://tracing, or as a table."""
     target = output or _beside(paths[0], kind)
     return _write(paths, target, kind, as_json=as_json)
 
 
+timeline.add_command(why.why)
+# Under this name, too, which the help leaves out.
+_why_slow = copy.copy(why.why)
+_why_slow.hidden = True
+timeline.add_command(_why_slow, "why-slow")
+timeline.add_command(why.diff)
+timeline.add_command(why.report)
+
+
+@timeline.command()
+@explained(
+    "paths", nargs=-1, required=True, type=Path, metavar="PATH...", help="Traces or run folders."
+)
+@address_options
+def view(paths: tuple[Path, ...], *, host: str, port: int, browser: bool) -> int:
+    """Open the dashboard on traces or run folders."""
+    from hvdtune.cli.dashboard import show
+
+    return show(paths, host, port, browser=browser)
+
+
+@timeline.command()
+@explained("job", metavar="PID|RUN", help="A process of a running job, or its run folder.")
+@click.option("--steps", type=WholeNumber(1), help="Number of whole steps to record.")
+@click.option("--seconds", type=Number(0.1), help="Seconds to record.")
+@click.option("--output", "-o", type=Path, help="The trace to write. [default: trace-PID.json]")
+@click.option(
+    "--max-mb",
+    type=Number(1),
+    default=256,
+    help="MiB of raw trace to keep per rank; the oldest is dropped.",
+)
+def record(
+    job: str, *, steps: int | None, seconds: float | None, output: Path | None, max_mb: float
+) -> int:
+    """Record a trace of a running job, until Ctrl-C or for --steps or --seconds."""
+    from hvdtune.workflows.record import record
+    from hvdtune.workflows.requests import RecordRequest
+
+    request = RecordRequest(steps, seconds, max_mb)
+    trace = record(job, output, request, TerminalReporter())
+    info(f"trace: {trace}")
+    return 0
+
+
 def _write(
-    paths: list[Path], target: Path, kind: Format, *, as_json: bool, is_one_job: bool = False
+    paths: tuple[Path, ...], target: Path, kind: Format, *, as_json: bool, is_one_job: bool = False
 ) -> int:
     from hvdtune.timeline import open_trace, write_slices
 

@@ -1,14 +1,16 @@
 """The options of `hvdtune verify` and `hvdtune aa`: run's options without those of a search."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Final
 
-import typer
+import click
 
 from hvdtune.cli.options import RunCommand, RunOptions
+from hvdtune.cli.parameters import WholeNumber, option, required
 
-_COMPARISON: Final = "Comparison"
 # The options of run that only a search needs, and --profile, which is --a here.
 _OF_A_SEARCH: Final = frozenset(
     {
@@ -22,16 +24,11 @@ _OF_A_SEARCH: Final = frozenset(
 class CompareOptions(RunOptions):
     """The options that both commands take."""
 
-    pairs: Annotated[
-        int | None,
-        typer.Option(
-            "--pairs",
-            rich_help_panel=_COMPARISON,
-            min=6,
-            help="Number of pairs to measure. [default: as many as it takes to prove a gain of "
-            "1 %, 20 to 120; for aa 20]",
-        ),
-    ] = None
+    pairs: int | None = option(
+        type=WholeNumber(6),
+        help="Number of pairs to measure. [default: as many as it takes to prove a gain of 1 %, "
+        "20 to 120; for aa 20]",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +48,10 @@ class VerifyOptions(CompareOptions):
     hvdtune verify --a old.yaml --b new.yaml -H 127.0.0.1:2,127.0.0.2:2 train.py
     """
 
-    b: Annotated[
-        Path, typer.Option("--b", rich_help_panel=_COMPARISON, metavar="FILE", help="Setting B.")
-    ]
-    a: Annotated[
-        Path | None,
-        typer.Option(
-            "--a",
-            rich_help_panel=_COMPARISON,
-            metavar="FILE",
-            help="Setting A. [default: the default setting]",
-        ),
-    ] = None
+    b: Path = required(click.Option, "--b", type=Path, metavar="FILE", help="Setting B.")
+    a: Path | None = option(
+        type=Path, metavar="FILE", help="Setting A. [default: the default setting]"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +70,7 @@ class AaOptions(CompareOptions):
 class CompareCommand(RunCommand):
     """Leaves out the options of a search and lists the settings to compare first."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = [option for option in super().get_params(ctx) if not _is_of_a_search(option.name)]
         return sorted(params, key=lambda option: option.name not in ("a", "b", "pairs"))
 
@@ -89,9 +78,13 @@ class CompareCommand(RunCommand):
 class AaCommand(CompareCommand):
     """Leaves out the time budget as well, because `aa` has nothing to plan."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [option for option in super().get_params(ctx) if option.name != "time_budget"]
 
 
 def _is_of_a_search(name: str | None) -> bool:
     return name is not None and (name in _OF_A_SEARCH or name.startswith("autotune"))
+
+
+verify = CompareCommand("verify", VerifyOptions)
+aa = AaCommand("aa", AaOptions)

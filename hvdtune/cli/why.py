@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
+from hvdtune.cli.handover import WorkbenchCommand
 from hvdtune.cli.messages import warning
+from hvdtune.cli.parameters import Number, command, explained, json_option
 from hvdtune.errors import HvdtuneError
 from hvdtune.workflows.traces import existing, load_trace, refuse_overwriting
 
@@ -18,26 +20,24 @@ if TYPE_CHECKING:
 
     from hvdtune.timeline.analysis.findings import Answer
 
-Traces = Annotated[
-    list[Path],
-    typer.Argument(metavar="TRACE...", help="A trace, the traces of all ranks, or their folder."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Link = Annotated[
-    float | None,
-    typer.Option("--link-gbps", min=0.001, help="Bandwidth of a link between hosts, in Gbit/s."),
-]
+_traces = explained(
+    "paths",
+    nargs=-1,
+    required=True,
+    type=Path,
+    metavar="TRACE...",
+    help="A trace, the traces of all ranks, or their folder.",
+)
+_link = click.option(
+    "--link-gbps", type=Number(0.001), help="Bandwidth of a link between hosts, in Gbit/s."
+)
 
 
-def register(timeline: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    timeline.command("why")(why)
-    timeline.command("why-slow", hidden=True)(why)
-    timeline.command("diff")(diff)
-    timeline.command("report")(report)
-
-
-def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
+@command(cls=WorkbenchCommand)
+@_traces
+@_link
+@json_option
+def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> int:
     """Say what makes steps slow: at most five findings, with cost, evidence and remedy."""
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -54,14 +54,11 @@ def why(paths: Traces, *, link_gbps: Link = None, as_json: Json = False) -> int:
     return 0
 
 
-def diff(
-    first: Annotated[
-        Path, typer.Argument(metavar="A", help="A trace, or a folder of ranks' traces.")
-    ],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The trace to compare with A.")],
-    *,
-    as_json: Json = False,
-) -> int:
+@command(cls=WorkbenchCommand)
+@explained("first", type=Path, metavar="A", help="A trace, or a folder of ranks' traces.")
+@explained("second", type=Path, metavar="B", help="The trace to compare with A.")
+@json_option
+def diff(first: Path, second: Path, *, as_json: bool) -> int:
     """Compare two traces of the same training: what takes longer in B, and how sure that is."""
     from hvdtune.timeline.analysis import compare
     from hvdtune.timeline.analysis.metrics import breakdown
@@ -83,19 +80,20 @@ def diff(
     return 0
 
 
+@command(cls=WorkbenchCommand)
+@_traces
+@click.option(
+    "--output", "-o", type=Path, help="The page to write. [default: the trace's name with .html]"
+)
+@_link
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print what the page shows as JSON and write no page.",
+)
 def report(
-    paths: Traces,
-    *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The page to write. [default: the trace's name with .html]"
-        ),
-    ] = None,
-    link_gbps: Link = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the page shows as JSON and write no page.")
-    ] = False,
+    paths: tuple[Path, ...], *, output: Path | None, link_gbps: float | None, as_json: bool
 ) -> int:
     """Write findings, metrics and a picture of the steps as one HTML file that needs no network."""
     from hvdtune.timeline.analysis.findings import why as ask

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvdtune.core.config.knobs import default_setting
-from hvdtune.core.job.child_command import module_command
+from hvdtune.core.job.child_command import module_command, of_ranks
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.run import Job, JobOptions, JobPlan
 
@@ -24,7 +24,7 @@ def probe_link(plan: JobPlan, options: JobOptions) -> dict[str, float]:
     Takes about a second, most of it for starting. All knobs are at their defaults. The best of
     several is taken: what disturbs only slows. Raises LaunchError when the job fails.
     """
-    command = module_command("hvdtune.launcher.link_probe")
+    command = module_command("hvdtune.launcher.link_probe", of_ranks())
     probe = replace(plan, command=command, title="the link probe", descriptors=())
     with Job.start(probe, default_setting(), replace(options, timeline="")) as job:
         report = job.wait()

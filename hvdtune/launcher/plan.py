@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hvdtune.core.job.child_command import of_ranks
 from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.hosts import Host
 from hvdtune.plural import counted
@@ -64,7 +64,7 @@ def build_command(words: Sequence[str]) -> tuple[str, ...]:
     if is_script(words[0]):
         if not Path(words[0]).is_file():
             raise UsageError(f"there is no script {words[0]}")
-        return (sys.executable, *words)
+        return (of_ranks().executable, *words)
     if shutil.which(words[0]) is None:
         raise UsageError(f"there is no program {words[0]}")
     return tuple(words)

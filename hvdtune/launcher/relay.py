@@ -25,7 +25,7 @@ import msgspec
 
 from hvdtune import __version__
 from hvdtune.core.config.environment import inherited_environ
-from hvdtune.core.job.child_command import module_command
+from hvdtune.core.job.child_command import module_command, of_ranks
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
@@ -48,7 +48,7 @@ def relay_command(
     """
     numbers = ",".join(map(str, descriptors))
     own = (host, shlex.join(ssh), f"{answer_s:g}", numbers)
-    return (*module_command("hvdtune.launcher.relay"), *own, *command)
+    return (*module_command("hvdtune.launcher.relay", of_ranks()), *own, *command)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hvdtune import workbench
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import parse_hosts, this_host
@@ -122,6 +123,7 @@ def tune(
         LaunchError: a process could not be started.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.
     """
+    workbench.require("hvdtune.tune")
     from hvdtune.workflows.live_study import tune as run
 
     check_arguments(
@@ -186,6 +188,7 @@ def verify(
     Raises:
         As `tune` does.
     """
+    workbench.require("hvdtune.verify")
     from hvdtune.workflows.comparison import compare
 
     check_arguments(
@@ -210,6 +213,7 @@ def load_trace(*paths: File) -> Trace:
         UsageError: a path is not there, or a rank is there twice.
         TraceFormatError: a file is no trace.
     """
+    workbench.require("hvdtune.load_trace")
     from hvdtune.workflows.traces import load_trace as load
 
     if not paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 import hvdtune
 from hvdtune.core.job.channel import StepDone
+from hvdtune.core.job.child_command import of_ranks
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.frameworks import installed_version
@@ -40,14 +40,17 @@ def fingerprint(
     With `probe`, which hears of failure, a small job of hvdtune's own measures the link first, for
     about a second.
     """
+    python = of_ranks()
     known: dict[str, Any] = {
         "world": len(plan.slots),
         "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
         "transport": options.transport,
         "cores": usable_processors(),
         "hvdtune": hvdtune.__version__,
-        "python": platform.python_version(),
-        "frameworks": dict(_installed_frameworks()),
+        "python": python.version,
+        "frameworks": dict(
+            installed_frameworks() if python.frameworks is None else python.frameworks
+        ),
         "command": list(plan.command),
     }
     if probe is not None and len(plan.slots) > 1:
@@ -97,7 +100,8 @@ def warn_of_other_tensors(path: Path, job: Job, raw: Path, reporter: StatusRepor
         reporter.warning(f"{path} was measured elsewhere: {difference}")
 
 
-def _installed_frameworks() -> Iterator[tuple[str, str]]:
+def installed_frameworks() -> Iterator[tuple[str, str]]:
+    """The names of the frameworks that are installed here, with their versions."""
     for name in _FRAMEWORKS:
         if version := installed_version(name):
             yield name, version

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from hvdtune import workbench
 from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.core.mpi.mpi_library import choose_plugin
@@ -59,11 +60,14 @@ def launch(
             result = LaunchResult(stop.exit_code, str(stop))
         report_exit(reporter, result.exit_code, result.reason)
         traces: tuple[Path, ...] = ()
-        if raw and target:
+        if raw and target and workbench.missing():
+            if any(raw.iterdir()):
+                reporter.info(workbench.keep_recordings(raw, target))
+        elif raw and target:
             traces = write_traces(raw, target, trace, reporter)
             for written in traces:
                 reporter.info(f"trace: {written}")
-        if raw and output.folder is None:
+        if raw and raw.exists() and output.folder is None:
             shutil.rmtree(raw)
     return replace(result, run_dir=output.folder, traces=traces)
 

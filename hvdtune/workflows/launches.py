@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting, Value
@@ -24,6 +24,9 @@ from hvdtune.tuner.measure.trace_files import RawTraces
 from hvdtune.tuner.space.targets import Target
 from hvdtune.workflows.requests import OutputRequest, StatusReporter
 from hvdtune.workflows.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LOOPBACK: Final = "127.0.0.1"
 _DDP: Final = "ddp_"

@@ -1,7 +1,7 @@
 import pytest
 
-from hvdtune.cli.display import PlainDisplay, headline, measurement
 from hvdtune.cli.run import _print
+from hvdtune.cli.terminal.display import PlainDisplay, headline, measurement
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.workflows.results import MeasuredRun
 

@@ -1,8 +1,8 @@
+import click
 import pytest
-import typer
 
-from hvdtune.cli.display import format_duration
 from hvdtune.cli.options import parse_duration
+from hvdtune.cli.terminal.display import format_duration
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_times_as_people_write_them(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "0", "m", "-5", "8x", "5s8m", "eight", "1e3"])
 def test_other_texts_are_refused(text):
-    with pytest.raises(typer.BadParameter, match="is not a time such as"):
+    with pytest.raises(click.BadParameter, match="is not a time such as"):
         parse_duration(text)
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+import click
 import pytest
-from typer.exceptions import TyperException
 
-from hvdtune.cli.app import app
+from hvdtune.cli import app
 from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.normalize import controller, normalize, notices
 from hvdtune.cli.options import RunOptions
@@ -103,7 +103,7 @@ def words(text):
 
 
 def parse(*arguments):
-    return app(["run", *arguments, "train.py"], prog_name="hvdtune", standalone_mode=False)
+    return app.parse(["run", *arguments, "train.py"])
 
 
 @pytest.mark.parametrize(("text", "field", "value"), _ACCEPTED)
@@ -123,7 +123,7 @@ def test_what_comes_later_is_refused_in_one_sentence(text, why):
 
 @pytest.mark.parametrize(("option", "part"), _PAGES.items())
 def test_a_page_needs_no_script(option, part, capsys):
-    assert app(["run", option], prog_name="hvdtune", standalone_mode=False) == 0
+    assert app.parse(["run", option]) == 0
     assert part in capsys.readouterr().out
 
 
@@ -248,7 +248,7 @@ def test_options_that_contradict_each_other_are_refused(arguments, fault):
      "--blacklist-cooldown-range 1", "--no-such-option"],
 )  # fmt: skip
 def test_values_that_cannot_be_are_refused(arguments):
-    with pytest.raises((TyperException, UsageError)):
+    with pytest.raises((click.ClickException, UsageError)):
         parse(*arguments.split())
 
 
@@ -268,6 +268,6 @@ def test_who_starts_the_ranks(arguments, configured, who):
 @pytest.mark.parametrize("option", ["-v", "-p", "-i", "--log-level", "--version", "--autotune"])
 def test_behind_the_script_horovodruns_further_options_are_the_scripts(option):
     arguments = ["run", "train.py", option, "3", "-np", "2"]
-    options = app(arguments, prog_name="hvdtune", standalone_mode=False)
+    options = app.parse(arguments)
     assert options.command == ["train.py", option, "3"]
     assert options.num_proc == 2

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
 from hvdtune.cli.app import app
@@ -15,7 +14,7 @@ from tests.kit.horovod_build import BUILD_TIME
 
 PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
 ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))
-OPTIONS = {option.name: option for option in typer.main.get_command(app).commands["run"].params}
+OPTIONS = {option.name: option for option in app.commands["run"].params}
 # Those of hvdtune's own that horovodrun has too.
 SHARED = {
     "num_proc", "hosts", "hostfile", "start_timeout", "verbose", "fusion_threshold_mb",

@@ -38,7 +38,7 @@ def test_the_package_loads_its_functions_when_they_are_used():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert loaded.isdisjoint({"numpy", "pandas", "optuna", "rich", "torch", "typer"})
+    assert loaded.isdisjoint({"numpy", "pandas", "optuna", "rich", "torch", "click"})
 
 
 def test_the_package_shows_its_public_names_only():

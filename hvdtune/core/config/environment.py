@@ -17,6 +17,7 @@ from hvdtune.core.config import host_costs
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
     OWN_PLACE,
+    TRAINING_PYTHON,
     Launch,
     in_vain,
     note_launch,
@@ -236,6 +237,17 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
     """The database of shared studies, HVDTUNE_STORAGE; None where there is none."""
     return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
+
+
+def workbench_python(environ: Mapping[str, str] | None = None) -> Path | None:
+    """A Python that has the workbench, HVDTUNE_WORKBENCH_PYTHON; None where none is named."""
+    named = (os.environ if environ is None else environ).get("HVDTUNE_WORKBENCH_PYTHON")
+    return Path(named) if named else None
+
+
+def training_python(environ: Mapping[str, str] | None = None) -> str:
+    """What the interpreter of the ranks has said of itself to this one, "" where it is this one."""
+    return (os.environ if environ is None else environ).get(TRAINING_PYTHON, "")
 
 
 def own_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -11,13 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import PLACE, VARIABLES
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 NOTE: Final = "HVDTUNE_LAUNCHED"
+# What a launcher of another environment is told of the interpreter that it starts ranks with.
+TRAINING_PYTHON: Final = "HVDTUNE_TRAINING_PYTHON"
 # What a launcher tells each of its ranks; never a wish of a user's.
 OWN_PLACE: Final = PLACE | {
     f"HVDTUNE_{name}"
@@ -101,6 +106,7 @@ def without_launch(environ: Mapping[str, str]) -> dict[str, str]:
     elif environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR"):
         for name in _OF_HOROVODRUN:
             kept.pop(name, None)
+    kept.pop(TRAINING_PYTHON, None)
     return {name: value for name, value in kept.items() if name not in OWN_PLACE}
 
 

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Formed
-from hvdtune.core.job.child_command import module_command
+from hvdtune.core.job.child_command import module_command, process_group
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.plural import counted
@@ -47,6 +47,9 @@ from hvdtune.tuner.process.messages import (
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Between looks for what the tuner asks; while the job takes steps, each of them is a look.
 _POLL_S: Final = 0.02
@@ -265,7 +268,7 @@ class _Tuner:
                     stdout=2,  # what it says is no part of the launcher's result
                     pass_fds=(there.fileno(),),
                     # Ctrl-C is for the launcher, which then sees to everybody.
-                    process_group=0,
+                    **process_group(0),
                     env=own_environ() | _ONE_THREAD,
                 )
             except OSError as error:

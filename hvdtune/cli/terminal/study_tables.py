@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hvdtune.cli.display import best_text
+from hvdtune.cli.terminal.display import best_text
 from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import to_percent

@@ -1,0 +1,67 @@
+"""The workbench: the tuner, timelines and the dashboard, and the packages that only they need.
+
+A training environment can do without: the extra `workbench` brings them, there or in an environment
+of their own, whose interpreter `hvdtune run --workbench-python` names. What ranks and their
+launcher do imports none of them.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from hvdtune.errors import HvdtuneError
+
+PACKAGES: Final = (
+    "pandas", "pyarrow", "optuna", "scipy", "rich",
+    "dash", "plotly", "dash_ag_grid", "dash_mantine_components",
+)  # fmt: skip
+_NAMED: Final = 3
+
+
+def missing() -> list[str]:
+    """The packages of the workbench that are not installed here."""
+    return [name for name in PACKAGES if not _is_installed(name)]
+
+
+def require(what: str, otherwise: str = "") -> None:
+    """Raises HvdtuneError in one sentence where the workbench is missing that `what` needs.
+
+    Args:
+        otherwise: by what a Python can be named that has the workbench, "" for nothing.
+    """
+    lacking = missing()
+    if not lacking:
+        return
+    some = ", ".join(lacking[:_NAMED]) + (", ..." if len(lacking) > _NAMED else "")
+    elsewhere = f", or name a Python that has it with {otherwise}" if otherwise else ""
+    raise HvdtuneError(
+        f"{what} needs the workbench, of which {some} {'is' if len(lacking) == 1 else 'are'} not "
+        f"installed here: pip install 'hvdtune[workbench]'{elsewhere}"
+    )
+
+
+def keep_recordings(folder: Path, target: Path) -> str:
+    """Keeps the ranks' recordings of a trace that cannot be made here, and says what to do.
+
+    A folder with a hidden name is given one beside `target`, the trace that was asked for.
+    """
+    if folder.name.startswith("."):
+        kept, number = target.with_name(f"{target.name}.ranks"), 1
+        while kept.exists():
+            number += 1
+            kept = target.with_name(f"{target.name}.ranks-{number}")
+        folder = folder.rename(kept)
+    return (
+        f"the ranks' recordings are in {folder}; where the workbench is installed "
+        f"(pip install 'hvdtune[workbench]'), this makes one trace of them: "
+        f"hvdtune timeline merge {folder} -o {target}"
+    )
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):  # what stands for it cannot say
+        return False
