@@ -83,5 +83,5 @@ def _imported(setting: Setting, found: Assessment, text: str) -> Profile:
         noise_floor_percent=found.noise_percent,
         text=text,
     )
-    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return Profile(FORMAT_VERSION, default | dict(setting), default, evidence, {}, created)

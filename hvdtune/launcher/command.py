@@ -8,12 +8,15 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.run import ExitReport, describe_exit, shell_code, wait_for_end
 from hvdtune.launcher.spawn import ProcessGroup
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LAST_OUTPUT_S: Final = 2.0
 # Once a process has failed the others have this long to report, then this long to end. Launchers

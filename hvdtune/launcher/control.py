@@ -21,11 +21,14 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
 from hvdtune.errors import HvdtuneError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PREFIX: Final = "hvdtune-job-"
 _MAX_BYTES: Final = 65536

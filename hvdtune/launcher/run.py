@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hvdtune.core.config.environment import KEY_BYTES, worker_environ
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
@@ -21,6 +21,8 @@ from hvdtune.launcher.relay import relay_command
 from hvdtune.launcher.spawn import ProcessGroup, sealed_file
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from hvdtune.core.config.knobs import Setting
     from hvdtune.core.job.channel import JobEvent
 

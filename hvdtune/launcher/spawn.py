@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from hvdtune.core.job.child_command import process_group
 from hvdtune.errors import LaunchError
 
 # The group's leader. It waits for the end of a pipe that only the launcher holds, so that even a
@@ -30,7 +31,7 @@ class ProcessGroup:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                process_group=0,
+                **process_group(0),
             )
         except OSError as error:
             raise LaunchError(f"cannot start a process group: {error.strerror}") from None
@@ -51,7 +52,7 @@ class ProcessGroup:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=tuple(inherited),
-                process_group=self._guard.pid,
+                **process_group(self._guard.pid),
             )
         except OSError as error:
             raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -13,6 +13,9 @@ from hvdtune.core.gradients.options import passes_of
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Names = dict[torch.Tensor, str]
 

@@ -10,10 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import ArgumentError, HvdtuneError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 RUNS: Final = Path("runs")
 # Where a shared study is; its own pointer keeps a run folder to it.

@@ -1,10 +1,10 @@
 """Which package `import horovod` finds."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 import setuptools
+import tomllib
 
 import hvdtune
 

@@ -16,15 +16,19 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hvdtune import parse
 from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher, cache_folder
-from hvdtune.core.job.channel import Formed, JobChannel, Lost
 from hvdtune.core.mpi import mpi_library
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
 from hvdtune.own_files import require_trusted
 from hvdtune.plural import counted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from hvdtune.core.job.channel import JobChannel
 
 THREAD_LEVELS: Final = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 MULTIPLE: Final = 3
@@ -51,6 +55,8 @@ class Place:
         """Returns when every rank has been told to go. Does nothing on other ranks than 0."""
         if self.channel is None:
             return
+        from hvdtune.core.job.channel import Formed, Lost
+
         deadline_s = time.monotonic() + self.config.start_timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
             match self.channel.next_event(left_s):
@@ -130,6 +136,8 @@ def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]
     """Rank 0 opens the rendezvous and tells the others over MPI where it is, and the key."""
     channel, word, error = None, b"", ""
     if config.rank == 0:
+        from hvdtune.core.job.channel import JobChannel
+
         key, generation = os.urandom(KEY_BYTES), next(_generations)
         bind_host = config.address or _LOOPBACK
         try:

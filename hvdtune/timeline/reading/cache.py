@@ -6,11 +6,13 @@ of the same size and modification time, or else of the same size and CRC-32. It 
 time.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -32,6 +34,9 @@ from hvdtune.timeline.reading.json.source import (
     chunks,
     opened,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 VERSION = 1
 # Smaller files are parsed in less time than it takes to notice.

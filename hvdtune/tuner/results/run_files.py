@@ -36,7 +36,7 @@ def write_results(
         job: the ranks of the latest launch, None where nobody knows them.
     """
     fingerprint = complete_fingerprint(known, job, run_dir)
-    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     with writing():
         profile = make_profile(verdict, default, fingerprint, created)
         write_profile(profile, run_dir / PROFILE_FILE)

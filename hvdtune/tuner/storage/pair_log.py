@@ -1,16 +1,21 @@
 """RUN/pairs.jsonl: one line per measured pair, on disk before the next one starts."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 FORMAT_VERSION = 1
 _OWN_DOING_P = 0.3

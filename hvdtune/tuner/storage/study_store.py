@@ -3,6 +3,8 @@
 Reading (`read_study`) needs neither a running tuner nor a lock.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -10,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import optuna
 import sqlalchemy
@@ -50,6 +52,9 @@ from hvdtune.tuner.storage.trial import StudyView as StudyView
 from hvdtune.tuner.storage.trial import TrialOutcome as TrialOutcome
 from hvdtune.tuner.storage.trial import TrialView as TrialView
 from hvdtune.tuner.storage.trial import observations, view_trials
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LOCK_FILE: Final = "tuner.lock"
 # How often a tuner asks anew when others are measuring what it was given, and how long it then
