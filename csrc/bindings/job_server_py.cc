@@ -41,12 +41,13 @@ struct ToDict {
 };
 
 std::unique_ptr<JobServer> make_server(const py::bytes& key, int size, const std::string& address,
-                                       double start_timeout_s, uint32_t generation) {
+                                       double start_timeout_s, uint32_t generation, uint16_t port) {
   JobServerOptions options;
   options.key = to_key(key);
   options.size = size;
   options.bind_address = address;
   options.generation = generation;
+  options.port = port;
   options.start_timeout = to_nanoseconds(start_timeout_s);
   return std::make_unique<JobServer>(options);
 }
@@ -75,7 +76,7 @@ void register_job_server(py::module_& module) {
   py::class_<JobServer>(module, "JobServer")
       .def(py::init(&make_server), py::arg("key"), py::arg("size"),
            py::arg("bind_host") = "127.0.0.1", py::arg("start_timeout_s") = 30.0,
-           py::arg("generation") = 0)
+           py::arg("generation") = 0, py::arg("port") = 0)
       .def_property_readonly("port", &JobServer::port)
       .def("next_event", &next_event, py::arg("timeout_s"))
       .def("propose", &propose, py::arg("version"), py::arg("setting"))

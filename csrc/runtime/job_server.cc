@@ -16,7 +16,7 @@ constexpr int kTurnAwayAgainMs = 100;
 }  // namespace
 
 JobServer::JobServer(const JobServerOptions& options)
-    : options_(options), listener_(options.bind_address), port_(listener_.port()) {
+    : options_(options), listener_(options.bind_address, options.port), port_(listener_.port()) {
   failed_start_.report = [this](const Error& error) {
     publish(JobLost{error.rank(), error.what()});
   };

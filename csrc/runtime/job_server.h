@@ -44,6 +44,7 @@ struct JobServerOptions {
   int size = 1;
   uint32_t generation = 0;
   std::string bind_address = "127.0.0.1";
+  uint16_t port = 0;  // 0: any that is free
   std::chrono::nanoseconds start_timeout = std::chrono::seconds(30);
 };
 

@@ -107,6 +107,7 @@ class JobServer:
         bind_host: str = ...,
         start_timeout_s: float = ...,
         generation: int = ...,
+        port: int = ...,
     ) -> None: ...
     @property
     def port(self) -> int: ...

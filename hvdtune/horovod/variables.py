@@ -27,10 +27,14 @@ def check(env: Mapping[str, str]) -> None:
         value_of(env, term)
 
 
-def check_alone(env: Mapping[str, str], *, under_mpi: bool) -> None:
-    """Check as `check` does, for a process that `hvdtune run` has not started."""
+def check_alone(env: Mapping[str, str], *, is_told: bool) -> None:
+    """Check as `check` does, for a process that `hvdtune run` has not started.
+
+    Args:
+        is_told: another launcher tells its place, so that Horovod's names for it are the script's.
+    """
     for term in VARIABLES:
-        if term.alone and not (under_mpi and term.variable in PLACE) and value_of(env, term):
+        if term.alone and not (is_told and term.variable in PLACE) and value_of(env, term):
             raise UsageError(f"{term.variable}={env[term.variable]}: {term.alone}")
 
 

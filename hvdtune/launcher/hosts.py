@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from hvdtune.core.job.route import own_address_towards
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.errors import ArgumentError, LaunchError, UsageError
 from hvdtune.plural import counted
@@ -136,23 +137,12 @@ def address_towards(host: str) -> str:
     Raises LaunchError when the name is unknown or no way leads there.
     """
     try:
-        # Nothing is sent: connecting a datagram socket only chooses the way.
-        family, kind, protocol, _, where = socket.getaddrinfo(host, 22, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(where)
-            return _with_interface(probe.getsockname())
+        return own_address_towards(host)
     except OSError as error:
         raise LaunchError(
             f"no route to host {host}: {error.strerror}; HVDTUNE_INTERFACE names the interface "
             "that leads there"
         ) from None
-
-
-def _with_interface(address: tuple[Any, ...]) -> str:
-    """The text of a socket's address, with the interface where it is nothing without."""
-    number = str(address[0]).partition("%")[0]
-    scope = address[3] if len(address) > 3 else 0
-    return f"{number}%{socket.if_indextoname(scope)}" if scope else number
 
 
 def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError]) -> Host:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hvdtune.core.config.environment import KEY_BYTES, worker_environ
+from hvdtune.core.config.environment import worker_environ
+from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.control import Control, JobState, JobSteps, StepLog, open_control
 from hvdtune.launcher.output import Output, Writer

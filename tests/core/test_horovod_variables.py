@@ -182,7 +182,15 @@ def test_an_empty_variable_is_not_set():
     [
         ({"HVDTUNE_LOCAL_RANK": "1", "HVDTUNE_LOCAL_SIZE": "2"}, None),
         ({"HVDTUNE_LOCAL_SIZE": "3"}, "names 2 of the 3 cores"),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "under `hvdtune run` only"),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, None),
+        (
+            {"SLURM_STEP_ID": "0", "SLURM_PROCID": "7", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"},
+            None,
+        ),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "2"},
+            "Open MPI's mpirun does not say which of them this process",
+        ),
     ],
 )
 def test_thread_affinity_has_a_core_for_each_rank_of_a_host(local, fault):

@@ -1,6 +1,7 @@
 """What is decided before, or without, MPI."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,8 +106,44 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
-def test_without_a_plugin_a_started_process_says_what_to_do(mpi, tmp_path):
+def test_without_a_plugin_the_ranks_meet_by_their_launchers_variables(mpi, tmp_path):
     done = mpi.mpirun(2, "ends.py", "as-it-is", XDG_CACHE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout.count("reached the end")) == (0, 2), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
+def test_two_starts_of_mpirun_at_a_time_are_two_jobs(mpi, tmp_path):
+    def start():
+        return mpi.mpirun(2, "ends.py", "as-it-is", XDG_CACHE_HOME=str(tmp_path))
+
+    with ThreadPoolExecutor() as pool:
+        both = [pool.submit(start) for _ in range(2)]
+        for done in [each.result() for each in both]:
+            assert (done.returncode, done.stdout.count("reached the end")) == (0, 2), done.stderr
+
+
+# What PALS's mpiexec tells a rank, and nothing of what Hydra's does
+PALS = """
+export PALS_RANKID=$PMI_RANK PALS_LOCAL_RANKID=$PMI_RANK PALS_LOCAL_SIZE=$PMI_SIZE PALS_NODEID=0
+export PALS_APID=3a9f PMI_LOCAL_RANK=$PMI_RANK PMI_LOCAL_SIZE=$PMI_SIZE
+unset MPI_LOCALRANKID MPI_LOCALNRANKS
+exec "$@"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
+def test_ranks_meet_by_the_variables_of_pals(mpi, tmp_path):
+    within = ["sh", "-c", PALS, "sh"]
+    done = mpi.mpirun(2, "ends.py", "as-it-is", within=within, XDG_CACHE_HOME=str(tmp_path))
+    assert (done.returncode, done.stdout.count("reached the end")) == (0, 2), done.stderr
+
+
+@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
+def test_without_a_plugin_mpi_carries_no_data_and_the_error_says_what_to_do(mpi, tmp_path):
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "HVDTUNE_CPU_OPERATIONS": "mpi"}
+    done = mpi.mpirun(2, "ends.py", "as-it-is", **variables)
     assert done.returncode != 0
     assert "run `hvdtune build mpi` once" in done.stderr
 

@@ -10,10 +10,12 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 from hvdtune import parse
-from hvdtune.core.config import host_costs
+from hvdtune.core.config import dialects, host_costs
+from hvdtune.core.config.dialect import ToldPlace
+from hvdtune.core.config.key_source import launched_key
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
     OWN_PLACE,
@@ -24,23 +26,17 @@ from hvdtune.core.config.launched import (
     settle,
     without_launch,
 )
+from hvdtune.core.config.meeting_point import MeetingPoint, read_meeting_point
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
 from hvdtune.horovod.vocabulary import log_level
 
-KEY_BYTES: Final = 32
 TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
 WHEN_FULL: Final = ("ring", "stop")
-# The variables of whoever may have started a process, as Horovod reads them.
-_RANK_AND_SIZE: Final = (
-    ("HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "PMI_SIZE"),
-)
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
 
 T = TypeVar("T")
@@ -59,10 +55,12 @@ class MpiLauncher:
 class Config:
     """What the environment says about this process.
 
-    `rendezvous_port` 0 means that no launcher started it: rank 0 of 1, no sockets. `setting`
+    `rendezvous_port` 0 means that no launcher of ours started it; without a `meeting` it is then
+    rank 0 of 1 and has no sockets. `setting`
     holds only the knobs the environment names; the others keep their defaults. `timeline` is the
     raw trace file with `%r` for the rank, "" for none; when it has `timeline_max_bytes` (0: no
     cap) the oldest records go ("ring") or no more come ("stop"); it has `timeline_steps` only.
+    `meeting` is where the ranks find each other that another launcher has started, None for others.
     `horovod_timeline` is the trace in Horovod's format that rank 0 writes where no launcher does
     it, "" for none, `horovod_cycles` whether it shows the cycles. `vain` has a sentence about each
     variable that the script has set to no effect.
@@ -108,6 +106,7 @@ class Config:
     measures_costs: bool = False
     thread_core: int = -1
     mpi_launcher: MpiLauncher | None = None
+    meeting: MeetingPoint | None = None
     vain: tuple[str, ...] = ()
 
     @property
@@ -127,14 +126,34 @@ class Config:
         Raises UsageError naming the variable whose value cannot be.
         """
         env, vain = settle(os.environ if environ is None else environ)
-        config = cls._read(env, knobs)
+        place = dialects.recognise(env, forming=True)
+        config = cls._read(env, knobs)._placed(env, place)
         if config.rendezvous_port == 0:
-            variables.check_alone(env, under_mpi=config.mpi_launcher is not None)
+            variables.check_alone(env, is_told=place is not None)
         path, why_not = _horovod_timeline(env, config)
         if why_not:
             vain = (*vain, in_vain(env, "HOROVOD_TIMELINE", why_not))
         cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
         return dataclasses.replace(config, horovod_timeline=path, horovod_cycles=cycles, vain=vain)
+
+    def _placed(self, env: Mapping[str, str], place: ToldPlace | None) -> Self:
+        """This with what another launcher, if there is one, tells of the place."""
+        if place is None or self.rendezvous_port:
+            return self
+        launcher = _mpi_launcher(place)
+        is_complete = place.rank is not None and place.size is not None
+        if not is_complete and launcher is None:
+            raise UsageError(
+                f"only one of {place.rank_by} and {place.size_by} is set, although {place.title} "
+                "sets both"
+            )
+        return dataclasses.replace(
+            self,
+            host=env.get("HVDTUNE_HOST") or place.host or self.host,
+            meeting=_meeting(env, place) if is_complete else None,
+            mpi_launcher=launcher,
+            thread_core=_told_core(env, place),
+        )
 
     @classmethod
     def _read(cls, env: Mapping[str, str], knobs: Sequence[Knob] | None) -> Config:
@@ -157,7 +176,7 @@ class Config:
             address=_own_address(env),
             rendezvous_address=address,
             rendezvous_port=port,
-            key=_read_key(env) if port else b"",
+            key=launched_key(env) if port else b"",
             setting=read_setting(env, knobs),
             timeline=env.get("HVDTUNE_TIMELINE", ""),
             timeline_max_bytes=int(
@@ -179,8 +198,7 @@ class Config:
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
             host_costs=_read(env, "HVDTUNE_HOST_COSTS", host_costs.parse, None),
             measures_costs=env.get("HVDTUNE_HOST_COSTS") == "measure",
-            thread_core=_thread_core(env),
-            mpi_launcher=_mpi_launcher(env),
+            thread_core=_launched_core(env),
         )
 
 
@@ -284,17 +302,18 @@ def worker_environ(
 
 
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """The rank and size that Horovod's launcher, Open MPI or MPICH tells; (0, 1) without one.
+    """The rank and size that whoever has started this process tells it; (0, 1) if nobody.
 
-    Raises UsageError when only one of the two is said, or is no number.
+    Raises UsageError when only one of the two is said, or is no number, or two launchers disagree.
     """
-    env = os.environ if environ is None else environ
-    for rank, size in _RANK_AND_SIZE:
-        if bool(env.get(rank)) != bool(env.get(size)):
-            raise UsageError(f"only one of {rank} and {size} is set, although a launcher sets both")
-        if env.get(rank):
-            return _read(env, rank, parse.whole, 0), _read(env, size, parse.whole, 1)
-    return 0, 1
+    place = dialects.recognise(os.environ if environ is None else environ)
+    if place is None:
+        return 0, 1
+    if place.rank is None or place.size is None:
+        raise UsageError(
+            f"only one of {place.rank_by} and {place.size_by} is set, although a launcher sets both"
+        )
+    return place.rank, place.size
 
 
 @contextlib.contextmanager
@@ -345,16 +364,26 @@ def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]
     return path, ""
 
 
-def _thread_core(env: Mapping[str, str]) -> int:
+def _launched_core(env: Mapping[str, str]) -> int:
+    local_rank = _read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0)
+    return _thread_core(env, local_rank, _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1))
+
+
+def _told_core(env: Mapping[str, str], place: ToldPlace) -> int:
+    cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
+    if cores and place.local_rank is None and not place.is_node:
+        raise UsageError(
+            f"thread affinity names a core for each rank of a host, but {place.title} does not say "
+            "which of them this process is: bind the processes by its own options"
+        )
+    local_rank = place.local_rank or 0
+    return _thread_core(env, local_rank, place.local_size or local_rank + 1)
+
+
+def _thread_core(env: Mapping[str, str], local_rank: int, local_size: int) -> int:
     cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
     if not cores:
         return -1
-    if _mpi_launcher(env) is not None and not env.get("HVDTUNE_RENDEZVOUS"):
-        raise UsageError(
-            "thread affinity is set under `hvdtune run` only: mpirun has options for binding"
-        )
-    local_rank = _read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0)
-    local_size = _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1)
     if len(cores) < local_size:
         raise UsageError(
             f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
@@ -363,13 +392,14 @@ def _thread_core(env: Mapping[str, str]) -> int:
     return cores[local_rank]
 
 
-def _mpi_launcher(env: Mapping[str, str]) -> MpiLauncher | None:
-    for variable, flavour in (("OMPI_COMM_WORLD_SIZE", "openmpi"), ("PMI_SIZE", "mpich")):
-        if env.get(variable):
-            return MpiLauncher(flavour, _read(env, variable, parse.whole, 0))
-    if env.get("PMIX_RANK"):
-        return MpiLauncher("", _read(env, "SLURM_NTASKS", parse.whole, 0))
-    return None
+def _meeting(env: Mapping[str, str], place: ToldPlace) -> MeetingPoint | None:
+    """Where the ranks meet; None for a process that is alone."""
+    return None if place.size == 1 else read_meeting_point(env, place, cache_folder(env))
+
+
+def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:
+    flavour = dialects.mpi_flavour(place)
+    return None if flavour is None else MpiLauncher(flavour, place.size or 0)
 
 
 def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:
@@ -409,35 +439,3 @@ def _address_of_interface(name: str) -> str:
         raise ValueError("has no address")
     # A link-local address of IPv6 (fe80::1%eth0) leads no further than its link.
     return str(min(addresses, key=lambda address: (address.version, address.is_link_local)))
-
-
-def _read_key(env: Mapping[str, str]) -> bytes:
-    if env.get("HVDTUNE_KEY_FD"):
-        source = f"HVDTUNE_KEY_FD={env['HVDTUNE_KEY_FD']}"
-        fd = _read(env, "HVDTUNE_KEY_FD", parse.whole, -1)
-        try:
-            key = os.pread(fd, KEY_BYTES + 1, 0)
-            # Programs that the script starts have no business with the job's key.
-            os.set_inheritable(fd, False)
-        except OSError:
-            raise UsageError(
-                f"{source} is not open: a program between `hvdtune run` and this one closed the "
-                "descriptors it inherited"
-            ) from None
-    elif env.get("HVDTUNE_KEY_FILE"):
-        source = f"HVDTUNE_KEY_FILE={env['HVDTUNE_KEY_FILE']}"
-        try:
-            with open(env["HVDTUNE_KEY_FILE"], "rb") as file:
-                facts = os.fstat(file.fileno())
-                if facts.st_mode & 0o077:
-                    raise UsageError(f"{source} can be read by others; it must have mode 0600")
-                if facts.st_uid not in (os.geteuid(), 0):
-                    raise UsageError(f"{source} belongs to another user, who knows the key")
-                key = file.read(KEY_BYTES + 1)
-        except OSError as error:
-            raise UsageError(f"{source}: {error.strerror}") from None
-    else:
-        raise UsageError("HVDTUNE_RENDEZVOUS is set but HVDTUNE_KEY_FD is not: use `hvdtune run`")
-    if len(key) != KEY_BYTES:
-        raise UsageError(f"{source} does not hold a key of {KEY_BYTES} bytes")
-    return key

@@ -4,6 +4,7 @@ Events are values; the C++ core's dictionaries are turned into them here and now
 """
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.errors import HvdtuneError
+from hvdtune.errors import HvdtuneError, RendezvousError
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class JobChannel:
         bind_host: the address to listen on.
         start_timeout_s: how long the ranks may take to find each other.
         generation: the number of the first job; each that the ranks form later has the next one.
+        port: where to listen; 0 for any that is free.
     """
 
     def __init__(
@@ -112,10 +114,11 @@ class JobChannel:
         bind_host: str = "127.0.0.1",
         start_timeout_s: float = 30.0,
         generation: int = 0,
+        port: int = 0,
     ) -> None:
         from hvdtune.core._native import JobServer
 
-        self._server = JobServer(key, size, bind_host, start_timeout_s, generation)
+        self._server = JobServer(key, size, bind_host, start_timeout_s, generation, port)
         self._bind_host = bind_host
         self._version = 0
         self._propose_lock = threading.Lock()
@@ -152,6 +155,19 @@ class JobChannel:
         """The oldest event not yet taken, None when none comes within the timeout."""
         event = self._server.next_event(timeout_s)
         return None if event is None else event_from_dict(event)
+
+    def await_formed(self, timeout_s: float) -> None:
+        """Returns when every rank has been told to go, or after the timeout.
+
+        Raises RendezvousError when start-up has failed.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            match self.next_event(left_s):
+                case Formed():
+                    return
+                case Lost(message=message):
+                    raise RendezvousError(message)
 
     def abort(self, why: str) -> None:
         """Fails the start-up: ranks that wait for each other, or are still to come, raise `why`.

@@ -11,15 +11,15 @@ import dataclasses
 import itertools
 import json
 import os
-import socket
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hvdtune import parse
-from hvdtune.core.config.environment import KEY_BYTES, Config, MpiLauncher, cache_folder
+from hvdtune.core.config.environment import Config, MpiLauncher, cache_folder
+from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.job.route import address_for_peers
 from hvdtune.core.mpi import mpi_library
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
 from hvdtune.own_files import require_trusted
@@ -53,17 +53,8 @@ class Place:
 
     def await_formed(self) -> None:
         """Returns when every rank has been told to go. Does nothing on other ranks than 0."""
-        if self.channel is None:
-            return
-        from hvdtune.core.job.channel import Formed, Lost
-
-        deadline_s = time.monotonic() + self.config.start_timeout_s
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            match self.channel.next_event(left_s):
-                case Formed():
-                    return
-                case Lost(message=message):
-                    raise RendezvousError(message)
+        if self.channel is not None:
+            self.channel.await_formed(self.config.start_timeout_s)
 
     def __enter__(self) -> Self:
         return self
@@ -98,8 +89,11 @@ def is_wanted(config: Config, comm: object) -> bool:
         if config.cpu_operations == "mpi":
             raise UsageError("HVDTUNE_CPU_OPERATIONS=mpi needs a job started by mpirun")
         return False
-    # A program that is alone needs nobody to say so.
-    return config.mpi_launcher.size != 1 or _choice(config.mpi_launcher) is not None
+    if _choice(config.mpi_launcher) is not None or config.cpu_operations == "mpi":
+        return True
+    # Without a plugin the ranks meet by what mpirun tells each of them; a program that is alone
+    # needs nobody to say so.
+    return config.meeting is None and config.mpi_launcher.size != 1
 
 
 def join(config: Config, comm: object) -> Place:
@@ -178,18 +172,7 @@ def _address(rank: int, nodes: Sequence[int], names: Sequence[str]) -> str:
     others = [name for node, name in zip(nodes, names, strict=True) if node != nodes[rank]]
     if not others:
         return ""
-    try:
-        family, kind, protocol, _, target = socket.getaddrinfo(
-            others[0], 9, type=socket.SOCK_DGRAM
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(target)  # sends nothing
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise UsageError(
-            f"the way to {others[0]} is not known ({error.strerror}): set HVDTUNE_INTERFACE to the "
-            "interface that the hosts have in common"
-        ) from None
+    return address_for_peers(others[0])
 
 
 def _communicator(library: Any, comm: object, timeout_s: float) -> Any:

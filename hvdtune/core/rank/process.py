@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune import __version__
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.environment import LOG_LEVELS, Config, cache_folder
+from hvdtune.core.job import meeting
 from hvdtune.core.mpi import startup
 from hvdtune.core.rank.affinity import threads_on
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
@@ -129,6 +130,11 @@ class Process:
                     config = place.config
                     runtime, self._stacks = _start(config, more)
                     place.await_formed()
+            elif config.meeting is not None and not config.rendezvous_port:
+                check(config.meeting.place.size or 1)
+                config = dataclasses.replace(config, generation=config.generation + self._launched)
+                config, (runtime, self._stacks) = meeting.join(config, _start_met)
+                self._launched += 1
             else:
                 check(config.size)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
@@ -231,6 +237,11 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
         with contextlib.suppress(OSError):
             host_costs.store(cache_folder(), runtime.host_costs())
     return runtime, stacks
+
+
+def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
+    """Start as a rank of a job whose rendezvous rank 0 holds, while it forms only."""
+    return _start(config, {"launched": False, "generation": meeting.GENERATION})
 
 
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:

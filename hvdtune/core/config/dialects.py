@@ -1,0 +1,451 @@
+"""The launchers that may have started a process, innermost first, and what they tell it. Pure.
+
+Some launchers start others: a torchrun on each host of an srun, an mpirun whose daemons srun has
+started. Both sets of variables are then there, with different numbers, and the inner launcher is
+the one that has started the process. So a row names in `hides` the launchers that it may run
+inside; their numbers do not count. Two launchers that cannot run inside each other have to agree.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from hvdtune.core.config.dialect import (
+    Dialect,
+    Environ,
+    ToldPlace,
+    expand_hosts,
+    first_of,
+    joined,
+    repeated_counts,
+    whole_of,
+)
+from hvdtune.errors import UsageError
+
+STARTED_BY: Final = "HVDTUNE_STARTED_BY"
+_ALONE: Final = "none"
+# Slurm's own steps, which no srun has started: the script of sbatch (0xfffffffb), the shell of
+# salloc (0xfffffffa) and what the site runs beside a job (0xfffffffc).
+_FIRST_OF_SLURMS_OWN_STEPS: Final = 0xFFFFFFF0
+_SCHEDULERS: Final = frozenset({"pals", "flux", "slurm", "jsrun"})
+_MPI: Final = frozenset({"openmpi", "pmix", "hydra", "pmi"})
+
+
+def _has_srun_task(env: Environ) -> bool:
+    step = env.get("SLURM_STEP_ID", "")
+    is_of_srun = step.isdigit() and int(step) < _FIRST_OF_SLURMS_OWN_STEPS
+    return is_of_srun and bool(env.get("SLURM_PROCID"))
+
+
+def _slurm_place(env: Environ) -> dict[str, int]:
+    node = whole_of(env, ("SLURM_NODEID",))
+    counts = repeated_counts(env.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    return {} if node is None or node >= len(counts) else {"local_size": counts[node]}
+
+
+def _slurm_hosts(env: Environ) -> tuple[str, ...]:
+    return expand_hosts(first_of(env, ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")))
+
+
+def _slurm_job(env: Environ) -> str:
+    step = joined(env, "SLURM_JOB_ID", "SLURM_STEP_ID")
+    return f"{step}/{env['SLURM_RESTART_COUNT']}" if env.get("SLURM_RESTART_COUNT") else step
+
+
+def _has_hydra(env: Environ) -> bool:
+    return bool(joined(env, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"))
+
+
+def _has_elastic_torch(env: Environ) -> bool:
+    return all(env.get(name) for name in ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE"))
+
+
+def _has_torch_by_hand(env: Environ) -> bool:
+    is_complete = all(env.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+    return is_complete and not env.get("TORCHELASTIC_RUN_ID")
+
+
+def _torch_job(env: Environ) -> str:
+    where = joined(env, "MASTER_ADDR", "MASTER_PORT")
+    run = env.get("TORCHELASTIC_RUN_ID")
+    return f"{where}/{run}/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}" if run else where
+
+
+def _document(env: Environ, name: str) -> Any:
+    """The JSON of a variable. Raises UsageError for text that is none."""
+    try:
+        return json.loads(env[name])
+    except ValueError:
+        raise UsageError(f"{name} is not JSON: {env[name][:60]}") from None
+
+
+def _sagemaker(env: Environ) -> tuple[str, tuple[str, ...]]:
+    """This host and all hosts; SageMaker lists them in alphabetical order."""
+    whole = _document(env, "SM_RESOURCE_CONFIG") if env.get("SM_RESOURCE_CONFIG") else {}
+    whole = whole if isinstance(whole, dict) else {}
+    hosts = _document(env, "SM_HOSTS") if env.get("SM_HOSTS") else whole.get("hosts", [])
+    current = env.get("SM_CURRENT_HOST") or whole.get("current_host", "")
+    return str(current), tuple(sorted(map(str, hosts)))
+
+
+def _has_sagemaker(env: Environ) -> bool:
+    if not env.get("SM_RESOURCE_CONFIG") and not joined(env, "SM_HOSTS", "SM_CURRENT_HOST"):
+        return False
+    current, hosts = _sagemaker(env)
+    return current in hosts
+
+
+def _sagemaker_place(env: Environ) -> dict[str, int]:
+    current, hosts = _sagemaker(env)
+    return {"rank": hosts.index(current), "size": len(hosts)}
+
+
+def _sagemaker_job(env: Environ) -> str:
+    whole = _document(env, "SM_TRAINING_ENV") if env.get("SM_TRAINING_ENV") else {}
+    name = whole.get("job_name", "") if isinstance(whole, dict) else ""
+    return env.get("TRAINING_JOB_NAME") or str(name)
+
+
+def _cluster(env: Environ, name: str, kinds: tuple[str, ...]) -> tuple[int, tuple[str, ...]] | None:
+    """This task's number among those of these kinds, and the hosts of all; None for another."""
+    if not env.get(name):
+        return None
+    whole = _document(env, name)
+    try:
+        task, cluster = whole["task"], whole["cluster"]
+        listed = [(kind, number) for kind in kinds for number in range(len(cluster.get(kind, ())))]
+        addresses = [str(cluster[kind][number]) for kind, number in listed]
+        own = (str(task["type"]), int(task["index"]))
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None  # of another program, or of a task that is no part of the training
+    if own not in listed:
+        return None
+    return listed.index(own), tuple(address.rpartition(":")[0] or address for address in addresses)
+
+
+def _vertex(env: Environ) -> tuple[int, tuple[str, ...]] | None:
+    return _cluster(env, "CLUSTER_SPEC", ("workerpool0", "workerpool1"))
+
+
+def _tensorflow(env: Environ) -> tuple[int, tuple[str, ...]] | None:
+    return _cluster(env, "TF_CONFIG", ("chief", "master", "worker"))
+
+
+def _tensorflow_job(env: Environ) -> str:
+    """The name of the job, else its cluster, which all its tasks are told alike."""
+    cluster = _document(env, "TF_CONFIG")["cluster"]
+    return env.get("CLOUD_ML_JOB_ID") or json.dumps(cluster, sort_keys=True)
+
+
+def _number_and_size(found: tuple[int, tuple[str, ...]] | None) -> dict[str, int]:
+    return {} if found is None else {"rank": found[0], "size": len(found[1])}
+
+
+def _hosts_of(found: tuple[int, tuple[str, ...]] | None) -> tuple[str, ...]:
+    return () if found is None else found[1]
+
+
+def _azure_hosts(env: Environ) -> tuple[str, ...]:
+    master = env.get("AZ_BATCH_MASTER_NODE", "").partition(":")[0]
+    first = master or first_of(env, ("MASTER_ADDR", "MASTER_IP"))
+    return (first,) if first else ()
+
+
+def _one(env: Environ, name: str) -> tuple[str, ...]:
+    return (env[name],) if env.get(name) else ()
+
+
+# Where the variables are described:
+# horovod     `horovod/runner/gloo_run.py` of Horovod.
+# torchrun    https://docs.pytorch.org/docs/stable/elastic/run.html, "Environment Variables".
+# openmpi     https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html; the namespace
+#             is PMIx's.
+# pmix        the PMIx standard, "Environmental variables" of a client; it names no size, so it
+#             counts with Slurm's, whose plugin sets it (https://slurm.schedmd.com/mpi_guide.html).
+# hydra       MPICH's `src/pm/hydra/proxy`; Intel MPI documents MPI_LOCALNRANKS, too.
+# pmi         pals.h of HPE for Cray's, `src/plugins/mpi/pmi2` of Slurm for srun's.
+# pals        pals.h of HPE, and https://docs.alcf.anl.gov for what scripts read.
+# flux        https://flux-framework.readthedocs.io, flux-environment(7), "Job Environment".
+# slurm       https://slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES"; the numbers of
+#             its own steps are in `slurm/slurm.h`.
+# jsrun       IBM's "Job Step Manager"; as PyTorch Lightning's LSFEnvironment reads it.
+# torch       https://docs.pytorch.org/docs/stable/distributed.html, "Environment variable
+#             initialization"; PyTorchJob of Kubeflow and Azure ML set them, too.
+# kubeflow    `pkg/constants/constants.go` of kubeflow/trainer: the options of torchrun.
+# sagemaker   ENVIRONMENT_VARIABLES.md of aws/sagemaker-training-toolkit.
+# azureml     https://learn.microsoft.com/azure/batch/batch-compute-node-environment-variables.
+# vertex      https://cloud.google.com/vertex-ai/docs/training/distributed-training.
+# tensorflow  https://www.tensorflow.org/guide/distributed_training, "TF_CONFIG".
+DIALECTS: Final = (
+    Dialect(
+        "hvdtune",
+        "`hvdtune run`",
+        rank=("HVDTUNE_RANK",),
+        size=("HVDTUNE_SIZE",),
+        local_rank=("HVDTUNE_LOCAL_RANK",),
+        local_size=("HVDTUNE_LOCAL_SIZE",),
+        cross_rank=("HVDTUNE_CROSS_RANK",),
+        cross_size=("HVDTUNE_CROSS_SIZE",),
+        host=("HVDTUNE_HOST",),
+        job=lambda env: env.get("HVDTUNE_RENDEZVOUS", ""),
+        present=lambda env: bool(env.get("HVDTUNE_RENDEZVOUS")),
+        hides=_SCHEDULERS | _MPI | {"horovod", "torchrun", "torch"},
+    ),
+    Dialect(
+        "horovod",
+        "horovodrun",
+        rank=("HOROVOD_RANK",),
+        size=("HOROVOD_SIZE",),
+        local_rank=("HOROVOD_LOCAL_RANK",),
+        local_size=("HOROVOD_LOCAL_SIZE",),
+        cross_rank=("HOROVOD_CROSS_RANK",),
+        cross_size=("HOROVOD_CROSS_SIZE",),
+        host=("HOROVOD_HOSTNAME",),
+        job=lambda env: joined(env, "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+        forms_jobs=False,  # its rendezvous speaks another protocol
+    ),
+    Dialect(
+        "torchrun",
+        "torchrun",
+        rank=("RANK",),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_size=("LOCAL_WORLD_SIZE",),
+        cross_rank=("GROUP_RANK",),
+        cross_size=("GROUP_WORLD_SIZE",),
+        hosts=lambda env: _one(env, "MASTER_ADDR"),
+        job=_torch_job,
+        present=_has_elastic_torch,
+        hides=_SCHEDULERS | _MPI,
+    ),
+    Dialect(
+        "openmpi",
+        "Open MPI's mpirun",
+        rank=("OMPI_COMM_WORLD_RANK",),
+        size=("OMPI_COMM_WORLD_SIZE",),
+        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        job=lambda env: first_of(env, ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+        hides=_SCHEDULERS - {"jsrun"} | {"hydra", "pmi"},
+        mpi="openmpi",
+    ),
+    Dialect(
+        "pmix",
+        "a launcher that speaks PMIx",
+        rank=("PMIX_RANK",),
+        size=(),
+        job=lambda env: env.get("PMIX_NAMESPACE", ""),
+        mpi="",
+    ),
+    Dialect(
+        "hydra",
+        "Hydra's mpiexec",
+        rank=("PMI_RANK",),
+        size=("PMI_SIZE",),
+        local_rank=("MPI_LOCALRANKID",),
+        local_size=("MPI_LOCALNRANKS",),
+        present=_has_hydra,
+        hides=frozenset({"slurm"}),
+        mpi="mpich",
+    ),
+    Dialect(
+        "pmi",
+        "a launcher that speaks PMI",
+        rank=("PMI_RANK",),
+        size=("PMI_SIZE",),
+        local_rank=("PMI_LOCAL_RANK",),
+        local_size=("PMI_LOCAL_SIZE",),
+        job=lambda env: env.get("PMI_JOBID", ""),
+        present=lambda env: not _has_hydra(env) and bool(env.get("PMI_RANK", env.get("PMI_SIZE"))),
+        mpi="mpich",
+    ),
+    Dialect(
+        "pals",
+        "PALS's mpiexec",
+        rank=("PALS_RANKID",),
+        size=("PMI_SIZE",),
+        local_rank=("PALS_LOCAL_RANKID",),
+        local_size=("PALS_LOCAL_SIZE",),
+        cross_rank=("PALS_NODEID",),
+        hosts_file=("PBS_NODEFILE",),
+        job=lambda env: env.get("PALS_APID", ""),
+        present=lambda env: bool(env.get("PALS_RANKID")),
+    ),
+    Dialect(
+        "flux",
+        "`flux run`",
+        rank=("FLUX_TASK_RANK",),
+        size=("FLUX_JOB_SIZE",),
+        local_rank=("FLUX_TASK_LOCAL_ID",),
+        cross_size=("FLUX_JOB_NNODES",),
+        job=lambda env: env.get("FLUX_JOB_ID", ""),
+        present=lambda env: bool(env.get("FLUX_TASK_RANK")),
+        hides=frozenset({"slurm", "jsrun"}),
+    ),
+    Dialect(
+        "slurm",
+        "srun",
+        rank=("SLURM_PROCID",),
+        size=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+        local_rank=("SLURM_LOCALID",),
+        cross_rank=("SLURM_NODEID",),
+        cross_size=("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES"),
+        host=("SLURMD_NODENAME",),
+        hosts=_slurm_hosts,
+        job=_slurm_job,
+        place=_slurm_place,
+        present=_has_srun_task,
+    ),
+    Dialect(
+        "jsrun",
+        "jsrun",
+        rank=("JSM_NAMESPACE_RANK",),
+        size=("JSM_NAMESPACE_SIZE",),
+        local_rank=("JSM_NAMESPACE_LOCAL_RANK",),
+        local_size=("JSM_NAMESPACE_LOCAL_SIZE",),
+        job=lambda env: first_of(env, ("PMIX_NAMESPACE", "LSB_JOBID")),
+    ),
+    Dialect(
+        "torch",
+        "whoever has set the variables of torch.distributed",
+        rank=("RANK",),
+        size=("WORLD_SIZE",),
+        local_rank=("LOCAL_RANK",),
+        local_size=("LOCAL_WORLD_SIZE",),
+        cross_rank=("GROUP_RANK", "NODE_RANK"),
+        hosts=lambda env: _one(env, "MASTER_ADDR"),
+        job=_torch_job,
+        present=_has_torch_by_hand,
+    ),
+    Dialect(
+        "kubeflow",
+        "Kubeflow Trainer",
+        rank=("PET_NODE_RANK",),
+        size=("PET_NNODES",),
+        hosts=lambda env: _one(env, "PET_MASTER_ADDR"),
+        job=lambda env: joined(env, "PET_MASTER_ADDR", "PET_MASTER_PORT"),
+        present=lambda env: bool(joined(env, "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR")),
+        is_node=True,
+    ),
+    Dialect(
+        "sagemaker",
+        "SageMaker",
+        rank=("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"),
+        size=("SM_HOSTS", "SM_RESOURCE_CONFIG"),
+        host=("SM_CURRENT_HOST",),
+        hosts=lambda env: _sagemaker(env)[1],
+        job=_sagemaker_job,
+        place=_sagemaker_place,
+        present=_has_sagemaker,
+        is_node=True,
+    ),
+    Dialect(
+        "azureml",
+        "Azure ML",
+        rank=("NODE_RANK", "AZ_BATCHAI_TASK_INDEX"),
+        size=("AZUREML_NODE_COUNT",),
+        hosts=_azure_hosts,
+        job=lambda env: env.get("AZUREML_RUN_ID", ""),
+        present=lambda env: bool(
+            env.get("AZUREML_NODE_COUNT")
+            and (env.get("NODE_RANK") or env.get("AZ_BATCHAI_TASK_INDEX"))
+        ),
+        is_node=True,
+    ),
+    Dialect(
+        "vertex",
+        "Vertex AI",
+        rank=("CLUSTER_SPEC",),
+        size=("CLUSTER_SPEC",),
+        hosts=lambda env: _hosts_of(_vertex(env)),
+        job=lambda env: env.get("CLOUD_ML_JOB_ID", ""),
+        place=lambda env: _number_and_size(_vertex(env)),
+        present=lambda env: _vertex(env) is not None,
+        is_node=True,
+    ),
+    Dialect(
+        "tensorflow",
+        "whoever has set TF_CONFIG",
+        rank=("TF_CONFIG",),
+        size=("TF_CONFIG",),
+        hosts=lambda env: _hosts_of(_tensorflow(env)),
+        job=_tensorflow_job,
+        place=lambda env: _number_and_size(_tensorflow(env)),
+        present=lambda env: _tensorflow(env) is not None,
+        is_node=True,
+    ),
+)
+_ROWS: Final = {dialect.name: dialect for dialect in DIALECTS}
+
+
+def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
+    """This process's place as its innermost launcher tells it, None where there is no launcher.
+
+    What that one leaves out is taken from others that have to agree with it.
+
+    Args:
+        forming: leave out the dialects that do not form jobs.
+
+    Raises:
+        UsageError: two launchers that cannot run inside each other tell different numbers, a
+            value cannot be, or HVDTUNE_STARTED_BY names a launcher that has set no variables.
+    """
+    chosen = env.get(STARTED_BY, "")
+    if chosen:
+        return _chosen(env, chosen)
+    found = [told for row in DIALECTS if (told := row.read(env)) is not None]
+    if not found:
+        return None
+    found = [told for told in found if told.dialect not in _ROWS[found[0].dialect].hides]
+    for other in found[1:]:
+        _require_agreement(found[0], other)
+    if forming:
+        found = [told for told in found if _ROWS[told.dialect].forms_jobs]
+    return _completed(found) if found else None
+
+
+def mpi_flavour(told: ToldPlace) -> str | None:
+    """The flavour of MPI that the launcher's programs have, "" for any, None for none."""
+    return _ROWS[told.dialect].mpi
+
+
+def _chosen(env: Environ, name: str) -> ToldPlace | None:
+    if name == _ALONE:
+        return None
+    if name not in _ROWS:
+        raise UsageError(f"{STARTED_BY}={name} is none of {', '.join([*_ROWS, _ALONE])}")
+    row = _ROWS[name]
+    told = row.read(env)
+    if told is None:
+        missing = " and ".join(dict.fromkeys((*row.rank[:1], *row.size[:1])))
+        raise UsageError(f"{STARTED_BY}={name}, but {row.title} has not set {missing}")
+    return told
+
+
+def _require_agreement(first: ToldPlace, other: ToldPlace) -> None:
+    if first.is_node != other.is_node:
+        return  # one counts processes, the other one hosts
+    for what in ("rank", "size"):
+        one, two = getattr(first, what), getattr(other, what)
+        if None in (one, two) or one == two:
+            continue
+        by_one, by_two = getattr(first, f"{what}_by"), getattr(other, f"{what}_by")
+        raise UsageError(
+            f"{first.title} and {other.title} disagree: {by_one} says {what} {one}, {by_two} says "
+            f"{what} {two}; unset the variables of the one that did not start this process, or "
+            f"set {STARTED_BY} to {first.dialect} or {other.dialect}"
+        )
+
+
+def _completed(found: list[ToldPlace]) -> ToldPlace:
+    """The first, with what it leaves out from the others of its kind."""
+    first = found[0]
+    for other in found[1:]:
+        if other.is_node == first.is_node:
+            nothing = (None, "", ())
+            told = {name: value for name, value in vars(other).items() if value not in nothing}
+            left_out = [name for name, value in vars(first).items() if value in nothing]
+            first = replace(first, **{name: told[name] for name in left_out if name in told})
+    return first

@@ -1,0 +1,90 @@
+"""Where a process finds its job's key: never in an argument, which all users of a host can read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from hvdtune import parse
+from hvdtune.errors import UsageError
+
+KEY_BYTES: Final = 32
+
+
+def launched_key(env: Mapping[str, str]) -> bytes:
+    """The key that a launcher has handed on, as a descriptor or in a file.
+
+    Raises UsageError where there is none, or others can know it.
+    """
+    if env.get("HVDTUNE_KEY_FD"):
+        return _of_descriptor(env["HVDTUNE_KEY_FD"])
+    if env.get("HVDTUNE_KEY_FILE"):
+        return _of_file(env["HVDTUNE_KEY_FILE"])
+    raise UsageError("HVDTUNE_RENDEZVOUS is set but HVDTUNE_KEY_FD is not: use `hvdtune run`")
+
+
+def users_key(env: Mapping[str, str]) -> bytes:
+    """The key that the user has made for a job without our launcher, b"" for none.
+
+    Raises UsageError for what is no key, or what others can know.
+    """
+    if env.get("HVDTUNE_KEY_FILE"):
+        return _of_file(env["HVDTUNE_KEY_FILE"])
+    text = env.get("HVDTUNE_KEY", "")
+    if not text:
+        return b""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise UsageError(
+            f"HVDTUNE_KEY is not {2 * KEY_BYTES} hexadecimal digits: make a key with "
+            f"`openssl rand -hex {KEY_BYTES}`"
+        )
+    return key
+
+
+def _of_descriptor(text: str) -> bytes:
+    source = f"HVDTUNE_KEY_FD={text}"
+    try:
+        fd = parse.whole(text)
+    except ValueError as error:
+        raise UsageError(f"{source} {error}") from None
+    try:
+        key = os.pread(fd, KEY_BYTES + 1, 0)
+        # Programs that the script starts have no business with the job's key.
+        os.set_inheritable(fd, False)
+    except OSError:
+        raise UsageError(
+            f"{source} is not open: a program between `hvdtune run` and this one closed the "
+            "descriptors it inherited"
+        ) from None
+    return _checked(key, source)
+
+
+def _of_file(path: str) -> bytes:
+    """The key of a file: 32 bytes, or 64 hexadecimal digits."""
+    source = f"HVDTUNE_KEY_FILE={path}"
+    try:
+        with open(path, "rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_mode & 0o077:
+                raise UsageError(f"{source} can be read by others; it must have mode 0600")
+            if facts.st_uid not in (os.geteuid(), 0):
+                raise UsageError(f"{source} belongs to another user, who knows the key")
+            content = file.read(2 * KEY_BYTES + 2)
+    except OSError as error:
+        raise UsageError(f"{source}: {error.strerror}") from None
+    if len(content.strip()) == 2 * KEY_BYTES:
+        with contextlib.suppress(ValueError):  # else it is no key at all, as is said below
+            content = bytes.fromhex(content.decode("ascii"))
+    return _checked(content, source)
+
+
+def _checked(key: bytes, source: str) -> bytes:
+    if len(key) != KEY_BYTES:
+        raise UsageError(f"{source} does not hold a key of {KEY_BYTES} bytes")
+    return key

@@ -1,0 +1,270 @@
+"""Jobs that a scheduler or another launcher has started: where the ranks find each other.
+
+Rank 0 opens the rendezvous. Without a key of the user's it leaves a file for the others in a folder
+that the hosts share, with its address and the job's key, and removes it once the job has formed.
+With a key the others need no file where they know rank 0's host: its port follows from the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import hmac
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hvdtune import parse
+from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.job import route
+from hvdtune.core.job.channel import JobChannel
+from hvdtune.core.job.job_file import JobFile, Offer
+from hvdtune.core.job.starter import starter_name
+from hvdtune.errors import RendezvousError, UsageError
+from hvdtune.plural import counted
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.environment import Config
+    from hvdtune.core.config.meeting_point import MeetingPoint
+
+T = TypeVar("T")
+Start = Callable[["Config"], T]
+
+# Every job has a key of its own, so the number tells nothing; ranks of another one than 0 ask again
+# where nobody listens yet.
+GENERATION: Final = 1
+_LOOPBACK: Final = "127.0.0.1"
+# Between two looks for rank 0's file: soon at first, then as often as a file server bears.
+_FIRST_LOOK_S: Final = 0.02
+_LAST_LOOK_S: Final = 1.0
+# Whoever has left a file listens, so it answers in a round trip.
+_CONNECT_S: Final = 2.0
+_BY_PORT: Final = (
+    "the key has to be the same for all ranks; HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT "
+    "name another place to meet"
+)
+_HINT: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
+
+_met: Final[set[str]] = set()  # the files that led this process to a job
+
+
+def join(config: Config, start: Start[T]) -> tuple[Config, T]:
+    """Brings this process into the job that its launcher's variables describe.
+
+    All processes of the job call it. Called again after a job has ended, they form the next one.
+
+    Args:
+        config: with a `meeting`, whose place has rank and size; `generation` counts the jobs that
+            this process was in before.
+        start: joins the job whose rendezvous its argument names; returns when all ranks have.
+
+    Returns:
+        The configuration that was used, and what `start` returned.
+
+    Raises:
+        RendezvousError: not every rank came within the start timeout.
+        UsageError: the environment leaves out what the ranks need to find each other.
+    """
+    point = config.meeting
+    assert point is not None
+    rank, size = point.place.rank, point.place.size
+    assert rank is not None and size is not None
+    config = dataclasses.replace(config, rank=rank, size=size)
+    try:
+        if rank == 0:
+            return _lead(config, point, start)
+        return _follow(config, point, start)
+    except RendezvousError as error:
+        hint = f"{_BY_PORT}; {_HINT}" if rank != 0 and point.is_by_port else _HINT
+        raise RendezvousError(f"{error} ({_who(point)}; {hint})") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """How whoever leads lets the others find it: where it listens, at any port for 0, and its key.
+
+    `file` is where it says so; None where the others know it.
+    """
+
+    bind_host: str
+    port: int
+    key: bytes = dataclasses.field(repr=False)
+    file: JobFile | None = None
+    is_key_known: bool = False
+
+    def offered(self, address: str) -> contextlib.AbstractContextManager[None]:
+        """The others are told the address, and the key if they do not know it, in the block."""
+        if self.file is None:
+            return contextlib.nullcontext()
+        return self.file.offered(address, b"" if self.is_key_known else self.key)
+
+
+def opening(point: MeetingPoint, address: str, count: int, part: str = "") -> Opening:
+    """How the first of a job's processes opens a meeting.
+
+    Args:
+        address: the one of this host's that the user has chosen, "" for none.
+        count: of the meetings of this job before; each has a key of its own.
+        part: tells meetings of one job apart that are there at a time.
+
+    Raises UsageError as `join` does.
+    """
+    job = _job_of(point) + part
+    key = _derived(point.key, job, count) if point.key else os.urandom(KEY_BYTES)
+    bind_host = _listening_address(point, address)
+    if point.is_by_port:
+        return Opening(bind_host, point.port_of(job), key)
+    return Opening(bind_host, 0, key, JobFile(point.folder, job), bool(point.key))
+
+
+def find_leader(
+    point: MeetingPoint, address: str, count: int, timeout_s: float, part: str = ""
+) -> tuple[str, bytes]:
+    """Where the first of a job's processes listens, as `host:port`, and the key of the meeting.
+
+    The arguments are those of `opening`. Where only the port is known, it may not listen yet.
+
+    Raises RendezvousError when nothing is heard of it in time, UsageError as `join` does.
+    """
+    job = _job_of(point) + part
+    if point.is_by_port:
+        host = _address_of_rank_0(point, address)
+        where = f"[{host}]" if ":" in host else host
+        return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
+    offer = _await_offer(JobFile(point.folder, job), timeout_s)
+    _met.add(offer.nonce)
+    return offer.address, _derived(point.key, job, count) if point.key else offer.key
+
+
+def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config, T]:
+    """Rank 0: opens the rendezvous, tells the others, and goes when all are there."""
+    how = opening(point, config.address, config.generation)
+    wait_s = config.start_timeout_s
+    channel = JobChannel(how.key, config.size, how.bind_host, wait_s, GENERATION, how.port)
+    with contextlib.closing(channel), how.offered(channel.address):
+        config = _met_at(config, channel.address, how.key)
+        started = start(config)
+        channel.await_formed(wait_s)
+    return config, started
+
+
+def _follow(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config, T]:
+    """The other ranks: find out where rank 0 listens."""
+    found = find_leader(point, config.address, config.generation, config.start_timeout_s)
+    config = _met_at(config, *found)
+    return config, start(config)
+
+
+def _met_at(config: Config, rendezvous: str, key: bytes) -> Config:
+    """The configuration of a rank that knows where rank 0 listens."""
+    host, port = parse.endpoint(rendezvous)
+    address = config.address
+    if not address and not route.is_loopback(host):
+        address = route.address_for_peers(host)
+    return dataclasses.replace(
+        config, address=address, rendezvous_address=host, rendezvous_port=port, key=key
+    )
+
+
+def _job_of(point: MeetingPoint) -> str:
+    """What tells this job from all others of this user. Raises UsageError where nothing does."""
+    place = point.place
+    name = point.job or starter_name(on_one_host=place.is_on_one_host)
+    if not name:
+        raise UsageError(
+            f"{_who(point)}, but not which of its jobs that is: set HVDTUNE_JOB_ID, the same for "
+            "all ranks and another one for each job"
+        )
+    return f"{place.dialect}/{name}"
+
+
+def _derived(key: bytes, job: str, count: int) -> bytes:
+    """The key of one job: ranks of another one that has the same user's key do not know it."""
+    return hmac.digest(key, f"hvdtune job {count} {job}".encode(), hashlib.sha256)
+
+
+def _listening_address(point: MeetingPoint, chosen: str) -> str:
+    """Where rank 0 listens. The same for every process of its host that asks."""
+    if point.place.is_on_one_host or point.host in ("localhost", _LOOPBACK, "::1"):
+        return _LOOPBACK
+    if chosen and not point.is_by_port:
+        return chosen
+    hosts = point.place.hosts
+    with contextlib.suppress(OSError):
+        for address in route.addresses_of(point.host) if point.host else ():
+            if not route.is_loopback(address) and route.is_own(address):
+                return address
+    for other in hosts:
+        with contextlib.suppress(OSError):
+            address = route.own_address_towards(other)
+            if not route.is_loopback(address):
+                return address
+    address = route.default_address()
+    if not address:
+        raise UsageError(
+            f"{_who(point)}, but no way leads from this host to others: set HVDTUNE_INTERFACE to "
+            "the interface that the hosts have in common"
+        )
+    return address
+
+
+def _address_of_rank_0(point: MeetingPoint, chosen: str) -> str:
+    if point.place.is_on_one_host:
+        return _LOOPBACK
+    try:
+        found = route.addresses_of(point.host)
+    except OSError as error:
+        raise UsageError(
+            f"the host of rank 0, {point.host}, is not known here: {error.strerror}; set "
+            "HVDTUNE_RENDEZVOUS_HOST to a name or an address of it"
+        ) from None
+    if any(route.is_own(address) for address in found):
+        return _listening_address(point, chosen)
+    return found[0]
+
+
+def _await_offer(file: JobFile, timeout_s: float) -> Offer:
+    """Waits for rank 0's file; one that leads nowhere is of a job that has ended.
+
+    Raises RendezvousError when there is none in time.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    pause_s = _FIRST_LOOK_S
+    said = ""
+    while True:
+        offer = file.read()
+        if offer is not None and offer.nonce not in _met:
+            if _answers(offer.address):
+                return offer
+            said = f"; the file there names {offer.address}, where nobody listens"
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise RendezvousError(
+                f"no word from rank 0 in {file.path} for {timeout_s:g} s{said}: if the hosts do "
+                "not share that folder, set HVDTUNE_SHARED_FOLDER to one that they share, or "
+                "HVDTUNE_KEY to the same key everywhere"
+            )
+        time.sleep(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, _LAST_LOOK_S)
+        if pause_s == _LAST_LOOK_S:
+            file.refresh()
+
+
+def _answers(address: str) -> bool:
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(parse.endpoint(address), timeout=_CONNECT_S),
+    ):
+        return True
+    return False
+
+
+def _who(point: MeetingPoint) -> str:
+    place = point.place
+    return (
+        f"{place.title} says that this is rank {place.rank} of {counted(place.size or 0, 'rank')}, "
+        f"{place.rank_by} and {place.size_by}"
+    )

@@ -1,0 +1,343 @@
+"""What the variables of each launcher mean, and what happens where two of them are there."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from hvdtune.core.config.dialect import ToldPlace, expand_hosts, repeated_counts
+from hvdtune.core.config.dialects import DIALECTS, recognise
+from hvdtune.core.config.environment import Config, environ_rank_and_size
+from hvdtune.errors import UsageError
+from tests.kit.pages import Page
+
+_SRUN = {
+    "SLURM_JOB_ID": "42",
+    "SLURM_STEP_ID": "1",
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "7",
+    "SLURM_NTASKS": "7",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NODELIST": "node[07-08]",
+    "SLURM_STEP_TASKS_PER_NODE": "4,3",
+    "SLURMD_NODENAME": "node08",
+}
+_TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "MASTER_ADDR": "a",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "1",
+}
+_OPENMPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_RANK": "3",
+    "PMIX_NAMESPACE": "prterun-a-77@1",
+}
+_CLUSTER = {"worker": ["b:1", "c:1"], "chief": ["a:1"], "ps": ["d:1"]}
+_POOLS = {"workerpool0": ["a:2222"], "workerpool1": ["b:2222", "c:2222"], "workerpool2": ["d:2"]}
+
+
+def cluster(of, kind, index):
+    return json.dumps({"cluster": of, "task": {"type": kind, "index": index}})
+
+
+@pytest.mark.parametrize(
+    ("dialect", "environ", "told"),
+    [
+        (
+            "hvdtune",
+            {"HVDTUNE_RENDEZVOUS": "10.0.0.1:4", "HVDTUNE_RANK": "1", "HVDTUNE_SIZE": "2"}
+            | {"HVDTUNE_LOCAL_RANK": "0", "HVDTUNE_LOCAL_SIZE": "1", "HVDTUNE_CROSS_RANK": "1"}
+            | {"HVDTUNE_CROSS_SIZE": "2", "HVDTUNE_HOST": "b"},
+            {"rank": 1, "size": 2, "local_rank": 0, "local_size": 1, "cross_rank": 1}
+            | {"cross_size": 2, "host": "b", "job": "10.0.0.1:4"},
+        ),
+        (
+            "horovod",
+            {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2", "HOROVOD_HOSTNAME": "b"}
+            | {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "5"},
+            {"rank": 1, "size": 2, "host": "b", "job": "a/5"},
+        ),
+        (
+            "torchrun",
+            _TORCHRUN,
+            {"rank": 3, "size": 4, "local_rank": 1, "local_size": 2, "cross_rank": 1}
+            | {"cross_size": 2, "hosts": ("a",), "job": "a/29500/none/1"},
+        ),
+        (
+            "openmpi",
+            _OPENMPI,
+            {"rank": 3, "size": 4, "local_rank": 1, "local_size": 2, "job": "prterun-a-77@1"},
+        ),
+        (
+            "pmix",
+            {"PMIX_RANK": "5", "PMIX_NAMESPACE": "slurm.pmix.42.1"} | _SRUN,
+            {"rank": 5, "size": 7, "local_rank": 1, "local_size": 3, "cross_rank": 1}
+            | {"cross_size": 2, "host": "node08", "hosts": ("node07", "node08")}
+            | {"job": "slurm.pmix.42.1"},
+        ),
+        ("pmix", {"PMIX_RANK": "1"}, {"rank": 1}),
+        (
+            "hydra",
+            {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"},
+            {"rank": 1, "size": 2, "local_rank": 1, "local_size": 2},
+        ),
+        (
+            "pals",
+            {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2"}
+            | {"PALS_NODEID": "1", "PALS_APID": "f0", "PBS_NODEFILE": "/var/nodes"},
+            {"rank": 3, "local_rank": 1, "local_size": 2, "cross_rank": 1, "job": "f0"}
+            | {"hosts_file": "/var/nodes"},
+        ),
+        (
+            "pmi",
+            {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PALS_NODEID": "1", "PALS_APID": "f0"}
+            | {"PMI_RANK": "3", "PMI_SIZE": "4", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "2"},
+            {"rank": 3, "size": 4, "local_rank": 1, "local_size": 2, "cross_rank": 1, "job": "f0"},
+        ),
+        (
+            "flux",
+            {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "1"}
+            | {"FLUX_JOB_NNODES": "2", "FLUX_JOB_ID": "123"},
+            {"rank": 3, "size": 4, "local_rank": 1, "cross_size": 2, "job": "123"},
+        ),
+        (
+            "slurm",
+            _SRUN,
+            {"rank": 5, "size": 7, "local_rank": 1, "local_size": 3, "cross_rank": 1}
+            | {"cross_size": 2, "host": "node08", "hosts": ("node07", "node08"), "job": "42/1"},
+        ),
+        (
+            "jsrun",
+            {"JSM_NAMESPACE_RANK": "3", "JSM_NAMESPACE_SIZE": "4", "LSB_JOBID": "9"}
+            | {"JSM_NAMESPACE_LOCAL_RANK": "1", "JSM_NAMESPACE_LOCAL_SIZE": "2"},
+            {"rank": 3, "size": 4, "local_rank": 1, "local_size": 2, "job": "9"},
+        ),
+        (
+            "torch",
+            {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+            {"rank": 1, "size": 2, "hosts": ("a",), "job": "a/1"},
+        ),
+        (
+            "kubeflow",
+            {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_NPROC_PER_NODE": "1"}
+            | {"PET_MASTER_ADDR": "a", "PET_MASTER_PORT": "29400"},
+            {"rank": 2, "size": 3, "hosts": ("a",), "job": "a/29400", "is_node": True},
+        ),
+        (
+            "sagemaker",
+            {"SM_HOSTS": '["algo-2","algo-1"]', "SM_CURRENT_HOST": "algo-2"}
+            | {"TRAINING_JOB_NAME": "mine"},
+            {"rank": 1, "size": 2, "host": "algo-2", "hosts": ("algo-1", "algo-2")}
+            | {"job": "mine", "is_node": True},
+        ),
+        (
+            "sagemaker",
+            {"SM_RESOURCE_CONFIG": '{"current_host": "a", "hosts": ["a", "b"]}'}
+            | {"SM_TRAINING_ENV": '{"job_name": "mine"}'},
+            {"rank": 0, "size": 2, "hosts": ("a", "b"), "job": "mine", "is_node": True},
+        ),
+        (
+            "azureml",
+            {"AZUREML_NODE_COUNT": "2", "AZ_BATCHAI_TASK_INDEX": "1", "AZUREML_RUN_ID": "r"}
+            | {"AZ_BATCH_MASTER_NODE": "10.0.0.4:6000"},
+            {"rank": 1, "size": 2, "hosts": ("10.0.0.4",), "job": "r", "is_node": True},
+        ),
+        (
+            "vertex",
+            {"CLUSTER_SPEC": cluster(_POOLS, "workerpool1", 1), "CLOUD_ML_JOB_ID": "7"},
+            {"rank": 2, "size": 3, "hosts": ("a", "b", "c"), "job": "7", "is_node": True},
+        ),
+        (
+            "tensorflow",
+            {"TF_CONFIG": cluster(_CLUSTER, "worker", 0), "CLOUD_ML_JOB_ID": "7"},
+            {"rank": 1, "size": 3, "hosts": ("a", "b", "c"), "job": "7", "is_node": True},
+        ),
+    ],
+)
+def test_a_dialect_tells_a_place(dialect, environ, told):
+    place = recognise(environ)
+    said = {name: value for name, value in vars(place).items() if value not in (None, "", ())}
+    if not place.is_node:
+        said.pop("is_node")
+    for name in ("dialect", "title", "rank_by", "size_by"):
+        said.pop(name, None)
+    assert (place.dialect, said) == (dialect, told)
+
+
+def test_every_dialect_has_a_case():
+    cases = test_a_dialect_tells_a_place.pytestmark[0].args[1]
+    assert {case[0] for case in cases} == {row.name for row in DIALECTS}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_JOB_ID": "42", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"},
+        _SRUN | {"SLURM_STEP_ID": "4294967291"},
+        _SRUN | {"SLURM_STEP_ID": "4294967290"},
+        {"SLURM_JOB_ID": "42", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
+        {"WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+        {"RANK": "0", "WORLD_SIZE": "4"},
+        {"TF_CONFIG": cluster(_CLUSTER, "ps", 0)},
+        {"TF_CONFIG": '{"task": {}}'},
+        {"CLUSTER_SPEC": cluster(_POOLS, "workerpool2", 0)},
+        {"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"},
+        {"AZUREML_NODE_COUNT": "2"},
+        {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4"},
+        _SRUN | {"HVDTUNE_STARTED_BY": "none"},
+    ],
+    ids=[
+        "nothing", "script-of-sbatch", "step-of-sbatch", "shell-of-salloc", "no-task",
+        "torch-without-rank", "torch-without-master", "parameter-server", "another-TF_CONFIG",
+        "reduction-server", "another-host", "azure-without-rank", "kubeflow-without-rank",
+        "said-so",
+    ],
+)  # fmt: skip
+def test_a_process_is_alone_where_no_launcher_has_started_it_as_one_of_many(environ):
+    assert recognise(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "dialect"),
+    [
+        (_SRUN | _TORCHRUN, "torchrun"),
+        (_OPENMPI | _TORCHRUN | {"RANK": "0"}, "torchrun"),
+        # srun has started the daemons that have started the ranks.
+        (_OPENMPI | _SRUN, "openmpi"),
+        (_SRUN | {"PMI_RANK": "0", "PMI_SIZE": "9", "MPI_LOCALNRANKS": "3"}, "hydra"),
+        (_SRUN | {"PMI_RANK": "5", "PMI_SIZE": "7", "PMI_JOBID": "42.1"}, "pmi"),
+        (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "3"}, "flux"),
+        (
+            _SRUN | {"HVDTUNE_RENDEZVOUS": "a:1", "HVDTUNE_RANK": "1", "HVDTUNE_SIZE": "3"},
+            "hvdtune",
+        ),
+        # One launcher's processes under both names
+        (_SRUN | {"RANK": "5", "WORLD_SIZE": "7", "MASTER_ADDR": "a"}, "slurm"),
+        # The hosts of one are what the tasks of the other run on.
+        (_SRUN | {"TF_CONFIG": cluster(_CLUSTER, "chief", 0)}, "slurm"),
+        (_SRUN | _TORCHRUN | {"HVDTUNE_STARTED_BY": "slurm"}, "slurm"),
+    ],
+)
+def test_the_innermost_launcher_counts(environ, dialect):
+    assert recognise(environ).dialect == dialect
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        (
+            _SRUN | {"RANK": "0", "WORLD_SIZE": "7", "MASTER_ADDR": "a"},
+            "srun and whoever has set the variables of torch.distributed disagree: SLURM_PROCID "
+            "says rank 5, RANK says rank 0; unset the variables of the one that did not start this "
+            "process, or set HVDTUNE_STARTED_BY to slurm or torch",
+        ),
+        (
+            _SRUN | {"RANK": "5", "WORLD_SIZE": "14", "MASTER_ADDR": "a"},
+            "SLURM_STEP_NUM_TASKS says size 7, WORLD_SIZE says size 14",
+        ),
+        (
+            _OPENMPI | {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "4"},
+            "HOROVOD_RANK says rank 0, OMPI_COMM_WORLD_RANK says rank 3",
+        ),
+        (_OPENMPI | {"PMIX_RANK": "2"}, "OMPI_COMM_WORLD_RANK says rank 3, PMIX_RANK says rank 2"),
+        ({"PMIX_RANK": "4"} | _SRUN, "PMIX_RANK says rank 4, SLURM_PROCID says rank 5"),
+        (
+            _SRUN | {"PMI_RANK": "1", "PMI_SIZE": "7"},
+            "PMI_RANK says rank 1, SLURM_PROCID says rank",
+        ),
+        (
+            _SRUN | {"JSM_NAMESPACE_RANK": "5", "JSM_NAMESPACE_SIZE": "8"},
+            "SLURM_STEP_NUM_TASKS says size 7, JSM_NAMESPACE_SIZE says size 8",
+        ),
+        ({"PMI_RANK": "2", "PMI_SIZE": "2"}, "PMI_RANK=2 is not a rank of PMI_SIZE=2"),
+        ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK=x is not a whole number"),
+        ({"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not JSON: a,b"),
+        ({"HVDTUNE_STARTED_BY": "srun"}, "HVDTUNE_STARTED_BY=srun is none of hvdtune, horovod"),
+        (
+            {"HVDTUNE_STARTED_BY": "slurm"},
+            "HVDTUNE_STARTED_BY=slurm, but srun has not set SLURM_PROCID and SLURM_STEP_NUM_TASKS",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(environ, sentence):
+    with pytest.raises(UsageError) as refused:
+        recognise(environ)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("", ()),
+        ("one", ("one",)),
+        ("login,node[1-3,07]-ib", ("login", "node1-ib", "node2-ib", "node3-ib", "node07-ib")),
+        ("n[098-101]", ("n098", "n099", "n100", "n101")),
+        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
+    ],
+)
+def test_slurms_short_form_of_hosts(text, hosts):
+    assert expand_hosts(text) == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("4", (4,)), ("4(x2),3", (4, 4, 3)), ("", ()), ("4(y2)", ())],
+)
+def test_slurms_short_form_of_counts(text, counts):
+    assert repeated_counts(text) == counts
+
+
+def test_one_launchers_place_is_that_of_scripts_and_of_init():
+    environ = _SRUN | {"HVDTUNE_SHARED_FOLDER": "/shared"}
+    assert environ_rank_and_size(environ) == (5, 7)
+    config = Config.from_environ(environ, ())
+    assert (config.host, config.meeting.place.rank, config.meeting.job) == ("node08", 5, "42/1")
+    assert config.meeting.host == "node07"
+
+
+@pytest.mark.parametrize("size", ["1", "7"])
+def test_a_process_that_is_alone_in_its_step_meets_nobody(size):
+    environ = _SRUN | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": size}
+    assert (Config.from_environ(environ, ()).meeting is None) == (size == "1")
+
+
+@pytest.mark.parametrize(
+    ("place", "is_on_one_host"),
+    [
+        ({"size": 2, "local_size": 2}, True),
+        ({"size": 2, "local_size": 1}, False),
+        ({"size": 2}, False),
+        ({"size": 1}, True),
+        ({}, False),
+    ],
+)
+def test_a_place_knows_whether_there_are_other_hosts(place, is_on_one_host):
+    told = dataclasses.replace(ToldPlace("slurm", "srun"), **place)
+    assert told.is_on_one_host is is_on_one_host
+
+
+@pytest.mark.parametrize("own_variable", [{}, {"CLOUD_ML_JOB_ID": "7"}])
+def test_all_tasks_of_a_cluster_have_one_name_for_their_job(own_variable):
+    tasks = [("chief", 0), ("worker", 0), ("worker", 1)]
+    told = [recognise({"TF_CONFIG": cluster(_CLUSTER, *task)} | own_variable) for task in tasks]
+    assert [place.rank for place in told] == [0, 1, 2]
+    assert len({place.job for place in told}) == 1 and told[0].job
+
+
+def test_the_page_lists_the_dialects_in_their_order():
+    rows = re.findall(r"^\| `([a-z]+)` \| ", Page("docs/schedulers.md").text, re.MULTILINE)
+    assert rows == [row.name for row in DIALECTS]

@@ -1,0 +1,133 @@
+"""A Slurm of the test's own: its daemons run as long as the block, in a folder of their own."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol")
+_CPUS = 16
+_START_S = 60.0
+
+
+def why_not() -> str:
+    """Why there can be no Slurm here, "" if there can."""
+    if os.geteuid() != 0:
+        return "starting Slurm's daemons needs root"
+    missing = [name for name in _PROGRAMS if not _program(name)]
+    return f"not installed: {', '.join(missing)} (of slurm-wlm and munge)" if missing else ""
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+
+
+class Cluster:
+    """One node that stands for a cluster. Give its `environ` to Slurm's commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environ = {"SLURM_CONF": str(folder / "slurm.conf")}
+
+    def write(self) -> None:
+        """Writes the configuration and a key for munge."""
+        folder, name = self.folder, socket.gethostname().partition(".")[0]
+        control, node = _free_ports(2)
+        for part in ("state", "spool"):
+            (folder / part).mkdir()
+        key = folder / "munge.key"
+        key.touch(0o400)
+        key.write_bytes(os.urandom(1024))
+        (folder / "slurm.conf").write_text(
+            f"""
+ClusterName=test
+SlurmctldHost={name}(127.0.0.1)
+SlurmctldPort={control}
+SlurmdPort={node}
+SlurmUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+JobCompType=jobcomp/none
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+KillWait=2
+NodeName={name} NodeAddr=127.0.0.1 CPUs={_CPUS} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+        )
+
+    def run(self, *command: str, **options) -> subprocess.CompletedProcess:
+        """The finished process of one of Slurm's commands."""
+        environ = options.pop("env", os.environ) | self.environ
+        return subprocess.run(
+            command,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **options,
+        )
+
+
+def _free_ports(count: int) -> Sequence[int]:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
+        return [server.getsockname()[1] for server in servers]
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster whose node takes jobs."""
+    made = Cluster(folder)
+    made.write()
+    with ExitStack() as stack:
+
+        def start(name: str, *words: str) -> None:
+            log = stack.enter_context((folder / f"{name}.out").open("wb"))
+            daemon = subprocess.Popen(
+                [_program(name), *words],
+                env=os.environ | made.environ,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            stack.callback(daemon.wait)
+            stack.callback(daemon.terminate)
+
+        start(
+            *("munged", "--foreground", "--force", f"--key-file={folder}/munge.key"),
+            *(f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid"),
+            *(f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"),
+        )
+        _wait_for(lambda: (folder / "munge.socket").exists(), "munged")
+        start("slurmctld", "-D", "-c")
+        start("slurmd", "-D")
+        _wait_for(lambda: "idle" in made.run("sinfo", "-h", "-o", "%T").stdout, "slurmd")
+        yield made
+
+
+def _wait_for(condition, what: str) -> None:
+    deadline_s = time.monotonic() + _START_S
+    while not condition():
+        if time.monotonic() > deadline_s:
+            raise RuntimeError(f"{what} has not started in {_START_S:g} s")
+        time.sleep(0.1)

@@ -1,0 +1,385 @@
+"""Jobs that no launcher of ours has started: by the variables of each, and by real ones."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from hvdtune.core.job.job_file import JobFile
+from tests.parallel import netns, slurm
+
+# Meets the others twice, and says what it was told.
+SCRIPT = """
+import json, sys
+import numpy as np
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
+from hvdtune.core.rank.handles import synchronize
+from hvdtune.core.rank.numpy_adapter import ADAPTER
+
+said = []
+for _ in range(2):
+    runtime.init()
+    array = np.full(3, runtime.rank() + 1.0)
+    synchronize(allreduce_async(ADAPTER, [array], [array], "sum", Reduction(ReduceOp.SUM)))
+    said.append([runtime.rank(), runtime.size(), runtime.local_rank(), runtime.local_size(),
+                 runtime.cross_rank(), runtime.cross_size(), array.tolist(), runtime.job_name(),
+                 runtime.formed_by_mpi()])
+    runtime.shutdown()
+print(json.dumps(said), flush=True)
+"""
+_KEY = "5a" * 32
+
+
+def srun(rank, size, job="42", step="0"):
+    return {
+        "SLURM_JOB_ID": job,
+        "SLURM_STEP_ID": step,
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": str(size),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": str(size),
+        "SLURM_STEP_NODELIST": "localhost",
+    }
+
+
+def pmi(rank, size):
+    return {
+        "PMI_RANK": str(rank),
+        "PMI_SIZE": str(size),
+        "MPI_LOCALRANKID": str(rank),
+        "MPI_LOCALNRANKS": str(size),
+    }
+
+
+def torchrun(rank, size):
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+    }
+
+
+def clean_environ():
+    """This process's environment without what a launcher may have told it."""
+    ours = ("HVDTUNE_", "HOROVOD_", "SLURM", "PMI", "OMPI_", "MPI_", "TORCHELASTIC", "PALS_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        kept.pop(name, None)
+    return kept
+
+
+class Processes:
+    """Processes of one or several jobs, with a folder that they share. They end with the block."""
+
+    def __init__(self, folder, stack):
+        self._stack = stack
+        # No MPI plugin may be there: what PMI started would be MPI's.
+        self.environ = clean_environ() | {
+            "HVDTUNE_SHARED_FOLDER": str(folder),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+        }
+
+    def start(self, variables, script=SCRIPT, within=()):
+        process = subprocess.Popen(
+            [*within, sys.executable, "-c", script],
+            env=self.environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.enter_context(process)
+        self._stack.callback(process.kill)
+        return process
+
+
+@pytest.fixture
+def processes(tmp_path):
+    tmp_path.chmod(0o700)
+    with ExitStack() as stack:
+        yield Processes(tmp_path, stack)
+
+
+def said_by(process):
+    out, error = process.communicate(timeout=100)
+    assert process.returncode == 0, error
+    return json.loads(out)
+
+
+def check(said, sizes=None):
+    """That ranks met twice as one job. `said` by rank; `sizes` of the hosts, if several."""
+    size = len(said)
+    sizes = sizes or [size]
+    for rank, jobs in enumerate(said):
+        host = next(number for number in range(len(sizes)) if rank < sum(sizes[: number + 1]))
+        local_rank = rank - sum(sizes[:host])
+        total = [size * (size + 1) / 2] * 3
+        for number, job in enumerate(jobs):
+            place = [rank, size, local_rank, sizes[host], host, len(sizes)]
+            assert job == [*place, total, said[0][number][7], False]
+    assert said[0][0][7] != said[0][1][7]
+
+
+@pytest.mark.parametrize(
+    ("variables", "way"),
+    [
+        (srun, "port"),
+        (pmi, "file"),
+        (torchrun, "file"),
+        pytest.param(srun, "file", marks=pytest.mark.slow),  # as the others are
+        pytest.param(pmi, "port", marks=pytest.mark.slow),
+        pytest.param(torchrun, "port", marks=pytest.mark.slow),
+    ],
+    ids=lambda made: made if isinstance(made, str) else made.__name__,
+)
+def test_processes_meet_by_their_launchers_variables_alone(processes, tmp_path, variables, way):
+    if way == "port":
+        processes.environ |= {"HVDTUNE_KEY": _KEY}
+    started = [processes.start(variables(rank, 2)) for rank in range(2)]
+    check([said_by(process) for process in started])
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_a_file_of_a_dead_job_is_not_trusted(processes, tmp_path):
+    with JobFile(tmp_path, "slurm/42/0").offered("127.0.0.1:1", bytes(32)):
+        started = [processes.start(srun(rank, 2)) for rank in (1, 0)]
+        check([said_by(process) for process in reversed(started)])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [pytest.param({}, marks=pytest.mark.slow), {"HVDTUNE_KEY": _KEY}],  # the one as the other
+    ids=["file", "port"],
+)
+def test_steps_of_one_allocation_do_not_meet_each_other(processes, key):
+    processes.environ |= key
+    steps = [
+        [processes.start(srun(rank, 2, step=step)) for rank in range(2)] for step in ("0", "1")
+    ]
+    names = set()
+    for started in steps:
+        said = [said_by(process) for process in started]
+        check(said)
+        names.add(said[0][0][7])
+    assert len(names) == 2
+
+
+ALONE = "from hvdtune.core.rank import runtime; runtime.init(); print(runtime.size())"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"HVDTUNE_STARTED_BY": "none"},
+        {"SLURM_STEP_NUM_TASKS": "1"},
+        {"SLURM_STEP_ID": "4294967291"},
+    ],
+)
+def test_a_process_that_is_alone_trains_alone(processes, changes):
+    process = processes.start(srun(0, 2) | changes, ALONE)
+    assert process.communicate(timeout=60)[0] == "1\n"
+
+
+@pytest.mark.slow  # waits for the start timeout
+@pytest.mark.parametrize(
+    ("rank", "key", "sentence"),
+    [
+        (0, {}, "no word from rank 1 of 2"),
+        (1, {}, "no word from rank 0 in "),
+        (0, {"HVDTUNE_KEY": _KEY}, "no word from rank 1 of 2"),
+        (1, {"HVDTUNE_KEY": _KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name"),
+    ],
+)
+def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
+    processes, rank, key, sentence
+):
+    processes.environ |= key | {"HVDTUNE_START_TIMEOUT_S": "1"}
+    process = processes.start(srun(rank, 2), ALONE)
+    _, error = process.communicate(timeout=100)
+    line = error.splitlines()[-1]
+    assert line.startswith("hvdtune.errors.RendezvousError: ")
+    assert sentence in line and f"srun says that this is rank {rank} of 2 ranks" in line
+    assert "if this process is alone, set HVDTUNE_STARTED_BY=none" in line
+
+
+@pytest.mark.slow  # waits for the start timeout
+def test_another_key_leads_to_no_job(processes):
+    processes.environ |= {"HVDTUNE_START_TIMEOUT_S": "2"}
+    keys = ({"HVDTUNE_KEY": _KEY}, {"HVDTUNE_KEY": "11" * 32})
+    started = [processes.start(srun(rank, 2) | key, ALONE) for rank, key in enumerate(keys)]
+    errors = [process.communicate(timeout=100)[1] for process in started]
+    assert "no word from rank 1 of 2" in errors[0]
+    assert "the rendezvous server" in errors[1]
+    assert "the key has to be the same for all ranks" in errors[1]
+
+
+@pytest.mark.slow  # imports torch in torchrun
+def test_a_real_torchrun(processes, train):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*command, "--nproc-per-node", "3", train],
+        env=processes.environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    check(said_in(done.stdout))
+
+
+@pytest.mark.slow  # makes network namespaces
+@pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not() or "")
+@pytest.mark.parametrize("way", ["file", "port"])
+def test_ranks_of_three_hosts_meet(processes, way):
+    if way == "port":
+        processes.environ |= {"HVDTUNE_KEY": _KEY}
+    with netns.network(3) as net:
+        started = []
+        for rank in range(6):
+            host = net.hosts[rank // 2]
+            place = srun(rank, 6) | {
+                "SLURM_LOCALID": str(rank % 2),
+                "SLURM_NODEID": str(rank // 2),
+                "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
+                "SLURM_STEP_NODELIST": ",".join(host.address for host in net.hosts),
+                "SLURMD_NODENAME": host.name,
+            }
+            where = ["nsenter", "-t", str(host.pid), "--net", "--uts"]
+            started.append(processes.start(place, within=where))
+        check([said_by(process) for process in started], [2, 2, 2])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if reason := slurm.why_not():
+        pytest.skip(reason)
+    with slurm.cluster(tmp_path_factory.mktemp("slurm")) as made:
+        yield made
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A script whose ranks say in a line each what they were told."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("print(json.dumps(said)", "print('said ' + json.dumps(said)"))
+    return str(script)
+
+
+def said_in(output):
+    """What the ranks said, in the order of ranks."""
+    # Python writes a line and its end apart, so lines of several processes may be joined.
+    found = re.findall(r"said (\[\[.*?\]\])(?=said|$)", output, re.MULTILINE)
+    return sorted(map(json.loads, found))
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+@pytest.mark.parametrize("key", [{}, {"HVDTUNE_KEY": _KEY}], ids=["file", "port"])
+@pytest.mark.parametrize("mpi", ["none", "pmi2"])
+def test_a_real_srun(cluster, processes, train, key, mpi):
+    command = ["srun", "-n", "4", f"--mpi={mpi}", sys.executable, train]
+    done = cluster.run(*command, env=processes.environ | key)
+    assert done.returncode == 0, done.stderr
+    check(said_in(done.stdout))
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+def test_two_steps_of_a_real_batch_script_and_the_script_itself(
+    cluster, processes, train, tmp_path
+):
+    step = f"srun -n 2 --exact {sys.executable} {train}"
+    batch = tmp_path / "batch.sh"
+    batch.write_text(
+        f"#!/bin/sh\n{step} > first &\n{step} > second &\nwait\n"
+        f"{sys.executable} -c '{ALONE}' > alone\n"
+    )
+    done = cluster.run(
+        *("sbatch", "--wait", "-n", "4", "-D", str(tmp_path), str(batch)), env=processes.environ
+    )
+    assert done.returncode == 0, done.stderr + "".join(
+        path.read_text() for path in tmp_path.glob("slurm-*.out")
+    )
+    assert (tmp_path / "alone").read_text() == "1\n"
+    names = set()
+    for step in ("first", "second"):
+        said = said_in((tmp_path / step).read_text())
+        check(said)
+        names.add(said[0][0][7])
+    assert len(names) == 2
+
+
+LOSES = """
+import os, signal, sys, time
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.errors import RankLostError
+
+runtime.init()
+if runtime.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True:
+        barrier()
+except RankLostError as error:
+    print("lost", error.rank, flush=True)
+"""
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+def test_a_task_that_is_killed_is_named_by_the_others(cluster, processes):
+    command = ["srun", "-n", "3", "--kill-on-bad-exit=0", sys.executable, "-c", LOSES]
+    done = cluster.run(*command, env=processes.environ)
+    assert done.stdout == "lost 1\n" * 2
+
+
+FOREVER = """
+import time
+from pathlib import Path
+from hvdtune.core.rank import runtime
+
+runtime.init()
+Path("formed").touch()
+time.sleep(1000)
+"""
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+def test_scancel_leaves_no_process(cluster, processes, tmp_path):
+    batch = tmp_path / "batch.sh"
+    batch.write_text(f"#!/bin/sh\nsrun -n 2 {sys.executable} -c '{FOREVER}' {tmp_path}\n")
+    sent = cluster.run(
+        *("sbatch", "--parsable", "-n", "2", "-D", str(tmp_path), str(batch)),
+        env=processes.environ,
+    )
+    job = sent.stdout.strip()
+    wait_for(lambda: (tmp_path / "formed").exists())
+    cluster.run("scancel", job)
+    wait_for(lambda: not running_with(str(tmp_path)))
+
+
+def running_with(word):
+    """The processes that have this word in their command."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and word in (folder / "cmdline").read_bytes().decode():
+                found.append(int(folder.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def wait_for(condition):
+    deadline_s = time.monotonic() + 100
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
