@@ -14,12 +14,14 @@ import shlex
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune import workbench
 from hvdtune.core.config import host_costs
-from hvdtune.core.config.environment import cache_folder, launch_defaults
+from hvdtune.core.config.dialects import recognise
+from hvdtune.core.config.environment import cache_folder, inherited_environ, launch_defaults
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.compiler import find_compiler
@@ -51,8 +53,8 @@ _FRAMEWORKS: Final = (
 
 def examine() -> list[Finding]:
     """Examine this machine and return all findings, in the order in which they are shown."""
-    findings = [_python(), _native(), _cores(), _compiler(), _shared_memory(), _host_costs()]
-    findings += [_dev_shm(), _tcp()]
+    findings = [_python(), _native(), _cores(), _launcher(), _compiler(), _shared_memory()]
+    findings += [_host_costs(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
     findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
@@ -92,13 +94,41 @@ def _native() -> Finding:
 
 
 def _cores() -> Finding:
-    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count()
+    usable, present = os.sched_getaffinity(0), os.cpu_count()
+    allowed = len(usable)
     detail = f"{allowed} of {present} usable by this process"
+    if allowed != present:
+        detail += f": {_ranges(usable)}"
     with contextlib.suppress(ImportError):  # which the line before this one tells of
         granted = usable_processors()
         if granted < allowed:
             detail += f", whose CPU quota is worth {granted}"
     return Finding("machine", "cores", "ok", detail)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers in short, as in 0-3,8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _launcher() -> Finding:
+    """Who has started this process, as `hvd.init()` in it would see it."""
+    try:
+        place = recognise(inherited_environ(), forming=True)
+    except HvdtuneError as error:
+        return Finding("machine", "started by", "absent", "", str(error))
+    if place is None or place.rank is None or place.size is None:
+        return Finding("machine", "started by", "ok", "no launcher: hvd.init() is alone here")
+    detail = f"{place.title}: rank {place.rank} of {place.size}"
+    if place.local_rank is not None:
+        detail += f", {place.local_rank} of its host"
+    return Finding("machine", "started by", "ok", detail)
 
 
 def _compiler() -> Finding:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -17,8 +19,11 @@ from hvdtune.cli.normalize import (
 )
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions, VerifyOptions
+from hvdtune.core.config.dialects import recognise
+from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
+from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import (
     Host,
     parse_hosts,
@@ -61,7 +66,8 @@ class Resolved:
 
     `workflow` is what is done with a JobRequest where no `comparison` is asked for. With `restart`
     every measurement is a launch of its own, and `launch` runs a command of any runtime. The
-    `notices` are what the user should know of options that do nothing here. With `as_json` the
+    `notices` are what the user should know of: options that do nothing here, hosts that nobody
+    named. With `as_json` the
     result is all that stdout gets.
     """
 
@@ -78,7 +84,7 @@ class Resolved:
 
 def resolve(options: RunOptions) -> Resolved:
     """The requests of a command line. Raises UsageError for what cannot be."""
-    options = normalize(options)
+    options, allocated = _in_allocation(normalize(options), own_environ())
     compares = isinstance(options, CompareOptions)
     values = setting_request(options)
     restart = None
@@ -102,9 +108,28 @@ def resolve(options: RunOptions) -> Resolved:
         ),
         _comparison_request(options),
         restart,
-        () if restart else tuple(notices(options)),
+        allocated if restart else (*allocated, *notices(options)),
         options.as_json,
     )
+
+
+def _in_allocation(
+    options: RunOptions, env: Mapping[str, str]
+) -> tuple[RunOptions, tuple[str, ...]]:
+    """The options with the hosts of the scheduler's allocation, and a sentence that says so.
+
+    As they were where the user has named hosts, where the allocation has no other host or there is
+    no ssh to reach it, and in a task of the scheduler's, which is a job of its own.
+    """
+    if options.hosts is not None or options.hostfile is not None:
+        return options, ()
+    allocation = read_allocation(env) if shutil.which("ssh") else None
+    if allocation is None or len(allocation.hosts) == 1 or recognise(env) is not None:
+        return options, ()
+    hosts = ",".join(f"{host.name}:{host.slots}" for host in allocation.hosts)
+    ranks = options.num_proc or allocation.tasks or 1
+    said = f"the hosts are those of {allocation.source}, {hosts}; -H localhost:N keeps to this one"
+    return dataclasses.replace(options, hosts=hosts, num_proc=ranks), (said,)
 
 
 def _workflow(options: RunOptions) -> Literal["launch", "tune", "autotune"]:

@@ -48,7 +48,26 @@ def test_a_cpu_quota_below_the_processors_is_told(monkeypatch, granted, told):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(doctor, "usable_processors", lambda: granted)
     cores = next(finding for finding in doctor.examine() if finding.name == "cores")
-    assert cores.detail == f"4 of 8 usable by this process{told}"
+    assert cores.detail == f"4 of 8 usable by this process: 0-3{told}"
+
+
+_SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "told"),
+    [
+        ({}, "no launcher: hvd.init() is alone here"),
+        (_SRUN, "srun: rank 1 of 4, 1 of its host"),
+        (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "9"}, "`flux run`: rank 0 of 9"),
+        (_SRUN | {"JSM_NAMESPACE_RANK": "2"}, ""),
+    ],
+)
+def test_whoever_has_started_the_process_is_named(monkeypatch, environ, told):
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: environ)
+    found = next(finding for finding in doctor.examine() if finding.name == "started by")
+    assert found.detail == told
+    assert ("srun and jsrun disagree" in found.advice) == (told == "")
 
 
 def test_frameworks_are_found_without_being_imported():

@@ -1,0 +1,57 @@
+"""`hvdtune run` in a batch script or the shell of an allocation, where nobody has named hosts."""
+
+import shutil
+
+import pytest
+
+from hvdtune.cli import resolve as resolving
+from hvdtune.cli.app import app
+from hvdtune.cli.resolve import resolve
+
+_TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
+_ASKED = _TWO | {"SLURM_NTASKS": "4"}
+_SAID = (
+    "the hosts are those of SLURM_JOB_NODELIST, 127.0.0.2:2,127.0.0.3:2; -H localhost:N keeps to "
+    "this one"
+)
+
+
+def resolved(monkeypatch, environ, *words, programs=("ssh", "python")):
+    monkeypatch.setattr(resolving, "own_environ", lambda: environ)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name in programs else None)
+    options = app(["run", *words, "--", "python", "-c", ""], standalone_mode=False)
+    request = resolve(options)
+    return [slot.host for slot in request.job.plan.slots], request.notices
+
+
+@pytest.mark.parametrize(
+    ("environ", "words", "hosts"),
+    [
+        (_ASKED, (), ["127.0.0.2"] * 2 + ["127.0.0.3"] * 2),
+        (_ASKED, ("-np", "3"), ["127.0.0.2"] * 2 + ["127.0.0.3"]),
+        (_TWO, (), ["127.0.0.2"]),
+        (_TWO, ("-np", "4"), ["127.0.0.2"] * 2 + ["127.0.0.3"] * 2),
+    ],
+)
+def test_the_ranks_are_on_the_hosts_of_the_allocation_and_a_line_says_so(
+    monkeypatch, environ, words, hosts
+):
+    assert resolved(monkeypatch, environ, *words) == (hosts, (_SAID,))
+
+
+@pytest.mark.parametrize(
+    ("environ", "words", "hosts"),
+    [
+        ({}, ("-np", "2"), ["localhost"] * 2),
+        (_ASKED, ("-H", "localhost:1"), ["localhost"]),
+        (_ASKED | {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}, ("-np", "2"), ["localhost"] * 2),
+        (_ASKED | {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "4"}, (), ["localhost"]),
+    ],
+    ids=["no-allocation", "named", "a-task", "no-other-host"],
+)
+def test_otherwise_they_are_where_they_were(monkeypatch, environ, words, hosts):
+    assert resolved(monkeypatch, environ, *words) == (hosts, ())
+
+
+def test_without_ssh_other_hosts_cannot_be_reached(monkeypatch):
+    assert resolved(monkeypatch, _ASKED, "-np", "2", programs=["python"]) == (["localhost"] * 2, ())
