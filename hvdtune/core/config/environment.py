@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from hvdtune import parse
 from hvdtune.core.config import dialects, host_costs
@@ -31,6 +31,9 @@ from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
 from hvdtune.horovod.vocabulary import log_level
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
