@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune import __version__
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.environment import LOG_LEVELS, Config, cache_folder
-from hvdtune.core.job import meeting
 from hvdtune.core.mpi import startup
 from hvdtune.core.rank.affinity import threads_on
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
@@ -133,6 +132,8 @@ class Process:
             elif config.meeting is not None and not config.rendezvous_port:
                 check(config.meeting.place.size or 1)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
+                from hvdtune.core.job import meeting  # loads much that other jobs do without
+
                 config, (runtime, self._stacks) = meeting.join(config, _start_met)
                 self._launched += 1
             else:
