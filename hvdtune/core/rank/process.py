@@ -132,7 +132,8 @@ class Process:
             elif config.meeting is not None and not config.rendezvous_port:
                 check(config.meeting.place.size or 1)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
-                from hvdtune.core.job import meeting  # loads much that other jobs do without
+                # Loads much that other jobs do without.
+                from hvdtune.core.job import meeting
 
                 config, (runtime, self._stacks) = meeting.join(config, _start_met)
                 self._launched += 1
@@ -242,6 +243,8 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
 
 def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
     """Start as a rank of a job whose rendezvous rank 0 holds, while it forms only."""
+    from hvdtune.core.job import meeting
+
     return _start(config, {"launched": False, "generation": meeting.GENERATION})
 
 
