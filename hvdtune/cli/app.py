@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from hvdtune.cli import messages
+from hvdtune.cli.cluster.preflight import preflight
 from hvdtune.cli.dashboard import dashboard
 from hvdtune.cli.horovod_options import show_version
 from hvdtune.cli.options import RunOptions, run
@@ -170,5 +171,5 @@ def import_log(path: Path, *, output: Path | None) -> int:
 
 
 # In the order in which the help lists them
-for _command in (run, verify, aa, doctor, dashboard, timeline, build, study, profile):
+for _command in (run, verify, aa, doctor, preflight, dashboard, timeline, build, study, profile):
     app.add_command(_command)

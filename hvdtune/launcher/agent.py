@@ -201,7 +201,7 @@ def _serve(child: subprocess.Popen[bytes], relay: _Relay) -> None:
                     child.send_signal(payload[0])
 
 
-def _address_for(launcher: str) -> str:
+def address_for_launcher(launcher: str) -> str:
     """This host's address, by which the launcher's host reaches it."""
     address = ipaddress.ip_address(launcher)
     came_by = own_environ().get("SSH_CONNECTION", "").split()
@@ -217,7 +217,7 @@ def _traces_here(job: RemoteJob) -> Iterator[dict[str, str]]:
     environ = worker_environ(told | {"PWD": os.fsdecode(job.folder)})
     if not environ.get("HVDTUNE_INTERFACE") and not environ.get("HOROVOD_GLOO_IFACE"):
         launcher, _ = parse.endpoint(environ["HVDTUNE_RENDEZVOUS"])
-        give(environ, "HVDTUNE_ADDRESS", _address_for(launcher))
+        give(environ, "HVDTUNE_ADDRESS", address_for_launcher(launcher))
     if not environ.get("HVDTUNE_TIMELINE"):
         yield environ
         return

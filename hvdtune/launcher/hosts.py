@@ -16,8 +16,10 @@ from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.errors import ArgumentError, LaunchError, UsageError
 from hvdtune.plural import counted
 
-_ENTRY = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<slots>\d+))?")
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:(?::|\s+slots\s*=\s*)(?P<slots>\d+))?")
+# A name, an address of IPv4, or in brackets one of IPv6
+_NAME: Final = r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\])"
+_ENTRY: Final = re.compile(_NAME + r"(?::(?P<slots>\d+))?")
+_LINE: Final = re.compile(_NAME + r"(?:(?::|\s+slots\s*=\s*)(?P<slots>\d+))?")
 
 # Beyond both nobody means the number: ranks compute, and each has threads beside.
 _ALWAYS_ALLOWED_RANKS: Final = 64
@@ -51,7 +53,10 @@ def this_host(ranks: int) -> tuple[Host, ...]:
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `name:slots,name:slots`; a name alone has one slot. Raises UsageError."""
+    """The hosts of `name:slots,name:slots`; a name alone has one slot. Raises UsageError.
+
+    An address of IPv6 stands in brackets, as in `[2001:db8::1]:4`.
+    """
     fault = partial(ArgumentError, "hosts")
     return _distinct([_entry(_ENTRY, part.strip(), fault) for part in text.split(",")], fault)
 
@@ -85,14 +90,14 @@ def is_local(name: str) -> bool:
     Every 127.x.y.z is this machine and counts as a host of its own.
     """
     try:
-        address = ipaddress.IPv4Address(name)
-    except ipaddress.AddressValueError:
+        address = ipaddress.ip_address(name)
+    except ValueError:
         own = socket.gethostname()
         if name in ("localhost", own):
             return True
         # Asking for the whole name may take many seconds where no name server answers.
         return name.partition(".")[0] == own.partition(".")[0] and name == socket.getfqdn()
-    return address.is_loopback or name in _own_addresses()
+    return address.is_loopback or str(address) in _own_addresses()
 
 
 def ssh_args(port: int | None, identity_file: str | None) -> tuple[str, ...]:
@@ -150,10 +155,20 @@ def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError])
     if match is None:
         user = "; ssh takes the user from ~/.ssh/config" if "@" in text else ""
         raise fault(f"'{text}' is not a host with its slots, as in node1:4{user}")
+    name = match["name"].removeprefix("[").removesuffix("]")
+    if name != match["name"] and not _is_ipv6(name):
+        raise fault(f"'{match['name']}' is not an address of IPv6")
     slots = int(match["slots"] or 1)
     if slots == 0:
-        raise fault(f"host {match['name']} has no slots")
-    return Host(match["name"], slots)
+        raise fault(f"host {name} has no slots")
+    return Host(name, slots)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 def _distinct(hosts: list[Host], fault: Callable[[str], UsageError]) -> tuple[Host, ...]:

@@ -98,7 +98,9 @@ def flavour_of(text: str) -> Flavour | None:
 
 
 def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
-    """The argument vector. Raises UsageError for words that cannot be split."""
+    """The argument vector. Raises UsageError for words that cannot be split, or mean no host."""
+    if numbers := [host.name for host in job.hosts if ":" in host.name]:
+        raise UsageError(f"--mpi: mpirun takes no address of IPv6 as a host: name {numbers[0]}")
     build = _openmpi if flavour == "openmpi" else _mpich
     words = [str(mpirun), "-np", str(job.processes), *build(job)]
     return [*words, *_split(job.arguments, "--mpi-args"), *job.command]

@@ -71,15 +71,20 @@ def main(arguments: Sequence[str]) -> int:
     return code if code >= 0 else _end_by(-code)
 
 
-def ssh_command(host: str, words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """The command that starts the agent; nothing secret is in it.
+def ssh_command(
+    host: str,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    module: str = "hvdtune.launcher.agent",
+) -> list[str]:
+    """The command that starts the agent, or another module, there; nothing secret is in it.
 
     ssh never asks: there is one terminal, and many ranks.
     """
     path = environ.get("PYTHONPATH", "")
-    agent = shlex.join(["env", f"PYTHONPATH={path}", *module_command("hvdtune.launcher.agent")])
+    program = shlex.join(["env", f"PYTHONPATH={path}", *module_command(module)])
     options = ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
-    return ["ssh", *options, *words, "--", host, f"exec {agent}"]
+    return ["ssh", *options, *words, "--", host, f"exec {program}"]
 
 
 def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:

@@ -125,7 +125,7 @@ def test_nobody_is_told_for_longer_than_the_bound(relay, monkeypatch):
 )
 def test_a_link_local_launcher_is_reached_by_the_link_that_ssh_came_by(monkeypatch, launcher, own):
     monkeypatch.setenv("SSH_CONNECTION", "fe80::1%eth5 40000 fe80::2%eth5 22")
-    assert agent._address_for(launcher) == own
+    assert agent.address_for_launcher(launcher) == own
 
 
 def test_many_words_fit_into_the_bound():

@@ -40,6 +40,8 @@ def test_a_host_that_nobody_lists_has_slots_for_what_its_processors_bear(
         ("a, b:3", [("a", 1), ("b", 3)]),
         ("127.0.0.1:2,127.0.0.2:2", [("127.0.0.1", 2), ("127.0.0.2", 2)]),
         ("gpu-01.site_a:8", [("gpu-01.site_a", 8)]),
+        ("[2001:db8::1]:2,[::1]", [("2001:db8::1", 2), ("::1", 1)]),
+        ("[fe80::1%eth0]:2", [("fe80::1%eth0", 2)]),
     ],
 )
 def test_host_lists(text, wanted):
@@ -57,6 +59,8 @@ def test_host_lists(text, wanted):
         ("a:1,,b:1", "'' is not a host"),
         ("a:1,a:2", "host a is listed twice"),
         ("a:1;rm", "'a:1;rm' is not a host"),
+        ("::1", "'::1' is not a host"),
+        ("[10.0.0.1]:2", r"'\[10.0.0.1\]' is not an address of IPv6"),
     ],
 )
 def test_faults_in_host_lists_are_named(text, fault):
@@ -101,7 +105,7 @@ def own_address():
 
 
 @pytest.mark.parametrize(
-    "name", ["localhost", "127.0.0.1", "127.8.9.10", socket.gethostname(), own_address()]
+    "name", ["localhost", "127.0.0.1", "127.8.9.10", "::1", socket.gethostname(), own_address()]
 )
 def test_this_machine_is_local(name):
     assert remote_hosts([name]) == ()

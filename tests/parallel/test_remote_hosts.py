@@ -282,3 +282,75 @@ def test_a_function_returns_its_results_from_another_host(hosts, launch, tmp_pat
     code, out, err = finish(launch("caller.py", program=(sys.executable,)))
     assert code == 0, err
     assert out == "[('hi', 'host-0', 0), ('hi', 'host-1', 1)]\n"
+
+
+@pytest.fixture
+def closed_ports(hosts):
+    """The other host takes connections to its sshd only, and drops what would open others."""
+    _, there, _ = hosts
+    there.run("nft", "add table inet closed")
+    there.run("nft", "add chain inet closed input { type filter hook input priority 0; }")
+    first = "tcp flags & (syn | ack) == syn"
+    there.run("nft", f"add rule inet closed input tcp dport != 2222 {first} drop")
+    yield
+    there.run("nft", "delete table inet closed")
+
+
+def checked(hosts, launch, *words):
+    """The exit code, hosts by name, ways by names and sentences of `hvdtune preflight --json`."""
+    code, out, err = finish(launch("preflight", "--json", *words))
+    assert out, err
+    document = json.loads(out)
+    ways = {(pair["source"], pair["target"]): pair for pair in document["pairs"]}
+    said = [f"{row['host']} {row['target']}: {row['seen']}" for row in document["problems"]]
+    return code, {host["name"]: host for host in document["hosts"]}, ways, said
+
+
+@pytest.mark.slow
+def test_the_check_finds_that_hosts_reach_each_other(hosts, launch):
+    here, there, _ = hosts
+    code, found, ways, said = checked(hosts, launch, *on(hosts))
+    assert (code, [line for line in said if "/dev/shm" not in line]) == (0, [])
+    assert found[there.address]["facts"]["hostname"] == "host-1"
+    assert found[there.address]["address"] == there.address
+    assert {pair: way["state"] for pair, way in ways.items()} == {
+        (here.address, there.address): "ok",
+        (there.address, here.address): "ok",
+    }
+
+
+@pytest.mark.slow
+def test_the_check_finds_the_way_that_is_closed(hosts, launch, closed_ports):
+    here, there, _ = hosts
+    code, _, ways, said = checked(hosts, launch, *on(hosts))
+    assert code == 1
+    assert ways[there.address, here.address]["state"] == "ok"
+    way = ways[here.address, there.address]
+    assert (way["state"], way["blocks"]) == ("unreachable", 0)
+    wanted = f"port {way['port']} of {there.address}: no answer within 5 s"
+    assert f"{here.address} {there.address}: {wanted}" in said
+
+
+@pytest.mark.slow
+def test_the_check_asks_whether_hosts_reach_a_launcher_without_ranks(hosts, launch):
+    _, there, _ = hosts
+    code, found, ways, _ = checked(hosts, launch, "-H", f"{there.address}:1", *LOGIN)
+    assert code == 0
+    assert found["host-0"]["slots"] == 0
+    assert [(pair, way["state"]) for pair, way in ways.items()] == [
+        ((there.address, "host-0"), "ok")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("-p", 2222, "-i", "OTHER"), "Permission denied"), (("-p", 2223), "Connection refused")],
+)
+def test_the_check_tells_why_nobody_can_log_in(hosts, launch, words, said):
+    _, there, _ = hosts
+    code, found, ways, sentences = checked(hosts, launch, *on(hosts)[:2], *words)
+    assert code == 1
+    assert found[there.address]["failure"]["check"] == "ssh"
+    assert any(said in line for line in sentences)
+    assert {way["state"] for way in ways.values()} == {"unknown"}

@@ -1,0 +1,178 @@
+"""What the check's findings mean for a job, and what to do about each. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hvdtune.launcher.preflight.facts import HostFacts, HostReport, PairReport, Problem
+from hvdtune.plural import counted, sized
+
+# torch's DataLoader workers pass batches through it, NCCL's ranks their tensors.
+_LEAST_SHM_BYTES: Final = 512 << 20
+# What a rank opens for itself, and at most for each other rank of the job.
+_OWN_FILES: Final = 256
+_FILES_FOR_A_RANK: Final = 8
+_MOST_CLOCK_OFFSET_MS: Final = 1000.0
+# A way counts as slow when the middle one of at least six is so many times as fast.
+_LEAST_PAIRS: Final = 6
+_SLOW: Final = 2.0
+_FAR: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What every host should have: the versions of this one, and room for the job's ranks."""
+
+    version: str
+    python: str
+    ranks: int
+
+
+def find_problems(
+    hosts: Sequence[HostReport], pairs: Sequence[PairReport], expected: Expected
+) -> tuple[Problem, ...]:
+    """What to do something about; what lets a job fail comes first."""
+    found = [problem for host in hosts for problem in _of_host(host, expected)]
+    found += [problem for pair in pairs for problem in _of_pair(pair)]
+    found += _slow_ways(pairs)
+    return tuple(sorted(found, key=lambda problem: problem.severity != "fail"))
+
+
+def _of_host(host: HostReport, expected: Expected) -> Iterator[Problem]:
+    if host.failure is not None:
+        failure = host.failure
+        yield Problem("fail", failure.check, host.name, "", failure.seen, failure.advice)
+        return
+    assert host.facts is not None
+    facts = host.facts
+    if facts.native_fault:
+        advice = f"install hvdtune {expected.version} there again, for Python {facts.python}"
+        seen = f"hvdtune's native core cannot be loaded ({facts.native_fault})"
+        yield Problem("fail", "hvdtune", host.name, "", seen, advice)
+    if _minor(facts.python) != _minor(expected.python):
+        seen = f"it runs Python {facts.python} and this host {expected.python}"
+        advice = "install the same one: functions of hvdtune.run() cannot go from one to the other"
+        yield Problem("warn", "python", host.name, "", seen, advice)
+    yield from _clock(host)
+    yield from _memory(host.name, facts)
+    if host.slots:
+        yield from _limits(host, facts, expected.ranks)
+
+
+def _clock(host: HostReport) -> Iterator[Problem]:
+    if host.clock_offset_ms is None or host.clock_round_trip_ms is None:
+        return
+    certain_ms = abs(host.clock_offset_ms) - host.clock_round_trip_ms / 2
+    if certain_ms > _MOST_CLOCK_OFFSET_MS:
+        way = "ahead of" if host.clock_offset_ms > 0 else "behind"
+        yield Problem(
+            "warn",
+            "clock",
+            host.name,
+            "",
+            f"its clock is {abs(host.clock_offset_ms) / 1000:.1f} s {way} this host's",
+            "let chrony or systemd-timesyncd set it; hvdtune aligns its timelines by itself, but "
+            "times in logs, ages of checkpoints and certificates will not agree",
+        )
+
+
+def _memory(name: str, facts: HostFacts) -> Iterator[Problem]:
+    if facts.memory_file_fault:
+        seen = f"memory files cannot be made ({facts.memory_file_fault})"
+        advice = "run with --transport tcp, or allow memfd_create in the container's seccomp rules"
+        yield Problem("fail", "shared memory", name, "", seen, advice)
+    if facts.shm_free_bytes < _LEAST_SHM_BYTES:
+        seen = "it has no /dev/shm"
+        if facts.shm_total_bytes >= 0:
+            free, total = sized(facts.shm_free_bytes), sized(facts.shm_total_bytes)
+            seen = f"/dev/shm has {free} free of {total}"
+        remedy = {
+            "Kubernetes": "mount an emptyDir with `medium: Memory` there",
+            "": "mount a larger one (`mount -o remount,size=8g /dev/shm`), or in a container "
+            "start that with --shm-size=8g",
+        }.get(facts.container, "start the container with --shm-size=8g")
+        advice = f"{remedy}; hvdtune does without, torch's DataLoader workers and NCCL do not"
+        yield Problem("warn", "shared memory", name, "", seen, advice)
+
+
+def _limits(host: HostReport, facts: HostFacts, ranks: int) -> Iterator[Problem]:
+    needed = _OWN_FILES + _FILES_FOR_A_RANK * ranks
+    if facts.open_files is not None and facts.open_files < needed:
+        seen = f"a process may open {counted(facts.open_files, 'file')} (ulimit -n)"
+        limit = facts.open_files_limit
+        advice = f"a rank of {ranks:,} may need {needed:,}: run `ulimit -n {needed}` before"
+        if limit is not None and limit < needed:
+            advice += ", for which root has to raise the hard limit in /etc/security/limits.conf"
+        yield Problem("warn", "open files", host.name, "", seen, advice)
+    if host.slots > facts.usable:
+        processors = counted(facts.usable, "processor")
+        seen = f"{counted(host.slots, 'rank')} shall run on {processors}"
+        advice = "give it fewer slots, or the job more processors (--cpus-per-task, --cpuset-cpus)"
+        yield Problem("warn", "processors", host.name, "", seen, advice)
+
+
+def _of_pair(pair: PairReport) -> Iterator[Problem]:
+    if pair.state == "unknown":
+        return
+    if pair.name_fault:
+        seen = f"the name {pair.target} cannot be resolved there ({pair.name_fault})"
+        advice = (
+            "add it to DNS or /etc/hosts there; ranks of hvdtune find each other by addresses, "
+            "mpirun and torch's MASTER_ADDR go by names"
+        )
+        yield Problem("warn", "name", pair.source, pair.target, seen, advice)
+    if pair.state != "ok":
+        check = "port" if pair.state == "unreachable" else "key"
+        seen = f"port {pair.port} of {pair.address}: {_lower(pair.seen)}"
+        yield Problem("fail", check, pair.source, pair.target, seen, _advice_for_a_way(pair))
+    elif pair.measure_fault:
+        seen = f"the connection broke while it was measured ({pair.measure_fault})"
+        advice = "look for errors of the network in `ip -s link` on both hosts"
+        yield Problem("fail", "speed", pair.source, pair.target, seen, advice)
+
+
+def _advice_for_a_way(pair: PairReport) -> str:
+    if pair.others:
+        others = ", ".join(pair.others)
+        return (
+            f"{pair.target} can be reached there at {others}: name that interface by "
+            "--network-interface"
+        )
+    if pair.state == "unauthenticated":
+        return "see whose address that is, and that no proxy or port forwarding stands between them"
+    return (
+        "let the job's hosts open connections to each other at any port of net.ipv4."
+        "ip_local_port_range, or name an interface that leads there by --network-interface"
+    )
+
+
+def _slow_ways(pairs: Sequence[PairReport]) -> Iterator[Problem]:
+    measured = [pair for pair in pairs if pair.blocks and pair.round_trips]
+    if len(measured) < _LEAST_PAIRS:
+        return
+    rate = statistics.median(pair.mib_per_s for pair in measured)
+    trip_us = statistics.median(pair.round_trip_us for pair in measured)
+    for pair in measured:
+        seen = ""
+        if pair.mib_per_s * _SLOW < rate:
+            seen = f"{pair.mib_per_s:,.0f} MiB/s, where the middle way has {rate:,.0f}"
+        elif pair.round_trip_us > _FAR * trip_us:
+            seen = f"{pair.round_trip_us:,.0f} us a round trip, where the middle way has "
+            seen += f"{trip_us:,.0f}"
+        if seen:
+            advice = (
+                "the slowest way sets the pace of every allreduce: look at its link's speed "
+                "(`ethtool`), errors (`ip -s link`) and other traffic, or leave the host out"
+            )
+            yield Problem("warn", "speed", pair.source, pair.target, seen, advice)
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,19 @@
+"""The order in which ways are measured, so that no measurement disturbs another. Pure."""
+
+from __future__ import annotations
+
+
+def rounds(size: int) -> list[list[tuple[int, int]]]:
+    """Every ordered pair of 0..size-1 once, in rounds in which each number is in one pair at most.
+
+    All play all, by the circle method, first in the one direction, then in the other.
+    """
+    numbers: list[int | None] = [*range(size), *([None] if size % 2 else [])]
+    found = []
+    for _ in range(len(numbers) - 1):
+        half = len(numbers) // 2
+        meet = zip(numbers[:half], reversed(numbers[half:]), strict=True)
+        pairs = [(a, b) for a, b in meet if a is not None and b is not None]
+        found += [pairs, [(b, a) for a, b in pairs]]
+        numbers = [numbers[0], numbers[-1], *numbers[1:-1]]
+    return found
