@@ -12,6 +12,7 @@ import click
 
 from hvdtune.cli import messages
 from hvdtune.cli.cluster.preflight import preflight
+from hvdtune.cli.cluster.submit import submit
 from hvdtune.cli.dashboard import dashboard
 from hvdtune.cli.horovod_options import show_version
 from hvdtune.cli.options import RunOptions, run
@@ -171,5 +172,17 @@ def import_log(path: Path, *, output: Path | None) -> int:
 
 
 # In the order in which the help lists them
-for _command in (run, verify, aa, doctor, preflight, dashboard, timeline, build, study, profile):
+for _command in (
+    run,
+    verify,
+    aa,
+    submit,
+    doctor,
+    preflight,
+    dashboard,
+    timeline,
+    build,
+    study,
+    profile,
+):
     app.add_command(_command)

@@ -231,7 +231,7 @@ class RunCommand(CliCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
         behind = [option for option in options if not _is_before_only(option)]
-        ours, command = split_command(args, _spellings(options), _spellings(behind))
+        ours, command = split_command(args, spellings(options), spellings(behind))
         try:
             return super().parse_args(ctx, [*ours, "--", *command])
         except click.BadParameter as error:
@@ -260,7 +260,8 @@ def _named(word: str, option: click.Option) -> bool:
     return word.partition("=")[0] in (*option.opts, *option.secondary_opts)
 
 
-def _spellings(options: Iterable[click.Option]) -> dict[str, int]:
+def spellings(options: Iterable[click.Option]) -> dict[str, int]:
+    """Every spelling of these options, with how many values it takes."""
     return {
         spelling: 0 if option.is_flag else option.nargs
         for option in options

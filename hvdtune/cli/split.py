@@ -39,6 +39,26 @@ def split_command(
     return ours, command + rest[1:]
 
 
+def part_options(
+    words: Sequence[str], options: Mapping[str, int], others: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """Words without a command in two: what belongs to `others`, and the rest, known or not.
+
+    Raises UsageError when an option lacks its value.
+    """
+    ours: list[str] = []
+    theirs: list[str] = []
+    rest = list(words)
+    while rest:
+        if count := _known_words(rest[0], options):
+            ours += _take(rest, count)
+        elif count := _known_words(rest[0], others):
+            theirs += _take(rest, count)
+        else:
+            ours += _take(rest, 1)
+    return ours, theirs
+
+
 def _take(rest: list[str], count: int) -> list[str]:
     if len(rest) < count:
         raise UsageError(f"option {rest[0]} needs a value")

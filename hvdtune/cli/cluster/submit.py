@@ -1,0 +1,165 @@
+"""`hvdtune submit`: a batch script for a scheduler, printed or sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from hvdtune.cli.messages import info
+from hvdtune.cli.options import RunOptions, parse_duration, run, spellings
+from hvdtune.cli.parameters import (
+    Argument,
+    CliCommand,
+    WholeNumber,
+    flag,
+    option,
+    parameters_of,
+    required,
+)
+from hvdtune.cli.split import part_options, split_command
+from hvdtune.errors import UsageError
+
+# Where ranks run, the scheduler says.
+_PLACES: Final = {"num_proc": "-np", "hosts": "-H", "hostfile": "--hostfile"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions:
+    """Send a job to a scheduler, or print its batch script.
+
+    All options stand before the script; everything behind it is the script's own. Under Slurm, srun
+    starts one task for each rank. Under PBS and LSF, and with options of `hvdtune run` such as
+    --trials, which are taken too, the batch script starts `hvdtune run` on the first node, and ssh
+    has to reach the others from there.
+
+    \b
+    hvdtune submit --slurm --nodes 2 --gpus-per-node 4 --time 2h train.py --lr 0.1
+    hvdtune submit --pbs --nodes 2 --ranks-per-node 8 --trials 40 --dry-run train.py
+    """
+
+    command: list[str] = required(
+        Argument, nargs=-1, metavar="SCRIPT", help="Script or command, and its arguments."
+    )
+    slurm: bool = flag(help="Write it for Slurm (sbatch).")
+    pbs: bool = flag(help="Write it for PBS (qsub).")
+    lsf: bool = flag(help="Write it for LSF (bsub).")
+    dry_run: bool = flag(help="Print the batch script and do not send it.")
+    nodes: int = option("--nodes", "-N", type=WholeNumber(1), default=1, help="Number of nodes.")
+    ranks_per_node: int | None = option(
+        type=WholeNumber(1), help="Ranks on each node. [default: one for each GPU, else 1]"
+    )
+    gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
+    cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
+    time: float | None = option(
+        type=parse_duration, metavar="TIME", help="Time limit, as in 8m or 1h30m."
+    )
+    queue: str | None = option(
+        "--partition", "--queue", help="Partition of Slurm, queue of PBS and LSF."
+    )
+    account: str | None = option(help="Account or project that pays.")
+    job_name: str | None = option(help="Name of the job. [default: the script's]")
+    output: str | None = option(
+        metavar="FILE", help="File for the output, in the scheduler's spelling."
+    )
+    setup: tuple[str, ...] = option(
+        multiple=True,
+        default=(),
+        metavar="LINE",
+        help="Line of shell that sets up the environment, as in 'module load cuda'; may be "
+        "repeated.",
+    )
+    venv: Path | None = option(type=Path, metavar="DIR", help="Virtual environment to activate.")
+    directive: tuple[str, ...] = option(
+        multiple=True,
+        default=(),
+        metavar="OPTION",
+        help="Further option for the scheduler, as in --directive=--exclusive; may be repeated.",
+    )
+
+
+class SubmitCommand(CliCommand):
+    """Sorts its own options, those of `hvdtune run` and the script's words apart, and submits."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "submit",
+            callback=_submit,
+            params=parameters_of(SubmitOptions),
+            help=SubmitOptions.__doc__,
+        )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, of_run = (spellings(_options(command, ctx)) for command in (self, run))
+        words, command = split_command(args, {**of_run, **own}, {})
+        ours, ctx.obj = part_options(words, own, of_run)
+        return super().parse_args(ctx, [*ours, "--", *command])
+
+
+def _options(command: click.Command, ctx: click.Context) -> list[click.Option]:
+    return [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+
+
+@click.pass_context
+def _submit(ctx: click.Context, /, **values: Any) -> int:
+    from hvdtune.workflows.submit.script import SCHEDULERS
+    from hvdtune.workflows.submit.send import send, write_script
+
+    options = SubmitOptions(**values)
+    chosen = [name for name in SCHEDULERS if getattr(options, name)]
+    if len(chosen) != 1:
+        raise UsageError("give one of --slurm, --pbs and --lsf: which scheduler takes the job?")
+    scheduler = SCHEDULERS[chosen[0]]
+    _check_run(ctx, options.command)
+    script = write_script(_job(options, ctx.obj), scheduler)
+    if options.dry_run:
+        print(script, end="")
+    else:
+        info(send(script, scheduler))
+    return 0
+
+
+def _job(options: SubmitOptions, run_words: list[str]) -> Any:
+    from hvdtune.workflows.submit.batch_job import BatchJob
+    from hvdtune.workflows.submit.script import job_name
+
+    return BatchJob(
+        command=tuple(options.command),
+        folder=os.getcwd(),
+        name=options.job_name or job_name(options.command),
+        run_options=tuple(run_words),
+        nodes=options.nodes,
+        ranks_per_node=options.ranks_per_node or options.gpus_per_node or 1,
+        gpus_per_node=options.gpus_per_node or 0,
+        cpus_per_rank=options.cpus_per_rank or 0,
+        time_s=options.time or 0.0,
+        queue=options.queue or "",
+        account=options.account or "",
+        output=options.output or "",
+        setup=options.setup,
+        venv=str(options.venv.absolute()) if options.venv else "",
+        directives=options.directive,
+    )
+
+
+def _check_run(ctx: click.Context, command: list[str]) -> None:
+    """Raises now what `hvdtune run` would refuse when the job's turn has come."""
+    from hvdtune.cli.resolve import resolve
+
+    with run.make_context("run", [*ctx.obj, "--", *command], parent=ctx) as context:
+        options: RunOptions = run.invoke(context)
+    for name, spelling in _PLACES.items():
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"{spelling}: the scheduler says where ranks run: give --nodes and --ranks-per-node"
+            )
+    if options.mpi:
+        raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
+    resolve(dataclasses.replace(options, num_proc=1))
+
+
+submit = SubmitCommand()

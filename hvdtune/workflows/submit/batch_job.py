@@ -1,0 +1,66 @@
+"""What a batch script is written from, and what a scheduler is to the one who writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A job for a scheduler.
+
+    `command` is the script or program with its arguments, started in `folder`; `run_options` are
+    options of `hvdtune run`, which is then what starts the ranks. `python` and `hvdtune` are the
+    words that start these two there. `setup` are lines of shell, `venv` the folder of a virtual
+    environment, `directives` further options of the scheduler. Texts that are "" and numbers that
+    are 0 stand for nothing.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    name: str
+    python: tuple[str, ...] = ("python",)
+    hvdtune: tuple[str, ...] = ("hvdtune",)
+    run_options: tuple[str, ...] = ()
+    nodes: int = 1
+    ranks_per_node: int = 1
+    gpus_per_node: int = 0
+    cpus_per_rank: int = 0
+    time_s: float = 0.0
+    queue: str = ""
+    account: str = ""
+    output: str = ""
+    setup: tuple[str, ...] = ()
+    venv: str = ""
+    directives: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the job has."""
+        return self.nodes * self.ranks_per_node
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A row of the table.
+
+    `submit` is the program that takes a batch script on its stdin, `prefix` what begins a line for
+    the scheduler in it, and `directives` makes these lines. `hosts` is a shell command in which
+    `{awk}` reads the nodes of a job, each once or several times. `start_ranks` makes the words that
+    start one task for each rank, None where schedulers of this kind have no such program
+    everywhere.
+    """
+
+    title: str
+    submit: str
+    prefix: str
+    directives: Callable[[BatchJob], list[str]]
+    hosts: str
+    start_ranks: Callable[[BatchJob], list[str]] | None = None
+
+
+def hours_minutes_seconds(seconds: float) -> str:
+    """A time limit, as in 36:30:00; a part of a second counts as one."""
+    whole = int(-(-seconds // 1))
+    return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"

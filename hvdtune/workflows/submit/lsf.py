@@ -1,0 +1,34 @@
+"""LSF: bsub."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
+
+
+def _directives(job: BatchJob) -> list[str]:
+    lines = [f"-J {job.name}", f"-n {job.ranks}", f'-R "span[ptile={job.ranks_per_node}]"']
+    if job.cpus_per_rank:
+        lines.append(f'-R "affinity[core({job.cpus_per_rank})]"')
+    if job.gpus_per_node:
+        lines.append(f'-gpu "num={job.gpus_per_node}"')
+    if job.time_s:
+        minutes = math.ceil(job.time_s / 60)
+        lines.append(f"-W {minutes // 60}:{minutes % 60:02}")
+    if job.queue:
+        lines.append(f"-q {job.queue}")
+    if job.account:
+        lines.append(f"-P {job.account}")
+    # Without a file LSF sends the output by mail.
+    return [*lines, f"-o {job.output or f'{job.name}-%J.out'}"]
+
+
+LSF: Final = Scheduler(
+    title="LSF",
+    submit="bsub",
+    prefix="#BSUB",
+    directives=_directives,
+    hosts='{awk} "$LSB_DJOB_HOSTFILE"',
+)

@@ -1,0 +1,42 @@
+"""Slurm: sbatch and srun."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler, hours_minutes_seconds
+
+
+def _directives(job: BatchJob) -> list[str]:
+    lines = [
+        f"--job-name={job.name}",
+        f"--nodes={job.nodes}",
+        f"--ntasks-per-node={job.ranks_per_node}",
+    ]
+    if job.cpus_per_rank:
+        lines.append(f"--cpus-per-task={job.cpus_per_rank}")
+    if job.gpus_per_node:
+        lines.append(f"--gpus-per-node={job.gpus_per_node}")
+    if job.time_s:
+        lines.append(f"--time={hours_minutes_seconds(job.time_s)}")
+    if job.queue:
+        lines.append(f"--partition={job.queue}")
+    if job.account:
+        lines.append(f"--account={job.account}")
+    return [*lines, f"--output={job.output or f'{job.name}-%j.out'}"]
+
+
+def _start_ranks(job: BatchJob) -> list[str]:
+    words = ["srun", f"--ntasks={job.ranks}", f"--ntasks-per-node={job.ranks_per_node}"]
+    # Since 22.05 srun no longer takes this from sbatch.
+    return [*words, f"--cpus-per-task={job.cpus_per_rank}"] if job.cpus_per_rank else words
+
+
+SLURM: Final = Scheduler(
+    title="Slurm",
+    submit="sbatch",
+    prefix="#SBATCH",
+    directives=_directives,
+    hosts='scontrol show hostnames "$SLURM_JOB_NODELIST" | {awk}',
+    start_ranks=_start_ranks,
+)

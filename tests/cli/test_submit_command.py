@@ -1,0 +1,75 @@
+import pytest
+
+
+@pytest.fixture
+def submit(call, tmp_path):
+    """Runs `hvdtune submit --dry-run ...` beside a train.py."""
+    (tmp_path / "train.py").write_text("")
+    return lambda *words: call("submit", "--dry-run", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--slurm train.py", "#SBATCH --ntasks-per-node=1"),
+        ("--slurm -N 2 --gpus-per-node 4 train.py", "#SBATCH --ntasks-per-node=4"),
+        ("--slurm --gpus-per-node 4 --ranks-per-node 2 train.py", "#SBATCH --ntasks-per-node=2"),
+        ("--slurm --directive=--exclusive train.py", "#SBATCH --exclusive"),
+        ("--slurm --partition gpu train.py", "#SBATCH --partition=gpu"),
+        ("--pbs --queue gpu train.py", "#PBS -q gpu"),
+        ("--lsf --time 90m train.py", "#BSUB -W 1:30"),
+        ("--slurm --venv v train.py", "source {folder}/v/bin/activate"),
+        (
+            "--slurm --setup true train.py --trials 3 -N 5",
+            "exec srun --ntasks=1 --ntasks-per-node=1 python train.py --trials 3 -N 5",
+        ),
+        (
+            "--slurm --setup true --trials 40 --seed=7 -- train.py --trials 3",
+            'exec hvdtune run -H "$hosts" --trials 40 --seed=7 -- train.py --trials 3',
+        ),
+        (
+            "--lsf --setup true --no-hierarchical-allreduce python train.py",
+            'exec hvdtune run -H "$hosts" --no-hierarchical-allreduce -- python train.py',
+        ),
+    ],
+)
+def test_options_become_lines(submit, tmp_path, words, line):
+    code, out, err = submit(*words.split())
+    assert (code, err) == (0, "")
+    assert line.format(folder=tmp_path) in out.splitlines()
+    assert f"cd {tmp_path}" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train.py", "give one of --slurm, --pbs and --lsf"),
+        ("--slurm --pbs train.py", "give one of --slurm, --pbs and --lsf"),
+        ("--slurm", "Missing argument 'SCRIPT'"),
+        ("--slurm absent.py", "there is no script absent.py"),
+        ("--slurm --nodes 0 train.py", "'--nodes' / '-N': it must be at least 1, not 0"),
+        ("--slurm --time soon train.py", "'soon' is not a time"),
+        ("--slurm --nope train.py", "No such option"),
+        ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
+        ("--slurm -H a:2 train.py", "-H: the scheduler says where ranks run"),
+        ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
+        ("--slurm --knobs a train.py", "--knobs needs --trials"),
+        ("--slurm --trials 0 train.py", "'--trials': it must be at least 1"),
+        ("--slurm --job-name a;b train.py", "--job-name 'a;b': a scheduler's line"),
+        ("--slurm --time", "option --time needs a value"),
+    ],
+)
+def test_a_mistake_is_one_sentence(submit, words, said):
+    code, out, err = submit(*words.split())
+    assert (code, out) == (2, "")
+    assert said in err and err.count("\n") == 1
+
+
+def test_a_script_is_sent_unless_it_is_only_to_be_shown(call, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "sbatch").write_text(f'#!/bin/sh\ncat > "{tmp_path}/sent"; echo job 12\n')
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    code, out, err = call("submit", "--slurm", "train.py")
+    assert (code, out, err) == (0, "", "hvdtune: job 12\n")
+    assert (tmp_path / "sent").read_text().startswith("#!/bin/bash\n#SBATCH --job-name=train\n")

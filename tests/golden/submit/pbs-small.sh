@@ -1,0 +1,15 @@
+#!/bin/bash
+#PBS -N train
+#PBS -l select=1:ncpus=1:mpiprocs=1
+#PBS -l place=scatter
+#PBS -j oe
+# Written by `hvdtune submit` (0.1.0) for PBS, whose `qsub` reads the lines above.
+
+set -e -o pipefail
+cd /home/ada/net
+
+# The nodes of this job with their ranks, as in a:1,b:1
+hosts="$(awk '!seen[$1]++ { printf "%s%s:1", (n++ ? "," : ""), $1 }' "$PBS_NODEFILE")"
+
+# `hvdtune run` on the first node starts the 1 rank, 1 on a node, by ssh on the others
+exec hvdtune run -H "$hosts" -- train.py

@@ -1,0 +1,17 @@
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=train-%j.out
+# Written by `hvdtune submit` (0.1.0) for Slurm, whose `sbatch` reads the lines above.
+
+set -e -o pipefail
+cd /home/ada/net
+
+# The ranks know each other by this key. It stays in the environment, which only your own processes
+# and root can read: never write it into a command line or a file that others can read.
+HVDTUNE_KEY="$(od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n')"
+export HVDTUNE_KEY
+
+# One task for each of the 1 rank, 1 on a node
+exec srun --ntasks=1 --ntasks-per-node=1 python train.py
