@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.cli import handover
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.resolve import Resolved, resolve
+from hvdtune.core.config.environment import launch_defaults, node_meeting, slots_of_node
+from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.workflows.requests import ComparisonRequest, JobRequest, MpiRequest
 from hvdtune.workflows.results import MeasuredRun
 from hvdtune.workflows.run_folder import contents
 
 if TYPE_CHECKING:
     from hvdtune.cli.options import RunOptions
+    from hvdtune.core.config.meeting_point import MeetingPoint
+    from hvdtune.launcher.nodes.way import NodeWay
 
 _LAST_LINES: Final = 8
 
@@ -26,8 +32,46 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
     Args:
         words: what they were made of.
     """
+    point = None if options.hosts or options.hostfile else node_meeting()
+    if point is not None:
+        return _run_on_nodes(options, words, point)
+    return _run(options, words)
+
+
+def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint) -> int:
+    """As one of the launchers of which a scheduler has started one on each host."""
+    from hvdtune.launcher.nodes.gathering import gathered
+    from hvdtune.launcher.nodes.serving import serve
+
+    if options.mpi:
+        raise UsageError("--mpi: start `hvdtune run --mpi` once, not on every node")
+    size, config = point.place.size or 1, launch_defaults()
+    slots = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
+    if point.place.rank != 0:
+        return serve(point, config.address, slots, config.start_timeout_s)
+    if handover.is_asked(options.workbench_python):
+        # Now, since the connections to the other nodes would not survive it.
+        alone = replace(options, hosts=f"localhost:{options.num_proc or slots}")
+        _enter_workbench(resolve(alone), alone, words)
+    with gathered(point, config.address, slots, config.start_timeout_s) as nodes:
+        hosts = ",".join(f"{host.name}:{host.slots}" for host in nodes.hosts)
+        info(f"one of {size} nodes that {point.place.title} has started: {hosts}")
+        try:
+            nodes.exit_code = _run(replace(options, hosts=hosts), words, nodes.ways)
+        except HvdtuneError as error:
+            nodes.exit_code = error.exit_code
+            raise
+        return nodes.exit_code
+
+
+def _run(
+    options: RunOptions, words: Sequence[str], nodes: Mapping[str, NodeWay] | None = None
+) -> int:
     request = resolve(options)
     _enter_workbench(request, options, words)
+    if nodes and isinstance(request.job, JobRequest):
+        plan = replace(request.job.plan, nodes=nodes, remote=tuple(nodes))
+        request = replace(request, job=replace(request.job, plan=plan))
     for notice in request.notices:
         info(notice)
     reporter = TerminalReporter(json_only=request.as_json)

@@ -1,4 +1,6 @@
-"""A rank's host, when that is another machine: `python -m hvdtune.launcher.agent`, started by ssh.
+"""A rank's host, when that is another machine: `python -m hvdtune.launcher.agent`, started by ssh
+or by a node that serves the launcher (`hvdtune.launcher.nodes`), whose connection is then stdin and
+stdout.
 
 Starts the rank that the relay describes, passes on what it writes, and ends it with the connection,
 or when nothing is heard of the launcher any more.
@@ -14,6 +16,7 @@ import select
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -84,18 +87,32 @@ class _Relay:
                 rest = rest[os.write(self._target, rest) :]
             except BlockingIOError:
                 self._listen(_TURN_S, [self._target])
-            except BrokenPipeError:
+            except (BrokenPipeError, ConnectionResetError):
                 raise _HungUpError from None
 
     def _listen(self, timeout_s: float, writable: Sequence[int] = ()) -> None:
         if select.select([self._source], writable, [], timeout_s)[0]:
-            data = os.read(self._source, _READ_BYTES)
+            data = self._read()
             if not data:
                 raise _HungUpError
             self._heard_s = self._clock()
             self._came += self._reader.feed(data)
         elif self._clock() - self._heard_s > frames.SILENCE_S and not self._has_more():
             raise _HungUpError
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._source, _READ_BYTES)
+        except ConnectionResetError:
+            return b""
+
+    def await_farewell(self) -> None:
+        """Lets the relay hang up first: a socket that is closed with bytes unread in it takes back
+        what was sent last."""
+        if stat.S_ISSOCK(os.fstat(self._source).st_mode):
+            with contextlib.suppress(_HungUpError):
+                while True:
+                    self._listen(_TURN_S)
 
     def _has_more(self) -> bool:
         """Asked after the clock: this process may have been stopped, and nobody else silent."""
@@ -115,6 +132,7 @@ def main() -> int:
                 folder = os.fsdecode(job.folder)
                 raise LaunchError(f"the launcher's folder {folder}: {error.strerror}") from None
             _run(job, environ, relay)
+        relay.await_farewell()
     except HvdtuneError as error:
         with contextlib.suppress(_HungUpError):
             relay.send(frames.REFUSED, str(error).encode())

@@ -25,14 +25,19 @@ import msgspec
 
 from hvdtune import __version__
 from hvdtune.core.config.environment import inherited_environ
+from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.child_command import module_command, of_ranks
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
 from hvdtune.launcher.mpirun import is_own
+from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.sealed import SealedChannel
+from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
+_GONE: Final = (BrokenPipeError, ConnectionResetError)
 
 
 def relay_command(
@@ -41,19 +46,22 @@ def relay_command(
     answer_s: float,
     descriptors: Sequence[int],
     command: Sequence[str],
+    node: NodeWay | None = None,
 ) -> tuple[str, ...]:
     """The argument vector of the relay of a rank on `host`.
 
-    `ssh` are further words for ssh; the host has `answer_s` until the agent answers.
+    `ssh` are further words for ssh, which is not used where a `node` is there instead; the host has
+    `answer_s` until the agent answers.
     """
     numbers = ",".join(map(str, descriptors))
-    own = (host, shlex.join(ssh), f"{answer_s:g}", numbers)
+    way = "" if node is None else f"{node.address} {node.port} {node.key_fd}"
+    own = (host, shlex.join(ssh), way, f"{answer_s:g}", numbers)
     return (*module_command("hvdtune.launcher.relay", of_ranks()), *own, *command)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the rank; returns its exit code, or does not return where a signal ended it."""
-    host, ssh, answer_s, numbers, *command = arguments
+    host, ssh, way, answer_s, numbers, *command = arguments
     descriptors = [int(number) for number in numbers.split(",") if number]
     environ = inherited_environ()
     environ = {name: environ[name] for name in environ if not is_own(name)}
@@ -64,7 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors},
     )
     try:
-        code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
+        if way:
+            address, port, key_fd = way.split()
+            code = _relay_to(NodeWay(address, int(port), int(key_fd)), job, float(answer_s))
+        else:
+            code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
     except HvdtuneError as error:
         print(f"hvdtune: {host}: {error}", file=sys.stderr)
         return 1
@@ -107,6 +119,22 @@ def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
         return code
 
 
+def _relay_to(node: NodeWay, job: RemoteJob, answer_s: float) -> int:
+    """As `_relay`, to a node that serves this command."""
+    key = os.pread(node.key_fd, KEY_BYTES, 0)
+    os.close(node.key_fd)
+    try:
+        proved = proof.dial((node.address, node.port), key, proof.RANK, answer_s)
+    except OSError as error:
+        raise LaunchError(f"no answer from the node: {error.strerror or error}") from None
+    with contextlib.closing(SealedChannel(*proved, dialed=True)) as channel:
+        end = channel.local.fileno()
+        code = _Conversation(end, end).hold(job, answer_s)
+    if code is None:
+        raise LaunchError("the connection broke, or the agent there was ended")
+    return code
+
+
 class _Conversation:
     """Talks with the agent by ssh's two pipes. Used from one thread, and by SIGTERM's handler.
 
@@ -135,7 +163,7 @@ class _Conversation:
             )
         try:
             write_all(self._stdin, frame(frames.JOB, msgspec.msgpack.encode(job)))
-        except BrokenPipeError:
+        except _GONE:
             return None
         signal.signal(signal.SIGTERM, self._pass_on)
         with self._beating():
@@ -158,7 +186,7 @@ class _Conversation:
             while not ended.is_set():
                 # While ssh takes nothing in, more of these would only fill the pipe.
                 if select.select([], [self._stdin], [], 0)[1]:
-                    with contextlib.suppress(BrokenPipeError):  # the rank has ended
+                    with contextlib.suppress(*_GONE):  # the rank has ended
                         os.write(self._stdin, frame(frames.ALIVE, b""))
                 ended.wait(frames.BEAT_S)
 
@@ -191,7 +219,7 @@ class _Conversation:
             if not select.select([self._stdout], [], [], left_s)[0]:
                 limit = f"{answer_s:g} s (HVDTUNE_START_TIMEOUT_S)"
                 raise LaunchError(f"no answer through ssh within {limit}")
-            data = os.read(self._stdout, _READ_BYTES)
+            data = self._read()
             if not data or len(greeting) > _GREETING_BYTES:
                 return None
             greeting += data
@@ -199,11 +227,17 @@ class _Conversation:
 
     def _frames(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield from self._reader.feed(data)
-        while data := os.read(self._stdout, _READ_BYTES):
+        while data := self._read():
             yield from self._reader.feed(data)
 
+    def _read(self) -> bytes:
+        try:
+            return os.read(self._stdout, _READ_BYTES)
+        except ConnectionResetError:
+            return b""
+
     def _pass_on(self, number: int, _: object) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the rank has ended
+        with contextlib.suppress(*_GONE):  # the rank has ended
             os.write(self._stdin, frame(frames.SIGNAL, bytes([number])))
 
 

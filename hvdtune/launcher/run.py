@@ -16,6 +16,7 @@ from hvdtune.core.config.environment import worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.control import Control, JobState, JobSteps, StepLog, open_control
+from hvdtune.launcher.nodes.way import NodeWay
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.plan import Slot, slot_environ
 from hvdtune.launcher.relay import relay_command
@@ -52,8 +53,8 @@ OpenChannel = Callable[[bytes, int, float], Channel]
 class JobPlan:
     """What runs: the argument vector of every rank, the place of each, and how to name it.
 
-    The ranks inherit `descriptors` under their numbers. Those on `remote` hosts are started by ssh,
-    which is given the words `ssh`.
+    The ranks inherit `descriptors` under their numbers. Those on `remote` hosts are started by the
+    host's node, if `nodes` has one, else by ssh, which is given the words `ssh`.
     """
 
     command: tuple[str, ...]
@@ -62,6 +63,7 @@ class JobPlan:
     descriptors: tuple[int, ...] = ()
     remote: tuple[str, ...] = ()
     ssh: tuple[str, ...] = ()
+    nodes: Mapping[str, NodeWay] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -295,10 +297,12 @@ class Job:
                 place = slot_environ(slot, len(self._plan.slots))
                 environ = worker_environ(shared | place | {"HVDTUNE_KEY_FD": str(key_fd)})
                 inherited = (key_fd, *self._plan.descriptors)
-                command = self._plan.command
+                command, node = self._plan.command, self._plan.nodes.get(slot.host)
                 if slot.host in self._plan.remote:
-                    wait_s = self._options.start_timeout_s
-                    command = relay_command(slot.host, self._plan.ssh, wait_s, inherited, command)
+                    wait_s, ssh = self._options.start_timeout_s, self._plan.ssh
+                    command = relay_command(slot.host, ssh, wait_s, inherited, command, node)
+                if node is not None:
+                    inherited = (*inherited, node.key_fd)
                 child = self._group.start(command, environ, inherited)
                 self._children.append(child)
                 self._output.watch(slot.rank, child)

@@ -9,8 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.parallel.netns import Host
+
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol")
 _CPUS = 16
+# The nodes know each other by name.
+_WITH_NAMES = 'mount --bind "$0" /etc/hosts && exec "$@"'
 _START_S = 60.0
 
 
@@ -27,16 +31,36 @@ def _program(name: str) -> str | None:
 
 
 class Cluster:
-    """One node that stands for a cluster. Give its `environ` to Slurm's commands."""
+    """Some hosts of tests.parallel.netns, or this machine as the only node of a cluster."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, hosts: Sequence[Host]) -> None:
+        self.folder, self.hosts = folder, hosts
         self.environ = {"SLURM_CONF": str(folder / "slurm.conf")}
+        self.nodes = [(host.name, host.address) for host in hosts]
+        self.nodes = self.nodes or [(socket.gethostname().partition(".")[0], "127.0.0.1")]
+
+    @property
+    def _names(self) -> Path:
+        return self.folder / "hosts"
+
+    def on(self, number: int, *command: str) -> list[str]:
+        """The command, on a node."""
+        if not self.hosts:
+            return list(command)
+        where = ["nsenter", "-t", str(self.hosts[number].pid), "--net", "--uts"]
+        return [*where, "unshare", "--mount", "sh", "-c", _WITH_NAMES, str(self._names), *command]
 
     def write(self) -> None:
         """Writes the configuration and a key for munge."""
-        folder, name = self.folder, socket.gethostname().partition(".")[0]
+        folder = self.folder
         control, node = _free_ports(2)
+        first, address = self.nodes[0]
+        nodes = "\n".join(
+            f"NodeName={name} NodeAddr={address} CPUs={_CPUS} State=UNKNOWN"
+            for name, address in self.nodes
+        )
+        lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in self.nodes)]
+        self._names.write_text("\n".join(lines) + "\n")
         for part in ("state", "spool"):
             (folder / part).mkdir()
         key = folder / "munge.key"
@@ -45,7 +69,7 @@ class Cluster:
         (folder / "slurm.conf").write_text(
             f"""
 ClusterName=test
-SlurmctldHost={name}(127.0.0.1)
+SlurmctldHost={first}({address})
 SlurmctldPort={control}
 SlurmdPort={node}
 SlurmUser=root
@@ -53,11 +77,11 @@ AuthType=auth/munge
 CredType=cred/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -70,7 +94,7 @@ JobCompType=jobcomp/none
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=2
-NodeName={name} NodeAddr=127.0.0.1 CPUs={_CPUS} State=UNKNOWN
+{nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
         )
@@ -79,7 +103,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         """The finished process of one of Slurm's commands."""
         environ = options.pop("env", os.environ) | self.environ
         return subprocess.run(
-            command,
+            self.on(0, *command),
             env=environ,
             capture_output=True,
             text=True,
@@ -96,16 +120,16 @@ def _free_ports(count: int) -> Sequence[int]:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster whose node takes jobs."""
-    made = Cluster(folder)
+def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[Cluster]:
+    """A cluster whose nodes take jobs, its controller on the first."""
+    made = Cluster(folder, hosts)
     made.write()
     with ExitStack() as stack:
 
-        def start(name: str, *words: str) -> None:
-            log = stack.enter_context((folder / f"{name}.out").open("wb"))
+        def start(name: str, *words: str, on: int = 0) -> None:
+            log = stack.enter_context((folder / f"{name}-{on}.out").open("wb"))
             daemon = subprocess.Popen(
-                [_program(name), *words],
+                made.on(on, _program(name), *words),
                 env=os.environ | made.environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -120,8 +144,10 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         )
         _wait_for(lambda: (folder / "munge.socket").exists(), "munged")
         start("slurmctld", "-D", "-c")
-        start("slurmd", "-D")
-        _wait_for(lambda: "idle" in made.run("sinfo", "-h", "-o", "%T").stdout, "slurmd")
+        for number in range(len(made.nodes)):
+            start("slurmd", "-D", on=number)
+        idle = f"{len(made.nodes)} idle"
+        _wait_for(lambda: idle in made.run("sinfo", "-h", "-o", "%D %T").stdout, "slurmd")
         yield made
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -286,10 +287,12 @@ def said_in(output):
 
 @pytest.mark.slow  # starts the daemons of Slurm
 @pytest.mark.parametrize("key", [{}, {"HVDTUNE_KEY": _KEY}], ids=["file", "port"])
-@pytest.mark.parametrize("mpi", ["none", "pmi2"])
+@pytest.mark.parametrize("mpi", ["none", "pmi2", "pmix"])
 def test_a_real_srun(cluster, processes, train, key, mpi):
     command = ["srun", "-n", "4", f"--mpi={mpi}", sys.executable, train]
     done = cluster.run(*command, env=processes.environ | key)
+    if "Invalid MPI type" in done.stderr:
+        pytest.skip(f"Slurm has no {mpi} here")
     assert done.returncode == 0, done.stderr
     check(said_in(done.stdout))
 
@@ -343,6 +346,53 @@ def test_a_task_that_is_killed_is_named_by_the_others(cluster, processes):
     assert done.stdout == "lost 1\n" * 2
 
 
+@pytest.fixture(scope="module")
+def three_nodes(tmp_path_factory):
+    if reason := slurm.why_not() or netns.why_not():
+        pytest.skip(reason)
+    with (
+        netns.network(3) as net,
+        slurm.cluster(tmp_path_factory.mktemp("slurm"), net.hosts) as made,
+    ):
+        yield made
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+@pytest.mark.parametrize("mpi", ["none", "pmi2"])
+def test_a_real_srun_on_three_nodes(three_nodes, processes, train, mpi):
+    command = ["srun", "-N", "3", "--ntasks-per-node=2", f"--mpi={mpi}", sys.executable, train]
+    done = three_nodes.run(*command, env=processes.environ)
+    assert done.returncode == 0, done.stderr
+    check(said_in(done.stdout), [2, 2, 2])
+
+
+_ON_EACH = ["srun", "-N", "3", "--ntasks-per-node=1", sys.executable, "-m", "hvdtune", "run"]
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+def test_one_hvdtune_run_on_each_of_three_nodes(three_nodes, processes, train):
+    done = three_nodes.run(*_ON_EACH, "-np", "6", train, env=processes.environ)
+    assert done.returncode == 0, done.stderr
+    check(said_in(done.stdout), [2, 2, 2])
+    lines = [line for line in done.stdout.splitlines() if "said" in line]
+    assert sorted(line[:3] for line in lines) == [f"[{rank}]" for rank in range(6)]
+    assert "one of 3 nodes that srun has started: host-0:2," in done.stderr
+
+
+@pytest.mark.slow  # starts the daemons of Slurm
+def test_a_rank_that_fails_on_one_of_three_nodes_is_the_code_of_all(
+    three_nodes, processes, tmp_path
+):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import sys\nfrom hvdtune.core.rank import runtime\nruntime.init()\n"
+        "sys.exit(9 * (runtime.rank() == 2))\n"
+    )
+    done = three_nodes.run(*_ON_EACH, "-np", "3", str(script), env=processes.environ)
+    assert done.returncode == 9
+    assert "rank 2 exited with code 9" in done.stderr
+
+
 FOREVER = """
 import time
 from pathlib import Path
@@ -355,16 +405,20 @@ time.sleep(1000)
 
 
 @pytest.mark.slow  # starts the daemons of Slurm
-def test_scancel_leaves_no_process(cluster, processes, tmp_path):
-    batch = tmp_path / "batch.sh"
-    batch.write_text(f"#!/bin/sh\nsrun -n 2 {sys.executable} -c '{FOREVER}' {tmp_path}\n")
-    sent = cluster.run(
-        *("sbatch", "--parsable", "-n", "2", "-D", str(tmp_path), str(batch)),
+@pytest.mark.parametrize("way", ["one-task-for-each-rank", "one-hvdtune-run-on-each-node"])
+def test_scancel_leaves_no_process(three_nodes, processes, tmp_path, way):
+    script, batch = tmp_path / "forever.py", tmp_path / "batch.sh"
+    script.write_text(FOREVER)
+    words = ["hvdtune", "run", "-np", "3"] if way == "one-hvdtune-run-on-each-node" else []
+    step = shlex.join([sys.executable, *(["-m", *words] if words else []), str(script)])
+    batch.write_text(f"#!/bin/sh\nsrun -N 3 --ntasks-per-node=1 {step}\n")
+    sent = three_nodes.run(
+        *("sbatch", "--parsable", "-N", "3", "-n", "3", "-D", str(tmp_path), str(batch)),
         env=processes.environ,
     )
     job = sent.stdout.strip()
     wait_for(lambda: (tmp_path / "formed").exists())
-    cluster.run("scancel", job)
+    three_nodes.run("scancel", job)
     wait_for(lambda: not running_with(str(tmp_path)))
 
 

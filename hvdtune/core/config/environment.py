@@ -241,6 +241,34 @@ def launch_defaults(
     return Config._read(env | {"HVDTUNE_LOCAL_SIZE": str(local_size)}, None)
 
 
+def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | None:
+    """Where the launchers meet of which a scheduler has started one on each of several hosts.
+
+    None where it has started this process alone, or several on a host. Raises UsageError as
+    `Config.from_environ` does for a place and a meeting that cannot be.
+    """
+    env = os.environ if environ is None else environ
+    place = dialects.recognise(env, forming=True)
+    if (
+        place is None
+        or place.rank is None
+        or place.size in (None, 1)
+        or env.get("HVDTUNE_RENDEZVOUS")
+    ):
+        return None
+    is_one_for_each = place.is_node or place.local_size == 1 or place.cross_size == place.size
+    return _meeting(env, place) if is_one_for_each else None
+
+
+def slots_of_node(environ: Mapping[str, str] | None = None) -> int:
+    """How many ranks this host is to have, as its scheduler says by GPUs or processes; else 1."""
+    env = os.environ if environ is None else environ
+    told = (
+        env.get(name, "") for name in ("PET_NPROC_PER_NODE", "SLURM_GPUS_ON_NODE", "SM_NUM_GPUS")
+    )
+    return next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
+
+
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
     """Reads what Horovod's variables ask of the launcher, by variable; only those that are set.
 

@@ -192,13 +192,12 @@ def _listening_address(point: MeetingPoint, chosen: str) -> str:
         return _LOOPBACK
     if chosen and not point.is_by_port:
         return chosen
-    hosts = point.place.hosts
+    # Where one of the hosts is unknown, so are the others, and each may take seconds.
     with contextlib.suppress(OSError):
         for address in route.addresses_of(point.host) if point.host else ():
             if not route.is_loopback(address) and route.is_own(address):
                 return address
-    for other in hosts:
-        with contextlib.suppress(OSError):
+        for other in point.place.hosts:
             address = route.own_address_towards(other)
             if not route.is_loopback(address):
                 return address

@@ -1,0 +1,129 @@
+"""The launcher's end: the nodes that a scheduler has started beside it, and their farewell."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from hvdtune import __version__
+from hvdtune.core.config.meeting_point import MeetingPoint
+from hvdtune.core.job import meeting, route
+from hvdtune.errors import LaunchError
+from hvdtune.launcher import frames
+from hvdtune.launcher.hosts import Host, is_local
+from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
+from hvdtune.launcher.nodes.serving import PART
+from hvdtune.launcher.nodes.way import NodeWay
+from hvdtune.launcher.spawn import sealed_file
+
+_HANDSHAKE_S: Final = 5.0
+
+
+@dataclass
+class Nodes:
+    """The nodes of a command, the launcher's own first.
+
+    `ways` has one for each other host. Set `exit_code` before the block ends: it is what the other
+    nodes exit with.
+    """
+
+    hosts: tuple[Host, ...]
+    ways: dict[str, NodeWay]
+    exit_code: int = 1
+
+
+@contextlib.contextmanager
+def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> Iterator[Nodes]:
+    """All nodes, while the block runs.
+
+    Args:
+        chosen: the address of this host's that the user has chosen, "" for none.
+        slots: of this node.
+
+    Raises LaunchError when a node does not come within the timeout.
+    """
+    how = meeting.opening(point, chosen, 0, PART)
+    family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(
+            socket.create_server((how.bind_host, how.port), family=family, backlog=128)
+        )
+        port = listener.getsockname()[1]
+        where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
+        with how.offered(f"{where}:{port}"):
+            found = _await_nodes(listener, how.key, (point.place.size or 1) - 1, timeout_s, stack)
+        key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
+        own = point.place.host
+        own = own if is_local(own) else socket.gethostname()
+        hosts, ways = [Host(own, slots)], {}
+        for facts, _ in found:
+            name = facts.host
+            if name == own or name in ways or not _is_known(name):
+                name = facts.address
+            hosts.append(Host(name, facts.slots))
+            ways[name] = NodeWay(facts.address, facts.port, key_fd)
+        nodes = Nodes(tuple(hosts), ways)
+        try:
+            yield nodes
+        finally:
+            farewell = nodes.exit_code.to_bytes(4, "big", signed=True)
+            for _, control in found:
+                with contextlib.suppress(OSError):  # it has gone
+                    control.send(frames.EXIT, farewell)
+
+
+def _is_known(name: str) -> bool:
+    try:
+        return bool(route.addresses_of(name))
+    except OSError:
+        return False
+
+
+def _await_nodes(
+    listener: socket.socket,
+    key: bytes,
+    count: int,
+    timeout_s: float,
+    stack: contextlib.ExitStack,
+) -> list[tuple[NodeFacts, ControlConnection]]:
+    """The nodes in the order of their numbers."""
+    deadline_s = time.monotonic() + timeout_s
+    found: dict[int, tuple[NodeFacts, ControlConnection]] = {}
+    while len(found) < count:
+        listener.settimeout(max(0.001, deadline_s - time.monotonic()))
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            missing = ", ".join(str(n) for n in range(1, count + 1) if n not in found)
+            raise LaunchError(
+                f"no word from node {missing} of {count + 1} within {timeout_s:g} s "
+                "(HVDTUNE_START_TIMEOUT_S)"
+            ) from None
+        session = proof.accept(connection, key, proof.CONTROL, _HANDSHAKE_S)
+        if session is None:
+            connection.close()
+            continue
+        control = ControlConnection(connection, session, dialed=False)
+        stack.callback(control.close)
+        facts = _facts(control)
+        if not 0 < facts.number <= count or facts.number in found:
+            raise LaunchError(f"there are two nodes of number {facts.number}, or too many")
+        found[facts.number] = facts, control
+    return [found[number] for number in sorted(found)]
+
+
+def _facts(control: ControlConnection) -> NodeFacts:
+    told = msgspec.msgpack.decode(control.receive(frames.HELLO, _HANDSHAKE_S), type=NodeFacts)
+    if told.version != __version__:
+        raise LaunchError(
+            f"node {told.number}, {told.host}, has hvdtune {told.version}, this one has "
+            f"{__version__}: install the same"
+        )
+    return told

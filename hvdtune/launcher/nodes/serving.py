@@ -1,0 +1,127 @@
+"""A node that serves the launcher on the first one: ranks run here as the launcher says."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import threading
+import time
+from typing import Final
+
+import msgspec
+
+from hvdtune import __version__, parse
+from hvdtune.core.config.meeting_point import MeetingPoint
+from hvdtune.core.job import meeting, route
+from hvdtune.core.job.child_command import module_command
+from hvdtune.errors import LaunchError
+from hvdtune.launcher import frames
+from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
+from hvdtune.launcher.nodes.sealed import SealedChannel
+
+PART: Final = "/nodes"
+_HANDSHAKE_S: Final = 5.0
+_MOST_HALF_OPEN: Final = 64
+_RETRY_S: Final = 0.2
+# What the agents have left to say when the launcher has gone, or said that all is over.
+_LAST_S: Final = 10.0
+
+
+def serve(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> int:
+    """Serves until the launcher says that the command is over; returns its exit code.
+
+    Args:
+        chosen: the address of this host's that the user has chosen, "" for none.
+
+    Raises LaunchError when the launcher does not come within the timeout, or is lost.
+    """
+    # The launcher has it, too, and ends the ranks; what they and it say comes through here.
+    # A handler, since what is ignored is ignored by the ranks, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    where, key = meeting.find_leader(point, chosen, 0, timeout_s, PART)
+    leader = parse.endpoint(where)
+    address = chosen or (
+        leader[0] if route.is_loopback(leader[0]) else route.address_for_peers(leader[0])
+    )
+    with contextlib.closing(_Agents(address, key)) as agents:
+        control = _connected(leader, key, timeout_s)
+        with contextlib.closing(control):
+            host = point.place.host or socket.gethostname()
+            number = point.place.rank or 0
+            facts = NodeFacts(__version__, number, host, slots, address, agents.port)
+            try:
+                control.send(frames.HELLO, msgspec.msgpack.encode(facts))
+                return int.from_bytes(control.receive(frames.EXIT, None), "big", signed=True)
+            except (LaunchError, OSError) as error:
+                raise LaunchError(f"the launcher on the first node: {error}") from None
+
+
+def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> ControlConnection:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            proved = proof.dial(leader, key, proof.CONTROL, _HANDSHAKE_S)
+            return ControlConnection(*proved, dialed=True)
+        except (OSError, LaunchError) as error:
+            if time.monotonic() > deadline_s:
+                raise LaunchError(
+                    f"no connection with the launcher on the first node, {leader[0]} port "
+                    f"{leader[1]}, within {timeout_s:g} s (HVDTUNE_START_TIMEOUT_S): {error}"
+                ) from None
+        time.sleep(_RETRY_S)
+
+
+class _Agents:
+    """Listens for ranks and starts an agent for each. `close` waits for their ends, or ends them.
+
+    Thread rule: `close` once, by the thread that made it. `_lock` guards `_started`.
+    """
+
+    def __init__(self, address: str, key: bytes) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._key = key
+        self._listener = socket.create_server((address, 0), family=family, backlog=128)
+        self.port = int(self._listener.getsockname()[1])
+        self._lock = threading.Lock()
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._half_open = threading.Semaphore(_MOST_HALF_OPEN)
+        threading.Thread(target=self._listen, name="hvdtune-agents", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+        deadline_s = time.monotonic() + _LAST_S
+        with self._lock:
+            started = list(self._started)
+        for agent in started:
+            try:
+                agent.wait(max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                agent.kill()  # its guard ends the rank
+                agent.wait()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                if self._half_open.acquire(blocking=False):
+                    threading.Thread(target=self._admit, args=(connection,), daemon=True).start()
+                else:
+                    connection.close()
+
+    def _admit(self, connection: socket.socket) -> None:
+        try:
+            session = proof.accept(connection, self._key, proof.RANK, _HANDSHAKE_S)
+        finally:
+            self._half_open.release()
+        if session is None:
+            connection.close()
+            return
+        channel = SealedChannel(connection, session, dialed=False)
+        with channel.local as end, self._lock:
+            command = module_command("hvdtune.launcher.agent")
+            self._started.append(subprocess.Popen(command, stdin=end.fileno(), stdout=end.fileno()))

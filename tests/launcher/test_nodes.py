@@ -1,0 +1,338 @@
+"""One `hvdtune run` on each node: the first launches, the others run what it says."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from hvdtune.core.config.environment import node_meeting, slots_of_node
+from hvdtune.errors import LaunchError
+from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.sealed import SealedChannel
+
+_KEY = b"k" * 32
+
+
+@pytest.fixture
+def ends():
+    """A listener's address and the first connection to it, as `accept` sees it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def admitted(server, key=_KEY, purpose=proof.RANK, wait_s=5.0):
+    """Whether the next connection is, once it has been asked."""
+    said = []
+
+    def accept():
+        connection, _ = server.accept()
+        with connection:
+            said.append(proof.accept(connection, key, purpose, wait_s))
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+
+    def result():
+        thread.join(20)
+        return said[0]
+
+    return result
+
+
+def test_whoever_has_the_key_is_admitted_and_both_know_it(ends):
+    result = admitted(ends)
+    connection, session = proof.dial(ends.getsockname(), _KEY, proof.RANK, 5)
+    connection.close()
+    assert result() == session != _KEY and len(session) == 32
+
+
+@pytest.mark.parametrize(
+    ("key", "purpose"), [(b"x" * 32, proof.RANK), (_KEY, proof.CONTROL)], ids=["key", "purpose"]
+)
+def test_others_are_not_and_are_told_nothing(ends, key, purpose):
+    result = admitted(ends)
+    with pytest.raises((LaunchError, OSError)):
+        proof.dial(ends.getsockname(), key, purpose, 5)
+    assert result() is None
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"r", b"GET / HTTP/1.1\r\n\r\n" * 20, b"r" + bytes(64), bytes(65)],
+    ids=["nothing", "one-byte", "http", "a-wrong-proof", "another-purpose"],
+)
+def test_what_is_no_proof_is_none(ends, sent):
+    result = admitted(ends)
+    with socket.create_connection(ends.getsockname()) as connection:
+        connection.sendall(sent)
+        with suppress(OSError):  # it has hung up already
+            connection.shutdown(socket.SHUT_WR)
+        assert result() is None
+
+
+def test_a_server_without_the_key_is_found_out(ends):
+    def impostor():
+        connection, _ = ends.accept()
+        with connection:
+            connection.recv(33)
+            connection.sendall(bytes(32))
+            connection.recv(32)
+            connection.sendall(bytes(32))
+
+    thread = threading.Thread(target=impostor)
+    thread.start()
+    with pytest.raises(LaunchError, match="does not have this job's key"):
+        proof.dial(ends.getsockname(), _KEY, proof.RANK, 5)
+    thread.join(20)
+
+
+@pytest.fixture
+def channels():
+    """Both ends of a sealed connection, with the plain one between them to be looked at."""
+    with ExitStack() as stack:
+        pairs = [socket.socketpair() for _ in range(2)]
+        for each in sum(pairs, ()):
+            stack.callback(each.close)
+        made = [
+            SealedChannel(pair[0], _KEY, dialed=dialed)
+            for pair, dialed in zip(pairs, (True, False), strict=True)
+        ]
+        for each in made:
+            stack.callback(each.close)
+        yield (*made, pairs[0][1], pairs[1][1])
+
+
+def received(end, count):
+    data = b""
+    while len(data) < count and (more := end.recv(count - len(data))):
+        data += more
+    return data
+
+
+@pytest.mark.parametrize("count", [1, 4096, 200_000])
+def test_what_is_sealed_arrives_and_cannot_be_read_on_the_way(channels, count):
+    one, other, tapped, onward = channels
+    sent = bytes(count - 1) + b"x"
+    thread = threading.Thread(target=lambda: (one.local.sendall(sent), one.local.close()))
+    thread.start()
+    seen = b""
+    while more := tapped.recv(1 << 16):
+        seen += more
+        onward.sendall(more)
+    onward.shutdown(socket.SHUT_WR)
+    assert received(other.local, count + 1) == sent
+    thread.join(20)
+    assert len(seen) > count and (count == 1 or bytes(16) not in seen)
+
+
+@pytest.mark.parametrize("change", ["bit", "length", "again", "backwards", "cut"])
+def test_what_was_changed_on_the_way_is_not_used(channels, change):
+    one, other, tapped, onward = channels
+    one.local.sendall(b"first")
+    first = received(tapped, 4 + 5 + 32)
+    one.local.sendall(b"other")
+    second = received(tapped, 4 + 5 + 32)
+    flipped = first[:6] + bytes([first[6] ^ 1]) + first[7:]
+    wrong, used = {
+        "bit": (flipped, b""),
+        "length": (b"\xff" + first[1:], b""),
+        "again": (first + first, b"first"),
+        "backwards": (second + first, b""),
+        "cut": (first + second[:-1], b"first"),
+    }[change]
+    onward.sendall(wrong)
+    onward.shutdown(socket.SHUT_WR)
+    assert received(other.local, 100) == used
+
+
+def test_what_one_end_has_sent_is_not_its_own_answer(channels):
+    one, _, tapped, _ = channels
+    one.local.sendall(b"first")
+    tapped.sendall(received(tapped, 4 + 5 + 32))
+    assert received(one.local, 100) == b""
+
+
+def node(number, size=2, **changes):
+    return {
+        "SLURM_JOB_ID": "42",
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(number),
+        "SLURM_STEP_NUM_TASKS": str(size),
+        "SLURM_NODEID": str(number),
+        "SLURM_LOCALID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": f"1(x{size})",
+        "SLURM_STEP_NODELIST": ",".join(["localhost"] * size),
+        "SLURMD_NODENAME": f"127.0.0.{number + 2}",
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("environ", "meets"),
+    [
+        ({}, False),
+        (node(1), True),
+        (node(0, 1), False),
+        (node(1) | {"SLURM_STEP_TASKS_PER_NODE": "2"}, False),
+        (node(1) | {"HVDTUNE_STARTED_BY": "none"}, False),
+        (node(1) | {"HVDTUNE_RENDEZVOUS": "a:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}, False),
+        ({"PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}, True),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "2"}, True),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2"}, False),
+    ],
+)
+def test_launchers_meet_where_each_host_has_one(environ, meets):
+    assert (node_meeting(environ) is not None) is meets
+
+
+@pytest.mark.parametrize(
+    ("environ", "slots"),
+    [
+        ({}, 1),
+        ({"SLURM_GPUS_ON_NODE": "4"}, 4),
+        ({"PET_NPROC_PER_NODE": "2"}, 2),
+        ({"PET_NPROC_PER_NODE": "auto"}, 1),
+        ({"SM_NUM_GPUS": "0"}, 1),
+    ],
+)
+def test_a_node_has_a_rank_for_each_gpu_that_it_was_given(environ, slots):
+    assert slots_of_node(environ) == slots
+
+
+SCRIPT = """
+import os, sys, time
+from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank import runtime
+
+runtime.init()
+barrier()
+print("rank", runtime.rank(), "of", runtime.size(), "local", runtime.local_rank(),
+      "on", os.environ["HVDTUNE_HOST"], flush=True)
+{then}
+"""
+
+
+class Nodes:
+    def __init__(self, folder, stack):
+        self.folder, self._stack = folder, stack
+        self.environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HVDTUNE_", "HOROVOD_", "SLURM"))
+        } | {"HVDTUNE_SHARED_FOLDER": str(folder)}
+
+    def start(self, number, *words, size=2, then="", **variables):
+        script = self.folder / "train.py"
+        script.write_text(SCRIPT.format(then=then))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hvdtune", "run", *words, str(script)],
+            env=self.environ | node(number, size) | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._stack.enter_context(process)
+        self._stack.callback(process.kill)
+        return process
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    tmp_path.chmod(0o700)
+    with ExitStack() as stack:
+        yield Nodes(tmp_path, stack)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [{}, pytest.param({"HVDTUNE_KEY": "5a" * 32}, marks=pytest.mark.slow)],  # the one as the other
+    ids=["file", "port"],
+)
+def test_the_first_launches_on_all_of_them(nodes, key):
+    first, second = (nodes.start(number, "-np", "3", **key) for number in (0, 1))
+    out, error = first.communicate(timeout=100)
+    assert first.returncode == 0, error
+    told, said = second.communicate(timeout=100)
+    assert (second.returncode, told, said) == (0, "", "")
+    assert sorted(out.splitlines()) == [
+        "[0]<stdout>:rank 0 of 3 local 0 on 127.0.0.2",
+        "[1]<stdout>:rank 1 of 3 local 1 on 127.0.0.2",
+        "[2]<stdout>:rank 2 of 3 local 0 on 127.0.0.3",
+    ]
+    assert "one of 2 nodes that srun has started: 127.0.0.2:2,127.0.0.3:2" in error
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "said"),
+    [
+        pytest.param(
+            "sys.exit(7 * runtime.rank())", 7, "rank 1 exited with code 7", marks=pytest.mark.slow
+        ),
+        ("os.kill(os.getpid(), 9 * runtime.rank())", 137, "rank 1 was killed by SIGKILL"),
+    ],
+)
+def test_all_of_them_end_as_the_job_does(nodes, then, code, said):
+    first, second = (nodes.start(number, "-np", "2", then=then) for number in (0, 1))
+    _, error = first.communicate(timeout=100)
+    second.communicate(timeout=100)
+    assert said in error
+    assert (first.returncode, second.returncode) == (code, code)
+
+
+def wait_for_line(process):
+    return process.stdout.readline()
+
+
+@pytest.mark.slow
+def test_the_end_of_the_launcher_ends_the_others(nodes):
+    first, second = (nodes.start(n, "-np", "2", then="time.sleep(1000)") for n in (0, 1))
+    wait_for_line(first)
+    first.send_signal(signal.SIGKILL)
+    _, error = second.communicate(timeout=100)
+    assert second.returncode == 1
+    assert "the launcher on the first node: " in error
+
+
+@pytest.mark.slow
+def test_sigterm_to_all_of_them_ends_the_job(nodes):
+    first, second = (nodes.start(n, "-np", "2", then="time.sleep(1000)") for n in (0, 1))
+    wait_for_line(first)
+    for process in (second, first):
+        process.send_signal(signal.SIGTERM)
+    codes = [process.wait(timeout=100) for process in (first, second)]
+    assert codes == [143, 143]
+
+
+DIES_WITH_ITS_NODE = """
+if runtime.rank() == 1:
+    os.kill(os.getppid(), 9)  # the agent, as if the host had gone
+while True:
+    barrier()
+"""
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_ends_the_job_and_is_named(nodes):
+    first, second = (nodes.start(n, "-np", "2", then=DIES_WITH_ITS_NODE) for n in (0, 1))
+    _, error = first.communicate(timeout=100)
+    assert "hvdtune: 127.0.0.3: the connection broke, or the agent there was ended" in error
+    assert first.returncode == second.wait(timeout=100) != 0
+
+
+@pytest.mark.slow  # waits for the start timeout
+@pytest.mark.parametrize(
+    ("number", "key", "said"),
+    [
+        (0, {}, "no word from node 1 of 2 within 1 s"),
+        (1, {}, "no word from rank 0 in "),
+        (1, {"HVDTUNE_KEY": "5a" * 32}, "no connection with the launcher on the first node"),
+    ],
+)
+def test_a_node_that_does_not_come_is_named(nodes, number, key, said):
+    process = nodes.start(number, "-np", "2", HVDTUNE_START_TIMEOUT_S="1", **key)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 1 and said in error
