@@ -225,6 +225,12 @@ def test_a_process_is_alone_where_no_launcher_has_started_it_as_one_of_many(envi
             _SRUN | {"HVDTUNE_RENDEZVOUS": "a:1", "HVDTUNE_RANK": "1", "HVDTUNE_SIZE": "3"},
             "hvdtune",
         ),
+        (
+            _SRUN
+            | {"HVDTUNE_RENDEZVOUS": "a:1", "HVDTUNE_RANK": "1", "HVDTUNE_SIZE": "3"}
+            | {"HVDTUNE_STARTED_BY": "none"},
+            "hvdtune",
+        ),
         # One launcher's processes under both names
         (_SRUN | {"RANK": "5", "WORLD_SIZE": "7", "MASTER_ADDR": "a"}, "slurm"),
         # The hosts of one are what the tasks of the other run on.

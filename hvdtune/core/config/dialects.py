@@ -393,7 +393,8 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
             value cannot be, or HVDTUNE_STARTED_BY names a launcher that has set no variables.
     """
     chosen = env.get(STARTED_BY, "")
-    if chosen:
+    # Said of whoever has started a launcher of ours, it is not said of the launcher's ranks.
+    if chosen and not env.get("HVDTUNE_RENDEZVOUS"):
         return _chosen(env, chosen)
     found = [told for row in DIALECTS if (told := row.read(env)) is not None]
     if not found:
