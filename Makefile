@@ -54,6 +54,7 @@ lint: $(VENV)/.test
 	ruff format --check .
 	ruff check .
 	mypy
+	vermin -q --no-tips -t=3.10- hvdtune
 	lint-imports
 	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format --dry-run -Werror
 

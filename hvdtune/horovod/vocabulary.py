@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from hvdtune import __version__, parse
 
@@ -18,23 +18,20 @@ MIB: Final = 1 << 20
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
-@dataclass(frozen=True)
-class Sets:
+class Sets(NamedTuple):
     """The option's value goes to the ranks as this variable."""
 
     variable: str
 
 
-@dataclass(frozen=True)
-class Idle:
+class Idle(NamedTuple):
     """The option is accepted; `why` there is nothing to do. `said`: silence would mislead."""
 
     why: str
     said: bool = False
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(NamedTuple):
     """What the option asks for, as the beginning of a sentence, comes later or never."""
 
     what: str
@@ -46,8 +43,7 @@ class Refused:
 Effect = Sets | Idle | Refused
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What Horovod takes for a knob, ends included, and the default of Horovod 0.28."""
 
     low: float
@@ -57,7 +53,8 @@ class Limits:
     doc: str
 
 
-@dataclass(frozen=True, kw_only=True)
+# Compared by identity; every rank makes this class, which takes time for each of its methods.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Term:
     """One row. A name is "" where Horovod has none of that kind.
 

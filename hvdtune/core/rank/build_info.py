@@ -8,14 +8,14 @@ libraries are not used, whatever the machine has.
 
 from __future__ import annotations
 
-from hvdtune.core.mpi import startup
-from hvdtune.core.mpi.mpi_library import built_plugins
 from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
 
 
 def mpi_built() -> bool:
     """Whether there is an MPI plugin, so that a job can be started by mpirun."""
+    from hvdtune.core.mpi.mpi_library import built_plugins
+
     return bool(built_plugins())
 
 
@@ -32,6 +32,8 @@ def mpi_threads_supported() -> bool:
     """
     if not runtime.formed_by_mpi():
         raise UsageError("hvd.mpi_threads_supported(): this job was not formed by MPI")
+    from hvdtune.core.mpi import startup
+
     return startup.thread_level() == startup.MULTIPLE
 
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune import __version__
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.environment import LOG_LEVELS, Config, cache_folder
-from hvdtune.core.mpi import startup
 from hvdtune.core.rank.affinity import threads_on
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
 from hvdtune.errors import UsageError
@@ -122,6 +121,9 @@ class Process:
                 raise UsageError(_OF_THE_PARENT)
             for text in config.vain if config.rank == 0 else ():
                 warnings.warn(text, stacklevel=3)  # of who calls init
+            # Loaded when a job is formed, for the sake of those who only import a framework.
+            from hvdtune.core.mpi import startup
+
             by_mpi = startup.is_wanted(config, comm)
             if by_mpi:
                 with startup.join(config, comm) as place:
@@ -132,7 +134,6 @@ class Process:
             elif config.meeting is not None and not config.rendezvous_port:
                 check(config.meeting.place.size or 1)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
-                # Loads much that other jobs do without.
                 from hvdtune.core.job import meeting
 
                 config, (runtime, self._stacks) = meeting.join(config, _start_met)
@@ -206,6 +207,8 @@ def _call_all(callbacks: list[Callable[[], None]]) -> None:
 
 
 def _end(runtime: _native.Runtime) -> None:
+    from hvdtune.core.mpi import startup
+
     runtime.shutdown()
     startup.note_end(failed=runtime.has_lost_a_rank())
 
