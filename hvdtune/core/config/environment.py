@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from hvdtune import parse
-from hvdtune.core.config import dialects, host_costs
-from hvdtune.core.config.dialect import ToldPlace
+from hvdtune.core.config import host_costs
 from hvdtune.core.config.key_source import launched_key
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
@@ -26,7 +25,6 @@ from hvdtune.core.config.launched import (
     settle,
     without_launch,
 )
-from hvdtune.core.config.meeting_point import MeetingPoint, read_meeting_point
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
@@ -34,6 +32,9 @@ from hvdtune.horovod.vocabulary import log_level
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from hvdtune.core.config.dialect import ToldPlace
+    from hvdtune.core.config.meeting_point import MeetingPoint
 
 TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
@@ -129,6 +130,9 @@ class Config:
         Raises UsageError naming the variable whose value cannot be.
         """
         env, vain = settle(os.environ if environ is None else environ)
+        # Loaded here, since every script that imports a framework's module loads this one.
+        from hvdtune.core.config import dialects
+
         place = dialects.recognise(env, forming=True)
         config = cls._read(env, knobs)._placed(env, place)
         if config.rendezvous_port == 0:
@@ -337,6 +341,8 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
 
     Raises UsageError when only one of the two is said, or is no number, or two launchers disagree.
     """
+    from hvdtune.core.config import dialects
+
     place = dialects.recognise(os.environ if environ is None else environ)
     if place is None:
         return 0, 1
@@ -425,10 +431,14 @@ def _thread_core(env: Mapping[str, str], local_rank: int, local_size: int) -> in
 
 def _meeting(env: Mapping[str, str], place: ToldPlace) -> MeetingPoint | None:
     """Where the ranks meet; None for a process that is alone."""
+    from hvdtune.core.config.meeting_point import read_meeting_point
+
     return None if place.size == 1 else read_meeting_point(env, place, cache_folder(env))
 
 
 def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:
+    from hvdtune.core.config import dialects
+
     flavour = dialects.mpi_flavour(place)
     return None if flavour is None else MpiLauncher(flavour, place.size or 0)
 
