@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core.config.environment import KEY_BYTES, launch_defaults, own_environ
+from hvdtune.core.config.environment import launch_defaults, own_environ
+from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, is_local, this_host
