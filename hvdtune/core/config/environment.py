@@ -252,6 +252,8 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     `Config.from_environ` does for a place and a meeting that cannot be.
     """
     env = os.environ if environ is None else environ
+    from hvdtune.core.config import dialects
+
     place = dialects.recognise(env, forming=True)
     if (
         place is None
