@@ -24,7 +24,7 @@ FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
   tests/house/test_shape.py
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo setup test pytest test-slow check fast lint format cpp-test sanitize fuzz soak bench clean
+.PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
@@ -62,6 +62,10 @@ format: $(VENV)/.test
 	ruff format .
 	ruff check --fix .
 	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
+
+# The documentation as a site, in build/site; a link that leads nowhere is an error
+docs: $(VENV)/.docs
+	python docs/site.py
 
 # The C++ tests as they run fastest, beside the bench of negotiation
 cpp-test: $(VENV)/.cmake
@@ -142,6 +146,10 @@ $(VENV)/.tensorflow: $(VENV)/.torch
 $(VENV)/.test: $(VENV)/.tensorflow pyproject.toml setup.py CMakeLists.txt $(shell find csrc -type f)
 	pip $(INSTALL) -e ".[workbench,quickstart,test]"
 	touch $(VENV)/.demo $@
+
+$(VENV)/.docs: $(VENV)/.cmake
+	pip $(INSTALL) mkdocs-material pyyaml
+	touch $@
 
 # Else the first test that needs them would wait for the compiler.
 $(VENV)/.operations: $(VENV)/.test csrc/runtime/framework_api.h $(wildcard csrc/tensorflow/*)
