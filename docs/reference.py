@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the tables that hvdtune itself reads: `python docs/reference.py`."""
+"""Writes docs/reference.md from hvdtune's own tables: `python docs/reference.py`."""
 
 from __future__ import annotations
 

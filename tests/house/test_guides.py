@@ -1,0 +1,41 @@
+"""The guides' commands work, and they cover what the code has."""
+
+import re
+
+import pytest
+
+from hvdtune.timeline.analysis.findings.finding import KINDS
+from tests.kit import scripts
+from tests.kit.pages import Page, words_of
+from tests.kit.programs import call_cli, run_cli
+
+QUICKSTART = Page("docs/quickstart.md")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(QUICKSTART.block("script"), id="of the page", marks=pytest.mark.slow),
+        pytest.param(scripts.MEET.format(steps=30), id="without torch"),
+    ],
+)
+def test_the_quickstart_does_what_it_says(script, tmp_path):
+    (tmp_path / "train.py").write_text(script)
+    *runs, why = QUICKSTART.commands()
+    for command in runs:
+        assert "ranks: 2" in run_cli(*words_of(command), folder=tmp_path).stdout
+    assert re.search(
+        r"\d+ steps of |INCOMPLETE|No bottleneck found", call_cli(*words_of(why), folder=tmp_path)
+    )
+
+
+def test_the_cookbook_has_a_recipe_for_every_finding_and_for_no_other():
+    recipes = re.findall(r"^### `([a-z-]+)`$", Page("docs/bottlenecks.md").text, re.MULTILINE)
+    assert len(recipes) == len(set(recipes))
+    assert set(recipes) == KINDS
+
+
+@pytest.mark.parametrize("verdict", ["improved", "unstable", "too noisy to tell"])
+def test_the_explanation_has_the_verdicts_of_the_rules(verdict):
+    assert f"| {verdict} |" in Page("docs/verdict-explained.md").text
+    assert f"| {verdict} |" in Page("docs/tuning-verdict.md").text
