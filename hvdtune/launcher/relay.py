@@ -37,6 +37,11 @@ from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
+# What schedulers tell each node: its place, and which GPUs it was given.
+_OF_A_NODE: Final = (
+    *("SLURM", "PMI_", "PMIX_", "PALS_", "FLUX_", "JSM_", "PET_", "SM_CURRENT_HOST", "SM_RESOURCE"),
+    *("CLUSTER_SPEC", "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_"),
+)
 _GONE: Final = (BrokenPipeError, ConnectionResetError)
 
 
@@ -65,6 +70,8 @@ def main(arguments: Sequence[str]) -> int:
     descriptors = [int(number) for number in numbers.split(",") if number]
     environ = inherited_environ()
     environ = {name: environ[name] for name in environ if not is_own(name)}
+    if way:  # the scheduler has told that node itself
+        environ = {name: environ[name] for name in environ if not name.startswith(_OF_A_NODE)}
     job = RemoteJob(
         [os.fsencode(word) for word in command],
         os.fsencode(Path.cwd()),

@@ -168,6 +168,7 @@ def node(number, size=2, **changes):
         "SLURM_STEP_TASKS_PER_NODE": f"1(x{size})",
         "SLURM_STEP_NODELIST": ",".join(["localhost"] * size),
         "SLURMD_NODENAME": f"127.0.0.{number + 2}",
+        "CUDA_VISIBLE_DEVICES": str(number + 5),
     } | changes
 
 
@@ -211,7 +212,7 @@ from hvdtune.core.rank import runtime
 runtime.init()
 barrier()
 print("rank", runtime.rank(), "of", runtime.size(), "local", runtime.local_rank(),
-      "on", os.environ["HVDTUNE_HOST"], flush=True)
+      "on", os.environ["HVDTUNE_HOST"], "with GPU", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 {then}
 """
 
@@ -259,9 +260,9 @@ def test_the_first_launches_on_all_of_them(nodes, key):
     told, said = second.communicate(timeout=100)
     assert (second.returncode, told, said) == (0, "", "")
     assert sorted(out.splitlines()) == [
-        "[0]<stdout>:rank 0 of 3 local 0 on 127.0.0.2",
-        "[1]<stdout>:rank 1 of 3 local 1 on 127.0.0.2",
-        "[2]<stdout>:rank 2 of 3 local 0 on 127.0.0.3",
+        "[0]<stdout>:rank 0 of 3 local 0 on 127.0.0.2 with GPU 5",
+        "[1]<stdout>:rank 1 of 3 local 1 on 127.0.0.2 with GPU 5",
+        "[2]<stdout>:rank 2 of 3 local 0 on 127.0.0.3 with GPU 6",
     ]
     assert "one of 2 nodes that srun has started: 127.0.0.2:2,127.0.0.3:2" in error
 
