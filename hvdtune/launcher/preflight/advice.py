@@ -16,10 +16,12 @@ _LEAST_SHM_BYTES: Final = 512 << 20
 _OWN_FILES: Final = 256
 _FILES_FOR_A_RANK: Final = 8
 _MOST_CLOCK_OFFSET_MS: Final = 1000.0
-# A way counts as slow when the middle one of at least six is so many times as fast.
+# A way counts as slow when the middle one of at least six is so many times as fast, and as far when
+# it takes so many times as long and that is more than a busy processor explains.
 _LEAST_PAIRS: Final = 6
 _SLOW: Final = 2.0
 _FAR: Final = 4.0
+_LEAST_FAR_US: Final = 200.0
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ def _slow_ways(pairs: Sequence[PairReport]) -> Iterator[Problem]:
         seen = ""
         if pair.mib_per_s * _SLOW < rate:
             seen = f"{pair.mib_per_s:,.0f} MiB/s, where the middle way has {rate:,.0f}"
-        elif pair.round_trip_us > _FAR * trip_us:
+        elif pair.round_trip_us > max(_FAR * trip_us, trip_us + _LEAST_FAR_US):
             seen = f"{pair.round_trip_us:,.0f} us a round trip, where the middle way has "
             seen += f"{trip_us:,.0f}"
         if seen:
