@@ -24,6 +24,7 @@ from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import cache_folder, inherited_environ, launch_defaults
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import usable_processors
+from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
 from hvdtune.errors import HvdtuneError
@@ -199,7 +200,7 @@ def _package(
 def _tensorflow_operations() -> Finding:
     name, version = "TF operations", installed_version("tensorflow")
     built = sorted(tensorflow_folder().glob(f"{version}-*.so"), key=lambda f: f.stat().st_mtime)
-    if built:
+    if built or (built := op_library.packaged_for(version)):
         return Finding("library", name, "ok", str(built[-1]))
     advice = "compiled when TensorFlow first needs them, or by: hvdtune build tensorflow"
     return Finding("library", name, "absent", "", advice)

@@ -1,8 +1,9 @@
 """The operations' own library, compiled for the TensorFlow that is installed.
 
-TensorFlow's interface for operations in C++ is bound to its version, so the library is made on
-first use, in about 20 seconds, and kept for this user; `hvdtune build tensorflow` makes it ahead.
-Where that is not possible, operations are carried out by Python: correct, but one after the other.
+TensorFlow's interface for operations in C++ is bound to its version. hvdtune's wheels bring the
+library for PyPI's versions; for another it is made on first use, in about 20 seconds, and kept for
+this user; `hvdtune build tensorflow` makes it ahead. Where that is not possible, operations are
+carried out by Python: correct, but one after the other.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ import tensorflow as tf
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.rank import runtime
+from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.core.toolchain.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
@@ -67,7 +69,7 @@ def operations() -> Any:
     with _lock:
         if _library is None and not _is_missing:
             try:
-                found = _Library(build())
+                found = _load()
                 found.bind()
                 _library = found
             except (HvdtuneError, tf.errors.NotFoundError) as error:
@@ -79,6 +81,14 @@ def operations() -> Any:
                     stacklevel=3,
                 )
     return None if _library is None else _library.ops
+
+
+def _load() -> _Library:
+    if not is_made() and (brought := packaged()):
+        # A TensorFlow that someone else has built may lack a symbol: it gets a library of its own.
+        with suppress(tf.errors.NotFoundError):
+            return _Library(brought)
+    return _Library(build())
 
 
 def _follow_job() -> None:
@@ -101,7 +111,7 @@ def version() -> str:
 def path() -> Path:
     """Where the library for this TensorFlow and this hvdtune belongs."""
     known = hashlib.sha256()
-    for source in _sources():
+    for source in op_library.sources():
         known.update(source.read_bytes())
     known.update(" ".join(_flags()).encode())
     name = f"{version()}-{known.hexdigest()[:16]}.so"
@@ -128,9 +138,14 @@ def build() -> Path:
         raise HvdtuneError(f"the library for TensorFlow cannot be kept: {error}") from None
 
 
-def is_built() -> bool:
-    """Whether the library is there, and as it was made."""
+def is_made() -> bool:
+    """Whether this user has made the library, and it is as it was made."""
     return _is_whole(path())
+
+
+def packaged() -> Path | None:
+    """The library that hvdtune's wheel brings for exactly this TensorFlow, if it does."""
+    return op_library.packaged(version(), Path(tf.sysconfig.get_include()))
 
 
 def _is_whole(target: Path) -> bool:
@@ -164,30 +179,30 @@ def _compile(target: Path) -> None:
         raise HvdtuneError(f"the library for TensorFlow cannot be built: {error}") from None
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
-        sources = [str(source) for source in _sources() if source.suffix == ".cc"]
-        include = dict.fromkeys(f"-I{source.parent}" for source in _sources())
-        command = [*compiler, "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"]
-        command += [*include, *_flags(), *sources, *tf.sysconfig.get_link_flags(), "-o", str(made)]
-        quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        run(command, "the library for TensorFlow was not built, because the compiler fails", quiet)
-        loading = [sys.executable, "-c", _TRY, str(made)]
-        run(loading, "the library for TensorFlow was built, but does not load", quiet)
+        sources, linked = op_library.sources(), tf.sysconfig.get_link_flags()
+        command = op_library.compilation(compiler, sources, _flags(), linked, made)
+        run(command, "the library for TensorFlow was not built, because the compiler fails")
+        _try(made)
         made_sum = _checksum_file(made)
         made_sum.write_bytes(_checksum(made))
         os.replace(made_sum, _checksum_file(target))
         os.replace(made, target)
 
 
+def loads(file: Path) -> bool:
+    """Whether this TensorFlow can load the library; a process of its own tries."""
+    try:
+        _try(file)
+    except HvdtuneError:
+        return False
+    return True
+
+
+def _try(file: Path) -> None:
+    quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", _TRY, str(file)]
+    run(command, "the library for TensorFlow was built, but does not load", quiet)
+
+
 def _flags() -> list[str]:
-    # TensorFlow's own headers warn.
-    return ["-w", *tf.sysconfig.get_compile_flags()]
-
-
-def _sources() -> list[Path]:
-    package = Path(__file__).parent / "op_library"
-    checkout = Path(__file__).parents[2] / "csrc"
-    for folder, api in ((checkout / "tensorflow", checkout / "runtime"), (package, package)):
-        if (folder / "kernels.cc").is_file():
-            found = {*folder.glob("*.cc"), *folder.glob("*.h"), api / "framework_api.h"}
-            return sorted(found)
-    raise HvdtuneError("the source of the library for TensorFlow is missing: install hvdtune again")
+    return list(tf.sysconfig.get_compile_flags())

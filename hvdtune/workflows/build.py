@@ -79,15 +79,21 @@ class TensorFlowBuild:
 def build_tensorflow(*, check: bool) -> TensorFlowBuild:
     """Compiles the operations for this TensorFlow, or with `check` only looks for them.
 
+    Those that hvdtune's wheel brings for it need no compiler.
+
     Raises HvdtuneError when TensorFlow is not installed or the compiler fails.
     """
     if find_spec("tensorflow") is None:
         raise HvdtuneError("TensorFlow is not installed: pip install tensorflow")
     from hvdtune.tensorflow import library
 
-    if not check:
-        return TensorFlowBuild(library.version(), library.build())
-    return TensorFlowBuild(library.version(), library.path() if library.is_built() else None)
+    brought = None if library.is_made() else library.packaged()
+    if check:
+        made = library.path() if library.is_made() else None
+        return TensorFlowBuild(library.version(), made or brought)
+    if brought and library.loads(brought):
+        return TensorFlowBuild(library.version(), brought)
+    return TensorFlowBuild(library.version(), library.build())
 
 
 def find() -> Iterator[MpiInstallation]:

@@ -2,10 +2,13 @@
 
 import hashlib
 import sys
+from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from hvdtune.cli import main
+from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.errors import HvdtuneError
 from hvdtune.tensorflow import library
@@ -29,7 +32,7 @@ def test_a_damaged_library_is_found_and_made_again(tmp_path, monkeypatch, capsys
     assert checked.value.code == 1
     assert "not built: run `hvdtune build tensorflow`" in capsys.readouterr().out
     assert library.build() == damaged
-    assert library.is_built() and damaged.read_bytes() == whole.read_bytes()
+    assert library.is_made() and damaged.read_bytes() == whole.read_bytes()
 
 
 def test_a_library_where_others_can_write_is_not_loaded(tmp_path, monkeypatch):
@@ -53,3 +56,16 @@ def test_the_compiler_is_the_one_that_is_asked_for(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(HvdtuneError, match="no C\\+\\+ compiler was found"):
         find_compiler()
+
+
+def test_what_a_wheel_brings_needs_no_compiler(tmp_path, monkeypatch, capsys):
+    brought = tmp_path / op_library.packaged_name(
+        library.version(), Path(tf.sysconfig.get_include())
+    )
+    brought.touch()
+    monkeypatch.setattr(op_library, "_PACKAGE", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(SystemExit) as checked:
+        main(["build", "tensorflow", "--check"])
+    assert checked.value.code == 0
+    assert f"operations  {brought}" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from typing import Final
 from hvdtune.core.config.environment import cache_folder
 
 PLUGIN_VERSION: Final = 1
+_PACKAGE: Final = Path(__file__).parents[1] / "mpi_plugin"
 _LIBRARY: Final = re.compile(r"lib(?:mpi|mpich|mpi_abi)\.so(?:\.\d+)*")
 _ABI: Final = re.compile(r"lib(?:mpi|mpich|mpi_abi)\.so\.\d+")
 _NEEDED: Final = re.compile(rb"\0(lib(?:mpi|mpich|mpi_abi)\.so\.\d+)\0")
@@ -127,7 +128,7 @@ def built_plugins() -> list[tuple[str, Path]]:
     """All plugins and their ABIs: those of this user newest first, then the package's own."""
     folder = cache_folder() / f"mpi-{PLUGIN_VERSION}"
     paths = sorted(folder.glob("*/*.so"), key=lambda path: path.stat().st_mtime, reverse=True)
-    paths += sorted((Path(__file__).parents[1] / "mpi_plugin").glob("*.so"))
+    paths += sorted(_PACKAGE.glob("*.so"))
     return [(abi, path) for path in paths if (abi := _abi_needed(path))]
 
 
@@ -159,7 +160,11 @@ def choose_plugin(flavour: str) -> Choice | None:
         for abi, path in fitting_abis:
             if abi == abi_of(library):
                 return Choice(path, library)
-    return Choice(fitting_abis[0][1], None) if fitting_abis else None
+    for _, path in fitting_abis:
+        # A plugin of the package may be for an MPI that this machine has not.
+        if path.parent != _PACKAGE or ask_version(path):
+            return Choice(path, None)
+    return None
 
 
 def preload(library: Path) -> None:
