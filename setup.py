@@ -1,5 +1,11 @@
-"""Builds the C++ core with CMake; everything else about the package is in pyproject.toml."""
+"""Builds the C++ core with CMake; everything else about the package is in pyproject.toml.
 
+CMAKE_ARGS is for more of CMake's options. HVDTUNE_BROUGHT names a folder whose files are taken into
+the package, at their places: what `make wheels` has compiled for other libraries' versions.
+"""
+
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,6 +26,11 @@ class CMakeBuild(build_ext):
     knows of them.
     """
 
+    def run(self) -> None:
+        super().run()
+        if brought := os.environ.get("HVDTUNE_BROUGHT"):
+            shutil.copytree(brought, self.build_lib, dirs_exist_ok=True)
+
     def build_extension(self, ext: Extension) -> None:
         if ext.name != _CORE:
             return
@@ -36,6 +47,7 @@ class CMakeBuild(build_ext):
             f"-DCMAKE_INSTALL_PREFIX={target}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", str(build), "--target", "install"], check=True)
