@@ -26,7 +26,7 @@ FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
 .PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench \
-  wheels clean
+  wheels third-party clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
@@ -121,12 +121,16 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.trace_readers
 	python -m studies.bench.dashboard
 
+# Programs of others that are written for Horovod, for the slow tests that run them
+third-party: $(VENV)-deepmd/.ready
+
 # An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/
 wheels: $(WHEEL_TOOLS)/.ready
 	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py
 
 clean:
-	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich hvdtune/core/_native*.so hvdtune/timeline/_*.so
+	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich $(VENV)-deepmd \
+	  hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
 # All that the C++ tests need
 $(VENV)/.cmake: constraints.txt
@@ -165,6 +169,14 @@ $(VENV)/.operations: $(VENV)/.test csrc/runtime/framework_api.h $(wildcard csrc/
 # An environment for each MPI, under build/.
 $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
 	python -m tests.mpi.environment
+	touch $@
+
+# Packages of the main environment that it does not have itself are found there.
+$(VENV)-deepmd/.ready: $(VENV)/.test
+	$(PYTHON) -m venv $(VENV)-deepmd
+	ls -d $(abspath $(VENV))/lib/python*/site-packages \
+	  > $$(ls -d $(VENV)-deepmd/lib/python*/site-packages)/main.pth
+	$(VENV)-deepmd/bin/python -m pip $(INSTALL) deepmd-kit==3.2.0 mpi4py mpich
 	touch $@
 
 # What wheels are built with, beside a C++ compiler
