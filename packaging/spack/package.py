@@ -41,7 +41,7 @@ class PyHvdtune(PythonPackage):
     depends_on("py-psutil@5.9:", type=("build", "run"))
     depends_on("py-pyyaml@5.4:", type=("build", "run"))
     depends_on("py-cloudpickle@2.2:", type=("build", "run"))
-    depends_on("py-click@8.1:", type=("build", "run"))
+    depends_on("py-click@8.1.4:", type=("build", "run"))
 
     depends_on("mpi", when="+mpi", type=("build", "link", "run"))
     depends_on("py-torch@2.4:", when="+torch", type=("build", "run"))
