@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import hvdtune.tensorflow as hvd
 from hvdtune import errors
+from hvdtune.core.toolchain import op_library
 from hvdtune.tensorflow import errors as both
-from hvdtune.tensorflow import library
 from tests.parallel.bodies import Bodies
 
 pytestmark = pytest.mark.timeout(300)
@@ -150,7 +150,7 @@ def test_errors_of_other_operations_are_left_alone(said):
 @pytest.mark.parametrize("kind", both.KINDS)
 def test_a_kind_of_error_has_the_code_that_kernels_give_it(kind):
     """Kernels choose it by themselves."""
-    (header,) = (path for path in library._sources() if path.name == "collective_kernel.h")
+    (header,) = (path for path in op_library.sources() if path.name == "collective_kernel.h")
     choice = header.read_text().partition("error_of(")[2].partition(f'"{kind.__name__}"')[2]
     code = choice.partition("StatusCode::k")[2].partition(";")[0] if choice else "Unknown"
     assert issubclass(both.KINDS[kind], getattr(tf.errors, f"{code}Error"))
