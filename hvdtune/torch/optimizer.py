@@ -129,6 +129,7 @@ class GradientOptimizer(Wrapper):
         self._should_synchronize = True
         self._in_flight = False  # everything is sent, and not everything received
         self._synchronized = False
+        self._is_updating = False  # the wrapped optimizer's step has begun and not ended
         self._by_scaler = False  # asked for the last `synchronize`
         # Hooks run on one thread for each device that the backward pass uses. Reentrant: a signal
         # handler may run a backward pass inside of a hook.
@@ -254,7 +255,7 @@ class GradientOptimizer(Wrapper):
 
     def _forget_step(self) -> None:
         """Gives up a step of which the batcher knows nothing any more."""
-        self._in_flight = self._synchronized = False
+        self._in_flight = self._synchronized = self._is_updating = False
         self._passes.end_step()
         for packed in self._packed:
             packed.end_step()
@@ -337,13 +338,25 @@ class GradientOptimizer(Wrapper):
 
         With a closure, the gradients of each of its evaluations are combined. It must compute as
         often on every rank. When a signal handler raises while this waits, see `synchronize`.
+
+        Raises:
+            StepOrderError: the last call was interrupted, or failed, while the wrapped optimizer
+                changed parameters; or see `synchronize`.
+            CollectiveError: see hvdtune.core.rank.collectives.
         """
+        if self._is_updating and not self._passes.passes:
+            raise StepOrderError(
+                "the last optimizer.step() was interrupted or failed while it changed parameters, "
+                "so they and the optimizer's state may be those of half a step: load a checkpoint "
+                "or broadcast both from another rank, then call optimizer.zero_grad()"
+            )
         if closure is not None:
             closure = self._combining(closure)
         elif self._should_synchronize:
             self._synchronize_once()
+        self._is_updating = closure is None
         result = self._step_of_wrapped(closure)
-        self._synchronized = False
+        self._is_updating = self._synchronized = False
         self._note_step()
         runtime.mark_step()
         return result
@@ -388,7 +401,7 @@ class GradientOptimizer(Wrapper):
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(): gradients are still being combined"
             )
-        self._synchronized = False
+        self._is_updating = self._synchronized = False
         super().zero_grad(*given, **options)
 
 

@@ -18,6 +18,7 @@ from tests.parallel.ranks import run
 from tests.torch.in_flight import (
     ELEMENTS,
     KINDS,
+    Model,
     SparseModel,
     averages,
     meet_twice,
@@ -124,6 +125,74 @@ def test_a_step_that_was_interrupted_is_given_up_by_load_state_dict(kind, tmp_pa
     in_flight, average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), forget_a_step)
     assert average == {2.0}
     assert in_flight == 0
+
+
+class InterruptedSGD(torch.optim.SGD):
+    """Its first step is interrupted on rank 0."""
+
+    interrupted = False
+
+    def step(self):
+        if hvd.rank() == 0 and not self.interrupted:
+            self.interrupted = True
+            raise TimeLimitError
+        super().step()
+
+
+def interrupt_an_update():
+    model = Model()
+    optimizer = hvd.DistributedOptimizer(
+        InterruptedSGD(model.parameters(), lr=1.0), model.named_parameters()
+    )
+    model(1.0).backward()
+    if hvd.rank() == 0:
+        with pytest.raises(TimeLimitError):
+            optimizer.step()
+        with pytest.raises(StepOrderError, match="half a step"):
+            optimizer.step()
+    else:
+        optimizer.step()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+    optimizer.zero_grad()
+    model(1.0 + hvd.rank()).backward()
+    optimizer.step()
+    return {value for p in model.parameters() for value in p.detach().unique().tolist()}
+
+
+def test_an_update_that_was_interrupted_is_not_combined_again():
+    assert run(interrupt_an_update, 2) == [{-2.5}, {-2.5}]
+
+
+def interrupt_a_step_of_adasum(come, then):
+    model = Model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), op=hvd.Adasum
+    )
+    model(1.0 + hvd.rank()).backward()
+    if hvd.rank() == 1:
+        come.wait()
+        optimizer.step()
+    else:
+        with time_limit():
+            optimizer.step()
+        with pytest.raises(StepOrderError):
+            optimizer.zero_grad()
+        come.set()
+        if then == "step":
+            optimizer.step()
+        else:
+            optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+    meet_twice()
+    values = {value for p in model.parameters() for value in p.detach().unique().tolist()}
+    return values, len(PROCESS.in_flight) + len(PROCESS.pending)
+
+
+# Of the ranks' steps, -1 and -2, which have one direction, Adasum makes -1.5.
+@pytest.mark.parametrize(("then", "own"), [("step", -1.5), ("load_state_dict", -1.0)])
+def test_a_step_of_adasum_that_was_interrupted_goes_on_or_is_given_up(then, own, tmp_path):
+    found = run(interrupt_a_step_of_adasum, 2, Flag(tmp_path / "flag"), then)
+    assert found == [({own}, 0), ({-1.5}, 0)]
 
 
 def interrupt_the_first_step(dropped):

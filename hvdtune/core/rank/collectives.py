@@ -19,7 +19,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hvdtune.core.rank import handles, runtime
 from hvdtune.core.rank.adapter import Adapter, Buffer, Ready
@@ -202,6 +202,51 @@ def allreduce_request(
     return _request("allreduce", name, tensors, process_set, reduction=reduction)
 
 
+@dataclass(frozen=True)
+class Prepared(Generic[T]):
+    """An operation that is not submitted yet: the arguments of `Batch.add`.
+
+    `finish` returns its outputs, once the operation is done; a second call does the same.
+    """
+
+    request: _native.Request
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    owners: Sequence[T]
+    ready: Sequence[Ready]
+    finish: Callable[[], list[T]]
+
+
+def prepare_allreduce(
+    adapter: Adapter[T],
+    tensors: Sequence[T],
+    outputs: Sequence[T] | None,
+    name: str | None,
+    reduction: Reduction,
+    process_set: ProcessSet = global_process_set,
+) -> Prepared[T]:
+    """What `allreduce_async` submits, for whoever has a batch of their own to submit it with.
+
+    Raises UsageError as `allreduce_async` does.
+    """
+    sources, ready = _staged(adapter, tensors)
+    read = [adapter.buffer(source) for source in sources]
+    if outputs is None:
+        outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
+    staging = [adapter.staging_output(output) for output in outputs]
+    written = [adapter.buffer(staged) for staged in staging]
+    request = allreduce_request(name, _specs(read), reduction, process_set)
+
+    def finish() -> list[T]:
+        _check_places(adapter, staging, written, request)
+        for staged, output in zip(staging, outputs, strict=True):
+            adapter.copy_out(staged, output)
+        return list(outputs)
+
+    owners = (*sources, *staging)
+    return Prepared(request, _addresses(read), _addresses(written), owners, ready, finish)
+
+
 def allreduce_async(
     adapter: Adapter[T],
     tensors: Sequence[T],
@@ -229,22 +274,13 @@ def allreduce_async(
             the process set.
         DuplicateNameError: an operation of that name is in flight on this rank.
     """
-    sources, ready = _staged(adapter, tensors)
-    read = [adapter.buffer(source) for source in sources]
-    if outputs is None:
-        outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
-    staging = [adapter.staging_output(output) for output in outputs]
-    written = [adapter.buffer(staged) for staged in staging]
-    request = allreduce_request(name, _specs(read), reduction, process_set)
+    own = prepare_allreduce(adapter, tensors, outputs, name, reduction, process_set)
 
     def finish(_: _native.Operation) -> Any:
-        _check_places(adapter, staging, written, request)
-        for staged, output in zip(staging, outputs, strict=True):
-            adapter.copy_out(staged, output)
-        return list(outputs) if grouped else outputs[0]
+        results = own.finish()
+        return results if grouped else results[0]
 
-    keep = (*sources, *staging)
-    return handles.start(request, _addresses(read), _addresses(written), keep, finish, ready)
+    return handles.start(own.request, own.inputs, own.outputs, own.owners, finish, own.ready)
 
 
 def broadcast_async(
