@@ -99,7 +99,7 @@ def _cores() -> Finding:
     allowed = len(usable)
     detail = f"{allowed} of {present} usable by this process"
     if allowed != present:
-        detail += f": {_ranges(usable)}"
+        detail += f": {ranges(usable)}"
     with contextlib.suppress(ImportError):  # which the line before this one tells of
         granted = usable_processors()
         if granted < allowed:
@@ -107,7 +107,7 @@ def _cores() -> Finding:
     return Finding("machine", "cores", "ok", detail)
 
 
-def _ranges(numbers: Iterable[int]) -> str:
+def ranges(numbers: Iterable[int]) -> str:
     """Numbers in short, as in 0-3,8."""
     runs: list[list[int]] = []
     for number in sorted(numbers):

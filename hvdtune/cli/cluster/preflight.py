@@ -110,6 +110,8 @@ def _host_row(host: HostReport) -> tuple[str, ...]:
     if host.facts is None or host.failure is not None:
         check = host.failure.check if host.failure else "answer"
         return (host.name, f"FAILED: {check}")
+    from hvdtune.doctor import ranges
+
     facts = host.facts
     clock = "-"
     if host.clock_offset_ms is not None:
@@ -129,17 +131,6 @@ def _host_row(host: HostReport) -> tuple[str, ...]:
         "unlimited" if facts.locked_bytes is None else sized(facts.locked_bytes),
         f"{use} (cpu {ranges(facts.affinity)} of {facts.processors})",
     )
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers in short: "0-3,8"."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
-        else:
-            found.append([number])
-    return ",".join("-".join(map(str, each)) for each in found)
 
 
 def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
