@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import warnings
 import weakref
@@ -105,6 +106,15 @@ def DistributedOptimizer(
     return kind.wrap(optimizer, _names_of(parameters, named_parameters), options)
 
 
+@dataclasses.dataclass(slots=True)
+class _Evaluation:
+    """One call of a closure, until its gradients are combined: `step` may be interrupted before."""
+
+    loss: Any = None
+    is_running: bool = True  # the closure has not returned
+    has_computed: bool = False  # it has, without an error
+
+
 class GradientOptimizer(Wrapper):
     """Combines gradients, by Average or Sum, before the wrapped optimizer's step."""
 
@@ -130,6 +140,7 @@ class GradientOptimizer(Wrapper):
         self._in_flight = False  # everything is sent, and not everything received
         self._synchronized = False
         self._is_updating = False  # the wrapped optimizer's step has begun and not ended
+        self._evaluation: _Evaluation | None = None  # the one of `step`'s closure that has begun
         self._by_scaler = False  # asked for the last `synchronize`
         # Hooks run on one thread for each device that the backward pass uses. Reentrant: a signal
         # handler may run a backward pass inside of a hook.
@@ -256,6 +267,7 @@ class GradientOptimizer(Wrapper):
     def _forget_step(self) -> None:
         """Gives up a step of which the batcher knows nothing any more."""
         self._in_flight = self._synchronized = self._is_updating = False
+        self._evaluation = None
         self._passes.end_step()
         for packed in self._packed:
             packed.end_step()
@@ -337,14 +349,15 @@ class GradientOptimizer(Wrapper):
         """Waits for the combined gradients, then takes the wrapped optimizer's step.
 
         With a closure, the gradients of each of its evaluations are combined. It must compute as
-        often on every rank. When a signal handler raises while this waits, see `synchronize`.
+        often on every rank. When a signal handler raises while this waits, see `synchronize`: a
+        closure whose gradients are in flight is not called again.
 
         Raises:
             StepOrderError: the last call was interrupted, or failed, while the wrapped optimizer
-                changed parameters; or see `synchronize`.
+                changed parameters, or while its closure computed gradients; or see `synchronize`.
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        if self._is_updating and not self._passes.passes:
+        if self._is_updating and (self._evaluation is not None or not self._passes.passes):
             raise StepOrderError(
                 "the last optimizer.step() was interrupted or failed while it changed parameters, "
                 "so they and the optimizer's state may be those of half a step: load a checkpoint "
@@ -352,11 +365,13 @@ class GradientOptimizer(Wrapper):
             )
         if closure is not None:
             closure = self._combining(closure)
-        elif self._should_synchronize:
-            self._synchronize_once()
-        self._is_updating = closure is None
+        else:
+            if self._should_synchronize:
+                self._synchronize_once()
+            self._is_updating = True
         result = self._step_of_wrapped(closure)
         self._is_updating = self._synchronized = False
+        self._evaluation = None
         self._note_step()
         runtime.mark_step()
         return result
@@ -376,12 +391,38 @@ class GradientOptimizer(Wrapper):
 
     def _combining(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
-            loss = closure()
-            if self._should_synchronize or self._passes.passes:
+            evaluation = self._evaluation
+            if evaluation is None or not evaluation.has_computed:
+                evaluation = self._evaluate(closure)
+            elif not self._in_flight and self._synchronized:  # by the script, after an interruption
+                return self._end(evaluation)
+            if self._in_flight or self._should_synchronize or self._passes.passes:
                 self.synchronize()
-            return loss
+            return self._end(evaluation)
 
         return evaluate
+
+    def _evaluate(self, closure: Callable[[], Any]) -> _Evaluation:
+        if self._evaluation is not None and self._passes.passes:
+            raise StepOrderError(
+                "the last optimizer.step(closure) was interrupted or failed while the closure "
+                "computed gradients, and some of them are being combined already: call "
+                "optimizer.synchronize(), which sends the other ranks what there is, and "
+                "optimizer.zero_grad(); then go on as the other ranks do after that step"
+            )
+        self._evaluation = evaluation = _Evaluation()
+        try:
+            evaluation.loss = closure()
+        finally:
+            evaluation.is_running = False
+        evaluation.has_computed = True
+        return evaluation
+
+    def _end(self, evaluation: _Evaluation) -> Any:
+        """The wrapped optimizer has the loss, and changes parameters from now on."""
+        self._is_updating = True
+        self._evaluation = None
+        return evaluation.loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state; a step that began or failed is forgotten."""
@@ -401,7 +442,10 @@ class GradientOptimizer(Wrapper):
                 "optimizer.zero_grad() was called after loss.backward() but before "
                 "optimizer.step() or optimizer.synchronize(): gradients are still being combined"
             )
-        self._is_updating = self._synchronized = False
+        self._synchronized = False
+        if self._evaluation is None or not self._evaluation.is_running:
+            self._is_updating = False
+            self._evaluation = None
         super().zero_grad(*given, **options)
 
 

@@ -1,5 +1,6 @@
 """Calls that a signal handler interrupts, and what is called after them."""
 
+import copy
 import signal
 from contextlib import contextmanager, suppress
 from unittest import mock
@@ -161,6 +162,94 @@ def interrupt_an_update():
 
 def test_an_update_that_was_interrupted_is_not_combined_again():
     assert run(interrupt_an_update, 2) == [{-2.5}, {-2.5}]
+
+
+def closure_of(model, optimizer, after_backward=lambda: None):
+    """A closure that does everything, and the list of its losses."""
+    losses = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(1.0 + hvd.rank())
+        loss.backward()
+        after_backward()
+        losses.append(loss.item())
+        return loss
+
+    return closure, losses
+
+
+def interrupt_a_step_with_a_closure(come, then):
+    model = Model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters()
+    )
+    closure, losses = closure_of(model, optimizer)
+    if hvd.rank() == 1:
+        come.wait()
+        optimizer.step(closure)
+    else:
+        with time_limit():
+            optimizer.step(closure)
+        come.set()
+        if then == "synchronize":
+            optimizer.synchronize()
+        assert optimizer.step(closure).item() == losses[0]
+    optimizer.zero_grad()
+    meet_twice()
+    values = {value for p in model.parameters() for value in p.detach().unique().tolist()}
+    return values, len(losses), len(PROCESS.in_flight) + len(PROCESS.pending)
+
+
+@pytest.mark.parametrize("then", ["step", "synchronize"])
+def test_a_closure_whose_gradients_were_in_flight_is_not_called_again(then, tmp_path):
+    found = run(interrupt_a_step_with_a_closure, 2, Flag(tmp_path / "flag"), then)
+    assert found == [({-1.5}, 1, 0)] * 2
+
+
+def interrupt_once(call):
+    """Raises at call number `call` on rank 0."""
+    calls = []
+
+    def interrupt():
+        calls.append(None)
+        if hvd.rank() == 0 and len(calls) == call:
+            raise TimeLimitError
+
+    return interrupt
+
+
+def interrupt_a_closure(call, what):
+    """LBFGS moves parameters between two evaluations of its closure."""
+    model = Model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=2), model.named_parameters()
+    )
+    closure, _ = closure_of(model, optimizer, interrupt_once(call))
+    at_first = copy.deepcopy(optimizer.state_dict())
+    if hvd.rank() == 1:
+        optimizer.step(closure)
+    else:
+        with pytest.raises(TimeLimitError):
+            optimizer.step(closure)
+        with pytest.raises(StepOrderError, match=what):
+            optimizer.step(closure)
+        optimizer.synchronize()
+        for _ in range(2 - call):  # what the other rank still evaluates
+            optimizer.zero_grad()
+            model(1.0).backward()
+            optimizer.synchronize()
+    optimizer.zero_grad()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=1)
+    optimizer.load_state_dict(at_first)
+    optimizer.step(closure)
+    return {value for p in model.parameters() for value in p.detach().unique().tolist()}
+
+
+@pytest.mark.parametrize(("call", "what"), [(1, "while the closure computed"), (2, "half a step")])
+def test_a_closure_that_was_interrupted_in_its_backward_pass_is_not_called_again(call, what):
+    first, second = run(interrupt_a_closure, 2, call, what)
+    assert first == second
 
 
 def interrupt_a_step_of_adasum(come, then):
