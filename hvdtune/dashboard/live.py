@@ -111,7 +111,7 @@ class Live:
             files = self._attached.files()
             if not files:
                 return before
-            trace = merge(files)
+            trace = merge(files, still_recorded=True)
         except (HvdtuneError, OSError) as error:
             return replace(before, note=str(error))
         try:
@@ -121,10 +121,7 @@ class Live:
             return replace(before, note=f"The latest events cannot be analysed: {error!r}")
 
     def _analysed(self, trace: Trace) -> RunView:
-        # It is being written: nobody has closed it.
-        warnings = [text for text in trace.warnings if "did not close it" not in text]
-        told = replace(trace, warnings=warnings)
-        run = RunView(self._attached.title, told, link_gbps=self._attached.link_gbps)
+        run = RunView(self._attached.title, trace, link_gbps=self._attached.link_gbps)
         # Here, where it counts as time taken, and not when a page asks.
         _ = run.summary, run.answer
         return run

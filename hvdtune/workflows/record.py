@@ -18,7 +18,7 @@ from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.formats.hvt import is_closed
 from hvdtune.timeline.reading.merge import merge
 from hvdtune.workflows.requests import RecordRequest, StatusReporter, TraceRequest
-from hvdtune.workflows.traces import newest_job, warn_of_damage, without_unclosed, write_trace
+from hvdtune.workflows.traces import newest_job, warn_of_damage, write_trace
 
 _LOOK_EVERY_S: Final = 0.1
 # A launcher looks at what its ranks report four times a second.
@@ -55,7 +55,7 @@ def record(
                 reporter.warning(str(error))
             with contextlib.suppress(HvdtuneError):  # it has ended: its files are closed
                 job.stop()
-            trace = without_unclosed(_read(files, state))
+            trace = _read(files, state)
             warn_of_damage(trace, reporter)
             if request.steps is not None:
                 trace, whole = _whole_steps(trace, first if state.timeline else 0, request.steps)
@@ -125,7 +125,7 @@ def _read(files: Path, state: JobState) -> Trace:
             break
         time.sleep(_LOOK_EVERY_S)
     try:
-        return merge(newest_job(files.parent))
+        return merge(newest_job(files.parent), still_recorded=True)
     except TraceFormatError as error:
         raise HvdtuneError(f"nothing was recorded: {error}") from None
 

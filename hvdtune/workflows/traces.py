@@ -38,16 +38,11 @@ def write_traces(
 
     written = []
     for job, files in sorted(_by_job(raw).items()):
-        trace = without_unclosed(merge(files)) if ended else merge(files)
+        trace = merge(files, still_recorded=ended)
         warn_of_damage(trace, reporter)
         written.append(target.with_stem(f"{target.stem}-job{job}") if job else target)
         write_trace(trace, written[-1], request)
     return tuple(written)
-
-
-def without_unclosed(trace: Trace) -> Trace:
-    """The trace without its warnings of files that ranks did not close, where none was to."""
-    return replace(trace, warnings=[w for w in trace.warnings if "did not close it" not in w])
 
 
 def warn_of_damage(trace: Trace, reporter: StatusReporter) -> None:

@@ -51,12 +51,12 @@ def test_events_that_cannot_be_analysed_do_not_end_the_watching(monkeypatch, tmp
     def fail(_):
         raise ZeroDivisionError("no")
 
-    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda files: training_trace())
+    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda *_, **__: training_trace())
     monkeypatch.setattr("hvdtune.dashboard.data.summary", fail)
     live = Live(Attached("job", lambda: [tmp_path], lambda: True), every_s=0.01)
     wait_until(lambda: "ZeroDivisionError('no')" in live.now.note)
     monkeypatch.undo()
-    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda files: training_trace())
+    monkeypatch.setattr("hvdtune.dashboard.live.merge", lambda *_, **__: training_trace())
     wait_until(lambda: live.now.number > 0)
     assert live.now.note == ""
     live.close()

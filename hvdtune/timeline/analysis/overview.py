@@ -136,7 +136,7 @@ def overview(paths: Iterable[Path]) -> Overview:
             files.append(kept)
     if small:
         try:
-            files.append(_loaded(TraceFiles(small)))
+            files.append(_loaded(TraceFiles(small, still_recorded=found.still_recorded)))
         except (TraceFormatError, UsageError) as error:
             if not files:
                 raise

@@ -23,10 +23,12 @@ class TraceFiles:
     Attributes:
         files: the traces.
         notes: what was chosen where there was a choice.
+        still_recorded: they are files that ranks record at this time, as far as can be known.
     """
 
     files: list[InspectedFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    still_recorded: bool = False
 
 
 def find(paths: Iterable[Path | str]) -> TraceFiles:
@@ -51,6 +53,7 @@ def find(paths: Iterable[Path | str]) -> TraceFiles:
         else:
             found.files += map(inspect, _of_newest_job(begun, found))
             found.notes.append(f"{path} is not written yet: ranks still record it {where}")
+            found.still_recorded = True
     return found
 
 

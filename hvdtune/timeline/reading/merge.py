@@ -33,10 +33,11 @@ _OPTIONAL: tuple[Column, ...] = ("name", "seq", "bucket", "arg")
 Columns = dict[str, NDArray[Any]]
 
 
-def merge(paths: Iterable[Path | str]) -> Trace:
+def merge(paths: Iterable[Path | str], *, still_recorded: bool = False) -> Trace:
     """Read the files of a job's ranks, any number of them, and align their clocks.
 
-    A file that cannot be read becomes a warning as long as another can.
+    A file that cannot be read becomes a warning as long as another can; so does one that its rank
+    did not close, unless it is `still_recorded`.
 
     Raises:
         TraceFormatError: none can be read, or two are of the same rank.
@@ -55,6 +56,8 @@ def merge(paths: Iterable[Path | str]) -> Trace:
             known = files[file.rank].path
             raise TraceFormatError(f"{known} and {file.path} are both of rank {file.rank}")
         files[file.rank] = file
+        if not (file.is_closed or still_recorded):
+            warnings.append(f"{path}: rank {file.rank} did not close it (killed or still running)")
     if not files:
         raise unreadable or TraceFormatError("no timeline to read")
     return merge_files(files, warnings)

@@ -56,7 +56,7 @@ def open_files(found: TraceFiles) -> Trace:
     """Open known files as `open_trace` does; leaves in `found` the ones that were read."""
     failures = Failures(found)
     recordings = [file.path for file in found.files if file.kind == "recording"]
-    recorded = merge(recordings) if recordings else None
+    recorded = merge(recordings, still_recorded=found.still_recorded) if recordings else None
     parts: list[FileSlices] = []
     eventless: dict[Path, list[FileSlices]] = {}  # `[]` beside traces may be anything
     for file in found.files:

@@ -42,6 +42,7 @@ class RankFile:
         names: text of each name id.
         details: what names stand for: of tensors dtype and shape, as in "float32[64,3]".
         dropped: records the recorder lost for want of room.
+        is_closed: whether the rank ended it; else it was killed, or still records.
         warnings: what could not be read, one sentence each, with byte offsets.
     """
 
@@ -54,6 +55,7 @@ class RankFile:
     dropped: int = 0
     warnings: list[str] = field(default_factory=list)
     details: dict[int, str] = field(default_factory=dict)
+    is_closed: bool = True
 
 
 class _Block(NamedTuple):
@@ -98,8 +100,6 @@ def read_rank_file(path: Path | str) -> RankFile:
     warnings += [warning for segment in segments for warning in segment.warnings]
     if segments[0].number > 0:
         warnings.append(f"{path}: the oldest records were discarded to keep to the size cap")
-    if not newest.ended:
-        warnings.append(f"{path}: rank {rank} did not close it (killed or still running)")
     names: dict[int, str] = {}
     details: dict[int, str] = {}
     for segment in segments:
@@ -115,6 +115,7 @@ def read_rank_file(path: Path | str) -> RankFile:
         dropped=max(segment.dropped for segment in segments),
         warnings=warnings,
         details=details,
+        is_closed=newest.ended,
     )
 
 
