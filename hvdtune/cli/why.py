@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from hvdtune.timeline.analysis.findings import Answer
 
+EXIT_INCOMPLETE = 5  # 3 and 4 are those of verdicts
+
 _traces = explained(
     "paths",
     nargs=-1,
@@ -38,7 +40,10 @@ _link = click.option(
 @_link
 @json_option
 def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> int:
-    """Say what makes steps slow: at most five findings, with cost, evidence and remedy."""
+    """Say what makes steps slow: at most five findings, with cost, evidence and remedy.
+
+    The exit code is 5 where the trace lacks the evidence to answer.
+    """
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
 
@@ -46,12 +51,12 @@ def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> i
     answer = ask(trace, job_metadata_of(trace, link_gbps))
     if as_json:
         print_json(answer.document() | {"warnings": trace.warnings})
-        return 0
-    for text in trace.warnings:
-        warning(text)
-    for line in render(answer):
-        print(line)
-    return 0
+    else:
+        for text in trace.warnings:
+            warning(text)
+        for line in render(answer):
+            print(line)
+    return EXIT_INCOMPLETE if answer.verdict == "incomplete" else 0
 
 
 @command(cls=WorkbenchCommand)

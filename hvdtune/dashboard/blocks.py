@@ -23,6 +23,11 @@ def spoken(text: str) -> dict[str, Any]:
     return {"aria-label": text}
 
 
+def capitalized(text: str) -> str:
+    """A sentence that stands by itself, from one that follows another."""
+    return text[:1].upper() + text[1:]
+
+
 def section(title: str, *parts: Component | str | None, name: str = "") -> Component:
     """A titled part of a page."""
     kept = [part for part in parts if part is not None]
@@ -69,7 +74,7 @@ def sentences(title: str, texts: Sequence[str], most: int = 8) -> Component | No
     """A list of warnings or notes; None: there are none."""
     if not texts:
         return None
-    items = [html.Li(text) for text in texts[:most]]
+    items = [html.Li(capitalized(text)) for text in texts[:most]]
     if len(texts) > most:
         items.append(html.Li(f"and {len(texts) - most} more"))
     return html.Div([html.Strong(title), html.Ul(items)], className="warnings")

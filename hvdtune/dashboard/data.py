@@ -14,6 +14,7 @@ from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, open_trace, summary
+from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.event_table import make_events
@@ -49,6 +50,11 @@ class RunView:
     def answer(self) -> Answer:
         """Why it is slow."""
         return why(self.trace, self.job)
+
+    @cached_property
+    def arrivals(self) -> Arrivals | None:
+        """Who announced last, of a trace that says when ranks announced and has no steps."""
+        return None if len(self.steps) else arrivals_of(self.trace)
 
     @cached_property
     def steps(self) -> pd.DataFrame:

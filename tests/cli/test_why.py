@@ -61,18 +61,18 @@ def test_run_folders_and_compressed_traces_are_good(capsys, slow, tmp_path, path
 
 
 @pytest.mark.parametrize(
-    ("training", "answer"),
+    ("training", "answer", "exit_code"),
     [
         pytest.param(
-            Training([10.0, 10.0], bucket_ms=0.1), "No bottleneck found in 5", id="no-bottleneck"
+            Training([10.0, 10.0], bucket_ms=0.1), "No bottleneck found in 5", 0, id="no-bottleneck"
         ),
-        pytest.param(Training([10.0, 14.0], steps=3), "INCOMPLETE: ", id="incomplete"),
+        pytest.param(Training([10.0, 14.0], steps=3), "INCOMPLETE: ", 5, id="incomplete"),
     ],
 )
-def test_no_bottleneck_and_incomplete_are_answers(capsys, tmp_path, training, answer):
+def test_no_bottleneck_and_incomplete_are_answers(capsys, tmp_path, training, answer, exit_code):
     write_chrome(training.trace(), tmp_path / "trace.json")
     code, out, _ = call(capsys, "why", tmp_path / "trace.json")
-    assert code == 0
+    assert code == exit_code
     assert out.startswith(answer) and "rank 1" not in out
 
 
@@ -123,7 +123,7 @@ def test_a_rank_with_a_step_twice_makes_a_trace_incomplete(capsys, tmp_path):
     twice = tmp_path / "twice.json"
     write_chrome(dataclasses.replace(trace, recorded=pd.concat([trace.events] * 2)), twice)
     code, out, err = call(capsys, "why", twice)
-    assert (code, err) == (0, "")
+    assert (code, err) == (5, "")
     assert out.startswith("INCOMPLETE: rank 0 has step 0 twice")
     assert call(capsys, "report", twice)[0] == 0
     code, out, _ = call(capsys, "diff", twice, twice)

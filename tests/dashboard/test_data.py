@@ -4,9 +4,12 @@ from pathlib import Path
 import pytest
 
 from hvdtune.dashboard.data import RunView, hosts_of, open_run
+from hvdtune.dashboard.pages import overview, ranks
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
+from tests.kit.horovod_timeline import write_horovod_timeline
 
 from .decode import decode
 from .studies import write_study
@@ -40,6 +43,13 @@ def test_the_run_of_a_study_was_tuned(tmp_path, with_study):
     if with_study:
         write_study(tmp_path)
     assert open_run(tmp_path).job.was_tuned == with_study
+
+
+def test_a_timeline_of_horovod_s_says_who_announced_last(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "timeline.json", 20, [0, 5_000]))
+    assert [finding.ranks for finding in run.answer.findings] == [(1,)]
+    assert "rank 1 was the last in 80 of them" in str(ranks.layout(run, PageAddress(0, {})))
+    assert "18 steps found" in str(overview.layout(run, PageAddress(0, {})))
 
 
 def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):

@@ -8,7 +8,16 @@ import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import card, cards, figure, note, section, sentences, spoken
+from hvdtune.dashboard.blocks import (
+    capitalized,
+    card,
+    cards,
+    figure,
+    note,
+    section,
+    sentences,
+    spoken,
+)
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import knob_text
@@ -27,6 +36,7 @@ _PAGES = {
     "copy-bound": "/fusion",
     "different-order": "/tensors",
     "huge-late-tensor": "/tensors",
+    "late-rank": "/ranks",
 }
 
 
@@ -60,7 +70,7 @@ def _bandwidth(run: RunView) -> str:
 def _verdict(run: RunView, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
-        texts = [html.P(f"{text[:1].upper()}{text[1:]}.") for text in answer.missing]
+        texts = [html.P(f"{capitalized(text)}.") for text in answer.missing]
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
     scope = (
         f"{counted(answer.steps, 'step')} of {answer.step_ms:.2f} ms (mean), "
@@ -71,12 +81,10 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
     worst = answer.findings[0]
     words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
     texts = [
-        html.P([html.Strong("Remedy: "), worst.remedy]),
+        html.P([html.Strong("Remedy: "), capitalized(worst.remedy)]),
         html.P([words, _show(run, place, worst)]),
     ]
-    return _alert(
-        f"{worst.summary[:1].upper()}{worst.summary[1:]}", texts, _COLORS[worst.confidence]
-    )
+    return _alert(capitalized(worst.summary), texts, _COLORS[worst.confidence])
 
 
 def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
@@ -127,12 +135,15 @@ def _findings(run: RunView, place: PageAddress) -> Component:
             [
                 html.Td(str(number)),
                 html.Td(
-                    [html.Strong(found.summary), html.Ul([html.Li(t) for t in found.evidence])]
+                    [
+                        html.Strong(capitalized(found.summary)),
+                        html.Ul([html.Li(capitalized(text)) for text in found.evidence]),
+                    ]
                 ),
                 html.Td(f"{found.cost.mean:.2f}", className="number"),
                 html.Td(f"{found.cost.percent:.1f}", className="number"),
                 html.Td(found.confidence),
-                html.Td(found.remedy),
+                html.Td(capitalized(found.remedy)),
                 html.Td(_show(run, place, found)),
             ]
         )
@@ -148,7 +159,7 @@ def _findings(run: RunView, place: PageAddress) -> Component:
         ],
         className="findings",
     )
-    notes = [html.P(text, className="hint") for text in run.answer.notes]
+    notes = [html.P(f"{capitalized(text)}.", className="hint") for text in run.answer.notes]
     return section("Findings", html.Div(table, className="scroll"), *notes, name="findings")
 
 
@@ -185,6 +196,14 @@ def _about(run: RunView) -> Component:
 
 def _step_cards(run: RunView) -> list[Component]:
     said = run.summary
+    if run.arrivals is not None and len(run.arrivals.steps):
+        return [
+            card(
+                "Step time, median",
+                f"{run.arrivals.steps['step_ms'].median():,.2f} ms",
+                f"{len(run.arrivals.steps):,} steps found from the recurrence of tensors",
+            )
+        ]
     if "step_ms_p50" not in said:
         return [card("Step time", "not known", "the trace marks no steps")]
     spread = (

@@ -7,6 +7,8 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis import arrivals
+from hvdtune.timeline.analysis.arrivals import Arrivals
 from hvdtune.timeline.analysis.metrics import stragglers
 
 PATH, TITLE = "/ranks", "Ranks"
@@ -23,7 +25,18 @@ _HEADERS = {
 }
 
 
+_ARRIVAL_HEADERS = {
+    "rank": "Rank",
+    "late_percent": "Last in (% of steps)",
+    "cost_ms_per_step": "Cost to others (ms per step)",
+    "operations": "Operations announced last",
+    "late_ms": "Late by, median (ms)",
+}
+
+
 def layout(run: RunView, place: PageAddress) -> list[Component]:
+    if run.arrivals is not None:
+        return _of_arrivals(run.arrivals)
     if run.steps["rank"].nunique() < 2:
         return [
             html.H1(TITLE),
@@ -58,4 +71,25 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms"),
         ),
         section("All ranks", grid("rank-table", number_columns(rows, _HEADERS), rows)),
+    ]
+
+
+def _of_arrivals(known: Arrivals) -> list[Component]:
+    rows = arrivals.table(known)
+    steps = (
+        f"Steps found from the recurrence of tensors: {known.found_steps:,}; of "
+        f"{len(known.steps):,} of them every announcement is known."
+    )
+    return [
+        html.H1(TITLE),
+        note(f"{arrivals.sentence(known)} {steps}"),
+        section(
+            "Who announces last",
+            html.P(
+                "An operation begins when the last rank has announced it. What a rank does before, "
+                "this trace does not say.",
+                className="hint",
+            ),
+            grid("rank-table", number_columns(rows, _ARRIVAL_HEADERS), rows),
+        ),
     ]

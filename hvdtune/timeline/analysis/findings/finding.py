@@ -34,6 +34,7 @@ OF_RANKS = frozenset(
         "checkpoint-pauses",
         "pauses",
         "oversubscribed",
+        "late-rank",
     }
 )
 KINDS = OF_RANKS | {

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hvdtune.plural import counted
-from hvdtune.timeline.analysis.findings import buckets, exposed, negotiation, network, slow_ranks
+from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
+from hvdtune.timeline.analysis.findings import (
+    buckets,
+    exposed,
+    late_rank,
+    negotiation,
+    network,
+    slow_ranks,
+)
 from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, TraceEvidence, TraceFinding
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES
@@ -74,6 +82,8 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
     """
+    if (trace.events["kind"] != "STEP").all() and (arrivals := arrivals_of(trace)):
+        return _of_arrivals(arrivals, job)
     missing = tuple(_missing(trace, job))
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
@@ -94,6 +104,27 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
         step_ms=evidence.step_ms,
         steps=len(evidence.busy),
         ranks=job.ranks,
+    )
+
+
+def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
+    """The answer of a trace that only says who announced when."""
+    if len(arrivals.steps) < MIN_STEPS:
+        said = sentence(arrivals).rstrip(".")
+        missing = (*job.gaps, said[:1].lower() + said[1:])
+        return Answer("incomplete", missing=missing, ranks=arrivals.ranks)
+    found = late_rank.find(arrivals)
+    return Answer(
+        "found" if found else "nothing",
+        findings=tuple(found),
+        notes=(
+            "the trace has no steps, which were found from the recurrence of tensors",
+            "it says when ranks announced their tensors and not what they did before, so nothing "
+            "but who was late was looked at",
+        ),
+        step_ms=late_rank.step_ms(arrivals),
+        steps=len(arrivals.steps),
+        ranks=arrivals.ranks,
     )
 
 

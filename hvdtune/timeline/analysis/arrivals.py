@@ -1,0 +1,173 @@
+"""Who announced last, of a trace that says when ranks announced and has no steps.
+
+Horovod's timelines are of this kind: the negotiation of a tensor holds one tick for each rank, but
+only where the response cache did not know the tensor. Steps are found from the recurrence of
+tensors: what a training step reduces comes again in the next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from hvdtune.plural import counted
+from hvdtune.timeline.model.trace import Trace
+
+FIRST_STEPS = 1  # they set things up
+
+_OPERATION = ["tensor", "seq"]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What ticks tell.
+
+    Attributes:
+        ranks: those that have ticks.
+        operations: how many were negotiated.
+        known: a row for each of them of which every rank's tick is there: last (rank), late_ms
+            (behind the last but one).
+        found_steps: how many steps the recurrence of tensors tells, without the first and the
+            unfinished last one.
+        steps: a row for each of them in which every operation is known: step_ms, last, late_ms (by
+            how much the last announcement of this rank came after those of the others).
+    """
+
+    ranks: tuple[int, ...]
+    operations: int
+    known: pd.DataFrame = field(repr=False)
+    found_steps: int
+    steps: pd.DataFrame = field(repr=False)
+
+
+def arrivals_of(trace: Trace) -> Arrivals | None:
+    """What the ticks of a trace tell, None without ticks of two ranks."""
+    events = trace.events
+    is_negotiation = events["kind"] == "NEGOTIATE"
+    negotiated = events.loc[is_negotiation, ["name", "seq", "begin_ns", "end_ns"]]
+    negotiated = negotiated.rename(columns={"name": "tensor"}).astype({"tensor": "str"})
+    ticks = _ticks(trace.others, negotiated)
+    ranks = tuple(int(rank) for rank in np.unique(ticks["rank"].to_numpy()))
+    if len(ranks) < 2:
+        return None
+    by_rank = ticks.pivot_table(
+        index=_OPERATION, columns="rank", values="tick_ns", aggfunc="max"
+    ).dropna()
+    begins = _step_begins(negotiated)
+    return Arrivals(
+        ranks,
+        len(negotiated),
+        _latest(by_rank),
+        max(len(begins) - FIRST_STEPS - 1, 0),
+        _steps(by_rank, negotiated, begins),
+    )
+
+
+def _ticks(others: pd.DataFrame | None, negotiated: pd.DataFrame) -> pd.DataFrame:
+    """The ticks that lie in a negotiation of their tensor: its number, rank, tick_ns."""
+    if others is None:
+        return pd.DataFrame({"rank": np.zeros(0, np.int32)})
+    ticks = others.loc[others["kind"] == "READY", ["rank", "process", "begin_ns"]]
+    ticks = ticks.rename(columns={"process": "tensor", "begin_ns": "tick_ns"})
+    found = pd.merge_asof(
+        ticks.astype({"tensor": "str"}).sort_values("tick_ns"),
+        negotiated.sort_values("begin_ns"),
+        left_on="tick_ns",
+        right_on="begin_ns",
+        by="tensor",
+    )
+    return found[found["tick_ns"] <= found["end_ns"]]
+
+
+def table(arrivals: Arrivals) -> pd.DataFrame:
+    """One row per rank, the one that costs most first.
+
+    Returns:
+        Columns rank, late_percent (steps in which it announced last), cost_ms_per_step (by how much
+        steps would be shorter had it announced with the next to last), operations (that it
+        announced last), late_ms (median of these, behind the next to last).
+    """
+    rows = []
+    for rank in arrivals.ranks:
+        own = arrivals.known.loc[arrivals.known["last"] == rank, "late_ms"]
+        late = late_ms(arrivals, rank)
+        rows.append(
+            {
+                "rank": rank,
+                "late_percent": 100 * float((late > 0).mean()) if len(late) else np.nan,
+                "cost_ms_per_step": float(late.mean()) if len(late) else np.nan,
+                "operations": len(own),
+                "late_ms": float(own.median()) if len(own) else np.nan,
+            }
+        )
+    return pd.DataFrame(rows).sort_values(
+        ["cost_ms_per_step", "operations"], ascending=False, ignore_index=True
+    )
+
+
+def late_ms(arrivals: Arrivals, rank: int) -> NDArray[np.float64]:
+    """By how much a rank was the last of each step, 0 where it was not."""
+    steps = arrivals.steps
+    return np.where(steps["last"] == rank, steps["late_ms"], 0.0).astype(np.float64)
+
+
+def sentence(arrivals: Arrivals) -> str:
+    """Of how many operations it is known who announced last, and who it was most often."""
+    known = len(arrivals.known)
+    often = arrivals.known["last"].value_counts()
+    text = (
+        f"The trace says of {known:,} of {counted(arrivals.operations, 'operation')} when each "
+        "rank announced"
+    )
+    if known:
+        text += f"; rank {often.index[0]} was the last in {int(often.iloc[0]):,} of them"
+    if known < arrivals.operations:
+        text += "; a trace recorded with HOROVOD_CACHE_CAPACITY=0 says it of all"
+    return f"{text}."
+
+
+def _latest(by_rank: pd.DataFrame) -> pd.DataFrame:
+    """Which rank is the last of each row, and by how much, from a column per rank in ns."""
+    ranks = by_rank.columns.to_numpy()
+    times = by_rank.to_numpy(np.float64)
+    if not len(times):
+        return pd.DataFrame({"last": np.zeros(0, np.int64), "late_ms": np.zeros(0)})
+    ordered = np.sort(times, axis=1)
+    late = (ordered[:, -1] - ordered[:, -2]) / 1e6
+    return pd.DataFrame({"last": ranks[times.argmax(axis=1)], "late_ms": late}, by_rank.index)
+
+
+def _step_begins(negotiated: pd.DataFrame) -> "pd.Series[int]":
+    """When each step begins, by number: with the first tensor that recurs as most of them do."""
+    recurring = _recurring(negotiated)
+    return recurring.groupby("seq")["begin_ns"].min().sort_index()
+
+
+def _recurring(negotiated: pd.DataFrame) -> pd.DataFrame:
+    """The operations on tensors that occur once in each step."""
+    counts = negotiated.groupby("tensor")["seq"].transform("size")
+    often = counts[counts > 2]
+    if often.empty:
+        return negotiated.iloc[:0]
+    usual = int(often.mode().max())
+    # A step that is cut off has some of its tensors once more than the others.
+    return negotiated[counts.between(usual, usual + 1)]
+
+
+def _steps(
+    by_rank: pd.DataFrame, negotiated: pd.DataFrame, begins: "pd.Series[int]"
+) -> pd.DataFrame:
+    lengths = begins.shift(-1).sub(begins).iloc[FIRST_STEPS:-1] / 1e6
+    recurring = _recurring(negotiated)
+    wanted = recurring.groupby("seq").size()
+    ticks = by_rank.join(recurring.set_index(_OPERATION)[[]], how="inner")
+    numbers = ticks.index.get_level_values("seq")
+    whole = ticks.groupby(numbers).size().reindex(lengths.index, fill_value=0)
+    last = ticks.groupby(numbers).max().reindex(lengths.index[_same(whole, wanted)])
+    return _latest(last).assign(step_ms=lengths.reindex(last.index))
+
+
+def _same(found: "pd.Series[int]", wanted: "pd.Series[int]") -> Sequence[bool]:
+    return (found == wanted.reindex(found.index)).tolist()
