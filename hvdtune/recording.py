@@ -29,7 +29,7 @@ PATIENCE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Recording:
     target: Path
     rank: int

@@ -14,11 +14,12 @@ from typing import Any
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.keras_variables import COMBINER, variables_of
 from hvdtune.core.gradients.options import passes_of, reduction_of_gradients
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.compression import NoneCompressor
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.keras.backend import Combiner, GradientOptions, make_combiner
+from hvdtune.keras.backend import Combiner, make_combiner
 
 
 def DistributedOptimizer(

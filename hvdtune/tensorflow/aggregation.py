@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.gradients.options import passes_of
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow.gradients import key_of
 
 Tensor = Any

@@ -56,7 +56,7 @@ def run(
     return list(result) if isinstance(result, list | tuple) else [result]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Forward:
     """A collective that has been carried out, and its tensors."""
 

@@ -16,9 +16,9 @@ import tensorflow as tf
 from hvdtune.core.gradients.groups import grouped
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.operations import OperationBatch

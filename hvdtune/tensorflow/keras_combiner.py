@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtune.keras.backend import GradientOptions
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.tensorflow.aggregation import sums_of
 from hvdtune.tensorflow.gradients import combine, dense_parts, end_step, key_of
 

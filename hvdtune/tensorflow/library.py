@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from hvdtune.core.config.environment import own_environ
 from hvdtune.core.rank import runtime
 from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler, run
@@ -199,6 +198,8 @@ def loads(file: Path) -> bool:
 
 
 def _try(file: Path) -> None:
+    from hvdtune.core.config.environment import own_environ
+
     quiet = {**own_environ(), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-c", _TRY, str(file)]
     run(command, "the library for TensorFlow was built, but does not load", quiet)

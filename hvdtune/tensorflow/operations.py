@@ -34,7 +34,7 @@ from hvdtune.tensorflow.errors import plainly
 Tensor = Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OperationBatch:
     """Operations of a graph after which the step waits; the last of `size` that starts says so."""
 

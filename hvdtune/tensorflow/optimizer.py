@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.options import passes_of
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import xla
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.compression import Compression

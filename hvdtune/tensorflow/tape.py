@@ -11,11 +11,11 @@ import tensorflow as tf
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.keras_variables import variables_of
 from hvdtune.core.gradients.options import reduction_of_gradients
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow.collectives import public
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.gradients import combine, combine_all, end_step, key_of, names_of, positions

@@ -10,10 +10,10 @@ import torch
 from hvdtune.core.gradients.groups import grouped
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own
 from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import Scope, synchronize
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.torch.adapter import ADAPTER
 
 

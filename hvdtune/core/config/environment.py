@@ -46,7 +46,7 @@ _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class MpiLauncher:
     """What started this process. `flavour` is "openmpi", "mpich" (and all that share its ABI) or
     "" for one of these; `size` is the number of processes, 0 where that is not told."""
@@ -55,7 +55,7 @@ class MpiLauncher:
     size: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Config:
     """What the environment says about this process.
 

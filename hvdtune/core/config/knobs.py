@@ -17,7 +17,7 @@ Value = int | float | bool | str
 Setting = Mapping[str, Value]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knob:
     """One row of the table; `low` and `high` are inclusive and in `unit`.
 

@@ -38,7 +38,7 @@ _OF_HOROVODRUN: Final = (
 _INTERFACES: Final = ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Launch:
     """What a rank was started with: Horovod's variables and hvdtune's.
 

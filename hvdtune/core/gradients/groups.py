@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hvdtune.core.gradients.plan import Gradient
 from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core.gradients.plan import Gradient
 
 P = TypeVar("P", bound=Hashable)
 T = TypeVar("T")

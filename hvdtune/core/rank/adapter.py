@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Buffer:
     """Memory of one contiguous tensor in host memory, and who keeps it alive.
 

@@ -45,7 +45,7 @@ class GradientRule(enum.Enum):
     GATHERED = enum.auto()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CollectiveSpec:
     """One collective.
 

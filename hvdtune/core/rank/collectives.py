@@ -202,7 +202,7 @@ def allreduce_request(
     return _request("allreduce", name, tensors, process_set, reduction=reduction)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prepared(Generic[T]):
     """An operation that is not submitted yet: the arguments of `Batch.add`.
 

@@ -247,7 +247,7 @@ def _end_submitter() -> None:
         submitter.shutdown()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Pending:
     batch: Batch  # of one operation, which it keeps
     finish: Callable[[_native.Operation], Any]

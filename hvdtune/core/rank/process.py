@@ -22,14 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core.config import host_costs
-from hvdtune.core.config.environment import LOG_LEVELS, Config, cache_folder
 from hvdtune.core.rank.affinity import threads_on
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
 from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
+    from hvdtune.core.config.environment import Config
 
 Undo = Callable[[], None]
 
@@ -116,7 +115,7 @@ class Process:
         with self.forming:
             if self.runtime is not None:
                 return False
-            config = config or Config.from_environ()
+            config = config or _config_of_environment()
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
             for text in config.vain if config.rank == 0 else ():
@@ -198,6 +197,13 @@ class _Refusal:
         raise UsageError(_OF_THE_PARENT)
 
 
+def _config_of_environment() -> Config:
+    # Loaded when a job is formed, as the rest of the configuration, and not by every import.
+    from hvdtune.core.config.environment import Config
+
+    return Config.from_environ()
+
+
 def _call_all(callbacks: list[Callable[[], None]]) -> None:
     """Calls the last one first, and all of them whatever one raises."""
     with contextlib.ExitStack() as rest:
@@ -239,8 +245,10 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
         raise
     if runtime.has_measured_costs():
         # Where nothing can be kept, as in a container's read-only home, every job measures.
+        from hvdtune.core.config import environment, host_costs
+
         with contextlib.suppress(OSError):
-            host_costs.store(cache_folder(), runtime.host_costs())
+            host_costs.store(environment.cache_folder(), runtime.host_costs())
     return runtime, stacks
 
 
@@ -252,6 +260,8 @@ def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
 
 
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
+    from hvdtune.core.config import environment, host_costs
+
     options: dict[str, Any] = {
         "rank": config.rank,
         "size": config.size,
@@ -264,7 +274,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         "hang_warning_s": config.hang_warning_s,
         "hang_abort_s": config.hang_abort_s,
         "failpoint": config.failpoint,
-        "log_level": LOG_LEVELS.index(config.log_level),
+        "log_level": environment.LOG_LEVELS.index(config.log_level),
         "timeline_path": config.timeline_path,
         "timeline_max_bytes": config.timeline_max_bytes,
         "timeline_stops": config.timeline_when_full == "stop",
@@ -278,7 +288,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         options["stack_fd"] = stacks.fd
     costs = config.host_costs
     if costs is None and not config.measures_costs and config.size > 1:
-        costs = host_costs.load(cache_folder())
+        costs = host_costs.load(environment.cache_folder())
     if costs is not None:
         options["host_costs"] = dict(costs)
     if config.rendezvous_port:

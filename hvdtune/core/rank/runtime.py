@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from hvdtune.core.config.environment import Config
-from hvdtune.core.config.knobs import Setting, Value, validate
 from hvdtune.core.rank import initial_sets
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, add_process_set
@@ -15,6 +13,8 @@ from hvdtune.errors import CollectiveError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
+    from hvdtune.core.config.environment import Config
+    from hvdtune.core.config.knobs import Setting, Value
 
 
 def init(
@@ -207,6 +207,8 @@ def propose(values: Setting) -> int:
     Raises:
         UsageError: not rank 0, an unknown knob, or a value out of range.
     """
+    from hvdtune.core.config.knobs import validate
+
     return int(native().propose({**setting(), **validate(values)}))
 
 

@@ -18,7 +18,7 @@ from typing import Final
 CANDIDATES: Final = range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StackSource:
     """What the core needs to ask: `signal` makes the main thread write its stack to `fd`."""
 

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import HvdtuneError
 
 _COMPILERS: Final = ("c++", "g++", "clang++")
@@ -20,6 +19,8 @@ def find_compiler() -> list[str]:
     Raises:
         HvdtuneError: there is none.
     """
+    from hvdtune.core.config.environment import own_environ
+
     chosen = shlex.split(own_environ().get("CXX", ""))
     if chosen:
         if shutil.which(chosen[0]) is None:

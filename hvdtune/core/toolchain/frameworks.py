@@ -7,8 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hvdtune.core.config.environment import cache_folder
-
 _WHEELS: Final = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"),
 }
@@ -24,4 +22,6 @@ def installed_version(module: str) -> str | None:
 
 def tensorflow_folder() -> Path:
     """Where this user keeps hvdtune's operations for TensorFlow, in files of `<version>-*.so`."""
+    from hvdtune.core.config.environment import cache_folder
+
     return cache_folder() / "tensorflow"

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.gradients.options import reduction_of_gradients
+from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.basics import Average
 from hvdtune.core.rank.collectives import ReduceOp
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.keras import keras2_compat
-from hvdtune.keras.backend import GradientOptions
 from hvdtune.tensorflow import *
 from hvdtune.tensorflow.gradients import combine
 
