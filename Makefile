@@ -23,6 +23,7 @@ endif
 # These start no browser, no framework, no other host and no MPI.
 FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
   tests/house/test_shape.py
+THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
 .PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench \
@@ -122,14 +123,14 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.dashboard
 
 # Programs of others that are written for Horovod, for the slow tests that run them
-third-party: $(VENV)-deepmd/.ready
+third-party: $(THIRD_PARTIES)
 
 # An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/
 wheels: $(WHEEL_TOOLS)/.ready
 	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py
 
 clean:
-	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich $(VENV)-deepmd \
+	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich $(dir $(THIRD_PARTIES)) \
 	  hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
 # All that the C++ tests need
@@ -171,12 +172,15 @@ $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
 	python -m tests.mpi.environment
 	touch $@
 
-# Packages of the main environment that it does not have itself are found there.
-$(VENV)-deepmd/.ready: $(VENV)/.test
-	$(PYTHON) -m venv $(VENV)-deepmd
+# Packages of the main environment that one of these does not have itself are found there.
+$(VENV)-deepmd/.ready: THIRD_PARTY := deepmd-kit==3.2.0 mpi4py mpich
+$(VENV)-ignite/.ready: THIRD_PARTY := pytorch-ignite==0.5.5
+$(VENV)-omnifold/.ready: THIRD_PARTY := omnifold==0.1.36
+$(THIRD_PARTIES): $(VENV)-%/.ready: $(VENV)/.test
+	$(PYTHON) -m venv $(VENV)-$*
 	ls -d $(abspath $(VENV))/lib/python*/site-packages \
-	  > $$(ls -d $(VENV)-deepmd/lib/python*/site-packages)/main.pth
-	$(VENV)-deepmd/bin/python -m pip $(INSTALL) deepmd-kit==3.2.0 mpi4py mpich
+	  > $$(ls -d $(VENV)-$*/lib/python*/site-packages)/main.pth
+	$(VENV)-$*/bin/python -m pip $(INSTALL) $(THIRD_PARTY)
 	touch $@
 
 # What wheels are built with, beside a C++ compiler

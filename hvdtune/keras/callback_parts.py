@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hvdtune.core.rank import runtime
@@ -19,8 +19,8 @@ from hvdtune.keras.collectives import mean_of, minimum_of
 class BroadcastPart:
     """Gives every rank the root's weights and optimizer state when training begins.
 
-    Where a rank's model or optimizer is not built then, all ranks do so after the first batch. Use
-    it before callbacks that look at weights.
+    Where a rank's optimizer is not built then, all ranks give its state after the first batch, and
+    where a rank's model is not, the weights, too. Use it before callbacks that look at weights.
 
     Args:
         root_rank: whose they are.
@@ -59,11 +59,16 @@ class BroadcastPart:
         # A model that the root has loaded is built where the others' new ones are not.
         if all_have_all:
             self._broadcast()
+        elif all_have_models:
+            broadcast_variables(self._shared(self.model.variables), self.root_rank)
 
     def _sizes(self) -> tuple[int, int]:
         """How many variables of the model are the same on all ranks, and their numbers in all."""
-        rows = [v for v in self.model.variables if id(v) not in self._local]
+        rows = self._shared(self.model.variables)
         return len(rows), sum(math.prod(variable.shape) for variable in rows)
+
+    def _shared(self, variables: Iterable[Any]) -> list[Any]:
+        return [variable for variable in variables if id(variable) not in self._local]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self.broadcast_done:
@@ -84,8 +89,7 @@ class BroadcastPart:
                 if id(variable) not in known:
                     known.add(id(variable))
                     rows.append(variable)
-        chosen = [variable for variable in rows if id(variable) not in self._local]
-        broadcast_variables(chosen, self.root_rank)
+        broadcast_variables(self._shared(rows), self.root_rank)
 
 
 def _range(least: int, most: int) -> str:

@@ -2,20 +2,16 @@
 
 import itertools
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.kit import programs
-
-ENVIRONMENT = Path(__file__).parents[2] / ".venv-deepmd"
+from tests.kit import third_party
+from tests.kit.third_party import furthest
 
 pytestmark = [
     pytest.mark.slow,  # imports TensorFlow in every rank, and builds deepmd-kit's graphs
-    pytest.mark.skipif(not ENVIRONMENT.exists(), reason="no .venv-deepmd: make third-party"),
+    third_party.is_needed("deepmd"),
 ]
 
 _ATOMS, _EDGE = 24, 7.0
@@ -85,29 +81,13 @@ def write_input(path, batch):
 def train(folder, ranks, batch):
     """The trained variables of rank 0. Rank r trains in the folder r."""
     write_input(folder / "input.json", batch)
-    environ = programs.environ(
-        PATH=f"{ENVIRONMENT / 'bin'}:{os.environ['PATH']}",
-        TF_CPP_MIN_LOG_LEVEL="3",
-        DP_INTRA_OP_PARALLELISM_THREADS="1",
-        DP_INTER_OP_PARALLELISM_THREADS="1",
-        OMP_NUM_THREADS="1",
-    )
+    threads = {"DP_INTRA_OP_PARALLELISM_THREADS": "1", "DP_INTER_OP_PARALLELISM_THREADS": "1"}
     script = 'cd "$HOROVOD_RANK" && exec dp --tf train ../input.json'
-    python = str(ENVIRONMENT / "bin/python")
-    command = [python, "-m", "hvdtune", "run", "-np", str(ranks), "sh", "-c", script]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    launch = ("-m", "hvdtune", "run", "-np", ranks, "sh", "-c", script)
+    third_party.run("deepmd", *launch, folder=folder, **threads)
     target = folder / "weights.npz"
-    subprocess.run(
-        [python, "-c", _READ, folder / "0/model.ckpt-10", target], check=True, env=environ
-    )
+    third_party.run("deepmd", "-c", _READ, folder / "0/model.ckpt-10", target, folder=folder)
     return dict(np.load(target))
-
-
-def furthest(left, right):
-    """The largest difference of any variable."""
-    assert left.keys() == right.keys()
-    return max(np.abs(left[name] - right[name]).max() for name in left)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -76,6 +76,28 @@ def test_ranks_begin_with_the_root_s_weights_and_optimizer(said, deferred):
     assert 0.2 in [pytest.approx(value) for value in here[0] if isinstance(value, float)]
 
 
+class AtFirst(keras.callbacks.Callback):
+    """Notes the weights that the first batch is computed with."""
+
+    seen = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen = self.seen or [weight.numpy().tolist() for weight in self.model.weights]
+
+
+@bodies
+def first_batch():
+    model = make_model(keras.optimizers.SGD(0.1))
+    root_s = hvd.broadcast_object([weight.numpy().tolist() for weight in model.weights], 1)
+    at_first = AtFirst()
+    fit(model, [hvd.callbacks.BroadcastGlobalVariablesCallback(1), at_first])
+    return at_first.seen == root_s
+
+
+def test_the_first_batch_has_the_root_s_weights_though_the_optimizer_is_new(said):
+    assert said["first_batch"] == [True, True]
+
+
 @bodies
 def kept():
     """A variable that is this rank's own."""
