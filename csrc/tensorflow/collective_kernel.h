@@ -49,6 +49,7 @@ inline absl::Status not_initialized() {
 }
 
 // The codes are those that Horovod's users catch; the payload tells hvdtune's own errors apart.
+// TensorFlow logs it behind the message, so it is something to read.
 inline absl::Status error_of(const hvdtune_outcome& outcome, const std::string& tensor) {
   const absl::string_view error = outcome.error;
   absl::StatusCode code = absl::StatusCode::kUnknown;
@@ -58,8 +59,9 @@ inline absl::Status error_of(const hvdtune_outcome& outcome, const std::string& 
     code = absl::StatusCode::kFailedPrecondition;
   }
   absl::Status status(code, outcome.message);
-  const std::string payload =
-      absl::StrCat(error, " ", outcome.rank, " ", tensor.size(), " ", tensor, outcome.message);
+  std::string payload(error);
+  if (outcome.rank >= 0) absl::StrAppend(&payload, " by rank ", outcome.rank);
+  if (!tensor.empty()) absl::StrAppend(&payload, " at tensor ", tensor);
   // A Cord is made of a view: TensorFlow does not export what makes it of a string.
   status.SetPayload("hvdtune", absl::Cord(absl::string_view(payload)));
   return status;

@@ -8,6 +8,7 @@ kernels itself; those of ours become errors of this module when they are made.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
@@ -20,24 +21,26 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 _PAYLOAD: Final = b"hvdtune"
+_TOLD: Final = re.compile(r"(\w+)(?: by rank (\d+))?(?: at tensor (.*))?", re.DOTALL)
+# What TensorFlow puts around the message of an operation that is carried out eagerly.
+_AROUND: Final = re.compile(r"(?:\{\{function_node \S+\}\} )?(.*?)(?: \[Op:\w+\].*)?", re.DOTALL)
 
 
 class _Told(NamedTuple):
-    """What a kernel says of its error besides TensorFlow's message."""
+    """What a kernel says of its error besides the message; csrc/tensorflow/collective_kernel.h."""
 
     kind: str
-    rank: int
+    rank: int  # -1: of none
     tensor: str
-    message: str
 
 
 def _told(payloads: Any) -> _Told | None:
     payload = payloads.get(_PAYLOAD) if isinstance(payloads, dict) else None
-    if payload is None:
+    found = None if payload is None else _TOLD.fullmatch(payload.decode())
+    if found is None:
         return None
-    kind, rank, length, text = payload.split(b" ", 3)
-    tensor, message = text[: int(length)].decode(), text[int(length) :].decode()
-    return _Told(kind.decode(), int(rank), tensor, message)
+    kind, rank, tensor = found.groups()
+    return _Told(kind, -1 if rank is None else int(rank), tensor or "")
 
 
 class _Both(Exception):
@@ -121,11 +124,11 @@ def plainly(function: Callable[Params, Result]) -> Callable[Params, Result]:
         try:
             return function(*arguments, **options)
         except tf.errors.OpError as error:
-            told = _told(error.experimental_payloads)
-            if told is None:
+            if _told(error.experimental_payloads) is None:
                 raise
-            words = {**vars(error), "_message": told.message}
-            raise _made(type(error), told.message, words) from None
+            around = _AROUND.fullmatch(error.message)
+            message = around[1] if around else error.message
+            raise _made(type(error), message, {**vars(error), "_message": message}) from None
 
     return call
 

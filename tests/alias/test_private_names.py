@@ -10,6 +10,7 @@ from hvdtune.alias.horovod.common import exceptions, util
 from hvdtune.alias.horovod.common.basics import HorovodBasics
 from hvdtune.alias.horovod.runner.common.util import env, hosts
 from hvdtune.alias.horovod.runner.util import threads
+from hvdtune.alias.horovod.torch import mpi_ops
 
 
 def test_env_sets_and_puts_back_variables(monkeypatch):
@@ -172,3 +173,25 @@ def test_the_object_behind_the_functions_has_all_of_horovods(name, parameters):
 def test_the_reductions_have_horovods_numbers():
     have = HorovodBasics(__file__)
     assert [have.Average, have.Sum, have.Adasum, have.Min, have.Max, have.Product] == [*range(6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("_handle_map", r"has no .*_handle_map: give a handle to synchronize"),
+        (
+            "HorovodGroupedAllreduce",
+            r"has no .*Allreduce: call grouped_allreduce, which has",
+        ),
+        ("never_there", r"has no attribute 'never_there'"),
+    ],
+)
+def test_what_stands_behind_an_operation_is_an_attribute_error_that_says_what_to_use(name, said):
+    with pytest.raises(AttributeError, match=said):
+        getattr(mpi_ops, name)
+
+
+@pytest.mark.parametrize("name", ["_allreduce_async", "_broadcast_function_factory"])
+def test_a_function_behind_an_operation_refuses_to_be_called(name):
+    with pytest.raises(NotImplementedError, match=r"_.*: call (allreduce|broadcast)_async"):
+        getattr(mpi_ops, name)()

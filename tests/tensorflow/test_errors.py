@@ -104,6 +104,19 @@ def test_an_error_can_be_caught_as_hvdtune_s_and_as_tensorflow_s(said, name):
     for lacks, sentence, _ in (rows[name] for rows in said["eagerly"]):
         assert lacks == []
         assert len(sentence) > 25 and "\n" not in sentence
+        assert "function_node" not in sentence and "[Op:" not in sentence
+
+
+@bodies
+def logged():
+    """What TensorFlow writes behind the message in its log."""
+    with pytest.raises(errors.MismatchError) as caught:
+        FAULTS["shapes"][0]()
+    return caught.value.experimental_payloads[b"hvdtune"].decode()
+
+
+def test_what_an_error_carries_for_hvdtune_can_be_read_in_tensorflow_s_log(said):
+    assert said["logged"] == ["MismatchError at tensor allreduce.odd"] * 2
 
 
 @pytest.mark.parametrize("name", IN_GRAPHS)

@@ -65,13 +65,14 @@ def stand_in(name: str, reason: str) -> Callable[..., NoReturn]:
     """Stands for the function or class of this full name: a call raises NotImplementedError."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(_sentence(name, reason))
+        raise NotImplementedError(sentence(name, reason))
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse
 
 
-def _sentence(name: str, reason: str) -> str:
+def sentence(name: str, reason: str) -> str:
+    """What is said of an absent thing of this full name."""
     return f"hvdtune {__version__} has no {name}: {reason}"
 
 
@@ -80,7 +81,7 @@ class _Refusal(Loader):
         self._reason = reason
 
     def exec_module(self, module: ModuleType) -> None:
-        raise ImportError(_sentence(module.__name__, self._reason), name=module.__name__)
+        raise ImportError(sentence(module.__name__, self._reason), name=module.__name__)
 
 
 class _Finder(MetaPathFinder):
