@@ -13,6 +13,7 @@ import resource
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,6 +38,8 @@ from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
+# Before a node is asked again that has made room for others.
+_RETRY_S: Final = 0.2
 # What schedulers tell each node: its place, and which GPUs it was given.
 _OF_A_NODE: Final = (
     *("SLURM", "PMI_", "PMIX_", "PALS_", "FLUX_", "JSM_", "PET_", "SM_CURRENT_HOST", "SM_RESOURCE"),
@@ -59,7 +62,7 @@ def relay_command(
     `answer_s` until the agent answers.
     """
     numbers = ",".join(map(str, descriptors))
-    way = "" if node is None else f"{node.address} {node.port} {node.key_fd}"
+    way = "" if node is None else f"{node.number} {node.address} {node.port} {node.key_fd}"
     own = (host, shlex.join(ssh), way, f"{answer_s:g}", numbers)
     return (*module_command("hvdtune.launcher.relay", of_ranks()), *own, *command)
 
@@ -80,8 +83,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     try:
         if way:
-            address, port, key_fd = way.split()
-            code = _relay_to(NodeWay(address, int(port), int(key_fd)), job, float(answer_s))
+            number, address, port, key_fd = way.split()
+            node = NodeWay(int(number), address, int(port), int(key_fd))
+            code = _relay_to(node, job, float(answer_s))
         else:
             code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
     except HvdtuneError as error:
@@ -130,16 +134,27 @@ def _relay_to(node: NodeWay, job: RemoteJob, answer_s: float) -> int:
     """As `_relay`, to a node that serves this command."""
     key = os.pread(node.key_fd, KEY_BYTES, 0)
     os.close(node.key_fd)
-    try:
-        proved = proof.dial((node.address, node.port), key, proof.RANK, answer_s)
-    except OSError as error:
-        raise LaunchError(f"no answer from the node: {error.strerror or error}") from None
+    proved = _dial(node, key, answer_s)
     with contextlib.closing(SealedChannel(*proved, dialed=True)) as channel:
         end = channel.local.fileno()
         code = _Conversation(end, end).hold(job, answer_s)
     if code is None:
         raise LaunchError("the connection broke, or the agent there was ended")
     return code
+
+
+def _dial(node: NodeWay, key: bytes, answer_s: float) -> tuple[socket.socket, bytes]:
+    deadline_s = time.monotonic() + answer_s
+    while True:
+        left_s = max(0.001, deadline_s - time.monotonic())
+        try:
+            return proof.dial((node.address, node.port), key, proof.RANK, node.number, left_s)
+        except proof.CutOffError:
+            if time.monotonic() > deadline_s:
+                raise
+        except OSError as error:
+            raise LaunchError(f"no answer from the node: {error.strerror or error}") from None
+        time.sleep(_RETRY_S)
 
 
 class _Conversation:

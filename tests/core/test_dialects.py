@@ -336,6 +336,20 @@ def test_a_place_knows_whether_there_are_other_hosts(place, is_on_one_host):
     assert told.is_on_one_host is is_on_one_host
 
 
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [
+        ({}, "42/1"),
+        ({"SLURM_RESTART_COUNT": "2"}, "42/1/2"),
+        ({"SLURM_CLUSTER_NAME": "old"}, "old/42/1"),
+        ({"SLURM_CLUSTER_NAME": "new", "SLURM_RESTART_COUNT": "2"}, "new/42/1/2"),
+        ({"SLURM_JOB_ID": ""}, ""),
+    ],
+)
+def test_a_job_of_slurm_is_named_apart_from_its_restarts_and_from_other_clusters(variables, job):
+    assert recognise(_SRUN | variables).job == job
+
+
 @pytest.mark.parametrize("own_variable", [{}, {"CLOUD_ML_JOB_ID": "7"}])
 def test_all_tasks_of_a_cluster_have_one_name_for_their_job(own_variable):
     tasks = [("chief", 0), ("worker", 0), ("worker", 1)]

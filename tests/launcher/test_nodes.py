@@ -1,19 +1,23 @@
 """One `hvdtune run` on each node: the first launches, the others run what it says."""
 
+import hashlib
+import hmac
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
 from hvdtune.core.config.environment import node_meeting, slots_of_node
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.nodes import proof
-from hvdtune.launcher.nodes.sealed import SealedChannel
+from hvdtune.launcher.nodes.admission import MOST_HALF_OPEN, Admission
+from hvdtune.launcher.nodes.sealed import SealedChannel, Sealing
 
 _KEY = b"k" * 32
 
@@ -25,14 +29,14 @@ def ends():
         yield server
 
 
-def admitted(server, key=_KEY, purpose=proof.RANK, wait_s=5.0):
+def admitted(server, key=_KEY, purpose=proof.RANK, number=3, wait_s=5.0):
     """Whether the next connection is, once it has been asked."""
     said = []
 
     def accept():
         connection, _ = server.accept()
         with connection:
-            said.append(proof.accept(connection, key, purpose, wait_s))
+            said.append(proof.accept(connection, key, purpose, number, wait_s))
 
     thread = threading.Thread(target=accept)
     thread.start()
@@ -46,19 +50,34 @@ def admitted(server, key=_KEY, purpose=proof.RANK, wait_s=5.0):
 
 def test_whoever_has_the_key_is_admitted_and_both_know_it(ends):
     result = admitted(ends)
-    connection, session = proof.dial(ends.getsockname(), _KEY, proof.RANK, 5)
+    connection, session = proof.dial(ends.getsockname(), _KEY, proof.RANK, 3, 5)
     connection.close()
     assert result() == session != _KEY and len(session) == 32
 
 
 @pytest.mark.parametrize(
-    ("key", "purpose"), [(b"x" * 32, proof.RANK), (_KEY, proof.CONTROL)], ids=["key", "purpose"]
+    ("key", "purpose", "number"),
+    [(b"x" * 32, proof.RANK, 3), (_KEY, proof.CONTROL, 3), (_KEY, proof.RANK, 2)],
+    ids=["key", "purpose", "led-to-another-node"],
 )
-def test_others_are_not_and_are_told_nothing(ends, key, purpose):
+def test_others_are_not_and_are_told_nothing(ends, key, purpose, number):
     result = admitted(ends)
-    with pytest.raises((LaunchError, OSError)):
-        proof.dial(ends.getsockname(), key, purpose, 5)
+    with pytest.raises(proof.CutOffError):
+        proof.dial(ends.getsockname(), key, purpose, number, 5)
     assert result() is None
+
+
+def test_every_connection_has_a_session_of_its_own_even_with_an_old_nonce(ends, monkeypatch):
+    sessions = set()
+    nonces = iter([b"a" * 32, b"b" * 32, b"a" * 32, b"c" * 32])  # in turn the dialer's, the other's
+    monkeypatch.setattr(proof.os, "urandom", lambda _: next(nonces))
+    for _ in range(2):
+        result = admitted(ends)
+        connection, session = proof.dial(ends.getsockname(), _KEY, proof.RANK, 3, 5)
+        connection.close()
+        assert result() == session
+        sessions.add(session)
+    assert len(sessions) == 2
 
 
 @pytest.mark.parametrize(
@@ -87,8 +106,43 @@ def test_a_server_without_the_key_is_found_out(ends):
     thread = threading.Thread(target=impostor)
     thread.start()
     with pytest.raises(LaunchError, match="does not have this job's key"):
-        proof.dial(ends.getsockname(), _KEY, proof.RANK, 5)
+        proof.dial(ends.getsockname(), _KEY, proof.RANK, 3, 5)
     thread.join(20)
+
+
+@pytest.fixture
+def door():
+    """An admission with its address; whoever it has let in comes by the queue."""
+    came = queue.SimpleQueue()
+    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    address = listener.getsockname()
+    with closing(Admission(listener, _KEY, proof.RANK, 3, lambda *proved: came.put(proved))):
+        yield address, came
+
+
+@pytest.mark.parametrize("strangers", [8, 2 * MOST_HALF_OPEN])
+def test_strangers_who_say_nothing_keep_nobody_out(door, strangers):
+    address, came = door
+    with ExitStack() as stack:
+        for _ in range(strangers):
+            stack.enter_context(socket.create_connection(address))
+        connection, session = proof.dial(address, _KEY, proof.RANK, 3, 60)
+        accepted, known = came.get(timeout=60)
+        assert known == session
+        for each in (connection, accepted):
+            each.close()
+    assert came.empty()
+
+
+def test_the_oldest_stranger_makes_room(door):
+    address, _ = door
+    with ExitStack() as stack:
+        first, *_ = [
+            stack.enter_context(socket.create_connection(address))
+            for _ in range(MOST_HALF_OPEN + 1)
+        ]
+        first.settimeout(60)
+        assert first.recv(1) == b""
 
 
 @pytest.fixture
@@ -148,6 +202,55 @@ def test_what_was_changed_on_the_way_is_not_used(channels, change):
     onward.sendall(wrong)
     onward.shutdown(socket.SHUT_WR)
     assert received(other.local, 100) == used
+
+
+def test_no_stream_is_used_twice():
+    streams = [
+        Sealing(session, direction).seal(bytes(64))[4:68]
+        for session in (_KEY, b"K" * 32)
+        for direction in (b"from the dialer", b"from the acceptor")
+    ]
+    more = Sealing(_KEY, b"from the dialer")
+    streams += [more.seal(bytes(64))[4:68] for _ in range(3)][1:]
+    assert len(set(streams)) == 6
+
+
+@pytest.mark.parametrize(
+    ("session", "direction"),
+    [(b"K" * 32, b"from the dialer"), (_KEY, b"from the acceptor")],
+    ids=["another-connection", "the-other-direction"],
+)
+def test_a_record_of_elsewhere_is_not_opened(session, direction):
+    record = Sealing(session, direction).seal(b"first")
+    opened = Sealing(_KEY, b"from the dialer").open(record[:-32], record[-32:])
+    assert opened is None
+
+
+def test_records_are_what_the_page_says():
+    """Made here once more by its words alone."""
+
+    def keyed(key, text):
+        return hmac.digest(key, text, "sha256")
+
+    sealing = Sealing(_KEY, b"from the dialer")
+    for number in range(2):
+        counted = number.to_bytes(8, "big")
+        stream = hashlib.shake_256(keyed(_KEY, b"cipher from the dialer") + counted).digest(5)
+        body = (5).to_bytes(4, "big") + bytes(a ^ b for a, b in zip(b"first", stream, strict=True))
+        tag = keyed(keyed(_KEY, b"tag from the dialer"), counted + body)
+        assert sealing.seal(b"first") == body + tag
+
+
+def test_nothing_more_is_said_to_whoever_has_changed_a_record(channels):
+    one, other, tapped, onward = channels
+    one.local.sendall(b"first")
+    record = received(tapped, 4 + 5 + 32)
+    onward.sendall(record[:-1] + bytes([record[-1] ^ 1]))
+    assert received(other.local, 1) == b""
+    with suppress(OSError):  # which end of `other` finds out first
+        other.local.sendall(b"a secret")
+    onward.settimeout(60)
+    assert received(onward, 1) == b""
 
 
 def test_what_one_end_has_sent_is_not_its_own_answer(channels):

@@ -51,7 +51,11 @@ def _slurm_hosts(env: Environ) -> tuple[str, ...]:
 
 def _slurm_job(env: Environ) -> str:
     step = joined(env, "SLURM_JOB_ID", "SLURM_STEP_ID")
-    return f"{step}/{env['SLURM_RESTART_COUNT']}" if env.get("SLURM_RESTART_COUNT") else step
+    if not step:
+        return ""
+    # Clusters may share homes, and so files and keys, and number their jobs alike.
+    around = (env.get("SLURM_CLUSTER_NAME"), step, env.get("SLURM_RESTART_COUNT"))
+    return "/".join(filter(None, around))
 
 
 def _has_hydra(env: Environ) -> bool:

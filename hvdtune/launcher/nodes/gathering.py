@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import time
 from collections.abc import Iterator
@@ -18,12 +19,15 @@ from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, is_local
 from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 from hvdtune.launcher.nodes.serving import PART
 from hvdtune.launcher.nodes.way import NodeWay
 from hvdtune.launcher.spawn import sealed_file
 
-_HANDSHAKE_S: Final = 5.0
+_HELLO_S: Final = 5.0
+# A connection and its session key.
+_Proved = tuple[socket.socket, bytes]
 
 
 @dataclass
@@ -52,13 +56,15 @@ def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> 
     how = meeting.opening(point, chosen, 0, PART)
     family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(
-            socket.create_server((how.bind_host, how.port), family=family, backlog=128)
-        )
+        listener = socket.create_server((how.bind_host, how.port), family=family, backlog=128)
         port = listener.getsockname()[1]
+        came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
+        admission = Admission(
+            listener, how.key, proof.CONTROL, proof.FIRST, lambda *proved: came.put(proved)
+        )
         where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
-        with how.offered(f"{where}:{port}"):
-            found = _await_nodes(listener, how.key, (point.place.size or 1) - 1, timeout_s, stack)
+        with contextlib.closing(admission), how.offered(f"{where}:{port}"):
+            found = _await_nodes(came, (point.place.size or 1) - 1, timeout_s, stack)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
         own = point.place.host
         own = own if is_local(own) else socket.gethostname()
@@ -68,7 +74,7 @@ def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> 
             if name == own or name in ways or not _is_known(name):
                 name = facts.address
             hosts.append(Host(name, facts.slots))
-            ways[name] = NodeWay(facts.address, facts.port, key_fd)
+            ways[name] = NodeWay(facts.number, facts.address, facts.port, key_fd)
         nodes = Nodes(tuple(hosts), ways)
         try:
             yield nodes
@@ -87,8 +93,7 @@ def _is_known(name: str) -> bool:
 
 
 def _await_nodes(
-    listener: socket.socket,
-    key: bytes,
+    came: queue.SimpleQueue[_Proved],
     count: int,
     timeout_s: float,
     stack: contextlib.ExitStack,
@@ -97,19 +102,14 @@ def _await_nodes(
     deadline_s = time.monotonic() + timeout_s
     found: dict[int, tuple[NodeFacts, ControlConnection]] = {}
     while len(found) < count:
-        listener.settimeout(max(0.001, deadline_s - time.monotonic()))
         try:
-            connection, _ = listener.accept()
-        except TimeoutError:
+            connection, session = came.get(timeout=max(0.001, deadline_s - time.monotonic()))
+        except queue.Empty:
             missing = ", ".join(str(n) for n in range(1, count + 1) if n not in found)
             raise LaunchError(
                 f"no word from node {missing} of {count + 1} within {timeout_s:g} s "
                 "(HVDTUNE_START_TIMEOUT_S)"
             ) from None
-        session = proof.accept(connection, key, proof.CONTROL, _HANDSHAKE_S)
-        if session is None:
-            connection.close()
-            continue
         control = ControlConnection(connection, session, dialed=False)
         stack.callback(control.close)
         facts = _facts(control)
@@ -120,7 +120,13 @@ def _await_nodes(
 
 
 def _facts(control: ControlConnection) -> NodeFacts:
-    told = msgspec.msgpack.decode(control.receive(frames.HELLO, _HANDSHAKE_S), type=NodeFacts)
+    try:
+        told = msgspec.msgpack.decode(control.receive(frames.HELLO, _HELLO_S), type=NodeFacts)
+    except msgspec.MsgspecError as error:
+        raise LaunchError(
+            f"a node says something else than hvdtune {__version__} does ({error}): install the "
+            "same version on all of them"
+        ) from None
     if told.version != __version__:
         raise LaunchError(
             f"node {told.number}, {told.host}, has hvdtune {told.version}, this one has "

@@ -5,8 +5,13 @@ What travels is a job: its command, its environment and its key. A record is
     length u32 | bytes, each XORed with one of SHAKE-256(key | number) | HMAC-SHA256(key, number and
     all before) [32]
 
-with keys of each direction and connection, and the records of a direction numbered from 0. The
-first wrong one ends the connection, and nothing of it is used.
+with keys of each direction and connection, and the records of a direction numbered from 0: no two
+records of any key have the same stream. The first wrong one ends the connection in both directions,
+and nothing of it is used.
+
+What is not hidden is how much is said, and when. Whoever is between the nodes can end a connection,
+too, between two records as if the other end had: what is carried has to have a last word of its own
+(`hvdtune.launcher.frames.EXIT`).
 """
 
 from __future__ import annotations
@@ -100,17 +105,22 @@ class SealedChannel:
     def _carry_in(self, sealing: Sealing) -> None:
         with contextlib.suppress(OSError):
             while head := self._receive(_HEAD.size):
-                (length,) = _HEAD.unpack(head)
-                if length > _RECORD_BYTES:
-                    break
-                body, tag = self._receive(length), self._receive(_TAG_BYTES)
-                data = sealing.open(head + body, tag)
+                data = self._opened(sealing, head)
                 if data is None:
+                    _end(self._connection)  # whoever has done that is not told more, either
                     break
                 self._inner.sendall(data)
         _end(self._inner, socket.SHUT_WR)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RD)
+
+    def _opened(self, sealing: Sealing, head: bytes) -> bytes | None:
+        """What the rest of this record stands for; None for a wrong one."""
+        (length,) = _HEAD.unpack(head)
+        if length > _RECORD_BYTES:
+            return None
+        body, tag = self._receive(length), self._receive(_TAG_BYTES)
+        return sealing.open(head + body, tag)
 
     def _receive(self, count: int) -> bytes:
         """So many bytes, fewer at the end of the connection."""

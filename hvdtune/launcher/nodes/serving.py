@@ -19,12 +19,12 @@ from hvdtune.core.job.child_command import module_command
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.nodes import proof
+from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 from hvdtune.launcher.nodes.sealed import SealedChannel
 
 PART: Final = "/nodes"
 _HANDSHAKE_S: Final = 5.0
-_MOST_HALF_OPEN: Final = 64
 _RETRY_S: Final = 0.2
 # What the agents have left to say when the launcher has gone, or said that all is over.
 _LAST_S: Final = 10.0
@@ -46,11 +46,11 @@ def serve(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> int
     address = chosen or (
         leader[0] if route.is_loopback(leader[0]) else route.address_for_peers(leader[0])
     )
-    with contextlib.closing(_Agents(address, key)) as agents:
+    number = point.place.rank or 0
+    with contextlib.closing(_Agents(address, key, number)) as agents:
         control = _connected(leader, key, timeout_s)
         with contextlib.closing(control):
             host = point.place.host or socket.gethostname()
-            number = point.place.rank or 0
             facts = NodeFacts(__version__, number, host, slots, address, agents.port)
             try:
                 control.send(frames.HELLO, msgspec.msgpack.encode(facts))
@@ -63,7 +63,7 @@ def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> Control
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:
-            proved = proof.dial(leader, key, proof.CONTROL, _HANDSHAKE_S)
+            proved = proof.dial(leader, key, proof.CONTROL, proof.FIRST, _HANDSHAKE_S)
             return ControlConnection(*proved, dialed=True)
         except (OSError, LaunchError) as error:
             if time.monotonic() > deadline_s:
@@ -80,20 +80,16 @@ class _Agents:
     Thread rule: `close` once, by the thread that made it. `_lock` guards `_started`.
     """
 
-    def __init__(self, address: str, key: bytes) -> None:
+    def __init__(self, address: str, key: bytes, number: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self._key = key
-        self._listener = socket.create_server((address, 0), family=family, backlog=128)
-        self.port = int(self._listener.getsockname()[1])
+        listener = socket.create_server((address, 0), family=family, backlog=128)
+        self.port = int(listener.getsockname()[1])
         self._lock = threading.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
-        self._half_open = threading.Semaphore(_MOST_HALF_OPEN)
-        threading.Thread(target=self._listen, name="hvdtune-agents", daemon=True).start()
+        self._admission = Admission(listener, key, proof.RANK, number, self._start)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
+        self._admission.close()
         deadline_s = time.monotonic() + _LAST_S
         with self._lock:
             started = list(self._started)
@@ -104,23 +100,7 @@ class _Agents:
                 agent.kill()  # its guard ends the rank
                 agent.wait()
 
-    def _listen(self) -> None:
-        with contextlib.suppress(OSError):  # closed
-            while True:
-                connection, _ = self._listener.accept()
-                if self._half_open.acquire(blocking=False):
-                    threading.Thread(target=self._admit, args=(connection,), daemon=True).start()
-                else:
-                    connection.close()
-
-    def _admit(self, connection: socket.socket) -> None:
-        try:
-            session = proof.accept(connection, self._key, proof.RANK, _HANDSHAKE_S)
-        finally:
-            self._half_open.release()
-        if session is None:
-            connection.close()
-            return
+    def _start(self, connection: socket.socket, session: bytes) -> None:
         channel = SealedChannel(connection, session, dialed=False)
         with channel.local as end, self._lock:
             command = module_command("hvdtune.launcher.agent")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NodeWay:
-    """Where the node listens, and the inherited descriptor of a file with the key."""
+    """Which node it is, where it listens, and the inherited descriptor of a file with the key."""
 
+    number: int
     address: str
     port: int
     key_fd: int
