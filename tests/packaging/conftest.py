@@ -13,6 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
+# The releases of TensorFlow whose kernels are in the wheel, "" for all; the one that is installed
+# here has to be among them.
+TENSORFLOW = os.environ.get("HVDTUNE_TEST_TENSORFLOW", "")
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja", "ld", "as", "mpicc")
 
 
@@ -28,7 +31,7 @@ class Built:
 @pytest.fixture(scope="session")
 def built():
     """Minutes, of which most is compiling the core; the first time TensorFlow is downloaded."""
-    command = ["make", "wheels", f"PYTHON={sys.executable}"]
+    command = ["make", "wheels", f"PYTHON={sys.executable}", f"WHEEL_TENSORFLOW={TENSORFLOW}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     sdist, wheel = re.findall(r"^(\S+(?:\.tar\.gz|\.whl)): ", done.stdout, re.MULTILINE)

@@ -8,9 +8,10 @@ import zipfile
 
 import pytest
 
-from tests.packaging.conftest import ROOT, SCRIPTS
+from tests.packaging.conftest import ROOT, SCRIPTS, TENSORFLOW
 
-# Compiling the core twice and TensorFlow's kernels for ten releases takes minutes.
+# Compiling the core twice and TensorFlow's kernels for ten releases takes minutes; with
+# HVDTUNE_TEST_TENSORFLOW=2.21.0 it is one release.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 NOT_PART_OF_IT = shutil.ignore_patterns(".venv*", "build", "dist", "*.so", "__pycache__", "runs")
 
@@ -22,7 +23,8 @@ def test_two_builds_give_the_same_bytes(built, tmp_path):
     kept.mkdir(parents=True)
     for downloads in ("mpi", "tensorflow"):
         (kept / downloads).symlink_to(ROOT / "build" / "wheels" / downloads)
-    command = [built.python, "packaging/wheels/build.py"]
+    releases = ["--tensorflow", TENSORFLOW] if TENSORFLOW else []
+    command = [built.python, "packaging/wheels/build.py", *releases]
     environ = os.environ | {"CCACHE_DISABLE": "1"}
     subprocess.run(command, cwd=other, env=environ, check=True)
     for first in (built.sdist, built.wheel):
