@@ -28,6 +28,11 @@ def submit(call, tmp_path):
             'exec hvdtune run -H "$hosts" --trials 40 --seed=7 -- train.py --trials 3',
         ),
         (
+            "--slurm --setup true --per-node --ranks-per-node 2 --trials 40 train.py",
+            "exec srun --ntasks=1 --ntasks-per-node=1 --cpus-per-task=2 hvdtune run -np 2 "
+            "--trials 40 -- train.py",
+        ),
+        (
             "--lsf --setup true --no-hierarchical-allreduce python train.py",
             'exec hvdtune run -H "$hosts" --no-hierarchical-allreduce -- python train.py',
         ),
@@ -52,6 +57,7 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --nope train.py", "No such option"),
         ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
         ("--slurm -H a:2 train.py", "-H: the scheduler says where ranks run"),
+        ("--pbs --per-node train.py", "--per-node: PBS has no program"),
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
         ("--slurm --knobs a train.py", "--knobs needs --trials"),
         ("--slurm --trials 0 train.py", "'--trials': it must be at least 1"),

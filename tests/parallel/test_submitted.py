@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.kit import programs
-from tests.parallel import slurm
+from tests.parallel import netns, slurm
 
 pytestmark = [
     pytest.mark.slow,  # starts the daemons of Slurm
@@ -34,13 +34,31 @@ def cluster(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "run_options", [(), ("--fusion-threshold-mb", "1")], ids=["srun", "hvdtune-run"]
+    "run_options",
+    [(), ("--fusion-threshold-mb", "1"), ("--per-node", "--fusion-threshold-mb", "1")],
+    ids=["srun", "hvdtune-run", "per-node"],
 )
 def test_slurm_takes_the_script_and_its_ranks_form_a_job(cluster, tmp_path, run_options):
+    said = submitted(cluster, tmp_path, *run_options)
+    assert f"said [(0, 0, 2), (1, 1, 2)] ['--note', \"it's a $HOME\"]{os.linesep}" in said, said
+
+
+@pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
+def test_one_launcher_on_each_of_three_nodes_needs_no_ssh(tmp_path):
+    (tmp_path / "slurm").mkdir()
+    with netns.network(3) as net, slurm.cluster(tmp_path / "slurm", net.hosts) as cluster:
+        said = submitted(cluster, tmp_path, "--per-node", "--nodes", "3")
+    places = [(rank, rank % 2, 6) for rank in range(6)]
+    assert f"said {places} ['--note', " in said, said
+    assert "one of 3 nodes that srun has started: host-0:2,host-1:2,host-2:2" in said
+
+
+def submitted(cluster, tmp_path, *more):
+    """The output of a job of two ranks on each node, when it has ended."""
     (tmp_path / "train.py").write_text(TRAIN)
     words = ("submit", "--slurm", "--ranks-per-node", "2", "--time", "5m", "--output", "out.txt")
     done = cluster.run(
-        *programs.hvdtune(*words, *run_options, "train.py", "--note", "it's a $HOME"),
+        *programs.hvdtune(*words, *more, "train.py", "--note", "it's a $HOME"),
         env=programs.environ(HVDTUNE_SHARED_FOLDER=str(tmp_path / "jobs")),
         cwd=tmp_path,
     )
@@ -51,7 +69,6 @@ def test_slurm_takes_the_script_and_its_ranks_form_a_job(cluster, tmp_path, run_
     while cluster.run("squeue", "-h", "-j", number).stdout.strip():
         assert time.monotonic() < give_up_s
         time.sleep(0.2)
-    said = ""
     with contextlib.suppress(FileNotFoundError):
-        said = (tmp_path / "out.txt").read_text()
-    assert f"said [(0, 0, 2), (1, 1, 2)] ['--note', \"it's a $HOME\"]{os.linesep}" in said, said
+        return (tmp_path / "out.txt").read_text()
+    return ""

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,11 @@ TUNED = BatchJob(
     ranks_per_node=4,
     time_s=100.2,
 )
+PER_NODE = replace(LARGE, run_options=("--trials", "40"), per_node=True)
 JOBS = {"small": SMALL, "large": LARGE, "tuned": TUNED}
 CASES = [(name, job) for name in SCHEDULERS for job in JOBS]
+JOBS["per-node"] = PER_NODE
+CASES.append(("slurm", "per-node"))
 
 
 @pytest.mark.parametrize(("name", "job"), CASES)
@@ -109,15 +113,29 @@ WORDS = "[--note][it's a $HOME]"
 
 
 @pytest.mark.parametrize(
-    ("name", "run_options", "started", "key"),
+    ("name", "run_options", "per_node", "started", "key"),
     [
-        ("slurm", (), f"[--ntasks=8][--ntasks-per-node=4][python][train.py]{WORDS}", 64),
-        ("slurm", ("--trials", "9"), f"[run][-H][n1:4,n2:4][--trials][9][--][train.py]{WORDS}", 0),
-        ("pbs", (), f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
-        ("lsf", (), f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
+        ("slurm", (), False, f"[--ntasks=8][--ntasks-per-node=4][python][train.py]{WORDS}", 64),
+        (
+            "slurm",
+            ("--trials", "9"),
+            True,
+            "[--ntasks=2][--ntasks-per-node=1][--cpus-per-task=4][hvdtune][run][-np][8][--trials]"
+            f"[9][--][train.py]{WORDS}",
+            64,
+        ),
+        (
+            "slurm",
+            ("--trials", "9"),
+            False,
+            f"[run][-H][n1:4,n2:4][--trials][9][--][train.py]{WORDS}",
+            0,
+        ),
+        ("pbs", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
+        ("lsf", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
     ],
 )
-def test_a_shell_starts_the_ranks(cluster, tmp_path, name, run_options, started, key):
+def test_a_shell_starts_the_ranks(cluster, tmp_path, name, run_options, per_node, started, key):
     job = BatchJob(
         command=("train.py", "--note", "it's a $HOME"),
         folder=str(tmp_path / "my net"),
@@ -125,6 +143,7 @@ def test_a_shell_starts_the_ranks(cluster, tmp_path, name, run_options, started,
         run_options=run_options,
         nodes=2,
         ranks_per_node=4,
+        per_node=per_node,
     )
     code, out, err = cluster(render(job, SCHEDULERS[name]))
     assert (code, err) == (0, "")
@@ -164,6 +183,12 @@ def test_values_that_would_be_read_as_something_else_are_refused(name, field, va
     with pytest.raises(UsageError) as refused:
         render(job, SCHEDULERS[name])
     assert said.replace("\\\\", "\\") in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf"])
+def test_one_launcher_on_each_node_is_refused_where_nothing_starts_it(name):
+    with pytest.raises(UsageError, match=r"^--per-node: .*mpiexec in it"):
+        render(PER_NODE, SCHEDULERS[name])
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ class SubmitOptions:
     """Send a job to a scheduler, or print its batch script.
 
     All options stand before the script; everything behind it is the script's own. Under Slurm, srun
-    starts one task for each rank. Under PBS and LSF, and with options of `hvdtune run` such as
-    --trials, which are taken too, the batch script starts `hvdtune run` on the first node, and ssh
-    has to reach the others from there.
+    starts one task for each rank, or with --per-node one `hvdtune run` for each node. Under PBS and
+    LSF, and with options of `hvdtune run` such as --trials, which are taken too, the batch script
+    starts `hvdtune run` on the first node, and ssh has to reach the others from there.
 
     \b
     hvdtune submit --slurm --nodes 2 --gpus-per-node 4 --time 2h train.py --lr 0.1
@@ -55,6 +55,10 @@ class SubmitOptions:
     )
     gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
     cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
+    per_node: bool = flag(
+        help="Let srun start one `hvdtune run` on each node: no ssh, and options of `hvdtune run` "
+        "are taken."
+    )
     time: float | None = option(
         type=parse_duration, metavar="TIME", help="Time limit, as in 8m or 1h30m."
     )
@@ -143,6 +147,7 @@ def _job(options: SubmitOptions, run_words: list[str]) -> Any:
         setup=options.setup,
         venv=str(options.venv.absolute()) if options.venv else "",
         directives=options.directive,
+        per_node=options.per_node,
     )
 
 

@@ -12,7 +12,8 @@ class BatchJob:
 
     `command` is the script or program with its arguments, started in `folder`; `run_options` are
     options of `hvdtune run`, which is then what starts the ranks. `python` and `hvdtune` are the
-    words that start these two there. `setup` are lines of shell, `venv` the folder of a virtual
+    words that start these two there. With `per_node` the scheduler starts one `hvdtune run` on each
+    node, and no ssh is needed. `setup` are lines of shell, `venv` the folder of a virtual
     environment, `directives` further options of the scheduler. Texts that are "" and numbers that
     are 0 stand for nothing.
     """
@@ -34,6 +35,20 @@ class BatchJob:
     setup: tuple[str, ...] = ()
     venv: str = ""
     directives: tuple[str, ...] = ()
+    per_node: bool = False
+
+    @property
+    def tasks_per_node(self) -> int:
+        """How many processes the scheduler starts on each node."""
+        return 1 if self.per_node else self.ranks_per_node
+
+    @property
+    def cpus_per_task(self) -> int:
+        """How many processors each of them has, 0 where that is left to the scheduler."""
+        if not self.per_node:
+            return self.cpus_per_rank
+        # What a task does not ask for its ranks cannot use.
+        return self.ranks_per_node * (self.cpus_per_rank or 1)
 
     @property
     def ranks(self) -> int:
@@ -47,9 +62,8 @@ class Scheduler:
 
     `submit` is the program that takes a batch script on its stdin, `prefix` what begins a line for
     the scheduler in it, and `directives` makes these lines. `hosts` is a shell command in which
-    `{awk}` reads the nodes of a job, each once or several times. `start_ranks` makes the words that
-    start one task for each rank, None where schedulers of this kind have no such program
-    everywhere.
+    `{awk}` reads the nodes of a job, each once or several times. `start_tasks` makes the words that
+    start the tasks of a job, None where schedulers of this kind have no such program everywhere.
     """
 
     title: str
@@ -57,7 +71,7 @@ class Scheduler:
     prefix: str
     directives: Callable[[BatchJob], list[str]]
     hosts: str
-    start_ranks: Callable[[BatchJob], list[str]] | None = None
+    start_tasks: Callable[[BatchJob], list[str]] | None = None
 
 
 def hours_minutes_seconds(seconds: float) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvdtune import __version__
-from hvdtune.errors import ArgumentError
+from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.plan import is_script
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
 from hvdtune.workflows.submit.lsf import LSF
@@ -43,6 +43,12 @@ def render(job: BatchJob, scheduler: Scheduler) -> str:
     for directive in job.directives:
         if "\n" in directive:
             raise ArgumentError("directive", "it must be one line", directive)
+    if job.per_node and scheduler.start_tasks is None:
+        raise UsageError(
+            f"--per-node: {scheduler.title} has no program that every site has and that tells "
+            "processes their place: write the script by hand, with your site's mpiexec in it "
+            "(docs/schedulers.md)"
+        )
     lines = [*scheduler.directives(job), *job.directives]
     parts = [
         "#!/bin/bash\n"
@@ -51,8 +57,7 @@ def render(job: BatchJob, scheduler: Scheduler) -> str:
         f"`{scheduler.submit}` reads the lines above.\n",
         f"set -e -o pipefail\ncd {shlex.quote(job.folder)}\n",
         _setup(job),
-        *(_one_task_for_each_rank(job, scheduler) if _by_tasks(job, scheduler) else ()),
-        *(() if _by_tasks(job, scheduler) else _hvdtune_run(job, scheduler)),
+        *(_tasks(job, scheduler) if _by_tasks(job, scheduler) else _hvdtune_run(job, scheduler)),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -68,7 +73,7 @@ def _check_plain(name: str, value: str) -> None:
 
 
 def _by_tasks(job: BatchJob, scheduler: Scheduler) -> bool:
-    return scheduler.start_ranks is not None and not job.run_options
+    return scheduler.start_tasks is not None and (job.per_node or not job.run_options)
 
 
 def _setup(job: BatchJob) -> str:
@@ -78,10 +83,14 @@ def _setup(job: BatchJob) -> str:
     return "\n".join(["# What --setup and --venv ask for", *lines, ""]) if lines else ""
 
 
-def _one_task_for_each_rank(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
-    assert scheduler.start_ranks is not None
-    words = [*scheduler.start_ranks(job), *_command(job)]
-    return _KEY, f"# One task for each of the {_places(job)}\nexec {shlex.join(words)}\n"
+def _tasks(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
+    assert scheduler.start_tasks is not None
+    what, words = f"One task for each of the {_places(job)}", _command(job)
+    if job.per_node:
+        what = f"One `hvdtune run` on each node, together the {_places(job)}"
+        options = ("run", "-np", str(job.ranks), *job.run_options)
+        words = (*job.hvdtune, *options, "--", *job.command)
+    return _KEY, f"# {what}\nexec {shlex.join([*scheduler.start_tasks(job), *words])}\n"
 
 
 def _hvdtune_run(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:

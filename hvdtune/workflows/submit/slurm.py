@@ -11,10 +11,10 @@ def _directives(job: BatchJob) -> list[str]:
     lines = [
         f"--job-name={job.name}",
         f"--nodes={job.nodes}",
-        f"--ntasks-per-node={job.ranks_per_node}",
+        f"--ntasks-per-node={job.tasks_per_node}",
     ]
-    if job.cpus_per_rank:
-        lines.append(f"--cpus-per-task={job.cpus_per_rank}")
+    if job.cpus_per_task:
+        lines.append(f"--cpus-per-task={job.cpus_per_task}")
     if job.gpus_per_node:
         lines.append(f"--gpus-per-node={job.gpus_per_node}")
     if job.time_s:
@@ -26,10 +26,11 @@ def _directives(job: BatchJob) -> list[str]:
     return [*lines, f"--output={job.output or f'{job.name}-%j.out'}"]
 
 
-def _start_ranks(job: BatchJob) -> list[str]:
-    words = ["srun", f"--ntasks={job.ranks}", f"--ntasks-per-node={job.ranks_per_node}"]
+def _start_tasks(job: BatchJob) -> list[str]:
+    tasks = job.nodes * job.tasks_per_node
+    words = ["srun", f"--ntasks={tasks}", f"--ntasks-per-node={job.tasks_per_node}"]
     # Since 22.05 srun no longer takes this from sbatch.
-    return [*words, f"--cpus-per-task={job.cpus_per_rank}"] if job.cpus_per_rank else words
+    return [*words, f"--cpus-per-task={job.cpus_per_task}"] if job.cpus_per_task else words
 
 
 SLURM: Final = Scheduler(
@@ -38,5 +39,5 @@ SLURM: Final = Scheduler(
     prefix="#SBATCH",
     directives=_directives,
     hosts='scontrol show hostnames "$SLURM_JOB_NODELIST" | {awk}',
-    start_ranks=_start_ranks,
+    start_tasks=_start_tasks,
 )
