@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.parallel.netns import Host
@@ -33,8 +34,9 @@ def _program(name: str) -> str | None:
 class Cluster:
     """Some hosts of tests.parallel.netns, or this machine as the only node of a cluster."""
 
-    def __init__(self, folder: Path, hosts: Sequence[Host]) -> None:
+    def __init__(self, folder: Path, hosts: Sequence[Host], lost_after_s: int) -> None:
         self.folder, self.hosts = folder, hosts
+        self._lost_after_s = lost_after_s
         self.environ = {"SLURM_CONF": str(folder / "slurm.conf")}
         self.nodes = [(host.name, host.address) for host in hosts]
         self.nodes = self.nodes or [(socket.gethostname().partition(".")[0], "127.0.0.1")]
@@ -94,10 +96,28 @@ JobCompType=jobcomp/none
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=2
+SlurmdTimeout={self._lost_after_s}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
         )
+
+    def processes(self, number: int) -> list[int]:
+        """All processes on a host, but for the one that holds its namespaces."""
+        holder = self.hosts[number].pid
+        network = os.readlink(f"/proc/{holder}/ns/net")
+        found = []
+        for folder in Path("/proc").iterdir():
+            with suppress(OSError):  # it has ended
+                if folder.name.isdigit() and os.readlink(folder / "ns/net") == network:
+                    found.append(int(folder.name))
+        return [pid for pid in found if pid != holder]
+
+    def clear(self, number: int) -> None:
+        """Kills what daemons that were killed themselves have left on a host."""
+        for pid in self.processes(number):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def run(self, *command: str, **options) -> subprocess.CompletedProcess:
         """The finished process of one of Slurm's commands."""
@@ -120,11 +140,16 @@ def _free_ports(count: int) -> Sequence[int]:
 
 
 @contextmanager
-def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[Cluster]:
-    """A cluster whose nodes take jobs, its controller on the first."""
-    made = Cluster(folder, hosts)
+def cluster(folder: Path, hosts: Sequence[Host] = (), lost_after_s: int = 300) -> Iterator[Cluster]:
+    """A cluster whose nodes take jobs, its controller on the first.
+
+    A node that does not answer is taken for lost after `lost_after_s`.
+    """
+    made = Cluster(folder, hosts, lost_after_s)
     made.write()
     with ExitStack() as stack:
+        for number in range(len(hosts)):
+            stack.callback(made.clear, number)
 
         def start(name: str, *words: str, on: int = 0) -> None:
             log = stack.enter_context((folder / f"{name}-{on}.out").open("wb"))

@@ -16,8 +16,9 @@ from hvdtune.launcher.frames import Frames, frame
 from hvdtune.launcher.nodes.sealed import SealedChannel
 
 _READ_BYTES: Final = 1 << 16
-# A host that has lost its power or its network closes nothing.
-_PROBES: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 8))
+# A host that has lost its power or its network closes nothing. After 45 s it is given up, as ssh
+# does that is asked every 15 s.
+_PROBES: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 2))
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
