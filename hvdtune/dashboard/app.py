@@ -24,7 +24,8 @@ from dash import (
     set_props,
 )
 from dash.development.base_component import Component
-from flask import request
+from dash.exceptions import DependencyException
+from flask import Response, request
 from werkzeug.exceptions import HTTPException
 
 from hvdtune.dashboard.blocks import failure, nothing
@@ -146,11 +147,18 @@ def _refuse_nonsense(app: Dash) -> None:
     def refuse(error: Exception) -> Any:
         if isinstance(error, HTTPException):
             return error
+        if isinstance(error, DependencyException):  # of a script that is none of Dash's
+            return _as_text(404, f"this dashboard has no {request.path}")
         if request.path != "/_dash-update-component":
             raise error
-        return f"400: no page of this dashboard makes such a request: {error!r}\n", 400
+        return _as_text(400, f"no page of this dashboard makes such a request: {error!r}")
 
     app.server.register_error_handler(Exception, refuse)
+
+
+def _as_text(status: int, sentence: str) -> Response:
+    kind = "text/plain; charset=utf-8"  # what was asked for is in it
+    return Response(f"{status}: {sentence}\n", status, content_type=kind)
 
 
 def _in_link(host: str) -> str:

@@ -60,6 +60,16 @@ def test_routes_only_answer_questions(client, path):
     assert client.post(f"{path}?run=0&from=0&to=1").status_code == 405
 
 
+@pytest.mark.parametrize(
+    "path", ["dash/../../../../../etc/passwd", "dash/no-such.js", "no-such/x.js"]
+)
+def test_a_script_that_is_not_there_is_refused_without_a_traceback(capsys, path):
+    client = visitor(create_app(Runs([RunView("run", training_trace())]), "key").server, "key")
+    answer = client.get(f"/_dash-component-suites/{path}")
+    assert (answer.status_code, answer.mimetype) == (404, "text/plain")
+    assert not capsys.readouterr().err
+
+
 def test_what_is_no_request_of_a_page_is_refused_without_a_traceback(capsys):
     client = visitor(
         create_app(Runs([RunView("run", training_trace())]), "a-token").server, "a-token"
