@@ -56,6 +56,7 @@ INPUT = {(1, None): [("input", 3.0)]}
 INPUT_OF_ALL = {(rank, None): [("input", 5.0)] for rank in range(3)}
 GC = {(0, step): [("gc", 30.0)] for step in range(8, 60, 6)}
 CHECKPOINTS = {(0, step): [("checkpoint", 50.0)] for step in range(8, 60, 10)}
+FEW_CHECKPOINTS = {(0, step): [("checkpoint", 80.0)] for step in (20, 45)}
 UNNAMED = {(1, step): [("", 40.0)] for step in range(9, 60, 8)}
 TWO_SLOW = Training([10.0, 13.0, 14.0])
 ASLEEP = Training([10.0, 14.0], asleep_ms=[0.0, 4.0])
@@ -84,6 +85,13 @@ ALL_CROWDED = Training([10.0] * 2, no_processor_ms=[5.0] * 2, bucket_ms=8.0)
             (0,),
             per_step(50.0 * 6),
             id="io",
+        ),
+        pytest.param(
+            Training([9.0] * 2, spans=FEW_CHECKPOINTS),
+            "checkpoint-pauses",
+            (0,),
+            per_step(80.0 * 2),
+            id="seldom",
         ),
         pytest.param(
             Training([10.0] * 2, spans=UNNAMED), "pauses", (1,), per_step(40.0 * 7), id="any"

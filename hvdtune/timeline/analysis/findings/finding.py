@@ -216,6 +216,26 @@ class TraceEvidence:
         return stragglers.part(self.steps, column)
 
 
+def cost_of_pauses(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> StepCost:
+    """What pauses in a few steps cost; the interval says how many of them could have been there.
+
+    Over steps their interval holds zero, however long they are: most steps have none. How many
+    happen in as many steps is taken to be Poisson's, with its exact interval.
+
+    Args:
+        saved: ms, of each step in order.
+        step_ms: what a step takes.
+    """
+    values = np.asarray(saved, np.float64)
+    count = int((values > 0).sum())
+    if count < 2:  # one could be chance
+        return cost_of(values, step_ms)
+    mean = float(values.mean())
+    low = float(special.gammaincinv(count, 0.025)) / count
+    high = float(special.gammaincinv(count + 1, 0.975)) / count
+    return StepCost(mean, mean * low, mean * high, 100 * mean / step_ms if step_ms else 0.0)
+
+
 def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> StepCost:
     """Mean and interval of what each step saves, over blocks, since neighbouring steps are alike.
 

@@ -11,11 +11,14 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceEvidence,
     TraceFinding,
     cost_of,
+    cost_of_pauses,
 )
 
 Floats = NDArray[np.float64]
 
 MOST_OF_IT = 0.7  # a rank is named when removing its part alone saves this share
+_IS_LONG = 0.05  # of a step
+_RARELY = 0.25  # of all steps
 PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
 
 
@@ -28,6 +31,7 @@ class _BusyPart:
     noun: str
     remedy: str
     everybodys_percent: float = 0.0  # of a step: less of it on all ranks is what is usual
+    may_be_rare: bool = False  # long, and in few steps
 
 
 _PARTS = (
@@ -43,12 +47,14 @@ _PARTS = (
         "gc-pauses",
         "collects garbage",
         "call gc.freeze() after set-up and gc.disable(), or gc.collect() in one step on all ranks",
+        may_be_rare=True,
     ),
     _BusyPart(
         "checkpoint_ms",
         "checkpoint-pauses",
         "writes checkpoints",
         "write checkpoints in a thread from a copy, to a faster disk, or less often",
+        may_be_rare=True,
     ),
     _BusyPart(
         "no_processor_ms",
@@ -101,13 +107,19 @@ def _named_part(
     gone = saved(busy, spent)
     culprit = _culprit(busy, spent, gone)
     waited = _waited_for_processors(evidence, part, spent)
-    cost = cost_of(gone + waited, evidence.step_ms)
+    long = np.where(gone > _IS_LONG * evidence.step_ms, gone, 0.0)
+    pauses = part.may_be_rare and np.count_nonzero(long) <= _RARELY * len(long)
+    cost = (
+        cost_of_pauses(long, evidence.step_ms)
+        if pauses
+        else cost_of(gone + waited, evidence.step_ms)
+    )
     if culprit is None and cost.percent < part.everybodys_percent:
         return
     named = () if culprit is None else (ranks[culprit],)
     means = spent.mean(axis=0)
     who = "every rank" if culprit is None else f"rank {ranks[culprit]}"
-    hit = 100 * float((spent.max(axis=1) > 0.05 * evidence.step_ms).mean())
+    hit = 100 * float((spent.max(axis=1) > _IS_LONG * evidence.step_ms).mean())
     evidence_text = [
         f"mean of each rank: {_per_rank(means, ranks)} ms per step "
         f"({part.column.removesuffix('_ms').replace('_', ' ')})",
@@ -115,6 +127,11 @@ def _named_part(
         f"{gone.mean():.2f} ms shorter",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy):,} steps",
     ]
+    if pauses and np.count_nonzero(long):
+        evidence_text[-1] = (
+            f"{np.count_nonzero(long):,} of {len(busy):,} steps are longer by it, "
+            f"{long[long > 0].mean():.1f} ms each; the interval is that of so few"
+        )
     if waited.any():
         evidence_text.append(
             "the runtime's threads need the same processors: if they lack one as often as the "
