@@ -290,7 +290,7 @@ def test_ranks_with_another_order_are_found() -> None:
             id="a rank's announcements",
         ),
         pytest.param(
-            lambda events: events["begin_ns"] < 80_000_000, "share only 5 steps", id="most"
+            lambda events: events["begin_ns"] < 40_000_000, "share only 2 steps", id="most"
         ),
         pytest.param(lambda events: events["rank"] < 0, "no events", id="everything"),
     ],
@@ -399,3 +399,17 @@ def test_settings_are_counted_once_however_often_they_were_adopted(
     trace = BALANCED.trace()
     known = dataclasses.replace(job_metadata_of(trace), changes=job.changes, settings=job.settings)
     assert [note for note in why(trace, known).notes if "settings" in note] == notes
+
+
+def test_few_steps_name_a_rank_that_is_always_last_and_are_not_sure() -> None:
+    answer = ask(Training([10.0, 14.0], steps=5).trace())
+    (found,) = answer.findings
+    assert (found.kind, found.ranks, found.confidence) == ("slow-compute", (1,), "medium")
+    assert answer.notes[0] == "4 steps are few: what is seldom may be missing"
+
+
+@pytest.mark.parametrize("noise_ms", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_few_steps_accuse_no_rank_of_what_all_have(ranks: int, noise_ms: float) -> None:
+    answer = ask(Training([10.0] * ranks, steps=5, noise_ms=noise_ms).trace())
+    assert [finding.ranks for finding in answer.findings if finding.ranks] == []

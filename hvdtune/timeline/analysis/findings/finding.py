@@ -53,7 +53,8 @@ KINDS = OF_RANKS | {
 
 # A finding below both is not worth a line.
 MIN_PERCENT = 2.0
-MIN_STEPS = 8
+MIN_STEPS = 3
+FEW_STEPS = 8  # with less of them nothing is sure
 
 MAX_REPLAYED = 60  # steps played again; more of them say little more
 

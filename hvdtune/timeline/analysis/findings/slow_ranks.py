@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.findings.finding import (
+    FEW_STEPS,
     Confidence,
     TraceEvidence,
     TraceFinding,
@@ -19,6 +20,7 @@ Floats = NDArray[np.float64]
 MOST_OF_IT = 0.7  # a rank is named when removing its part alone saves this share
 _IS_LONG = 0.05  # of a step
 _RARELY = 0.25  # of all steps
+_OF_FEW_STEPS = 90.0  # percent in which a rank is to be the last: in half of them all are by chance
 PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
 
 
@@ -199,6 +201,8 @@ def _slow_rank(
     rank = ranks[index]
     next_ms = np.delete(busy, index, axis=1).max(axis=1)
     often = 100 * float((busy[:, index] > next_ms).mean())
+    if len(busy) < FEW_STEPS and often < _OF_FEW_STEPS:
+        return
     kind, confidence, why = _what_it_does(evidence, index, float(late[:, index].max()))
     yield TraceFinding(
         kind=kind,

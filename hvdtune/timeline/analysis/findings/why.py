@@ -1,7 +1,7 @@
 """Asks all rules and ranks what they find."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hvdtune.plural import counted
@@ -14,7 +14,12 @@ from hvdtune.timeline.analysis.findings import (
     network,
     slow_ranks,
 )
-from hvdtune.timeline.analysis.findings.finding import MIN_STEPS, TraceEvidence, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import (
+    FEW_STEPS,
+    MIN_STEPS,
+    TraceEvidence,
+    TraceFinding,
+)
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -97,19 +102,27 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
+    notes = [*_notes(trace, job)]
+    if len(evidence.busy) < FEW_STEPS:
+        found = [_less_sure(finding) for finding in found]
+        notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
     return Answer(
         "found" if found else "nothing",
         findings=tuple(found[:MOST_FINDINGS]),
-        notes=tuple(_notes(trace, job)),
+        notes=tuple(notes),
         step_ms=evidence.step_ms,
         steps=len(evidence.busy),
         ranks=job.ranks,
     )
 
 
+def _less_sure(finding: TraceFinding) -> TraceFinding:
+    return replace(finding, confidence="medium") if finding.confidence == "high" else finding
+
+
 def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
     """The answer of a trace that only says who announced when."""
-    if len(arrivals.steps) < MIN_STEPS:
+    if len(arrivals.steps) < FEW_STEPS:
         said = sentence(arrivals).rstrip(".")
         missing = (*job.gaps, said[:1].lower() + said[1:])
         return Answer("incomplete", missing=missing, ranks=arrivals.ranks)

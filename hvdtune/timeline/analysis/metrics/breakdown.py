@@ -61,6 +61,8 @@ _MOST_BETWEEN = 0.05
 
 Spans = tuple[Ints, Ints]
 
+_SECOND_STEP = 2  # programs count from 0 or from 1
+
 
 def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
     """One row per rank and step.
@@ -110,13 +112,16 @@ def sentence(table: pd.DataFrame) -> str:
 def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
     """Steps that all ranks have, without the first ones, in which caches fill and memory is new.
 
+    A trace that begins after a training's second step has none of those.
+
     A step that a rank has twice is left out: nobody knows which of the two the others had.
     """
     ranks = breakdown["rank"].nunique()
     common = breakdown.groupby("step")["rank"].agg(["nunique", "size"])
     once = (common["nunique"] == ranks) & (common["size"] == ranks)
     steps = np.sort(common.index[once].to_numpy())
-    return breakdown[breakdown["step"].isin(steps[min(5, len(steps) // 10 + 1) :])]
+    new = min(5, len(steps) // 10 + 1) if len(steps) and steps[0] < _SECOND_STEP else 0
+    return breakdown[breakdown["step"].isin(steps[new:])]
 
 
 def announced_by_all(events: pd.DataFrame) -> pd.DataFrame:

@@ -44,7 +44,12 @@ def sentence(table: pd.DataFrame, threshold_bytes: int | None = None) -> str:
     if table.empty:
         return "There are no buckets."
     most = table.sort_values("buckets").iloc[-1]
-    why = REASONS.get(most["reason"], most["reason"] or "unknown")
+    if not most["reason"]:
+        return (
+            f"{counted(table['buckets'].sum(), 'bucket')}; why they were closed, and with which "
+            "tensors, is not recorded."
+        )
+    why = REASONS.get(most["reason"], most["reason"])
     share = 100 * most["buckets"] / table["buckets"].sum()
     text = (
         f"{counted(table['buckets'].sum(), 'bucket')}; {share:.0f} % were closed because {why}, "

@@ -172,9 +172,8 @@ def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     # Announced, and from the cache: there is none that could be missed.
     announced = rows.assign(kind="NEGOTIATE", end_ns=rows["begin_ns"], arg=1)
     announced["arg"] += process_set * PROCESS_SET_UNIT
-    return pd.concat(
-        [rows, announced, rows.assign(kind="BUCKET", name="operation never fuses", seq=1)]
-    )
+    # Why it was closed is not known, nor what is in it: its one tensor is the bucket itself.
+    return pd.concat([rows, announced, rows.assign(kind="BUCKET", name="", seq=1)])
 
 
 def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
