@@ -108,6 +108,11 @@ class HorovodOptions:
         help="Put the time before every line of the ranks' output.",
     )
 
+    slots_per_host: int | None = option(
+        type=WholeNumber(1),
+        help="Slots of each host for which no number is given. [default: 1; with one `hvdtune run` "
+        "on each node, its GPUs]",
+    )
     ssh_port: int | None = option(
         "--ssh-port", "-p", type=WholeNumber(1, 65535), help="Port of ssh on the other hosts."
     )
@@ -128,7 +133,6 @@ class HorovodOptions:
 
     min_num_proc: int | None = _silent("--min-np", "--min-num-proc", type=WholeNumber())
     max_num_proc: int | None = _silent("--max-np", "--max-num-proc", type=WholeNumber())
-    slots_per_host: int | None = _silent(type=WholeNumber())
     elastic_timeout: int | None = _silent(type=WholeNumber())
     reset_limit: int | None = _silent(type=WholeNumber())
     blacklist_cooldown_range: tuple[int, int] | None = _silent(type=WholeNumber(), nargs=2)

@@ -126,8 +126,9 @@ def _in_allocation(
     allocation = read_allocation(env) if shutil.which("ssh") else None
     if allocation is None or len(allocation.hosts) == 1 or recognise(env) is not None:
         return options, ()
-    hosts = ",".join(f"{host.name}:{host.slots}" for host in allocation.hosts)
-    ranks = options.num_proc or allocation.tasks or 1
+    slots = options.slots_per_host
+    hosts = ",".join(f"{host.name}:{slots or host.slots}" for host in allocation.hosts)
+    ranks = options.num_proc or (slots and slots * len(allocation.hosts)) or allocation.tasks or 1
     said = f"the hosts are those of {allocation.source}, {hosts}; -H localhost:N keeps to this one"
     return dataclasses.replace(options, hosts=hosts, num_proc=ranks), (said,)
 
@@ -144,6 +145,7 @@ def _job_request(options: RunOptions, values: SettingRequest) -> JobRequest:
     plan = plan_job(options.command, _hosts(options), options.num_proc, *login)
     placement = ["-np", str(options.num_proc)] if options.num_proc else []
     placement += ["-H", options.hosts] if options.hosts else []
+    placement += ["--slots-per-host", str(slots)] if (slots := options.slots_per_host) else []
     adapter: Adapter = options.adapter or "hvdtune"
     launch = (
         job_options(options, plan.slots)
@@ -218,14 +220,15 @@ def place_ranks(options: RunOptions, hosts: tuple[Host, ...]) -> tuple[Slot, ...
 
 
 def _hosts(options: RunOptions) -> tuple[Host, ...]:
-    """The hosts of -H or --hostfile, else this machine with room for all ranks."""
+    """The hosts of -H or --hostfile, else this machine with --slots-per-host or for all ranks."""
+    slots = options.slots_per_host or 1
     if options.hosts is not None and options.hostfile is not None:
         raise UsageError("give -H or --hostfile, not both")
     if options.hostfile is not None:
-        return read_hostfile(options.hostfile)
+        return read_hostfile(options.hostfile, slots)
     if options.hosts is not None:
-        return parse_hosts(options.hosts)
-    return this_host(options.num_proc or 1)
+        return parse_hosts(options.hosts, slots)
+    return this_host(options.slots_per_host or options.num_proc or 1)
 
 
 def setting_request(options: RunOptions) -> SettingRequest:

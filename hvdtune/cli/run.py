@@ -46,12 +46,13 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
     if options.mpi:
         raise UsageError("--mpi: start `hvdtune run --mpi` once, not on every node")
     size, config = point.place.size or 1, launch_defaults()
-    slots = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
+    share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
+    slots = options.slots_per_host or share
     if point.place.rank != 0:
         return serve(point, config.address, slots, config.start_timeout_s)
     if handover.is_asked(options.workbench_python):
         # Now, since the connections to the other nodes would not survive it.
-        alone = replace(options, hosts=f"localhost:{options.num_proc or slots}")
+        alone = replace(options, hosts=f"localhost:{max(options.num_proc or 0, slots)}")
         _enter_workbench(resolve(alone), alone, words)
     with gathered(point, config.address, slots, config.start_timeout_s) as nodes:
         hosts = ",".join(f"{host.name}:{host.slots}" for host in nodes.hosts)

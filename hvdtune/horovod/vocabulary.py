@@ -357,7 +357,7 @@ _OTHERS: Final = (
     *(
         Term(option=option, effect=Refused(_ELASTIC))
         for option in (
-            "min_num_proc", "max_num_proc", "slots_per_host", "elastic_timeout", "reset_limit",
+            "min_num_proc", "max_num_proc", "elastic_timeout", "reset_limit",
             "blacklist_cooldown_range", "host_discovery_script",
         )
     ),

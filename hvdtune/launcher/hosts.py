@@ -52,17 +52,19 @@ def this_host(ranks: int) -> tuple[Host, ...]:
     return (Host("localhost", ranks),)
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `name:slots,name:slots`; a name alone has one slot. Raises UsageError.
+def parse_hosts(text: str, slots: int = 1) -> tuple[Host, ...]:
+    """The hosts of `name:slots,name:slots`; a name alone has `slots`. Raises UsageError.
 
     An address of IPv6 stands in brackets, as in `[2001:db8::1]:4`.
     """
     fault = partial(ArgumentError, "hosts")
-    return _distinct([_entry(_ENTRY, part.strip(), fault) for part in text.split(",")], fault)
+    parts = text.split(",")
+    return _distinct([_entry(_ENTRY, part.strip(), slots, fault) for part in parts], fault)
 
 
-def read_hostfile(path: Path) -> tuple[Host, ...]:
-    """The hosts of a file of `name slots=N` lines; `#` starts a comment. Raises UsageError."""
+def read_hostfile(path: Path, slots: int = 1) -> tuple[Host, ...]:
+    """The hosts of a file of `name slots=N` lines; a name alone has `slots`, and `#` starts a
+    comment. Raises UsageError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +75,8 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         entry = line.partition("#")[0].strip()
         if entry:
             place = f"{path}:{number}"
-            hosts.append(_entry(_LINE, entry, partial(ArgumentError, "hostfile", value=place)))
+            fault = partial(ArgumentError, "hostfile", value=place)
+            hosts.append(_entry(_LINE, entry, slots, fault))
     if not hosts:
         raise ArgumentError("hostfile", "the file names no host", path)
     return _distinct(hosts, partial(ArgumentError, "hostfile", value=path))
@@ -150,7 +153,9 @@ def address_towards(host: str) -> str:
         ) from None
 
 
-def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError]) -> Host:
+def _entry(
+    form: re.Pattern[str], text: str, slots: int, fault: Callable[[str], UsageError]
+) -> Host:
     match = form.fullmatch(text)
     if match is None:
         user = "; ssh takes the user from ~/.ssh/config" if "@" in text else ""
@@ -158,7 +163,7 @@ def _entry(form: re.Pattern[str], text: str, fault: Callable[[str], UsageError])
     name = match["name"].removeprefix("[").removesuffix("]")
     if name != match["name"] and not _is_ipv6(name):
         raise fault(f"'{match['name']}' is not an address of IPv6")
-    slots = int(match["slots"] or 1)
+    slots = int(match["slots"] or slots)
     if slots == 0:
         raise fault(f"host {name} has no slots")
     return Host(name, slots)

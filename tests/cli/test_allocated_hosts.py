@@ -1,12 +1,14 @@
 """`hvdtune run` in a batch script or the shell of an allocation, where nobody has named hosts."""
 
 import shutil
+from collections import Counter
 
 import pytest
 
 from hvdtune.cli import resolve as resolving
 from hvdtune.cli.app import app
 from hvdtune.cli.resolve import resolve
+from hvdtune.errors import UsageError
 
 _TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 _ASKED = _TWO | {"SLURM_NTASKS": "4"}
@@ -37,6 +39,41 @@ def test_the_ranks_are_on_the_hosts_of_the_allocation_and_a_line_says_so(
     monkeypatch, environ, words, hosts
 ):
     assert resolved(monkeypatch, environ, *words) == (hosts, (_SAID,))
+
+
+@pytest.mark.parametrize(
+    ("environ", "words", "hosts"),
+    [
+        ({}, (), [3]),
+        ({}, ("-np", "2"), [2]),
+        ({}, ("-H", "127.0.0.1,127.0.0.2"), [3, 3]),
+        ({}, ("-H", "127.0.0.1,127.0.0.2:1"), [3, 1]),
+        ({}, ("-H", "127.0.0.1,127.0.0.2", "-np", "4"), [3, 1]),
+        ({}, ("--hostfile", "{folder}/hosts"), [2, 3]),
+        (_TWO, (), [3, 3]),
+        (_ASKED, (), [3, 3]),
+        (_ASKED, ("-np", "4"), [3, 1]),
+    ],
+)
+def test_a_host_without_a_number_has_the_slots_that_are_asked_for(
+    monkeypatch, tmp_path, environ, words, hosts
+):
+    (tmp_path / "hosts").write_text("127.0.0.1 slots=2\n127.0.0.2\n")
+    words = [word.format(folder=tmp_path) for word in words]
+    names, _ = resolved(monkeypatch, environ, "--slots-per-host", "3", *words)
+    assert list(Counter(names).values()) == hosts
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-np", "4"), "ranks 4: the hosts have only 3 slots"),
+        (("-np", "4", "-H", "127.0.0.1"), "ranks 4: the hosts have only 3 slots"),
+    ],
+)
+def test_more_ranks_than_such_slots_are_refused(monkeypatch, words, said):
+    with pytest.raises(UsageError, match=said):
+        resolved(monkeypatch, {}, "--slots-per-host", "3", *words)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ _ACCEPTED = [
     ("--hosts localhost:2", "hosts", "localhost:2"),
     ("-hostfile hosts", "hostfile", Path("hosts")),
     ("--hostfile hosts", "hostfile", Path("hosts")),
+    ("--slots-per-host 2", "slots_per_host", 2),
     ("--gloo", "gloo", True),
     ("--mpi", "mpi", True),
 ]
@@ -86,7 +87,6 @@ _REFUSED = {
     "--min-num-proc 2": "elastic training",
     "--max-np 2": "elastic training",
     "--max-num-proc 2": "elastic training",
-    "--slots-per-host 2": "elastic training",
     "--elastic-timeout 5": "elastic training",
     "--reset-limit 5": "elastic training",
     "--blacklist-cooldown-range 10 100": "elastic training",

@@ -56,6 +56,7 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --time soon train.py", "'soon' is not a time"),
         ("--slurm --nope train.py", "No such option"),
         ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
+        ("--slurm --slots-per-host 2 train.py", "--slots-per-host: the scheduler says where"),
         ("--slurm -H a:2 train.py", "-H: the scheduler says where ranks run"),
         ("--pbs --per-node train.py", "--per-node: PBS has no program"),
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),

@@ -357,7 +357,8 @@ def nodes(tmp_path):
     ids=["file", "port"],
 )
 def test_the_first_launches_on_all_of_them(nodes, key):
-    first, second = (nodes.start(number, "-np", "3", **key) for number in (0, 1))
+    words = ("-np", "3", "--slots-per-host", "2")
+    first, second = (nodes.start(number, *words, **key) for number in (0, 1))
     out, error = first.communicate(timeout=100)
     assert first.returncode == 0, error
     told, said = second.communicate(timeout=100)

@@ -25,7 +25,12 @@ from hvdtune.cli.split import part_options, split_command
 from hvdtune.errors import UsageError
 
 # Where ranks run, the scheduler says.
-_PLACES: Final = {"num_proc": "-np", "hosts": "-H", "hostfile": "--hostfile"}
+_PLACES: Final = {
+    "num_proc": "-np",
+    "hosts": "-H",
+    "hostfile": "--hostfile",
+    "slots_per_host": "--slots-per-host",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
