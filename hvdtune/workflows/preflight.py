@@ -52,13 +52,16 @@ Answers = Mapping[int, dict[str, Any]]
 class PreflightRequest:
     """What is checked: the hosts of a job (none: those of the allocation, else this host).
 
-    `interface` is the one that the ranks' addresses are to be of, "" for what leads there.
+    `interface` is the one that the ranks' addresses are to be of, "" for what leads there, and
+    `meeting_port` where ranks that a scheduler starts shall meet on the first host, 0 for no
+    port in particular.
     """
 
     hosts: tuple[Host, ...] = ()
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     interface: str = ""
+    meeting_port: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class _Survey:
         self._each(self._asked(), self._compare_clock)
         self._listen(launcher)
         self._reach()
+        if self._request.meeting_port:
+            self._meet(self._request.meeting_port)
         self._measure()
 
     def _name(self, index: int) -> str:
@@ -283,6 +288,30 @@ class _Survey:
                     place = self._places[target]
                     told = with_answer(pair, found, place.report.address, place.doors)
                     self._pairs[source, target] = told
+
+    def _meet(self, port: int) -> None:
+        """Whether ranks can meet at this port of the first host. Where nobody can listen, nobody is
+        asked to reach it."""
+        first = self._places[0]
+        question = {"ask": "meet", "name": first.report.name, "port": port}
+        for found in self._ask_all(
+            {index: question for index in self._asked() if not index}
+        ).values():
+            self._note(0, meeting_port=port, meeting_fault=found.get("fault", ""))
+        if not first.report.meeting_port or first.report.meeting_fault:
+            return
+        door = {"address": first.report.address, "port": port}
+        target = {"name": first.report.name, "doors": [door]}
+        question = {"ask": "reach", "targets": [target], "timeout_s": _CONNECT_S}
+        reached = [
+            source
+            for source in self._asked()
+            if (pair := self._pairs.get((source, 0))) is not None and pair.state == "ok"
+        ]
+        for source, found in self._ask_all(dict.fromkeys(reached, question)).items():
+            self._pairs[source, 0] = dataclasses.replace(
+                self._pairs[source, 0], meeting_port=port, meeting_fault=found["doors"][0]["seen"]
+            )
 
     def _measure(self) -> None:
         for together in rounds(len(self._places)):

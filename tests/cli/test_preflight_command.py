@@ -57,6 +57,47 @@ def test_the_allocation_has_the_hosts_where_none_are_given(call, tmp_path, monke
     assert out.splitlines()[-1].startswith("Ready for 2 ranks on 1 host")
 
 
+@pytest.fixture
+def port():
+    """One that is free, or was a moment ago, with a socket that can take it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound
+
+
+@pytest.mark.parametrize(("listens", "code"), [(False, 0), (True, 1)], ids=["free", "taken"])
+def test_the_port_where_ranks_shall_meet_is_tried(call, monkeypatch, port, listens, code):
+    number = str(port.getsockname()[1])
+    if listens:
+        port.listen()
+    else:
+        port.close()
+    monkeypatch.setenv("HVDTUNE_RENDEZVOUS_PORT", number)
+    got, out, _ = call("preflight", "-H", "127.0.0.1:1,127.0.0.2:1", "--json")
+    document = json.loads(out)
+    first, second = document["hosts"]
+    assert (got, first["meeting_port"], second["meeting_port"]) == (code, int(number), 0)
+    assert bool(first["meeting_fault"]) is listens
+    tried = {pair["source"]: pair["meeting_port"] for pair in document["pairs"]}
+    assert tried == {"127.0.0.1": 0, "127.0.0.2": 0 if listens else int(number)}
+    said = [problem["seen"] for problem in document["problems"] if problem["severity"] == "fail"]
+    assert (
+        said
+        == [
+            f"port {number}, which HVDTUNE_RENDEZVOUS_PORT names, cannot be listened at (Address "
+            "already in use)"
+        ]
+        * listens
+    )
+
+
+def test_a_port_that_is_none_is_refused(call, monkeypatch):
+    monkeypatch.setenv("HVDTUNE_RENDEZVOUS_PORT", "70000")
+    code, out, err = call("preflight")
+    assert (code, out) == (2, "")
+    assert err == "hvdtune: error: HVDTUNE_RENDEZVOUS_PORT=70000 is no port\n"
+
+
 SKEWED = """
 import runpy, sys, time
 real = time.time_ns

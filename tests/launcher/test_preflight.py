@@ -108,6 +108,16 @@ def test_a_clock_is_wrong_where_the_way_does_not_explain_it(offset_ms, round_tri
     assert not said or sentences[0].startswith(said)
 
 
+def test_a_port_that_is_taken_is_told():
+    host = replace(HOST, meeting_port=23456, meeting_fault="Address already in use")
+    (problem,) = problems([host])
+    assert problem.severity == "fail"
+    assert problem.sentence() == (
+        "b: port 23456, which HVDTUNE_RENDEZVOUS_PORT names, cannot be listened at (Address "
+        "already in use): name another one, or see what has it there (`ss -ltnp`)"
+    )
+
+
 def test_of_a_host_without_ranks_no_limits_are_asked():
     host = replace(HOST, slots=0, facts=replace(FACTS, open_files=16, usable=0))
     assert problems([host]) == ()
@@ -138,6 +148,11 @@ def test_a_host_that_fails_is_told_first():
             {"state": "unauthenticated", "seen": "what answers there does not know the key"},
             "fail",
             "a -> b: port 4711 of 10.0.0.2: what answers there does not know the key: see whose",
+        ),
+        (
+            {"meeting_port": 23456, "meeting_fault": "No answer within 5 s"},
+            "fail",
+            "a -> b: port 23456, which HVDTUNE_RENDEZVOUS_PORT names, at 10.0.0.2: no answer",
         ),
         (
             {"name_fault": "Name or service not known"},

@@ -331,6 +331,32 @@ def test_the_check_finds_the_way_that_is_closed(hosts, launch, closed_ports):
     assert f"{here.address} {there.address}: {wanted}" in said
 
 
+_MEETING_PORT = 23456
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
+def test_the_check_finds_whether_the_port_of_the_meeting_is_closed(
+    hosts, launch, monkeypatch, closed
+):
+    here, there, _ = hosts
+    monkeypatch.setenv("HVDTUNE_RENDEZVOUS_PORT", str(_MEETING_PORT))
+    here.run("nft", "add table inet closed")
+    here.run("nft", "add chain inet closed input { type filter hook input priority 0; }")
+    if closed:
+        here.run("nft", f"add rule inet closed input tcp dport {_MEETING_PORT} drop")
+    try:
+        code, found, ways, said = checked(hosts, launch, *on(hosts))
+    finally:
+        here.run("nft", "delete table inet closed")
+    assert found[here.address]["meeting_port"] == _MEETING_PORT
+    way = ways[there.address, here.address]
+    assert (code, way["state"], bool(way["meeting_fault"])) == (int(closed), "ok", closed)
+    told = [line for line in said if "HVDTUNE_RENDEZVOUS_PORT" in line]
+    assert len(told) == closed
+    assert not told or told[0].endswith(f"at {here.address}: no answer within 5 s")
+
+
 @pytest.mark.slow
 def test_the_check_asks_whether_hosts_reach_a_launcher_without_ranks(hosts, launch):
     _, there, _ = hosts

@@ -50,13 +50,15 @@ def preflight(
 
     On each host: name, ssh, versions, clock, shared memory, limits and processors. From each host
     to each other one: whether a rank's port can be reached and proves to know the job's key, and
-    how fast the way is. Without -H and --hostfile the hosts are those of the allocation of Slurm,
-    PBS or LSF, else this one. The exit code is 1 if a job would fail there.
+    how fast the way is; with HVDTUNE_RENDEZVOUS_PORT whether ranks can meet at that port of the
+    first host. Without -H and --hostfile the hosts are those of the allocation of Slurm, PBS or
+    LSF, else this one. The exit code is 1 if a job would fail there.
 
     \b
     hvdtune preflight -H node1:4,node2:4
     """
     from hvdtune.core.config.environment import own_environ
+    from hvdtune.core.config.meeting_point import chosen_port
     from hvdtune.launcher.hosts import parse_hosts, read_hostfile
     from hvdtune.workflows.preflight import PreflightRequest, preflight
 
@@ -67,7 +69,8 @@ def preflight(
     environ = own_environ()
     interface = network_interface or environ.get("HVDTUNE_INTERFACE", "")
     interface = (interface or environ.get("HOROVOD_GLOO_IFACE", "")).partition(",")[0].strip()
-    report = preflight(PreflightRequest(listed, ssh_port, ssh_identity_file, interface))
+    port = chosen_port(environ)
+    report = preflight(PreflightRequest(listed, ssh_port, ssh_identity_file, interface, port))
     print(json.dumps(report.document()) if as_json else render(report))
     return int(not report.is_ready)
 

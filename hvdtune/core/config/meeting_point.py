@@ -66,7 +66,7 @@ def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) ->
         UsageError: a value that cannot be, or a port without a key.
     """
     key = users_key(env)
-    port = _port(env)
+    port = chosen_port(env)
     if port and not key:
         raise UsageError(
             f"HVDTUNE_RENDEZVOUS_PORT={port} needs a key by which the ranks know each other: set "
@@ -84,7 +84,8 @@ def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) ->
     )
 
 
-def _port(env: Mapping[str, str]) -> int:
+def chosen_port(env: Mapping[str, str]) -> int:
+    """HVDTUNE_RENDEZVOUS_PORT, 0 where it is not set. Raises UsageError for what is no port."""
     text = env.get("HVDTUNE_RENDEZVOUS_PORT", "")
     if not text:
         return 0

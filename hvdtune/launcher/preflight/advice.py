@@ -58,6 +58,10 @@ def _of_host(host: HostReport, expected: Expected) -> Iterator[Problem]:
         seen = f"it runs Python {facts.python} and this host {expected.python}"
         advice = "install the same one: functions of hvdtune.run() cannot go from one to the other"
         yield Problem("warn", "python", host.name, "", seen, advice)
+    if host.meeting_fault:
+        seen = f"{_meeting(host.meeting_port)} cannot be listened at ({host.meeting_fault})"
+        advice = "name another one, or see what has it there (`ss -ltnp`)"
+        yield Problem("fail", "port", host.name, "", seen, advice)
     yield from _clock(host)
     yield from _memory(host.name, facts)
     if host.slots:
@@ -130,7 +134,11 @@ def _of_pair(pair: PairReport) -> Iterator[Problem]:
         check = "port" if pair.state == "unreachable" else "key"
         seen = f"port {pair.port} of {pair.address}: {_lower(pair.seen)}"
         yield Problem("fail", check, pair.source, pair.target, seen, _advice_for_a_way(pair))
-    elif pair.measure_fault:
+    elif pair.meeting_fault:
+        seen = f"{_meeting(pair.meeting_port)} at {pair.address}: {_lower(pair.meeting_fault)}"
+        advice = "let the job's other hosts open connections to it, or name another one"
+        yield Problem("fail", "port", pair.source, pair.target, seen, advice)
+    if pair.measure_fault:
         seen = f"the connection broke while it was measured ({pair.measure_fault})"
         advice = "look for errors of the network in `ip -s link` on both hosts"
         yield Problem("fail", "speed", pair.source, pair.target, seen, advice)
@@ -170,6 +178,10 @@ def _slow_ways(pairs: Sequence[PairReport]) -> Iterator[Problem]:
                 "(`ethtool`), errors (`ip -s link`) and other traffic, or leave the host out"
             )
             yield Problem("warn", "speed", pair.source, pair.target, seen, advice)
+
+
+def _meeting(port: int) -> str:
+    return f"port {port}, which HVDTUNE_RENDEZVOUS_PORT names,"
 
 
 def _minor(version: str) -> list[str]:

@@ -68,6 +68,8 @@ class HostReport:
     clock_offset_ms: float | None = None
     clock_round_trip_ms: float | None = None
     clock_round_trips: int = 0
+    meeting_port: int = 0
+    meeting_fault: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ class PairReport:
     `state` is "unknown" where one of the hosts could not be asked. Otherwise `seen` says why the
     connection to `address` and `port` could not be made or authenticated, and `others` names
     addresses of the target that can be reached, with their interfaces, as in "10.1.0.2 (ib0)".
-    `name_fault` says why the name cannot be resolved there, "" where it can. The figures are
-    medians of so many `round_trips` and `blocks`; 0 without any.
+    `name_fault` says why the name cannot be resolved there, "" where it can, and `meeting_fault`
+    why the target's `meeting_port` cannot be reached. The figures are medians of so many
+    `round_trips` and `blocks`; 0 without any.
     """
 
     source: str
@@ -89,6 +92,8 @@ class PairReport:
     seen: str = ""
     others: tuple[str, ...] = ()
     name_fault: str = ""
+    meeting_port: int = 0
+    meeting_fault: str = ""
     round_trip_us: float = 0.0
     round_trips: int = 0
     mib_per_s: float = 0.0

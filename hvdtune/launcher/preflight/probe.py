@@ -58,11 +58,12 @@ class _Host:
     def __init__(self) -> None:
         self._key = b""
         self._address = ""
-        self._doors: Doors | None = None
+        self._doors: list[Doors] = []
         self._asked: dict[str, Callable[..., Answer]] = {
             "facts": _facts,
             "clock": lambda: {"wall_ns": time.time_ns()},
             "listen": self._listen,
+            "meet": self._meet,
             "reach": self._reach,
             "measure": self._measure,
         }
@@ -90,12 +91,21 @@ class _Host:
         interfaces = {self._address: interface, **_addresses()}
         if ipaddress.ip_address(self._address).is_loopback:
             interfaces = {self._address: "lo"}
-        self._doors = Doors([*interfaces], self._key, name)
+        opened = Doors([*interfaces], self._key, name)
+        self._doors.append(opened)
         doors = [
             {"address": where, "port": port, "interface": interfaces[where]}
-            for where, port in self._doors.ports.items()
+            for where, port in opened.ports.items()
         ]
         return {"address": self._address, "doors": doors}
+
+    def _meet(self, name: str, port: int) -> Answer:
+        """Listens at this port, too, of the address where ranks of this host would."""
+        try:
+            self._doors.append(Doors([self._address], self._key, name, port))
+        except OSError as error:
+            return {"fault": os.strerror(error.errno or 0)}  # without the address
+        return {}
 
     def _reach(self, targets: list[dict[str, Any]], timeout_s: float) -> Answer:
         """Tries all doors of all targets at once."""

@@ -140,14 +140,17 @@ class Doors:
     Threads of its own serve the connections; at most 256 are open, further ones are closed.
     """
 
-    def __init__(self, addresses: list[str], key: bytes, name: str) -> None:
-        """Raises OSError for an address that is none of this host's."""
+    def __init__(self, addresses: list[str], key: bytes, name: str, port: int = 0) -> None:
+        """Listens at this port of each address, any that is free for 0.
+
+        Raises OSError for an address that is none of this host's, or a port that is taken.
+        """
         self._key, self._name = key, name
         self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listeners: dict[str, socket.socket] = {}
         for address in addresses:
             family, _, _, _, where = socket.getaddrinfo(
-                address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+                address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
             )[0]
             self._listeners[address] = socket.create_server(where, family=family, backlog=128)
         threading.Thread(target=self._accept, name="hvdtune-doors", daemon=True).start()
