@@ -14,7 +14,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,7 +22,7 @@ from hvdtune.core.config import host_costs
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import cache_folder, inherited_environ, launch_defaults
 from hvdtune.core.mpi import mpi_library
-from hvdtune.core.rank.affinity import usable_processors
+from hvdtune.core.rank.affinity import ranges, usable_processors
 from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
@@ -105,17 +104,6 @@ def _cores() -> Finding:
         if granted < allowed:
             detail += f", whose CPU quota is worth {granted}"
     return Finding("machine", "cores", "ok", detail)
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in short, as in 0-3,8."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _launcher() -> Finding:

@@ -97,7 +97,9 @@ class RunOptions(HorovodOptions):
         type=click.Choice(["auto", "tcp"]),
         help="auto: shared memory within a host, TCP between hosts. [default: auto]",
     )
-    verbose: bool = flag(help="Report the start of each rank and, when tuning, show its output.")
+    verbose: bool = flag(
+        help="Report the start of each rank and its processors and, when tuning, show its output."
+    )
 
     fusion_threshold_mb: float | None = option(
         type=Number(0), help="Largest bucket in MiB; 0: reduce each tensor alone."

@@ -48,6 +48,7 @@ from hvdtune.workflows.requests import (
 if TYPE_CHECKING:
     from hvdtune.tuner.space.targets import Adapter
 
+_LOG_LEVEL: Final = ("HVDTUNE_LOG_LEVEL", "HOROVOD_LOG_LEVEL")
 _NOT_UNDER_MPI: Final = {
     "trials": "--trials",
     "autotune": "--autotune",
@@ -257,6 +258,8 @@ def rank_variables(options: RunOptions) -> dict[str, str]:
     ):
         if value is not None:
             variables[variable] = _text(value)
+    if options.verbose and not any(own_environ().get(name) for name in _LOG_LEVEL):
+        variables.setdefault(_LOG_LEVEL[0], "info")  # ranks then tell their processors
     if options.stall_check is not None:
         variables["HOROVOD_STALL_CHECK_DISABLE"] = _text(not options.stall_check)
     if options.stall_check is False:

@@ -159,6 +159,21 @@ def test_options_become_variables_of_the_ranks(arguments, variables):
     assert rank_variables(parse(*arguments.split())) == variables
 
 
+@pytest.mark.parametrize(
+    ("arguments", "environ", "level"),
+    [
+        ("--verbose", {}, "info"),
+        ("--verbose --log-level error", {}, "error"),
+        ("--verbose", {"HOROVOD_LOG_LEVEL": "error"}, None),
+        ("-np 1", {}, None),
+    ],
+)
+def test_ranks_tell_more_where_that_is_asked_for(monkeypatch, arguments, environ, level):
+    monkeypatch.setattr("hvdtune.cli.resolve.own_environ", lambda: environ)
+    told = rank_variables(parse(*arguments.split()))
+    assert told.get("HVDTUNE_LOG_LEVEL") == level
+
+
 def test_options_become_knobs():
     options = parse("--hierarchical-allgather", "--no-torus-allreduce", "--fusion-threshold-mb=1")
     assert setting_request(options).core_setting() == {

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from hvdtune.cli.cluster.preflight import render
-from hvdtune.doctor import ranges
+from hvdtune.core.rank.affinity import ranges
 from hvdtune.launcher.preflight.facts import HostFailure, HostReport, PairReport, Problem
 from hvdtune.workflows import preflight as workflow
 from hvdtune.workflows.preflight import PreflightReport

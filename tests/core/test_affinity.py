@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hvdtune.core.rank.affinity import threads_on, usable_processors
+from hvdtune.core.rank.affinity import threads_on, usable_processors, where_it_runs
 from hvdtune.errors import UsageError
 
 _SCRIPT = """
@@ -42,3 +42,27 @@ def test_a_core_that_the_process_may_not_use_is_refused():
         threads_on(4096),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("usable", "core", "said"),
+    [
+        ({3}, -1, "processor 3"),
+        ({0, 1, 2, 5}, -1, "processors 0-2,5"),
+        ({0, 1}, 1, "processors 0-1, hvdtune's threads on 1"),
+    ],
+)
+def test_where_a_rank_runs_is_told_in_short(monkeypatch, usable, core, said):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: usable)
+    assert where_it_runs(core) == said
+
+
+@pytest.mark.parametrize(("level", "tells"), [("debug", True), ("info", True), ("warning", False)])
+def test_a_rank_tells_it_where_it_is_asked_to(level, tells):
+    environ = os.environ | {"HVDTUNE_LOG_LEVEL": level, "HVDTUNE_HOST": "node2"}
+    script = "from hvdtune.core.rank.runtime import init; init()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True
+    )
+    told = f"hvdtune[0] info: rank 0 of 1 on node2: {where_it_runs(-1)}\n"
+    assert (told in done.stderr) is tells

@@ -113,7 +113,7 @@ def _host_row(host: HostReport) -> tuple[str, ...]:
     if host.facts is None or host.failure is not None:
         check = host.failure.check if host.failure else "answer"
         return (host.name, f"FAILED: {check}")
-    from hvdtune.doctor import ranges
+    from hvdtune.core.rank.affinity import ranges
 
     facts = host.facts
     clock = "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hvdtune.errors import UsageError
@@ -20,6 +20,17 @@ def usable_processors() -> int:
     from hvdtune.core import _native
 
     return _native.usable_processors()
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in short, as in 0-3,8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 @contextlib.contextmanager
@@ -44,6 +55,13 @@ def threads_on(core: int) -> Iterator[None]:
     for thread in _native_threads() - before:
         with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
             os.sched_setaffinity(thread, {core})
+
+
+def where_it_runs(core: int) -> str:
+    """The processors of the calling thread, and of the native ones inside `threads_on(core)`."""
+    usable = os.sched_getaffinity(0)
+    said = f"{'processor' if len(usable) == 1 else 'processors'} {ranges(usable)}"
+    return said if core < 0 else f"{said}, hvdtune's threads on {core}"
 
 
 def _native_threads() -> set[int]:

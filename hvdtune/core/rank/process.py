@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core.rank.affinity import threads_on
+from hvdtune.core.rank.affinity import threads_on, where_it_runs
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
 from hvdtune.errors import UsageError
 
@@ -249,7 +249,20 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
 
         with contextlib.suppress(OSError):
             host_costs.store(environment.cache_folder(), runtime.host_costs())
+    _tell_where_it_runs(config)
     return runtime, stacks
+
+
+def _tell_where_it_runs(config: Config) -> None:
+    """A line on stderr, as the core's, where such are wanted (HVDTUNE_LOG_LEVEL)."""
+    from hvdtune.core.config import environment
+
+    levels = environment.LOG_LEVELS
+    if levels.index(config.log_level) <= levels.index("info"):
+        place = f"rank {config.rank} of {config.size} on {config.host}"
+        line = f"hvdtune[{config.rank}] info: {place}: {where_it_runs(config.thread_core)}\n"
+        with contextlib.suppress(OSError):  # nobody reads it
+            os.write(2, line.encode())
 
 
 def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
