@@ -229,7 +229,9 @@ def _hosts(options: RunOptions) -> tuple[Host, ...]:
         return read_hostfile(options.hostfile, slots)
     if options.hosts is not None:
         return parse_hosts(options.hosts, slots)
-    return this_host(options.slots_per_host or options.num_proc or 1)
+    if options.slots_per_host is not None:
+        return (Host("localhost", slots),)
+    return this_host(options.num_proc or 1)
 
 
 def setting_request(options: RunOptions) -> SettingRequest:
