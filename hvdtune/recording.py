@@ -163,7 +163,12 @@ def _await_others(folder: Path) -> None:
 
 def _write(recording: _Recording) -> None:
     if workbench.missing():
-        said = workbench.keep_recordings(recording.folder, recording.target)
+        said = workbench.keep_recordings(
+            recording.folder,
+            recording.target,
+            horovod=recording.horovod,
+            mark_cycles=recording.cycles,
+        )
         warnings.warn(said, stacklevel=3)
         return
     from hvdtune.timeline.reading.merge import merge

@@ -42,10 +42,13 @@ def require(what: str, otherwise: str = "") -> None:
     )
 
 
-def keep_recordings(folder: Path, target: Path) -> str:
+def keep_recordings(
+    folder: Path, target: Path, *, horovod: bool = False, mark_cycles: bool = False
+) -> str:
     """Keeps the ranks' recordings of a trace that cannot be made here, and says what to do.
 
-    A folder with a hidden name is given one beside `target`, the trace that was asked for.
+    A folder with a hidden name is given one beside `target`, the trace that was asked for. What is
+    said makes it in Horovod's format (with cycles) where that was asked for.
     """
     if folder.name.startswith("."):
         kept, number = target.with_name(f"{target.name}.ranks"), 1
@@ -53,10 +56,12 @@ def keep_recordings(folder: Path, target: Path) -> str:
             number += 1
             kept = target.with_name(f"{target.name}.ranks-{number}")
         folder = folder.rename(kept)
+    cycles = " --mark-cycles" if mark_cycles else ""
+    make = f"export --format horovod{cycles}" if horovod else "merge"
     return (
         f"the ranks' recordings are in {folder}; where the workbench is installed "
         f"(pip install 'hvdtune[workbench]'), this makes one trace of them: "
-        f"hvdtune timeline merge {folder} -o {target}"
+        f"hvdtune timeline {make} {folder} -o {target}"
     )
 
 

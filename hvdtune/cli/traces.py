@@ -14,15 +14,21 @@ from hvdtune.cli.dashboard import address_options
 from hvdtune.cli.handover import WorkbenchGroup
 from hvdtune.cli.messages import TerminalReporter, info, names_made_visible, warning
 from hvdtune.cli.parameters import Number, WholeNumber, explained, group, json_option
-from hvdtune.errors import HvdtuneError
+from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.plural import counted
 from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_files_of_a_rank
 
 if TYPE_CHECKING:
     from hvdtune.timeline import Trace
 
-Format = Literal["chrome", "perfetto", "parquet", "csv"]
-_ENDINGS = {"chrome": ".json", "perfetto": ".json", "parquet": ".parquet", "csv": ".csv"}
+Format = Literal["chrome", "perfetto", "parquet", "csv", "horovod"]
+_ENDINGS = {
+    "chrome": ".json",
+    "perfetto": ".json",
+    "parquet": ".parquet",
+    "csv": ".csv",
+    "horovod": ".json",
+}
 
 _paths = explained(
     "paths",
@@ -80,11 +86,18 @@ def merge(paths: tuple[Path, ...], *, output: Path, as_json: bool) -> int:
     type=Path,
     help="The file to write. [default: the first PATH's name with the format's ending]",
 )
+@click.option(
+    "--mark-cycles", is_flag=True, help="With cycles, in Horovod's format, where they are marks."
+)
 @json_option
-def export(paths: tuple[Path, ...], *, kind: Format, output: Path | None, as_json: bool) -> int:
-    """Write a trace for Perfetto and chrome://tracing, or as a table."""
+def export(
+    paths: tuple[Path, ...], *, kind: Format, output: Path | None, mark_cycles: bool, as_json: bool
+) -> int:
+    """Write a trace for Perfetto and chrome://tracing, as a table, or as Horovod writes it."""
+    if mark_cycles and kind != "horovod":
+        raise UsageError("--mark-cycles goes with --format horovod only")
     target = output or _beside(paths[0], kind)
-    return _write(paths, target, kind, as_json=as_json)
+    return _write(paths, target, kind, as_json=as_json, mark_cycles=mark_cycles)
 
 
 timeline.add_command(why.why)
@@ -133,17 +146,31 @@ def record(
 
 
 def _write(
-    paths: tuple[Path, ...], target: Path, kind: Format, *, as_json: bool, is_one_job: bool = False
+    paths: tuple[Path, ...],
+    target: Path,
+    kind: Format,
+    *,
+    as_json: bool,
+    is_one_job: bool = False,
+    mark_cycles: bool = False,
 ) -> int:
     from hvdtune.timeline import open_trace, write_slices
+    from hvdtune.timeline.writing.export_horovod import write_horovod
 
     found = existing(paths)
     refuse_overwriting(target, found)
     trace = open_trace(found)
     if is_one_job:
         refuse_two_files_of_a_rank(trace)
+    if kind == "horovod" and not len(trace.events):
+        raise UsageError(
+            f"{paths[0]}: this trace has no collectives, which Horovod's format consists of"
+        )
     try:
-        write_slices(trace, target, kind)
+        if kind == "horovod":
+            write_horovod(trace, target, mark_cycles=mark_cycles)
+        else:
+            write_slices(trace, target, kind)
     except OSError as error:
         raise HvdtuneError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:

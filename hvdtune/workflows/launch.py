@@ -62,7 +62,8 @@ def launch(
         traces: tuple[Path, ...] = ()
         if raw and target and workbench.missing():
             if any(raw.iterdir()):
-                reporter.info(workbench.keep_recordings(raw, target))
+                shape = {"horovod": trace.horovod, "mark_cycles": trace.mark_cycles}
+                reporter.info(workbench.keep_recordings(raw, target, **shape))
         elif raw and target:
             traces = write_traces(raw, target, trace, reporter)
             for written in traces:

@@ -128,6 +128,37 @@ def test_a_timeline_is_kept_as_recordings_and_merged_where_the_workbench_is(bare
     assert (bare.folder / "trace.json").exists()
 
 
+@pytest.mark.parametrize("more", [{}, {"HOROVOD_TIMELINE_MARK_CYCLES": "1"}], ids=["", "cycles"])
+@pytest.mark.parametrize("launched", [True, False], ids=["launcher", "ranks"])
+def test_horovods_timeline_is_made_in_its_format_where_the_workbench_is(bare, call, launched, more):
+    (bare.folder / "train.py").write_text("import hvdtune.recording\n" + REDUCE.format(steps=3))
+    words = ("run", "-np", "1", "train.py") if launched else ()
+    program = None if launched else "train.py"
+    done = bare(*words, program=program, HOROVOD_TIMELINE="trace.json", **more)
+    assert not (bare.folder / "trace.json").exists()
+    command = done.stderr.partition(": hvdtune ")[2].split("\n")[0].split()
+    kept, target = bare.folder / "trace.json.ranks", bare.folder / "trace.json"
+    paths = (kept, target) if not launched else (kept.name, target.name)
+    cycles = ["--mark-cycles"] if more else []
+    shape = ["timeline", "export", "--format", "horovod", *cycles]
+    assert command == [*shape, str(paths[0]), "-o", str(paths[1])]
+    assert call(*shape, kept, "-o", target)[0] == 0
+    rows = json.loads(target.read_text())
+    assert "NEGOTIATE_ALLREDUCE" in {row.get("name") for row in rows}
+    assert ("CYCLE_START" in {row.get("name") for row in rows}) == bool(more)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("--format horovod", "has no collectives"), ("--mark-cycles", "goes with --format horovod")],
+)
+def test_what_cannot_be_in_horovods_format_is_refused(call, tmp_path, words, said):
+    path = tmp_path / "other.json"
+    path.write_text('[{"ph": "X", "name": "work", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]')
+    code, _, err = call("timeline", "export", path, *words.split(), "-o", tmp_path / "out.json")
+    assert (code, said in err) == (2, True), err
+
+
 def test_a_timeline_that_the_script_makes_is_kept_as_well(bare):
     (bare.folder / "train.py").write_text(
         "import hvdtune.recording as recording\n"
