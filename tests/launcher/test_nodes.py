@@ -441,3 +441,14 @@ def test_a_node_that_does_not_come_is_named(nodes, number, key, said):
     process = nodes.start(number, "-np", "2", HVDTUNE_START_TIMEOUT_S="1", **key)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 1 and said in error
+
+
+@pytest.mark.slow  # waits for the start timeout
+def test_a_node_with_another_key_says_so(nodes):
+    started = [
+        nodes.start(number, "-np", "2", HVDTUNE_KEY=key * 32, HVDTUNE_START_TIMEOUT_S="2")
+        for number, key in enumerate(("5a", "5b"))
+    ]
+    errors = [process.communicate(timeout=100)[1] for process in started]
+    assert "no word from node 1 of 2 within 2 s" in errors[0]
+    assert "what answers there does not know this node's key" in errors[1]

@@ -61,15 +61,19 @@ def serve(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> int
 
 def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> ControlConnection:
     deadline_s = time.monotonic() + timeout_s
+    refused = False
     while True:
         try:
             proved = proof.dial(leader, key, proof.CONTROL, proof.FIRST, _HANDSHAKE_S)
             return ControlConnection(*proved, dialed=True)
         except (OSError, LaunchError) as error:
+            refused = refused or isinstance(error, LaunchError)
             if time.monotonic() > deadline_s:
+                # Afterwards there may be nobody any more, which says less.
+                why = "what answers there does not know this node's key" if refused else error
                 raise LaunchError(
                     f"no connection with the launcher on the first node, {leader[0]} port "
-                    f"{leader[1]}, within {timeout_s:g} s (HVDTUNE_START_TIMEOUT_S): {error}"
+                    f"{leader[1]}, within {timeout_s:g} s (HVDTUNE_START_TIMEOUT_S): {why}"
                 ) from None
         time.sleep(_RETRY_S)
 
