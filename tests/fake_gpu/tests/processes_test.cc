@@ -1,0 +1,79 @@
+// Ranks as processes. They are forked before this process has a thread beside its first.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "ranks.h"
+
+using namespace fake_gpu_tests;
+
+namespace {
+
+// Runs each rank in a process of its own; returns how they ended, as waitpid says it.
+std::vector<int> run_processes(int ranks, const std::function<bool(int)>& body) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      use_device(rank);
+      std::_Exit(body(rank) ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  std::vector<int> ends;
+  for (const pid_t child : children) {
+    int status = -1;
+    CHECK_EQ(::waitpid(child, &status, 0), child);
+    ends.push_back(status);
+  }
+  return ends;
+}
+
+}  // namespace
+
+TEST(processes_reduce_together) {
+  const ncclUniqueId id = new_id();
+  const auto ends = run_processes(2, [&](int rank) {
+    Member member(id, 2, rank);
+    member.allreduce();
+    const bool right = from_device<float>(member.memory, member.count, member.stream) ==
+                       std::vector<float>(member.count, 2.0f);
+    leave(member.comm);
+    return right && fakeGpuViolations(nullptr) == 0;
+  });
+  CHECK(ends == (std::vector<int>{0, 0}));
+}
+
+TEST(a_process_killed_in_flight_leaves_the_others_waiting_until_they_abort) {
+  const ncclUniqueId id = new_id();
+  const auto ends = run_processes(3, [&](int rank) {
+    ok(static_cast<CUresult>(fakeGpuSetFaults("kill rank=1 op=2")));
+    Member member(id, 3, rank);
+    member.allreduce();
+    member.allreduce();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const bool waits = !member.is_idle() && state_of(member.comm) == ncclSuccess;
+    ok(ncclCommAbort(member.comm));
+    until([&] { return member.is_idle(); });
+    return waits && fakeGpuViolations(nullptr) == 0;
+  });
+  CHECK_EQ(ends[0], 0);
+  CHECK(WIFSIGNALED(ends[1]) && WTERMSIG(ends[1]) == SIGKILL);
+  CHECK_EQ(ends[2], 0);
+}
+
+TEST(a_process_killed_while_joining_leaves_no_name_behind) {
+  const ncclUniqueId id = new_id();
+  const std::string path = std::string("/dev/shm/") + id.internal;
+  const auto ends = run_processes(2, [&](int rank) {
+    if (rank == 1) return true;  // never comes
+    const ncclComm_t comm = joining(id, 2, 0);
+    until([&] { return ::access(path.c_str(), F_OK) == 0; });
+    ok(ncclCommAbort(comm));
+    return ::access(path.c_str(), F_OK) != 0;
+  });
+  CHECK(ends == (std::vector<int>{0, 0}));
+}
