@@ -26,7 +26,7 @@ FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
 THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo setup test pytest test-slow check fast lint format docs cpp-test sanitize fuzz soak bench \
+.PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak bench \
   wheels third-party clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
@@ -65,6 +65,10 @@ format: $(VENV)/.test
 	ruff format .
 	ruff check --fix .
 	find csrc studies tests -name '*.h' -o -name '*.cc' | xargs clang-format -i
+
+# The kernels for GPUs, by clang alone: the text in csrc/device/kernels_ptx.cc
+ptx:
+	python csrc/device/compile_kernels.py
 
 # The documentation as a site, in build/site; a link that leads nowhere is an error
 docs: $(VENV)/.docs
