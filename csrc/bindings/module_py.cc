@@ -11,6 +11,7 @@ PYBIND11_MODULE(_native, module) {
   hvdtune::bindings::register_errors();
   hvdtune::bindings::register_knobs(module);
   hvdtune::bindings::register_mpi(module);
+  hvdtune::bindings::register_gpu(module);
   hvdtune::bindings::register_pool(module);
   hvdtune::bindings::register_runtime(module);
   hvdtune::bindings::register_group(module);

@@ -18,8 +18,9 @@
 //       begins at element i * stride; `op` is a ReduceOp. `out` may be the first contribution.
 //   hvdtune_fill             (void* out, uint64_t count, uint32_t element_bytes, uint64_t bits)
 //
-// <dtype> is one of kKernelDTypes. The grid of the kernels that take pieces is x blocks for each
-// of `count` pieces in y; that of the others is x blocks. Every block has kKernelThreads threads.
+// <dtype> is the name of any dtype but bool, whose elements are uint8 here. The grid of the kernels
+// that take pieces is x blocks for each of `count` pieces in y; that of the others is x blocks.
+// Every block has kKernelThreads threads.
 #pragma once
 
 #include <cstdint>

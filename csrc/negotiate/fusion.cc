@@ -17,8 +17,9 @@ bool fusable(const Response& response) {
 }
 
 bool same_kind(const Request& a, const Request& b) {
-  return a.process_set == b.process_set && a.tensors[0].dtype == b.tensors[0].dtype &&
-         a.reduce_op == b.reduce_op && a.prescale == b.prescale && a.postscale == b.postscale;
+  return a.process_set == b.process_set && a.on_gpu == b.on_gpu &&
+         a.tensors[0].dtype == b.tensors[0].dtype && a.reduce_op == b.reduce_op &&
+         a.prescale == b.prescale && a.postscale == b.postscale;
 }
 
 // Numbers the kinds of responses: those of one number may share a bucket.

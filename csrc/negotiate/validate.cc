@@ -16,7 +16,7 @@ bool tensors_agree(OpType op, const TensorSpec& a, const TensorSpec& b) {
 
 bool agree(const Request& a, const Request& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.root == b.root &&
-         a.prescale == b.prescale && a.postscale == b.postscale &&
+         a.prescale == b.prescale && a.postscale == b.postscale && a.on_gpu == b.on_gpu &&
          (row_of(a.op).takes_splits || a.splits == b.splits) &&
          std::equal(
              a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(),
@@ -58,6 +58,7 @@ std::string describe(const Request& request) {
   if (!request.splits.empty()) {
     text += (row.takes_splits ? " splits " : " ") + list_of(request.splits);
   }
+  if (request.on_gpu) text += " on a GPU";
   if (request.prescale != 1.0) text += " prescale " + std::to_string(request.prescale);
   if (request.postscale != 1.0) text += " postscale " + std::to_string(request.postscale);
   return text;
@@ -96,8 +97,11 @@ std::string disagreement(std::span<const Version> versions) {
   if (camps[0].first->tensors.size() > 1 && at >= 0) {
     said += "; the first difference is in tensor " + std::to_string(at) + " of the group";
   }
+  const bool one_device = std::ranges::all_of(
+      camps, [&](const auto& camp) { return camp.first->on_gpu == camps[0].first->on_gpu; });
   return "tensor \"" + camps[0].first->name + "\" differs between ranks: " + said +
-         "; every rank must call the same operation with the same shape and dtype";
+         "; every rank must call the same operation with the same shape and dtype" +
+         (one_device ? "" : ", either all in the host's memory or all on GPUs");
 }
 
 }  // namespace hvdtune

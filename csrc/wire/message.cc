@@ -33,7 +33,7 @@ static void fields(auto& archive, OneOf<TensorSpec> auto& tensor) {
 template <typename Archive>
 static void fields(Archive& archive, OneOf<Request> auto& request) {
   archive(request.op, request.reduce_op, request.root, request.process_set, request.prescale,
-          request.postscale, request.name, request.tensors, request.splits);
+          request.postscale, request.name, request.tensors, request.splits, request.on_gpu);
   if constexpr (Archive::kReads) {
     const std::string flaw = flaw_of(request);
     if (!flaw.empty()) archive.malformed(flaw);
@@ -222,6 +222,7 @@ std::string flaw_of(const Request& request) {
     if (more > std::numeric_limits<int64_t>::max() - bytes) return "the tensors are too large";
     bytes += more;
   }
+  if (request.on_gpu && request.tensors.empty()) return "it has no tensor that a GPU could have";
   return {};
 }
 

@@ -6,7 +6,7 @@
 //   IdClaim   = u32 id, [i32 ranks]
 //   Claim     = Request, [i32 ranks]
 //   Request   = u8 op, u8 reduce_op, i32 root, u32 process_set, f64 prescale, f64 postscale,
-//               str name, [TensorSpec], [i64 splits]
+//               str name, [TensorSpec], [i64 splits], u8 on_gpu
 //   TensorSpec= u8 dtype, [i64 shape]
 //   StepMark  = i32 rank, u64 step, u64 duration_ns
 //   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, u32 responses,
@@ -34,7 +34,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 5;
+inline constexpr uint8_t kWireVersion = 6;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 struct TensorSpec {
@@ -62,6 +62,7 @@ struct Request {
   std::string name;
   std::vector<TensorSpec> tensors;
   std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; see OpType for others
+  bool on_gpu = false;          // the tensors are in a GPU's memory
 
   bool operator==(const Request&) const = default;
 };

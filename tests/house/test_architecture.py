@@ -19,10 +19,15 @@ LAYERS = {
     # Compiled with the planner of buckets only.
     "plan": {"negotiate"},
     "mpi": {"base", "collective"},
-    "runtime": {"base", "wire", "timeline", "transport", "negotiate", "collective", "mpi"},
+    "device": {"base"},
+    "nccl": {"base", "device"},
+    "runtime": {
+        *("base", "wire", "timeline", "transport", "negotiate", "collective"),
+        *("mpi", "device", "nccl"),
+    },
     # Compiled by itself, for the TensorFlow that is installed; its table is its only way in.
     "tensorflow": set(),
-    "bindings": {"base", "timeline", "transport", "collective", "mpi", "runtime"},
+    "bindings": {"base", "timeline", "transport", "collective", "mpi", "device", "nccl", "runtime"},
 }
 SOURCES = sorted([*ROOT.glob("csrc/**/*.h"), *ROOT.glob("csrc/**/*.cc")])
 

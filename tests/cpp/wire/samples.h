@@ -19,6 +19,7 @@ inline Request sample_request(const std::string& name) {
   request.process_set = 2;
   request.tensors = {{DType::kBfloat16, {5, 0, 7}}, {DType::kBool, {}}};
   request.splits = {3, 2};
+  request.on_gpu = true;
   return request;
 }
 

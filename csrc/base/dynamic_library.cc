@@ -1,0 +1,43 @@
+#include "base/dynamic_library.h"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace hvdtune {
+namespace {
+
+std::string path_of(void* function) {
+  Dl_info info{};
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+}  // namespace
+
+DynamicLibrary DynamicLibrary::find(const std::string& what, const char* probe,
+                                    std::span<const std::string> names) {
+  if (void* known = dlsym(RTLD_DEFAULT, probe)) return {RTLD_DEFAULT, path_of(known)};
+  std::string reasons;
+  for (const int only_loaded : {RTLD_NOLOAD, 0}) {
+    for (const std::string& name : names) {
+      void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | only_loaded);
+      if (handle == nullptr) {
+        const char* reason = dlerror();
+        if (only_loaded == 0) {
+          reasons += (reasons.empty() ? "" : "; ") + std::string(reason ? reason : name.c_str());
+        }
+        continue;
+      }
+      void* function = dlsym(handle, probe);
+      if (function != nullptr) return {handle, path_of(function)};
+      throw Error(ErrorCode::kUsage, name + " is not " + what + ": it has no " + probe);
+    }
+  }
+  throw Error(ErrorCode::kUsage, what + " cannot be loaded: " + reasons);
+}
+
+void* DynamicLibrary::function(const char* name) const { return dlsym(handle_, name); }
+
+}  // namespace hvdtune

@@ -1,0 +1,70 @@
+#include "device/driver.h"
+
+#include <array>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hvdtune {
+
+CudaDriver::CudaDriver(DynamicLibrary library) : library_(std::move(library)) {
+#define HVDTUNE_FIND(name, symbol, parameters)                                                   \
+  name = reinterpret_cast<CudaResult(*) parameters>(library_.function(symbol));                  \
+  if (name == nullptr) {                                                                         \
+    throw Error(ErrorCode::kUsage,                                                               \
+                library_.path() + " has no " symbol                                              \
+                                  ", which CUDA's driver has since CUDA 11: update the driver"); \
+  }
+  HVDTUNE_CUDA_FUNCTIONS(HVDTUNE_FIND)
+#undef HVDTUNE_FIND
+}
+
+std::shared_ptr<CudaDriver> CudaDriver::open(const std::string& path) {
+  std::vector<std::string> names;
+  if (!path.empty()) names.push_back(path);
+  names.emplace_back("libcuda.so.1");
+  std::shared_ptr<CudaDriver> driver(
+      new CudaDriver(DynamicLibrary::find("CUDA's driver", "cuDeviceGetCount", names)));
+  const CudaResult result = driver->init(0);
+  if (result != kCudaSuccess) {
+    throw Error(ErrorCode::kUsage, "CUDA's driver (" + driver->path() +
+                                       ") cannot be initialised: " + driver->describe(result));
+  }
+  return driver;
+}
+
+std::string CudaDriver::describe(CudaResult result) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  error_name(result, &name);
+  error_text(result, &text);
+  if (name == nullptr) return "CUDA error " + std::to_string(result);
+  return text == nullptr ? std::string(name) : std::string(name) + " (" + text + ")";
+}
+
+void CudaDriver::check(CudaResult result, const char* what) const {
+  if (result == kCudaSuccess) return;
+  throw Error(ErrorCode::kInternal, std::string(what) + ": " + describe(result));
+}
+
+std::string CudaDriver::version() const {
+  int version = 0;
+  check(driver_version(&version), "cuDriverGetVersion");
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int CudaDriver::count() const {
+  int count = 0;
+  check(device_count(&count), "cuDeviceGetCount");
+  return count;
+}
+
+std::string CudaDriver::name_of(int number) const {
+  CudaDevice found = 0;
+  check(device(&found, number), "cuDeviceGet");
+  std::array<char, 128> name{};
+  check(device_name(name.data(), static_cast<int>(name.size()) - 1, found), "cuDeviceGetName");
+  return name.data();
+}
+
+}  // namespace hvdtune

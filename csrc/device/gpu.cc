@@ -1,0 +1,88 @@
+#include "device/gpu.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/plural.h"
+#include "base/status.h"
+
+namespace hvdtune {
+
+Gpu::Gpu(std::shared_ptr<CudaDriver> driver, int number)
+    : driver_(std::move(driver)), number_(number) {
+  const int count = driver_->count();
+  if (number < 0 || number >= count) {
+    throw Error(ErrorCode::kUsage, "there is no GPU " + std::to_string(number) +
+                                       "; this process sees " + counted(count, "GPU"));
+  }
+  driver_->check(driver_->device(&device_, number), "cuDeviceGet");
+  driver_->check(driver_->retain_context(&context_, device_), "cuDevicePrimaryCtxRetain");
+}
+
+Gpu::~Gpu() { driver_->release_context(device_); }
+
+Gpu::Scope::Scope(const Gpu& gpu) : gpu_(gpu) {
+  const CudaDriver& driver = gpu.driver();
+  driver.check(driver.get_current(&before_), "cuCtxGetCurrent");
+  if (before_ != gpu.context_) driver.check(driver.set_current(gpu.context_), "cuCtxSetCurrent");
+}
+
+Gpu::Scope::~Scope() {
+  if (before_ != gpu_.context_) gpu_.driver().set_current(before_);
+}
+
+GpuEvent::GpuEvent(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
+  const Gpu::Scope scope(*gpu_);
+  const CudaDriver& driver = gpu_->driver();
+  driver.check(driver.create_event(&event_, kCudaEventDisableTiming), "cuEventCreate");
+}
+
+GpuEvent::~GpuEvent() { gpu_->driver().destroy_event(event_); }
+
+void GpuEvent::record(CudaStream stream) const {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().check(gpu_->driver().record_event(event_, stream), "cuEventRecord");
+}
+
+bool GpuEvent::has_passed() const {
+  const CudaResult result = gpu_->driver().query_event(event_);
+  if (result == kCudaNotReady) return false;
+  gpu_->driver().check(result, "cuEventQuery");
+  return true;
+}
+
+GpuStream::GpuStream(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
+  const Gpu::Scope scope(*gpu_);
+  // Numbers beyond the range of priorities count as its ends.
+  constexpr int kHighest = -100;
+  const CudaDriver& driver = gpu_->driver();
+  driver.check(driver.create_stream(&stream_, kCudaStreamNonBlocking, kHighest),
+               "cuStreamCreateWithPriority");
+}
+
+GpuStream::~GpuStream() { gpu_->driver().destroy_stream(stream_); }
+
+void GpuStream::wait_for(const GpuEvent& event) const {
+  gpu_->driver().check(gpu_->driver().wait_event(stream_, event.get(), 0), "cuStreamWaitEvent");
+}
+
+bool GpuStream::is_idle() const { return gpu_->driver().query_stream(stream_) != kCudaNotReady; }
+
+GpuMemory::GpuMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
+    : gpu_(std::move(gpu)), bytes_(std::max<size_t>(bytes, 1)) {
+  const Gpu::Scope scope(*gpu_);
+  const CudaResult result = gpu_->driver().allocate(&pointer_, bytes_);
+  if (result != kCudaSuccess) {
+    throw Error(ErrorCode::kInternal, "GPU " + std::to_string(gpu_->number()) + " has no " +
+                                          counted(bytes_, "byte") +
+                                          " of memory left: " + gpu_->driver().describe(result));
+  }
+}
+
+GpuMemory::~GpuMemory() {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().free(pointer_);
+}
+
+}  // namespace hvdtune
