@@ -46,6 +46,17 @@ void start_timeline(Runtime& runtime, const std::string& path, uint64_t max_byte
   runtime.start_timeline(options);
 }
 
+GpuOptions to_gpu_options(const py::dict& given) {
+  GpuOptions options;
+  options.enabled = take<std::string>(given, "gpu_operations", "host") == "nccl";
+  options.bits =
+      take<std::string>(given, "gpu_bits", "nccl") == "exact" ? GpuBits::kExact : GpuBits::kNccl;
+  options.cuda_library = take<std::string>(given, "cuda_library", "");
+  options.nccl_library = take<std::string>(given, "nccl_library", "");
+  options.abort_timeout = to_nanoseconds(take(given, "gpu_abort_timeout_s", 10.0));
+  return options;
+}
+
 RuntimeOptions to_options(const py::dict& given) {
   RuntimeOptions options;
   options.mesh = to_mesh_options(given);
@@ -62,6 +73,7 @@ RuntimeOptions to_options(const py::dict& given) {
   options.version = take<std::string>(given, "version", "");
   options.launched = take(given, "launched", true);
   options.mpi = take<std::shared_ptr<MpiCommunicator>>(given, "mpi", nullptr);
+  options.gpu = to_gpu_options(given);
   return options;
 }
 
@@ -90,7 +102,7 @@ using Tensors = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 std::shared_ptr<Request> make_request(std::string_view op, std::string name, const Tensors& tensors,
                                       std::string_view reduce_op, int root, double prescale,
                                       double postscale, uint32_t process_set,
-                                      std::vector<int64_t> splits) {
+                                      std::vector<int64_t> splits, bool on_gpu) {
   auto request = std::make_shared<Request>();
   request->op = op_named(op);
   request->reduce_op = reduce_op_named(reduce_op);
@@ -103,13 +115,17 @@ std::shared_ptr<Request> make_request(std::string_view op, std::string name, con
     request->tensors.push_back({dtype_from_name(dtype), shape});
   }
   request->splits = std::move(splits);
+  request->on_gpu = on_gpu;
   return request;
 }
 
-// Adds the handles to `handles`, which Python thus has before it runs a signal handler.
+CudaStream to_stream(uintptr_t stream) { return reinterpret_cast<CudaStream>(stream); }
+
+// Adds the handles to `handles`, which Python thus has before it runs a signal handler. Tensors on
+// GPUs are all on `gpu`, and were made on `stream`.
 void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
             const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs,
-            py::list& handles) {
+            py::list& handles, int gpu, uintptr_t stream) {
   std::vector<Submission> submissions;
   submissions.reserve(requests.size());
   size_t at = 0;
@@ -120,6 +136,7 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
     }
     Submission& submission = submissions.emplace_back();
     submission.request = request;
+    submission.gpu = {gpu, to_stream(stream)};
     for (size_t i = 0; i < count; ++i, ++at) {
       submission.memory.push_back(
           {reinterpret_cast<const uint8_t*>(inputs[at]), reinterpret_cast<uint8_t*>(outputs[at])});
@@ -131,6 +148,17 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
     given = runtime.submit(std::move(submissions));
   }
   for (const Handle handle : given) handles.append(handle);
+}
+
+// See Runtime::wait_on_stream. False when time has passed before.
+bool wait_on_stream(Runtime& runtime, const std::vector<Handle>& handles, uintptr_t stream,
+                    double timeout_s) {
+  const Deadline deadline = Deadline::in(to_nanoseconds(timeout_s));
+  return std::ranges::all_of(handles, [&](Handle handle) {
+    const uint64_t now = now_ns();
+    const auto left = static_cast<int64_t>(deadline.at_ns() > now ? deadline.at_ns() - now : 0);
+    return runtime.wait_on_stream(handle, to_stream(stream), std::chrono::nanoseconds(left));
+  });
 }
 
 bool has_ended(Runtime& runtime, Handle handle) {
@@ -221,6 +249,7 @@ void copy_result(const Operation& operation, size_t index, uintptr_t to, size_t 
                 "the result has " + std::to_string(have) + " bytes, not " + std::to_string(bytes));
   }
   const Result& result = result_of(operation, index);
+  if (result.gpu) throw Error(ErrorCode::kUsage, "the result is on a GPU: copy_gpu_result has it");
   if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), result.bytes.get(), bytes);
 }
 
@@ -272,7 +301,7 @@ void register_runtime(py::module_& module) {
       .def(py::init(&make_request), py::arg("op"), py::arg("name"), py::arg("tensors"),
            py::arg("reduce_op") = "sum", py::arg("root") = 0, py::arg("prescale") = 1.0,
            py::arg("postscale") = 1.0, py::arg("process_set") = kWorldSet,
-           py::arg("splits") = std::vector<int64_t>{})
+           py::arg("splits") = std::vector<int64_t>{}, py::arg("on_gpu") = false)
       .def_readonly("name", &Request::name);
   py::class_<Operation, std::shared_ptr<Operation>>(module, "Operation")
       .def_readonly("numbers", &Operation::numbers)
@@ -283,7 +312,16 @@ void register_runtime(py::module_& module) {
   py::class_<Runtime>(module, "Runtime")
       .def(py::init(&make_runtime))
       .def("topology", &topology)
-      .def("submit", &submit)
+      .def("submit", &submit, "requests"_a, "inputs"_a, "outputs"_a, "handles"_a, "gpu"_a = -1,
+           "stream"_a = 0)
+      .def("wait_on_stream", &wait_on_stream, NoGil())
+      .def(
+          "copy_gpu_result",
+          [](Runtime& runtime, Operation& operation, size_t index, uintptr_t to, uintptr_t stream) {
+            result_of(operation, index);
+            runtime.copy_result(operation, index, reinterpret_cast<uint8_t*>(to),
+                                to_stream(stream));
+          })
       .def("framework_job", &new_job)
       .def("has_ended", &has_ended)
       .def("finish", &finish, "handles"_a, "timeout_s"_a, "operations"_a = py::none())

@@ -38,7 +38,10 @@ GpuEvent::GpuEvent(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
   driver.check(driver.create_event(&event_, kCudaEventDisableTiming), "cuEventCreate");
 }
 
-GpuEvent::~GpuEvent() { gpu_->driver().destroy_event(event_); }
+GpuEvent::~GpuEvent() {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().destroy_event(event_);
+}
 
 void GpuEvent::record(CudaStream stream) const {
   const Gpu::Scope scope(*gpu_);
@@ -46,6 +49,7 @@ void GpuEvent::record(CudaStream stream) const {
 }
 
 bool GpuEvent::has_passed() const {
+  const Gpu::Scope scope(*gpu_);
   const CudaResult result = gpu_->driver().query_event(event_);
   if (result == kCudaNotReady) return false;
   gpu_->driver().check(result, "cuEventQuery");
@@ -61,13 +65,20 @@ GpuStream::GpuStream(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
                "cuStreamCreateWithPriority");
 }
 
-GpuStream::~GpuStream() { gpu_->driver().destroy_stream(stream_); }
+GpuStream::~GpuStream() {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().destroy_stream(stream_);
+}
 
 void GpuStream::wait_for(const GpuEvent& event) const {
+  const Gpu::Scope scope(*gpu_);
   gpu_->driver().check(gpu_->driver().wait_event(stream_, event.get(), 0), "cuStreamWaitEvent");
 }
 
-bool GpuStream::is_idle() const { return gpu_->driver().query_stream(stream_) != kCudaNotReady; }
+bool GpuStream::is_idle() const {
+  const Gpu::Scope scope(*gpu_);
+  return gpu_->driver().query_stream(stream_) != kCudaNotReady;
+}
 
 GpuMemory::GpuMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
     : gpu_(std::move(gpu)), bytes_(std::max<size_t>(bytes, 1)) {

@@ -33,7 +33,10 @@ KernelLauncher::KernelLauncher(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(
   }
 }
 
-KernelLauncher::~KernelLauncher() { gpu_->driver().unload_module(module_); }
+KernelLauncher::~KernelLauncher() {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().unload_module(module_);
+}
 
 CudaFunction KernelLauncher::function(const std::string& name) {
   const auto [found, is_new] = functions_.try_emplace(name, nullptr);

@@ -7,6 +7,7 @@
 
 #include "base/failpoint.h"
 #include "negotiate/fusion.h"
+#include "runtime/gpu/gpu_thread.h"
 #include "transport/backoff.h"
 
 namespace hvdtune {
@@ -27,13 +28,14 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
       mesh_(services.mesh),
       table_(services.table),
       health_(services.health),
+      gpu_(services.gpu),
       stop_(services.stop),
       recorder_(services.recorder),
       events_(services.events),
       may_spin_(spins_for(services.mesh) > 0),
       spin_ns_(caller_spin_ns(services.mesh.costs)),
       // A library under the collectives may want them all from one thread.
-      callers_may_progress_(may_spin_ && options.backends == nullptr),
+      callers_may_progress_(may_spin_ && options.backends == nullptr && services.gpu == nullptr),
       tree_(services.mesh),
       sets_(size_),
       executor_(services, options.backends, cache_, sets_,
@@ -122,6 +124,7 @@ void CycleThread::fail(const Error& error) {
   ended_ = true;
   stop_.raise();
   take_back_memory(cause.rank() == rank_ ? -1 : cause.rank());
+  if (gpu_ != nullptr) gpu_->abandon();
   table_.close(cause);
   wake_.notify();
   send_to_launcher(FrameKind::kLost, encode(Notice{cause.rank(), cause.what()}));
@@ -138,6 +141,7 @@ void CycleThread::take_back_memory(int lost) {
 void CycleThread::make_progress() {
   FAILPOINT("cycle/make_progress");
   if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+  if (gpu_ != nullptr) gpu_->check();
   receive();
   announce();
   if (is_root()) {
@@ -397,6 +401,8 @@ void CycleThread::change(const Response& response) {
   const Request& request = response.request;
   if (!response.error.empty()) return pending_requests().drop(key_of(request));
   if (request.op == OpType::kJoin) return pending_requests().end_join(request.process_set);
+  // What changes for GPUs does so in its place among what they carry out.
+  if (gpu_ != nullptr) gpu_->drain();
   if (request.op == OpType::kAddSet) {
     std::vector<int> ranks(request.splits.begin(), request.splits.end());
     sets_.add(static_cast<uint32_t>(response.first_dims[0]), std::move(ranks));
@@ -405,6 +411,7 @@ void CycleThread::change(const Response& response) {
     sets_.remove(set);
     pending_requests().drop_set(set);
     executor_.drop_group(set);
+    if (gpu_ != nullptr) gpu_->drop_set(set);
     table_.remove_set(
         set, Error(ErrorCode::kUsage, "process set " + std::to_string(set) + " was removed"));
   }
@@ -434,6 +441,8 @@ void CycleThread::on_rank_left(int rank) {
   FAILPOINT("cycle/on_rank_left");
   left_ranks_.push_back(rank);
   tree_.on_rank_left(rank);
+  // All ranks have been given the same, so that it comes to its end.
+  if (gpu_ != nullptr) gpu_->drain();
   if (leaving_.load()) {
     return table_.close(Error(ErrorCode::kShutdown, "hvdtune was shut down", rank_));
   }

@@ -76,6 +76,8 @@ class CycleThread {
   // A caller waits for an operation, so collecting more would only delay it. Returns when it has
   // ended, or when waiting for it is all that is left to do.
   void progress_for_caller(const std::function<bool()>& has_ended, Deadline deadline);
+  // Something happened that no connection shows.
+  void wake() { wake_.notify(); }
   // The same, without making progress here and without waiting.
   void wake_for_callers();
   // `use` is what the calling thread had of processors in the step, outside of its waits.
@@ -159,6 +161,7 @@ class CycleThread {
   Mesh& mesh_;
   OperationTable& table_;
   Health& health_;
+  GpuThread* const gpu_;
   StopSignal& stop_;
   Recorder& recorder_;
   Recorder::EventBuffer& events_;

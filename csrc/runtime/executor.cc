@@ -67,7 +67,8 @@ Executor::Executor(const Services& services, BackendSource* backends, ResponseCa
       change_(std::move(change)),
       work_counter_(services.work_counter),
       recorder_(services.recorder),
-      events_(services.events) {}
+      events_(services.events),
+      gpu_(services.gpu) {}
 
 void Executor::execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns) {
   work_counter_.begin_cycle();
@@ -103,6 +104,9 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   }
   work_counter_.begin(members[0].response->request.process_set);
   FAILPOINT("executor/begin");
+  if (members[0].response->request.on_gpu) {
+    return hand_to_gpu(members, setting, reason);
+  }
   run(members, setting);
   // A rank that was given up while it could not run must not report success.
   if (mesh_.arena) mesh_.arena->check_not_abandoned();

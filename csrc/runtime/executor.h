@@ -16,6 +16,7 @@
 #include "collective/payload.h"
 #include "negotiate/process_sets.h"
 #include "negotiate/response_cache.h"
+#include "runtime/gpu/gpu_thread.h"
 #include "runtime/operation.h"
 #include "runtime/services.h"
 #include "wire/message.h"
@@ -54,6 +55,10 @@ class Executor : private Observer {
   bool take(const Response& response, std::vector<Member>& members);
   void run(std::span<const Member> members, const Setting& setting);
   Group& group_of(uint32_t process_set);
+  struct GpuBucket;
+  void hand_to_gpu(std::span<const Member> members, const Setting& setting, CutReason reason);
+  NcclId share_id(Group& group, const Setting& setting);
+  std::vector<GpuRecord> records_of(std::span<const Member> members, CutReason reason);
   Backend* backend_of(uint32_t process_set);
   uint8_t* spare(size_t bytes);
   void record_negotiation(const Member& member, uint64_t received_ns);
@@ -78,6 +83,7 @@ class Executor : private Observer {
   WorkCounter& work_counter_;
   Recorder& recorder_;
   Recorder::EventBuffer& events_;
+  GpuThread* const gpu_;
   ScratchBuffers scratch_;
   ScratchBuffers spare_;              // stands in for the tensors of a rank that has joined
   std::map<uint32_t, Group> groups_;  // by process set

@@ -33,7 +33,7 @@ std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
       }
       auto shared = std::make_shared<Operation>(std::move(operation));
       new_.push_back(shared);
-      entries_.emplace(next_, Entry{std::move(shared), false, std::nullopt});
+      entries_.emplace(next_, Entry{std::move(shared), false, false, std::nullopt});
       handles.push_back(next_++);
     }
   } catch (const Error&) {
@@ -178,9 +178,35 @@ bool OperationTable::has_ended_locked(Handle handle) const {
 }
 
 bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block) {
+  return wait_for(handle, false, time, on_block);
+}
+
+bool OperationTable::wait_enqueued(Handle handle, std::chrono::nanoseconds time,
+                                   const OnBlock& on_block) {
+  return wait_for(handle, true, time, on_block);
+}
+
+void OperationTable::note_enqueued(std::span<const std::shared_ptr<Operation>> operations) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& operation : operations) {
+      const auto handle = in_flight_.find(key_of(*operation->request));
+      if (handle != in_flight_.end()) entries_.at(handle->second).enqueued = true;
+    }
+  }
+  done_.notify_all();
+}
+
+std::shared_ptr<Operation> OperationTable::operation_of(Handle handle) const {
+  const std::lock_guard lock(mutex_);
+  return entry(handle).operation;
+}
+
+bool OperationTable::wait_for(Handle handle, bool enqueued, std::chrono::nanoseconds time,
+                              const OnBlock& on_block) {
   const auto until = wait_limit(time);
   std::unique_lock lock(mutex_);
-  if (is_done(handle)) return true;
+  if (has_come(handle, enqueued)) return true;
   ++entries_.at(handle).waiting;
   ++waiting_;
   lock.unlock();
@@ -189,12 +215,15 @@ bool OperationTable::wait(Handle handle, std::chrono::nanoseconds time, const On
     return has_ended_locked(handle);
   });
   lock.lock();
-  done_.wait_until(lock, until, [&] { return has_ended_locked(handle); });
+  done_.wait_until(lock, until, [&] {
+    const auto found = entries_.find(handle);
+    return has_ended_locked(handle) || (enqueued && found->second.enqueued);
+  });
   if (!has_ended_locked(handle)) {
     --entries_.at(handle).waiting;
     --waiting_;
   }
-  return is_done(handle);
+  return has_come(handle, enqueued);
 }
 
 void OperationTable::await_all() {

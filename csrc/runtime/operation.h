@@ -29,9 +29,13 @@ struct TensorMemory {
   uint8_t* output = nullptr;  // null where only negotiation tells the size: see Result
 };
 
+class GpuMemory;
+struct GpuWork;
+
 // A result whose size the caller could not know.
 struct Result {
   std::unique_ptr<uint8_t[]> bytes;
+  std::shared_ptr<GpuMemory> gpu;  // has it instead where the tensors are on a GPU
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
 };
@@ -47,6 +51,7 @@ using OnEnd = std::function<void(const Operation&, const Error*)>;
 struct Operation {
   std::shared_ptr<const Request> request;
   std::vector<TensorMemory> memory;  // one per tensor of the request
+  std::shared_ptr<GpuWork> gpu;      // null: the memory is the host's
   uint64_t announced_ns = 0;  // by the caller; the cycle thread may collect a while before it tells
   bool was_cached = false;
   std::vector<Result> results;   // allgather, alltoall: one per tensor
@@ -91,6 +96,11 @@ class OperationTable {
   // lock; its argument says whether the operation has ended.
   using OnBlock = std::function<void(const std::function<bool()>& has_ended)>;
   bool wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
+  // The same until the operation has been put on a GPU's stream, or has ended.
+  bool wait_enqueued(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
+  void note_enqueued(std::span<const std::shared_ptr<Operation>> operations);
+  // REQUIRES: it has not been released.
+  std::shared_ptr<Operation> operation_of(Handle handle) const;
   // Everything in flight that has an on_end counts as waited for from now on.
   void await_all();
   // Ends a handle and hands out its operation. REQUIRES: it is done.
@@ -113,6 +123,7 @@ class OperationTable {
   struct Entry {
     std::shared_ptr<Operation> operation;
     bool done = false;
+    bool enqueued = false;
     std::optional<Error> error;
     int waiting = 0;
   };
@@ -125,6 +136,11 @@ class OperationTable {
   void notify_endings(std::unique_lock<std::mutex> lock);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
+  bool has_come(Handle handle, bool enqueued) const {
+    return is_done(handle) || (enqueued && entry(handle).enqueued);
+  }
+  bool wait_for(Handle handle, bool enqueued, std::chrono::nanoseconds time,
+                const OnBlock& on_block);
   bool has_ended_locked(Handle handle) const;
 
   mutable std::mutex mutex_;

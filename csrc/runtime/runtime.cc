@@ -72,6 +72,7 @@ Runtime::Runtime(const RuntimeOptions& options)
       mesh_(connect_mesh(mesh_options(options), stop_)),
       cycle_events_(recorder_.add_buffer()),
       health_events_(recorder_.add_buffer()),
+      gpu_events_(recorder_.add_buffer()),
       user_threads_(recorder_) {
   if (!options.timeline.path.empty()) start_timeline(options.timeline);
   if (!options.launched) mesh_.job.reset();
@@ -82,10 +83,13 @@ Runtime::Runtime(const RuntimeOptions& options)
                                      [this] { return cycle_->process_sets()->all(); });
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
   health_ = std::make_unique<Health>(mesh_, health, stop_, health_events_, *hang_detector_);
+  if (options.gpu.enabled) gpu_ = std::make_unique<GpuThread>(options.gpu, gpu_services());
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return apply_order(order); }};
-  const Services services{mesh_, table_, *health_, stop_, work_counter_, recorder_, cycle_events_};
+  const Services services{mesh_,         table_,    *health_,      stop_,
+                          work_counter_, recorder_, cycle_events_, gpu_.get()};
   cycle_ = std::make_unique<CycleThread>(services, cycle);
+  if (gpu_) gpu_->begin();
   health_->start();
 }
 
@@ -156,6 +160,7 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
     settle(submission, *sets);
     Operation operation;
     operation.announced_ns = now;
+    operation.gpu = prepare_gpu(submission);
     operation.request = std::move(submission.request);
     operation.memory = std::move(submission.memory);
     operation.on_end = on_end;
@@ -166,13 +171,70 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
   return handles;
 }
 
+GpuServices Runtime::gpu_services() {
+  const Topology& place = mesh_.topology;
+  const auto check_member = [this] {
+    if (mesh_.arena) mesh_.arena->check_not_abandoned();
+  };
+  return {place.rank,  place.local_rank, stop_,
+          table_,      work_counter_,    recorder_,
+          gpu_events_, check_member,     [this] { cycle_->wake(); }};
+}
+
+// Null for tensors in the host's memory.
+std::shared_ptr<GpuWork> Runtime::prepare_gpu(const Submission& submission) const {
+  const Request& request = *submission.request;
+  if (!request.on_gpu) return nullptr;
+  const std::string subject = "tensor \"" + request.name + "\": ";
+  if (!gpu_) {
+    throw Error(ErrorCode::kUsage,
+                subject +
+                    "it is on a GPU, and this job carries only tensors in the host's memory; "
+                    "HVDTUNE_GPU_OPERATIONS=nccl would carry it",
+                -1, request.name);
+  }
+  if (request.reduce_op == ReduceOp::kAdasum && row_of(request.op).reduces) {
+    throw Error(ErrorCode::kUsage,
+                subject + "Adasum is not offered on GPUs; copy it to the host's memory", -1,
+                request.name);
+  }
+  if (submission.gpu.number < 0) {
+    throw Error(ErrorCode::kUsage, subject + "it is on no GPU that has a number", -1, request.name);
+  }
+  try {
+    return gpu_->prepare(submission.gpu);
+  } catch (const Error& error) {
+    throw Error(error.code(), subject + error.what(), error.rank(), request.name);
+  }
+}
+
+bool Runtime::wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time) {
+  if (!wait(handle, true, time)) return false;
+  const std::shared_ptr<Operation> operation = table_.operation_of(handle);
+  if (operation->gpu) gpu_->make_wait(stream, *operation->gpu);
+  return true;
+}
+
+void Runtime::copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream) {
+  Result& result = operation.results.at(index);
+  if (!result.gpu) throw Error(ErrorCode::kUsage, "the result is not on a GPU");
+  const size_t bytes = bytes_of(TensorSpec{result.dtype, result.shape});
+  gpu_->copy(result.gpu, to, bytes, stream);
+}
+
 bool Runtime::wait(Handle handle, std::chrono::nanoseconds time) {
+  return wait(handle, false, time);
+}
+
+bool Runtime::wait(Handle handle, bool enqueued, std::chrono::nanoseconds time) {
   const Deadline deadline = Deadline::in(time);
   const uint64_t begin = user_threads_.enabled() ? now_ns() : 0;
   if (begin != 0) user_threads_.begin_wait(begin);
-  const bool done = table_.wait(handle, time, [&](const std::function<bool()>& has_ended) {
+  const auto on_block = [&](const std::function<bool()>& has_ended) {
     cycle_->progress_for_caller(has_ended, deadline);
-  });
+  };
+  const bool done =
+      enqueued ? table_.wait_enqueued(handle, time, on_block) : table_.wait(handle, time, on_block);
   if (begin != 0) user_threads_.end_wait(begin, now_ns());
   return done;
 }
@@ -233,6 +295,7 @@ std::string Runtime::apply_order(const TimelineOrder& order) {
 
 void Runtime::shutdown() {
   if (cycle_) cycle_->shut_down();
+  if (gpu_) gpu_->shut_down();
   if (health_) health_->shut_down();
   if (cycle_ && health_ && !std::exchange(is_shut_down_, true)) {
     await_delivery([this] { return undelivered_bytes(); }, delivery_timeout());

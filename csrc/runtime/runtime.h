@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "mpi/backend.h"
 #include "runtime/cycle_thread.h"
+#include "runtime/gpu/gpu_thread.h"
 #include "runtime/health/hang_detector.h"
 #include "runtime/health/health.h"
 #include "runtime/health/work_counter.h"
@@ -40,12 +41,14 @@ struct RuntimeOptions {
   std::string version;   // of the package, for the timeline's metadata
   bool launched = true;  // the rendezvous server stays, to steer the job and hear of it
   std::shared_ptr<MpiCommunicator> mpi;  // carries out the collectives if given
+  GpuOptions gpu;
 };
 
 // What a caller asks for. Memory is the caller's and must live until the operation is done.
 struct Submission {
   std::shared_ptr<const Request> request;
   std::vector<TensorMemory> memory;  // one per tensor; no outputs for allgather and alltoall
+  GpuPlace gpu;                      // of all of the memory, if the request is for one
 };
 
 // Thread rule: every member may be called from any thread, shutdown() by one.
@@ -76,6 +79,13 @@ class Runtime {
   bool poll(Handle handle) const { return table_.poll(handle); }
   // False when `time` has passed; throws what the operation failed with.
   bool wait(Handle handle, std::chrono::nanoseconds time);
+  // An operation on tensors of a GPU has been negotiated and put on hvdtune's stream, and what
+  // `stream` is given from now on comes after it: the host does not wait for the GPU. The handle
+  // stays, and so must the memory until it is done. As wait() besides.
+  bool wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time);
+  // Copies a result to the GPU's memory at `to`, on `stream`. REQUIRES: wait() or wait_on_stream()
+  // has returned.
+  void copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream);
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
   // See OperationTable.
   void note_blocked_threads(int count) { table_.note_blocked_threads(count); }
@@ -111,6 +121,9 @@ class Runtime {
  private:
   // Fills in what the caller left open. Throws Error(kUsage) for what no rank could carry out.
   void settle(Submission& submission, const ProcessSets& sets) const;
+  std::shared_ptr<GpuWork> prepare_gpu(const Submission& submission) const;
+  GpuServices gpu_services();
+  bool wait(Handle handle, bool enqueued, std::chrono::nanoseconds time);
   std::vector<Handle> add(std::vector<Submission> submissions, const OnEnd& on_end);
   void end_of_submitted();
   size_t undelivered_bytes() const;
@@ -126,12 +139,14 @@ class Runtime {
   Recorder recorder_;
   Recorder::EventBuffer& cycle_events_;
   Recorder::EventBuffer& health_events_;
+  Recorder::EventBuffer& gpu_events_;
   UserThreadRecorder user_threads_;
   InflightCounter inflight_;
   OperationTable table_;
   WorkCounter work_counter_;
   std::unique_ptr<HangDetector> hang_detector_;
   std::unique_ptr<Health> health_;
+  std::unique_ptr<GpuThread> gpu_;
   std::unique_ptr<CycleThread> cycle_;
   bool is_shut_down_ = false;  // shutdown()'s
   const std::shared_ptr<RuntimeGuard> guard_ = std::make_shared<RuntimeGuard>(*this);

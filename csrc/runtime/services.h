@@ -8,6 +8,7 @@
 
 namespace hvdtune {
 
+class GpuThread;
 class Health;
 class OperationTable;
 
@@ -20,6 +21,7 @@ struct Services {
   WorkCounter& work_counter;
   Recorder& recorder;
   Recorder::EventBuffer& events;  // of the cycle thread
+  GpuThread* gpu = nullptr;       // null: tensors on GPUs are not carried
 };
 
 }  // namespace hvdtune

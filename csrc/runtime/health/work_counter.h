@@ -14,7 +14,8 @@ namespace hvdtune {
 // It counts cycles as well, all of which every rank carries out: ranks that have carried out as
 // many have completed the same operations.
 //
-// Thread rule: the functions that change it belong to the cycle thread, the others to any.
+// Thread rule: the functions that change it belong to the cycle thread, but for moved_by_gpu(); the
+// others to any.
 class WorkCounter {
  public:
   // Operations of a process set are carried out from here on.
@@ -27,6 +28,9 @@ class WorkCounter {
     std::atomic<uint64_t>& count = counts_[slot_];
     count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  // The GPU has done something for a process set. Either of two such calls at a time may be lost,
+  // which a reader, who compares, does not notice.
+  void moved_by_gpu(uint32_t process_set) { counts_[process_set % kSlots].fetch_add(1); }
 
   uint64_t count(uint32_t process_set) const {
     return counts_[process_set % kSlots].load(std::memory_order_relaxed);

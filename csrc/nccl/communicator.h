@@ -1,0 +1,69 @@
+// A communicator of NCCL that no call blocks on: every wait looks at its state and at the stop
+// signal.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/stop.h"
+#include "nccl/library.h"
+
+namespace hvdtune {
+
+// Thread rule: one thread, the same for all communicators of a process.
+class NcclCommunicator {
+ public:
+  // Begins to meet the others: those of the same id, each with another rank below `size`. `name`
+  // says in messages whose it is. Every wait throws Error(kShutdown) once `stop` is raised.
+  NcclCommunicator(std::shared_ptr<NcclLibrary> library, const NcclId& id, int size, int rank,
+                   std::string name, const StopSignal& stop);
+  // Gives it up if leave() has not been called.
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  // Returns when all have come: to be called first.
+  void meet();
+
+  const NcclLibrary& library() const { return *library_; }
+  int size() const { return size_; }
+  int rank() const { return rank_; }
+
+  // Puts the operation on its stream that `call` begins, a function of the library and the
+  // communicator; returns when it is there, which says nothing about when it is carried out.
+  template <typename Call>
+  void issue(const char* what, Call call) {
+    settle(call(*library_, comm_), what);
+  }
+  // Several operations as one, which no order between them can block.
+  template <typename Calls>
+  void issue_group(const char* what, Calls calls) {
+    check(library_->group_start(), what);
+    calls(*library_, comm_);
+    settle(library_->group_end(), what);
+  }
+  // For calls within a group.
+  void check(NcclResult result, const char* what) const;
+  // Throws what has befallen operations that were issued.
+  void check_health() const;
+
+  // All operations are done, on all ranks.
+  void leave();
+  // Ends operations that other ranks never will. Idempotent.
+  void abort() noexcept;
+
+ private:
+  void settle(NcclResult result, const char* what);
+  NcclResult state() const;
+  [[noreturn]] void fail(NcclResult result, const char* what) const;
+
+  const std::shared_ptr<NcclLibrary> library_;
+  const int size_;
+  const int rank_;
+  const std::string name_;
+  const StopSignal& stop_;
+  NcclComm comm_ = nullptr;
+  NcclResult begun_ = kNcclSuccess;
+};
+
+}  // namespace hvdtune

@@ -1,0 +1,348 @@
+#include "runtime/gpu/gpu_thread.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/failpoint.h"
+
+namespace hvdtune {
+namespace {
+
+// How often events are looked at: soon after something was put on the stream, then more seldom.
+constexpr uint64_t kShortestPauseNs = 20'000;
+constexpr uint64_t kLongestPauseNs = 500'000;
+constexpr std::chrono::milliseconds kLookInterval{20};
+
+// The exit code of a process that NCCL does not let go of: EX_SOFTWARE of sysexits.h.
+constexpr int kStuckExitCode = 70;
+
+}  // namespace
+
+GpuThread::GpuThread(GpuOptions options, const GpuServices& services)
+    : options_(std::move(options)),
+      services_(services),
+      driver_(CudaDriver::open(options_.cuda_library)),
+      nccl_(NcclLibrary::open(options_.nccl_library)) {
+  if (driver_->count() == 0) throw Error(ErrorCode::kUsage, "this process sees no GPU");
+}
+
+GpuThread::~GpuThread() { shut_down(); }
+
+void GpuThread::begin() { thread_ = std::thread(&GpuThread::run, this); }
+
+GpuThread::Place& GpuThread::place(int number) {
+  const std::lock_guard lock(mutex_);
+  if (!place_) {
+    // A rank that has joined has no tensor that would say which.
+    const int chosen = number >= 0 ? number : services_.local_rank % driver_->count();
+    place_ = std::make_unique<Place>(std::make_shared<const Gpu>(driver_, chosen));
+  }
+  if (number >= 0 && number != place_->gpu->number()) {
+    throw Error(ErrorCode::kUsage,
+                "it is on GPU " + std::to_string(number) + ", but this rank's first was on GPU " +
+                    std::to_string(place_->gpu->number()) + "; a rank uses one GPU");
+  }
+  return *place_;
+}
+
+std::shared_ptr<GpuWork> GpuThread::prepare(const GpuPlace& where) {
+  const std::shared_ptr<const Gpu>& gpu = place(where.number).gpu;
+  const Gpu::Scope scope(*gpu);
+  int capturing = 0;
+  driver_->check(driver_->is_capturing(where.stream, &capturing), "cuStreamIsCapturing");
+  if (capturing != 0) {
+    throw Error(ErrorCode::kUsage,
+                "its stream is being captured into a CUDA graph; ranks agree on the order of "
+                "operations when they run, so no graph can hold them: call it outside of the "
+                "capture");
+  }
+  auto work = std::make_shared<GpuWork>(gpu);
+  work->ready.record(where.stream);
+  return work;
+}
+
+void GpuThread::make_wait(CudaStream stream, const GpuWork& work) {
+  const Gpu::Scope scope(*place(-1).gpu);
+  driver_->check(driver_->wait_event(stream, work.done->get(), 0), "cuStreamWaitEvent");
+}
+
+void GpuThread::copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t bytes,
+                     CudaStream stream) {
+  Place& here = place(-1);
+  const Gpu::Scope scope(*here.gpu);
+  if (bytes > 0) {
+    driver_->check(
+        driver_->copy_within_device(cuda_pointer(to), cuda_pointer(result->get()), bytes, stream),
+        "cuMemcpyDtoDAsync");
+  }
+  auto read = std::make_unique<GpuEvent>(here.gpu);
+  read->record(stream);
+  here.pool.keep(std::move(result), std::move(read));
+}
+
+std::shared_ptr<GpuMemory> GpuThread::take(size_t bytes) { return place(-1).pool.take(bytes); }
+
+void GpuThread::post(Job job) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify();
+}
+
+NcclId GpuThread::make_id() {
+  auto made = std::make_shared<std::promise<NcclId>>();
+  std::future<NcclId> id = made->get_future();
+  post([this, made] {
+    NcclId fresh;
+    const NcclResult result = nccl_->unique_id(&fresh);
+    if (result != kNcclSuccess) {
+      throw Error(ErrorCode::kInternal, "ncclGetUniqueId failed: " + nccl_->describe(result));
+    }
+    made->set_value(fresh);
+  });
+  while (id.wait_for(kLookInterval) != std::future_status::ready) check();
+  return id.get();
+}
+
+void GpuThread::enqueue(GpuTask task) {
+  known_sets_.emplace(task.process_set, true);
+  {
+    const std::lock_guard lock(mutex_);
+    ++unfinished_;
+  }
+  auto shared = std::make_shared<GpuTask>(std::move(task));
+  post([this, shared] { start(std::move(*shared)); });
+}
+
+void GpuThread::drop_set(uint32_t process_set) {
+  if (known_sets_.erase(process_set) == 0) return;
+  post([this, process_set] {
+    const auto set = sets_.find(process_set);
+    if (set == sets_.end()) return;
+    set->second->communicator().leave();
+    sets_.erase(set);
+  });
+}
+
+void GpuThread::check() {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw Error(*failure_);
+  if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+}
+
+void GpuThread::drain() {
+  std::unique_lock lock(mutex_);
+  while (unfinished_ > 0) {
+    if (failure_) throw Error(*failure_);
+    if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+    changed_.wait_for(lock, kLookInterval);
+  }
+}
+
+void GpuThread::abandon() {
+  wake_.notify();
+  std::unique_lock lock(mutex_);
+  // The thread bounds the time that this takes, unless it does not come back from a call.
+  const auto time = options_.abort_timeout + std::chrono::seconds(1);
+  if (!changed_.wait_for(lock, time, [this] { return ended_; })) {
+    give_up("NCCL has not returned from a call");
+  }
+}
+
+void GpuThread::shut_down() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::vector<GpuThread::Job> GpuThread::take_jobs() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(jobs_, {});
+}
+
+void GpuThread::run() {
+  try {
+    for (;;) {
+      turn();
+      const std::lock_guard lock(mutex_);
+      if (leaving_ && jobs_.empty() && flights_.empty()) break;
+    }
+    for (auto& [number, set] : sets_) set->communicator().leave();
+  } catch (const Error& error) {
+    end_with(error);
+  } catch (const std::exception& error) {
+    end_with(Error(ErrorCode::kInternal, error.what()));
+  }
+  // The GPU's things go before its context does.
+  sets_.clear();
+  kernels_.reset();
+  current_.reset();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+void GpuThread::turn() {
+  if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+  const std::vector<Job> jobs = take_jobs();
+  for (const Job& job : jobs) job();
+  for (const auto& [number, set] : sets_) set->communicator().check_health();
+  const bool moved = reap() || !jobs.empty();
+  pause_ns_ = moved ? kShortestPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
+  sleep(!flights_.empty());
+}
+
+// Until there is something to do; while something is on the stream, for a short time.
+void GpuThread::sleep(bool busy) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!jobs_.empty() || (leaving_ && flights_.empty())) return;
+  }
+  std::array<pollfd, 2> fds = {{{wake_.fd(), POLLIN, 0}, {services_.stop.fd(), POLLIN, 0}}};
+  const timespec limit{0, static_cast<long>(pause_ns_)};
+  ppoll(fds.data(), fds.size(), busy ? &limit : nullptr, nullptr);
+  wake_.drain();
+}
+
+GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
+  const auto known = sets_.find(task.process_set);
+  if (known != sets_.end()) return *known->second;
+  if (!task.id) throw Error(ErrorCode::kInternal, "a process set has no id of NCCL's");
+  Place& here = place(-1);
+  if (!kernels_) kernels_ = std::make_unique<KernelLauncher>(here.gpu);
+  const std::string name = "process set " + std::to_string(task.process_set);
+  auto comm = std::make_unique<NcclCommunicator>(nccl_, *task.id, task.size, task.rank, name,
+                                                 services_.stop);
+  auto made = std::make_unique<GpuCollectives>(std::move(comm), here.gpu, here.stream.get(),
+                                               here.pool, *kernels_, task.order, options_.bits);
+  GpuCollectives& kept = *sets_.emplace(task.process_set, std::move(made)).first->second;
+  kept.communicator().meet();
+  return kept;
+}
+
+void GpuThread::start(GpuTask task) {
+  FAILPOINT("gpu/start");
+  Place& here = place(-1);
+  if (!current_) current_.emplace(*here.gpu);
+  GpuCollectives& collectives = collectives_of(task);
+  Flight flight{{}, std::make_shared<GpuEvent>(here.gpu), now_ns()};
+  for (const auto& operation : task.operations) here.stream.wait_for(operation->gpu->ready);
+  for (const GpuCall& call : task.calls) collectives.enqueue(call);
+  flight.done->record(here.stream.get());
+  for (const auto& operation : task.operations) operation->gpu->done = flight.done;
+  services_.table.note_enqueued(task.operations);
+  flight.task = std::move(task);
+  flights_.push_back(std::move(flight));
+  FAILPOINT("gpu/started");
+}
+
+// Completes what the stream has done. Whether there was any.
+bool GpuThread::reap() {
+  bool any = false;
+  while (!flights_.empty() && flights_.front().done->has_passed()) {
+    Flight flight = std::move(flights_.front());
+    flights_.pop_front();
+    // A rank that was given up while it could not run must not report success.
+    services_.check_member();
+    if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+    services_.work_counter.moved_by_gpu(flight.task.process_set);
+    if (services_.recorder.enabled()) {
+      const uint64_t end = now_ns();
+      for (const GpuRecord& record : flight.task.records) {
+        services_.events.record(record.kind, flight.begin_ns, end, record.name, record.seq,
+                                record.bucket, record.arg);
+      }
+    }
+    services_.table.complete(flight.task.operations);
+    any = true;
+    const std::lock_guard lock(mutex_);
+    --unfinished_;
+    changed_.notify_all();
+  }
+  if (!flights_.empty()) {
+    // A GPU that is still making the tensors is busy, which is not a hang of ours.
+    const GpuTask& next = flights_.front().task;
+    const bool is_made = std::ranges::all_of(
+        next.operations, [](const auto& operation) { return operation->gpu->ready.has_passed(); });
+    if (!is_made) services_.work_counter.moved_by_gpu(next.process_set);
+  }
+  return any;
+}
+
+void GpuThread::end_with(const Error& error) {
+  // If nobody hears of a rank that was lost meanwhile, this one is at fault, since only it says so.
+  const bool blames_nobody = error.code() == ErrorCode::kRankLost && error.rank() < 0;
+  const std::string self = std::to_string(services_.rank);
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = blames_nobody ? Error(ErrorCode::kRankLost,
+                                     "rank " + self + " failed: " + error.what(), services_.rank)
+                             : error;
+    changed_.notify_all();
+  }
+  services_.wake();
+  abort_all();
+  const std::lock_guard lock(mutex_);
+  jobs_.clear();
+  flights_.clear();
+}
+
+// All at once: giving one up may wait for kernels that are behind another's on the stream.
+void GpuThread::abort_all() {
+  const auto until = std::chrono::steady_clock::now() + options_.abort_timeout;
+  std::vector<std::future<void>> aborts;
+  for (auto& [number, set] : sets_) {
+    std::promise<void> done;
+    aborts.push_back(done.get_future());
+    NcclCommunicator& comm = set->communicator();
+    std::thread([&comm, done = std::move(done)]() mutable {
+      comm.abort();
+      done.set_value();
+    }).detach();
+  }
+  await_idle(until, "NCCL has not ended its communicators", [&] {
+    return std::ranges::all_of(aborts, [](const auto& abort) {
+      return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+  });
+  GpuStream* stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (place_) stream = &place_->stream;
+  }
+  if (stream == nullptr) return;
+  await_idle(until, "the GPU has not come to the end of what it was given",
+             [&] { return stream->is_idle(); });
+}
+
+void GpuThread::await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
+                           const std::function<bool()>& is_idle) {
+  while (!is_idle()) {
+    if (std::chrono::steady_clock::now() >= until) give_up(otherwise);
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+// Memory that may still be written to cannot be given back, and the caller must not wait for ever.
+void GpuThread::give_up(const std::string& why) const {
+  const double seconds = std::chrono::duration<double>(options_.abort_timeout).count();
+  std::fprintf(stderr,
+               "hvdtune, rank %d: %s %.1f s after the job has failed, and may still write to the "
+               "memory of tensors: this process ends\n",
+               services_.rank, why.c_str(), seconds);
+  std::fflush(stderr);
+  std::_Exit(kStuckExitCode);
+}
+
+}  // namespace hvdtune

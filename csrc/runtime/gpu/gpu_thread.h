@@ -1,0 +1,169 @@
+// The thread that talks to NCCL, the only one of a rank that does.
+//
+// It puts the collectives that negotiation has answered on a stream of hvdtune's own, each behind
+// the events of those who made the tensors, and does not wait for them: it polls the events behind
+// them, and the state of every communicator. The operation is complete when its event has passed.
+//
+// Whatever ends the job ends them: the thread then issues nothing more and gives up all
+// communicators at once. An operation fails only when nothing touches its memory any more.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "base/stop.h"
+#include "nccl/collectives.h"
+#include "runtime/gpu/gpu_work.h"
+#include "runtime/health/work_counter.h"
+#include "runtime/operation.h"
+#include "timeline/recorder.h"
+
+namespace hvdtune {
+
+struct GpuOptions {
+  bool enabled = false;
+  GpuBits bits = GpuBits::kNccl;
+  std::string cuda_library;  // preferred ones; empty: those that are found
+  std::string nccl_library;
+  // How long communicators that were given up may take to let go of memory; then the process ends.
+  std::chrono::nanoseconds abort_timeout = std::chrono::seconds(10);
+};
+
+// What the thread uses of the rest of a rank; all of it outlives the thread.
+struct GpuServices {
+  int rank;
+  int local_rank;
+  StopSignal& stop;
+  OperationTable& table;
+  WorkCounter& work_counter;
+  Recorder& recorder;
+  Recorder::EventBuffer& events;       // the thread's own
+  std::function<void()> check_member;  // throws if the others have given this rank up
+  std::function<void()> wake;          // the cycle thread, to call check()
+};
+
+// A record of the timeline whose times are known when the operation is complete.
+struct GpuRecord {
+  EventKind kind;
+  uint32_t name;
+  uint32_t seq;
+  uint32_t bucket;
+  uint32_t arg;
+};
+
+// A bucket.
+struct GpuTask {
+  uint32_t process_set = 0;
+  std::optional<NcclId> id;  // of the set's communicator, if this is its first task
+  int size = 1;              // of the set; and this rank's number in it
+  int rank = 0;
+  GpuOrder order;
+  std::vector<GpuCall> calls;
+  std::vector<std::shared_ptr<Operation>> operations;  // without those of ranks that have joined
+  std::vector<std::shared_ptr<GpuMemory>> memory;      // besides, kept until it is complete
+  std::vector<GpuRecord> records;
+};
+
+class GpuThread {
+ public:
+  // Throws Error(kUsage) with a sentence where CUDA's driver or NCCL is missing or too old.
+  GpuThread(GpuOptions options, const GpuServices& services);
+  ~GpuThread();
+  // Call it once everything that the thread uses is there.
+  void begin();
+
+  // Any thread: for an operation that is about to be submitted. Throws Error(kUsage) for a GPU that
+  // is not this rank's, and while a CUDA graph is captured on the stream.
+  std::shared_ptr<GpuWork> prepare(const GpuPlace& place);
+  // What `stream` is given from now on comes after the operation. REQUIRES: it is enqueued.
+  void make_wait(CudaStream stream, const GpuWork& work);
+  // Copies a result there on `stream`, and keeps it until it is copied. REQUIRES: as make_wait.
+  void copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t bytes, CudaStream stream);
+
+  // The cycle thread. Memory for results.
+  std::shared_ptr<GpuMemory> take(size_t bytes);
+  bool has_communicator(uint32_t process_set) const { return known_sets_.contains(process_set); }
+  NcclId make_id();
+  void enqueue(GpuTask task);
+  // Returns when everything that was enqueued is complete; throws as check() does.
+  void drain();
+  void drop_set(uint32_t process_set);
+  // Throws what has befallen the thread.
+  void check();
+  // REQUIRES: the stop signal is raised. Returns when nothing touches an operation's memory any
+  // more.
+  void abandon();
+
+  // Leaves the communicators together with the other ranks, unless the job has failed. REQUIRES:
+  // the cycle thread has ended.
+  void shut_down();
+
+ private:
+  using Job = std::function<void()>;
+  // Tasks of the stream that are not complete, in order.
+  struct Flight {
+    GpuTask task;
+    std::shared_ptr<GpuEvent> done;
+    uint64_t begin_ns;
+  };
+  // Made with the first tensor, on its GPU.
+  struct Place {
+    explicit Place(const std::shared_ptr<const Gpu>& its) : gpu(its), stream(its), pool(its) {}
+    std::shared_ptr<const Gpu> gpu;
+    GpuStream stream;
+    GpuMemoryPool pool;
+  };
+
+  Place& place(int number);
+  void run();
+  void turn();
+  void start(GpuTask task);
+  GpuCollectives& collectives_of(const GpuTask& task);
+  bool reap();
+  void end_with(const Error& error);
+  void abort_all();
+  void await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
+                  const std::function<bool()>& is_idle);
+  [[noreturn]] void give_up(const std::string& why) const;
+  void post(Job job);
+  std::vector<Job> take_jobs();
+  void sleep(bool busy);
+
+  const GpuOptions options_;
+  const GpuServices services_;
+  const std::shared_ptr<CudaDriver> driver_;
+  const std::shared_ptr<NcclLibrary> nccl_;
+  std::map<uint32_t, bool> known_sets_;  // the cycle thread's
+
+  // The thread's own.
+  std::optional<Gpu::Scope> current_;  // from its first task on
+  std::unique_ptr<KernelLauncher> kernels_;
+  std::map<uint32_t, std::unique_ptr<GpuCollectives>> sets_;
+  std::deque<Flight> flights_;
+  uint64_t pause_ns_ = 0;
+
+  WakeSignal wake_;
+  mutable std::mutex mutex_;  // guards the rest
+  std::condition_variable changed_;
+  std::unique_ptr<Place> place_;
+  std::vector<Job> jobs_;
+  size_t unfinished_ = 0;  // tasks that were enqueued and are not complete
+  bool leaving_ = false;
+  bool ended_ = false;  // nothing touches memory any more
+  std::optional<Error> failure_;
+
+  std::thread thread_;
+};
+
+}  // namespace hvdtune

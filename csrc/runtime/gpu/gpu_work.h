@@ -1,0 +1,25 @@
+// What an operation on tensors in a GPU's memory has besides.
+#pragma once
+
+#include <memory>
+
+#include "device/gpu.h"
+
+namespace hvdtune {
+
+// Which GPU has an operation's tensors, and the stream of whoever made them.
+struct GpuPlace {
+  int number = -1;  // as CUDA counts in this process; -1: the host's memory
+  CudaStream stream = nullptr;
+};
+
+struct GpuWork {
+  explicit GpuWork(const std::shared_ptr<const Gpu>& gpu)
+      : ready(gpu), done(std::make_shared<GpuEvent>(gpu)) {}
+
+  GpuEvent ready;                  // the tensors have been made
+  std::shared_ptr<GpuEvent> done;  // recorded when the operation is put on hvdtune's stream; shared
+                                   // by the operations of a bucket
+};
+
+}  // namespace hvdtune
