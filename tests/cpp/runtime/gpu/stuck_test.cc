@@ -11,7 +11,7 @@ TEST(a_process_that_nccl_does_not_let_go_of_ends) {
   const pid_t child = fork();
   if (child == 0) {
     GpuJob job({.size = 2, .abort_timeout = std::chrono::milliseconds(300)});
-    Fake::get().set_faults("async-error rank=1 op=0 code=1; hung-abort rank=0");
+    Fake::get().set_faults("async-error rank=1 op=1 code=1; hung-abort rank=0");
     job.each([](Runtime& runtime, const Device& device, int) {
       const GpuTensorPair tensor(device, floats(1.0F));
       std::vector<Submission> one;
