@@ -12,6 +12,15 @@
 #include "faults.h"
 #include "violations.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
 namespace fake_gpu {
 namespace {
 
@@ -77,6 +86,19 @@ AddressSpace& addresses() {
   return *space;
 }
 
+// A race that has been reported need not be reported by ThreadSanitizer as well.
+void run_unwatched(const Operation& operation) {
+#ifdef __SANITIZE_THREAD__
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  operation.run();
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#else
+  operation.run();
+#endif
+}
+
 void run_stream(Stream* stream) {
   Engine& all = engine();
   std::unique_lock lock(all.mutex);
@@ -89,7 +111,11 @@ void run_stream(Stream* stream) {
       stream->operations.pop_front();
       lock.unlock();
       random_delay();
-      operation.run();
+      if (operation.races) {
+        run_unwatched(operation);
+      } else {
+        operation.run();
+      }
       lock.lock();
       all.done[stream->id] = operation.number;
     }
@@ -116,8 +142,8 @@ std::string hex(uint64_t number) {
   return text;
 }
 
-// Reports what the new operation would race with.
-void check_order(const Allocation& memory, const Access& access, const Stream* stream,
+// Reports what the new operation would race with; false if it does.
+bool check_order(const Allocation& memory, const Access& access, const Stream* stream,
                  const char* what) {
   for (const auto& past : memory.accesses) {
     const bool overlap = past.access.begin < access.end && access.begin < past.access.end;
@@ -127,8 +153,9 @@ void check_order(const Allocation& memory, const Access& access, const Stream* s
                         (access.write ? " writes " : " reads ") + described(access.begin) +
                         ", which " + past.what + " on stream " + std::to_string(past.stream) +
                         (past.access.write ? " writes" : " reads") + ", and no event orders them.");
-    return;
+    return false;
   }
+  return true;
 }
 
 // Adds the access, and drops those of which nobody can ask any more.
@@ -240,6 +267,7 @@ CUresult enqueue(Stream* stream, const char* what, const std::vector<Access>& ac
   }
   const auto waits = implicit_waits(stream);
   const uint64_t number = stream->enqueued + 1;
+  bool races = false;
   for (const auto& access : accesses) {
     if (access.begin == access.end) continue;
     Allocation* memory = allocation_at(access.begin);
@@ -255,7 +283,7 @@ CUresult enqueue(Stream* stream, const char* what, const std::vector<Access>& ac
                                    described(access.begin) + ".");
       return CUDA_ERROR_INVALID_VALUE;
     }
-    check_order(*memory, access, stream, what);
+    races = !check_order(*memory, access, stream, what) || races;
   }
   for (const auto& access : accesses) {
     if (access.begin == access.end) continue;
@@ -272,7 +300,7 @@ CUresult enqueue(Stream* stream, const char* what, const std::vector<Access>& ac
       rest();
     };
   }
-  stream->operations.push_back({number, std::move(run)});
+  stream->operations.push_back({number, races, std::move(run)});
   all.changed.notify_all();
   return CUDA_SUCCESS;
 }

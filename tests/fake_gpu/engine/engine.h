@@ -60,6 +60,7 @@ struct Context;
 
 struct Operation {
   uint64_t number;
+  bool races;  // that has been reported
   std::function<void()> run;
 };
 

@@ -278,6 +278,27 @@ std::string last_error_of(ncclComm* comm) {
   return comm->last_error;
 }
 
+ncclComm* new_communicator(std::string name, int size, int rank, bool blocking) {
+  if (current_context() == nullptr) {
+    violate("wrong-context", "A communicator is made by a thread without a context.");
+    return nullptr;
+  }
+  auto* comm = new ncclComm;
+  comm->id = hash_of(name);
+  comm->name = std::move(name);
+  comm->size = size;
+  comm->rank = rank;
+  comm->blocking = blocking;
+  comm->context = current_context();
+  comm->family = std::make_shared<Family>();
+  comm->family->rank = rank;
+  comm->joined_by = std::this_thread::get_id();
+  comm->joining = true;
+  const std::lock_guard lock(registry().mutex);
+  registry().comms.push_back(comm);
+  return comm;
+}
+
 Call::Call(ncclComm* comm, const char* name, Needs needs) : comm_(comm) {
   if (in_callback()) {
     violate("call-in-callback", std::string(name) + " is called in a host function of a stream.");
@@ -339,10 +360,6 @@ ncclResult_t start_job(ncclComm* comm, std::function<ncclResult_t()> job) {
 }
 
 ncclResult_t join_region(ncclComm* comm) {
-  {
-    const std::lock_guard lock(registry().mutex);
-    registry().comms.push_back(comm);
-  }
   const int rank = comm->family->rank;
   const auto given_up = [](void* c) { return static_cast<ncclComm*>(c)->aborted.load(); };
   random_delay();

@@ -113,6 +113,9 @@ class Call {
   ncclResult_t refusal_ = ncclSuccess;
 };
 
+// Of the calling thread's device, and joining; null, if no device is current.
+ncclComm* new_communicator(std::string name, int size, int rank, bool blocking);
+
 // Runs `job` in a thread of its own, during which the state is ncclInProgress, or at once if the
 // communicator blocks. What it returns becomes the state.
 ncclResult_t start_job(ncclComm* comm, std::function<ncclResult_t()> job);

@@ -1,11 +1,11 @@
 // The functions of libnccl.so.2 that every version since 2.14 has.
-#include "entry.h"
-
+#include <atomic>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "../engine/violations.h"
+#include "communicator.h"
 
 using namespace fake_gpu;
 
@@ -82,9 +82,9 @@ ncclResult_t join(ncclComm_t* out, int size, const ncclUniqueId& id, int rank, b
   }
   ncclComm* comm = new_communicator(name, size, rank, blocking);
   if (comm == nullptr) return failed(nullptr, ncclUnhandledCudaError, "no device is current");
-  *out = comm;
   const Call call(comm, "ncclCommInitRankConfig", Call::kAny);
-  comm->joining = true;
+  // Another thread may want to abort it while this one waits.
+  std::atomic_ref(*out).store(comm);
   return start_job(comm, [comm] {
     const ncclResult_t result = join_region(comm);
     comm->joining = false;
@@ -93,28 +93,6 @@ ncclResult_t join(ncclComm_t* out, int size, const ncclUniqueId& id, int rank, b
 }
 
 }  // namespace
-
-namespace fake_gpu {
-
-ncclComm* new_communicator(std::string name, int size, int rank, bool blocking) {
-  if (current_context() == nullptr) {
-    violate("wrong-context", "A communicator is made by a thread without a context.");
-    return nullptr;
-  }
-  auto* comm = new ncclComm;
-  comm->id = std::hash<std::string>{}(name) | 1;
-  comm->name = std::move(name);
-  comm->size = size;
-  comm->rank = rank;
-  comm->blocking = blocking;
-  comm->context = current_context();
-  comm->family = std::make_shared<Family>();
-  comm->family->rank = rank;
-  comm->joined_by = std::this_thread::get_id();
-  return comm;
-}
-
-}  // namespace fake_gpu
 
 extern "C" {
 

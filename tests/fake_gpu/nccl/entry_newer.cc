@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../engine/violations.h"
-#include "entry.h"
+#include "communicator.h"
 
 using namespace fake_gpu;
 
@@ -26,7 +26,6 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* ou
   if (child == nullptr) return failed(parent, ncclUnhandledCudaError, "no device is current");
   child->family = parent->family;
   *out = child;
-  child->joining = true;
   // Its state is the child's; the parent counts the job, so that aborting it waits.
   ++parent->jobs;
   return start_job(child, [=] {

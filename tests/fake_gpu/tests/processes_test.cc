@@ -77,3 +77,13 @@ TEST(a_process_killed_while_joining_leaves_no_name_behind) {
   });
   CHECK(ends == (std::vector<int>{0, 0}));
 }
+
+TEST(the_host_cannot_read_device_memory) {
+  const auto ends = run_processes(1, [](int) {
+    ::signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would only say so at length
+    CUdeviceptr memory = 0;
+    ok(cuMemAlloc_v2(&memory, 1));
+    return *static_cast<volatile char*>(pointer(memory)) == 0;
+  });
+  CHECK(WIFSIGNALED(ends[0]) && WTERMSIG(ends[0]) == SIGSEGV);
+}

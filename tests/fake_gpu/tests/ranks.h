@@ -58,6 +58,15 @@ void until(Condition condition) {
   while (!condition()) std::this_thread::sleep_for(std::chrono::microseconds(200));
 }
 
+// Again and again, since what is to go on may not have begun to hang.
+template <typename Condition>
+void release_until(Condition condition) {
+  until([&] {
+    fakeGpuRelease();
+    return condition();
+  });
+}
+
 inline ncclResult_t state_of(ncclComm_t comm) {
   ncclResult_t state = ncclSuccess;
   ok(ncclCommGetAsyncError(comm, &state));
