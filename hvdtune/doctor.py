@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes.util
 import dataclasses
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -26,6 +24,7 @@ from hvdtune.core.rank.affinity import ranges, usable_processors
 from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
+from hvdtune.core.toolchain.nccl import wheel_library
 from hvdtune.errors import HvdtuneError
 
 
@@ -57,7 +56,7 @@ def examine() -> list[Finding]:
     findings += [_host_costs(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
-    findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), _nccl()]
+    findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), *_gpu_libraries()]
     return [*findings, _workbench()]
 
 
@@ -211,14 +210,25 @@ def _mpi_plugin() -> Finding:
     return Finding("library", "MPI plugin", "absent", "", advice)
 
 
-def _nccl() -> Finding:
-    found = ctypes.util.find_library("nccl") or _distribution(
-        "nvidia-nccl-cu13", "nvidia-nccl-cu12"
-    )
-    if found:
-        return Finding("library", "NCCL", "ok", f"{found}; hvdtune does not use it")
-    advice = "not needed: hvdtune does not use it, tensors on a GPU travel through host memory"
-    return Finding("library", "NCCL", "absent", "", advice)
+def _gpu_libraries() -> list[Finding]:
+    """What the core would load for tensors in a GPU's memory."""
+    from hvdtune.core import _native
+
+    report = _native.gpu_report("", wheel_library())
+    gpus = ", ".join(report.get("gpus", ())) or "no GPU"
+    driver = f"{report.get('cuda_version')}, {gpus}"
+    nccl = f"{report.get('nccl_version')}, {report.get('nccl_path')}; never run on a GPU yet"
+    return [
+        _loadable("CUDA driver", driver, report.get("cuda_error")),
+        _loadable("NCCL", nccl, report.get("nccl_error")),
+    ]
+
+
+def _loadable(name: str, detail: str, why_not: str | None) -> Finding:
+    if why_not is None:
+        return Finding("library", name, "ok", detail)
+    advice = "needed with HVDTUNE_GPU_OPERATIONS=nccl only"
+    return Finding("library", name, "absent", why_not, advice)
 
 
 def _workbench() -> Finding:
@@ -231,13 +241,6 @@ def _workbench() -> Finding:
         return Finding("extra", "workbench", "absent", f"no {', '.join(lacking)}", advice)
     detail = ", ".join(f"{name} {installed_version(name)}" for name in ("optuna", "pandas", "dash"))
     return Finding("extra", "workbench", "ok", detail)
-
-
-def _distribution(*names: str) -> str:
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return f"{name} {importlib.metadata.version(name)}"
-    return ""
 
 
 def _first_line(program: list[str]) -> str:

@@ -62,7 +62,7 @@ template <typename Launch>
 void KernelLauncher::in_portions(std::span<const Piece> pieces, Launch launch) {
   for (size_t at = 0; at < pieces.size(); at += kMostPieces) {
     const auto portion = pieces.subspan(at, std::min<size_t>(kMostPieces, pieces.size() - at));
-    Pieces parameter{};
+    PieceList parameter{};
     parameter.count = portion.size();
     std::ranges::copy(portion, parameter.pieces);
     const uint64_t longest = std::ranges::max_element(portion, {}, &Piece::count)->count;
@@ -71,7 +71,7 @@ void KernelLauncher::in_portions(std::span<const Piece> pieces, Launch launch) {
 }
 
 void KernelLauncher::gather(std::span<const Piece> inputs, uint8_t* packed, CudaStream stream) {
-  in_portions(inputs, [&](Pieces& pieces, uint64_t longest, unsigned rows) {
+  in_portions(inputs, [&](PieceList& pieces, uint64_t longest, unsigned rows) {
     std::array<void*, 2> parameters = {&pieces, &packed};
     launch("hvdtune_gather_bytes", longest / 16, rows, stream, parameters);
   });
@@ -79,7 +79,7 @@ void KernelLauncher::gather(std::span<const Piece> inputs, uint8_t* packed, Cuda
 
 void KernelLauncher::scatter(std::span<const Piece> outputs, const uint8_t* packed,
                              CudaStream stream) {
-  in_portions(outputs, [&](Pieces& pieces, uint64_t longest, unsigned rows) {
+  in_portions(outputs, [&](PieceList& pieces, uint64_t longest, unsigned rows) {
     std::array<void*, 2> parameters = {&pieces, &packed};
     launch("hvdtune_scatter_bytes", longest / 16, rows, stream, parameters);
   });
@@ -87,7 +87,7 @@ void KernelLauncher::scatter(std::span<const Piece> outputs, const uint8_t* pack
 
 void KernelLauncher::pack(DType dtype, std::span<const Piece> inputs, uint8_t* packed, double scale,
                           CudaStream stream) {
-  in_portions(inputs, [&](Pieces& pieces, uint64_t longest, unsigned rows) {
+  in_portions(inputs, [&](PieceList& pieces, uint64_t longest, unsigned rows) {
     std::array<void*, 3> parameters = {&pieces, &packed, &scale};
     launch(named("pack", dtype), longest, rows, stream, parameters);
   });
@@ -95,7 +95,7 @@ void KernelLauncher::pack(DType dtype, std::span<const Piece> inputs, uint8_t* p
 
 void KernelLauncher::unpack(DType dtype, std::span<const Piece> outputs, const uint8_t* packed,
                             int divisor, double scale, CudaStream stream) {
-  in_portions(outputs, [&](Pieces& pieces, uint64_t longest, unsigned rows) {
+  in_portions(outputs, [&](PieceList& pieces, uint64_t longest, unsigned rows) {
     std::array<void*, 4> parameters = {&pieces, &packed, &divisor, &scale};
     launch(named("unpack", dtype), longest, rows, stream, parameters);
   });

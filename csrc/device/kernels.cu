@@ -30,18 +30,18 @@ HVDTUNE_DEVICE inline Lane lane() {
           __nvvm_read_ptx_sreg_nctaid_x() * threads};
 }
 
-HVDTUNE_DEVICE inline const Piece& piece_of(const Pieces& pieces) {
+HVDTUNE_DEVICE inline const Piece& piece_of(const PieceList& pieces) {
   return pieces.pieces[__nvvm_read_ptx_sreg_ctaid_y()];
 }
 
 }  // namespace
 
-HVDTUNE_ENTRY hvdtune_gather_bytes(Pieces inputs, void* packed) {
+HVDTUNE_ENTRY hvdtune_gather_bytes(PieceList inputs, void* packed) {
   const Piece& piece = piece_of(inputs);
   copy_bytes(reinterpret_cast<uint64_t>(packed) + piece.begin, piece.address, piece.count, lane());
 }
 
-HVDTUNE_ENTRY hvdtune_scatter_bytes(Pieces outputs, const void* packed) {
+HVDTUNE_ENTRY hvdtune_scatter_bytes(PieceList outputs, const void* packed) {
   const Piece& piece = piece_of(outputs);
   copy_bytes(piece.address, reinterpret_cast<uint64_t>(packed) + piece.begin, piece.count, lane());
 }
@@ -51,10 +51,10 @@ HVDTUNE_ENTRY hvdtune_fill(void* out, uint64_t count, uint32_t element_bytes, ui
 }
 
 #define HVDTUNE_KERNELS_OF(dtype, T)                                                               \
-  HVDTUNE_ENTRY hvdtune_pack_##dtype(Pieces inputs, void* packed, double scale) {                  \
+  HVDTUNE_ENTRY hvdtune_pack_##dtype(PieceList inputs, void* packed, double scale) {                  \
     pack_piece<T>(piece_of(inputs), packed, scale, lane());                                        \
   }                                                                                                \
-  HVDTUNE_ENTRY hvdtune_unpack_##dtype(Pieces outputs, const void* packed, int32_t divisor,        \
+  HVDTUNE_ENTRY hvdtune_unpack_##dtype(PieceList outputs, const void* packed, int32_t divisor,        \
                                        double scale) {                                             \
     unpack_piece<T>(piece_of(outputs), packed, divisor, scale, lane());                            \
   }                                                                                                \

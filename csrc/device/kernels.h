@@ -4,11 +4,11 @@
 // carries (device/kernels.cu, `make ptx`). Parameters are passed in the order given, each as its
 // type says.
 //
-//   hvdtune_gather_bytes     (Pieces inputs, void* packed)
-//   hvdtune_scatter_bytes    (Pieces outputs, const void* packed)
+//   hvdtune_gather_bytes     (PieceList inputs, void* packed)
+//   hvdtune_scatter_bytes    (PieceList outputs, const void* packed)
 //       Copies each piece to or from packed + begin. `begin` and `count` are bytes.
-//   hvdtune_pack_<dtype>     (Pieces inputs, void* packed, double scale)
-//   hvdtune_unpack_<dtype>   (Pieces outputs, const void* packed, int32_t divisor, double scale)
+//   hvdtune_pack_<dtype>     (PieceList inputs, void* packed, double scale)
+//   hvdtune_unpack_<dtype>   (PieceList outputs, const void* packed, int32_t divisor, double scale)
 //       Copies and scales. `begin` and `count` are elements. What is packed has the type in which
 //       it travels: int32 for integers below 32 bits, else the tensor's own.
 //   hvdtune_reduce_<dtype>   (const void* contributions, uint64_t stride, uint64_t count,
@@ -37,7 +37,7 @@ struct Piece {
   uint64_t count;
 };
 
-struct Pieces {
+struct PieceList {
   uint64_t count;
   Piece pieces[kMostPieces];
 };

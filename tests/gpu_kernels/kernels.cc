@@ -40,8 +40,8 @@ T* on_host(uint64_t address) {
 }
 
 // The pieces with the host's addresses.
-Pieces pieces_of(const FakeGpuLaunch& launch) {
-  auto pieces = parameter<Pieces>(launch, 0);
+PieceList pieces_of(const FakeGpuLaunch& launch) {
+  auto pieces = parameter<PieceList>(launch, 0);
   for (uint64_t i = 0; i < pieces.count; ++i) {
     pieces.pieces[i].address = reinterpret_cast<uint64_t>(fakeGpuPeek(pieces.pieces[i].address));
   }
@@ -52,7 +52,7 @@ Pieces pieces_of(const FakeGpuLaunch& launch) {
 template <bool kPacks>
 void piece_accesses(const FakeGpuLaunch* launch, FakeGpuAccess access, void* context,
                     size_t element, size_t packed_element) {
-  const auto pieces = parameter<Pieces>(*launch, 0);
+  const auto pieces = parameter<PieceList>(*launch, 0);
   const uint64_t packed = pointer(*launch, 1);
   for (uint64_t i = 0; i < pieces.count; ++i) {
     const Piece& piece = pieces.pieces[i];
@@ -63,7 +63,7 @@ void piece_accesses(const FakeGpuLaunch* launch, FakeGpuAccess access, void* con
 }
 
 void gather(const FakeGpuLaunch* launch) {
-  const Pieces pieces = pieces_of(*launch);
+  const PieceList pieces = pieces_of(*launch);
   auto* packed = on_host<uint8_t>(pointer(*launch, 1));
   for (uint64_t i = 0; i < pieces.count; ++i) {
     const Piece& piece = pieces.pieces[i];
@@ -72,7 +72,7 @@ void gather(const FakeGpuLaunch* launch) {
 }
 
 void scatter(const FakeGpuLaunch* launch) {
-  const Pieces pieces = pieces_of(*launch);
+  const PieceList pieces = pieces_of(*launch);
   auto* packed = on_host<uint8_t>(pointer(*launch, 1));
   for (uint64_t i = 0; i < pieces.count; ++i) {
     const Piece& piece = pieces.pieces[i];
@@ -82,7 +82,7 @@ void scatter(const FakeGpuLaunch* launch) {
 
 template <typename T>
 void pack(const FakeGpuLaunch* launch) {
-  const Pieces pieces = pieces_of(*launch);
+  const PieceList pieces = pieces_of(*launch);
   auto* packed = on_host<void>(pointer(*launch, 1));
   for (uint64_t i = 0; i < pieces.count; ++i) {
     pack_piece<T>(pieces.pieces[i], packed, parameter<double>(*launch, 2), kAll);
@@ -91,7 +91,7 @@ void pack(const FakeGpuLaunch* launch) {
 
 template <typename T>
 void unpack(const FakeGpuLaunch* launch) {
-  const Pieces pieces = pieces_of(*launch);
+  const PieceList pieces = pieces_of(*launch);
   const auto* packed = on_host<const void>(pointer(*launch, 1));
   for (uint64_t i = 0; i < pieces.count; ++i) {
     unpack_piece<T>(pieces.pieces[i], packed, parameter<int32_t>(*launch, 2),
@@ -129,9 +129,9 @@ void fill_accesses(const FakeGpuLaunch* launch, FakeGpuAccess access, void* cont
   access(context, pointer(*launch, 0), pointer(*launch, 1) * parameter<uint32_t>(*launch, 2), 1);
 }
 
-constexpr size_t kBytesParameters[] = {sizeof(Pieces), 8};
-constexpr size_t kPackParameters[] = {sizeof(Pieces), 8, 8};
-constexpr size_t kUnpackParameters[] = {sizeof(Pieces), 8, 4, 8};
+constexpr size_t kBytesParameters[] = {sizeof(PieceList), 8};
+constexpr size_t kPackParameters[] = {sizeof(PieceList), 8, 8};
+constexpr size_t kUnpackParameters[] = {sizeof(PieceList), 8, 4, 8};
 constexpr size_t kReduceParameters[] = {8, 8, 8, 8, 4, 4, 8, 4, 8, 8};
 constexpr size_t kFillParameters[] = {8, 8, 4, 8};
 

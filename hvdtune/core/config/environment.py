@@ -40,6 +40,8 @@ TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
+GPU_OPERATIONS: Final = ("host", "nccl")
+GPU_BITS: Final = ("nccl", "exact")
 WHEN_FULL: Final = ("ring", "stop")
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
 
@@ -71,7 +73,9 @@ class Config:
     `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
-    count. `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
+    count. `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
+    `gpu_bits` says, by the libraries that are named or found.
+    `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
     lets gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
     costs on this host; None: as it was measured before, and `measures_costs` that they are measured
     anew. `failpoint` is for cores compiled with failpoints (`csrc/base/failpoint.h`).
@@ -105,6 +109,10 @@ class Config:
     generation: int = 0
     controller: str = "auto"
     cpu_operations: str = "hvdtune"
+    gpu_operations: str = "host"
+    gpu_bits: str = "nccl"
+    cuda_library: str = ""
+    nccl_library: str = ""
     zero_copy: bool = True
     host_costs: Mapping[str, float] | None = None
     measures_costs: bool = False
@@ -202,6 +210,10 @@ class Config:
             log_level=_read(env, "HVDTUNE_LOG_LEVEL", log_level, "warning"),
             controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
             cpu_operations=_cpu_operations(env),
+            gpu_operations=_choice(env, "HVDTUNE_GPU_OPERATIONS", GPU_OPERATIONS),
+            gpu_bits=_choice(env, "HVDTUNE_GPU_BITS", GPU_BITS),
+            cuda_library=env.get("HVDTUNE_CUDA_LIBRARY", ""),
+            nccl_library=env.get("HVDTUNE_NCCL_LIBRARY", ""),
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
             host_costs=_read(env, "HVDTUNE_HOST_COSTS", host_costs.parse, None),
             measures_costs=env.get("HVDTUNE_HOST_COSTS") == "measure",

@@ -272,6 +272,19 @@ def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
     return _start(config, {"launched": False, "generation": meeting.GENERATION})
 
 
+def _gpu_options(config: Config) -> dict[str, Any]:
+    if config.gpu_operations != "nccl":
+        return {}
+    from hvdtune.core.toolchain.nccl import wheel_library
+
+    return {
+        "gpu_operations": config.gpu_operations,
+        "gpu_bits": config.gpu_bits,
+        "cuda_library": config.cuda_library,
+        "nccl_library": config.nccl_library or wheel_library(),
+    }
+
+
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
     from hvdtune.core.config import environment, host_costs
 
@@ -296,6 +309,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         "timeline_every_step": config.timeline_steps.every,
         "version": __version__,
     }
+    options |= _gpu_options(config)
     if stacks is not None:
         options["stack_signal"] = stacks.signal
         options["stack_fd"] = stacks.fd

@@ -1,0 +1,70 @@
+"""CUDA's driver and NCCL as a job finds them: sentences instead of what loaders say."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hvdtune.core.config.environment import Config
+from hvdtune.errors import UsageError
+
+REPORT = """
+from hvdtune.core import _native
+report = _native.gpu_report({cuda!r}, {nccl!r})
+print(report.get("cuda_error", "cuda"), report.get("nccl_error", "nccl"), sep="\\n")
+"""
+
+
+def reported(cuda="", nccl=""):
+    """In a process of its own, since what is loaded stays."""
+    script = REPORT.format(cuda=cuda, nccl=nccl)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_library_that_is_another_is_named():
+    cuda, nccl = reported(cuda="libm.so.6", nccl="libm.so.6")
+    assert cuda == "libm.so.6 is not CUDA's driver: it has no cuDeviceGetCount"
+    assert nccl == "libm.so.6 is not NCCL: it has no ncclGetUniqueId"
+
+
+def test_an_nccl_that_is_too_old_is_refused(tmp_path):
+    source = tmp_path / "old.c"
+    source.write_text(
+        "int ncclGetUniqueId(void *id) { return 0; }\n"
+        "int ncclGetVersion(int *version) { *version = 21304; return 0; }\n"
+    )
+    library = tmp_path / "libold.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    _, nccl = reported(nccl=str(library))
+    assert nccl == f"hvdtune needs NCCL 2.14.0 or later; {library} is 2.13.4"
+
+
+@pytest.mark.parametrize(
+    ("environ", "operations", "bits"),
+    [
+        ({}, "host", "nccl"),
+        ({"HVDTUNE_GPU_OPERATIONS": "nccl", "HVDTUNE_GPU_BITS": "exact"}, "nccl", "exact"),
+    ],
+)
+def test_the_environment_says_who_carries_gpu_tensors(environ, operations, bits):
+    config = Config.from_environ(environ, ())
+    assert (config.gpu_operations, config.gpu_bits) == (operations, bits)
+
+
+def test_a_value_that_cannot_be_is_refused():
+    with pytest.raises(UsageError, match="HVDTUNE_GPU_OPERATIONS"):
+        Config.from_environ({"HVDTUNE_GPU_OPERATIONS": "mpi"}, ())
+
+
+def test_init_says_what_is_missing():
+    script = "import hvdtune.core as core\nfrom hvdtune.core.rank.runtime import init\ninit()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"HVDTUNE_GPU_OPERATIONS": "nccl", "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "UsageError: CUDA's driver cannot be loaded: /nonexistent/libcuda.so" in done.stderr
