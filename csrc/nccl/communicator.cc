@@ -75,4 +75,11 @@ void NcclCommunicator::abort() noexcept {
   if (comm_ != nullptr) library_->abort(std::exchange(comm_, nullptr));
 }
 
+void NcclCommunicator::abort_together(const NcclLibrary& library,
+                                      std::span<NcclCommunicator* const> communicators) noexcept {
+  library.group_start();
+  for (NcclCommunicator* each : communicators) each->abort();
+  library.group_end();
+}
+
 }  // namespace hvdtune

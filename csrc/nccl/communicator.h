@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/stop.h"
@@ -51,6 +52,10 @@ class NcclCommunicator {
   void leave();
   // Ends operations that other ranks never will. Idempotent.
   void abort() noexcept;
+  // The same for several, none of which waits for kernels of another. REQUIRES:
+  // library.has_group_abort().
+  static void abort_together(const NcclLibrary& library,
+                             std::span<NcclCommunicator* const> communicators) noexcept;
 
  private:
   void settle(NcclResult result, const char* what);

@@ -87,6 +87,9 @@ class NcclLibrary {
   // A configuration that the loaded version knows: calls do not block.
   NcclConfig config() const;
 
+  // Whether communicators that are aborted in one group do not wait for each other.
+  bool has_group_abort() const { return version_ >= 22200; }
+
   std::string describe(NcclResult result) const;
 
  private:

@@ -298,18 +298,29 @@ void GpuThread::end_with(const Error& error) {
   flights_.clear();
 }
 
-// All at once: giving one up may wait for kernels that are behind another's on the stream.
+// Together: giving one up waits for kernels that may be behind another's. On threads of their own,
+// since they may not come back, and this one may have left a group open.
 void GpuThread::abort_all() {
   const auto until = std::chrono::steady_clock::now() + options_.abort_timeout;
+  std::vector<NcclCommunicator*> all;
+  for (auto& [number, set] : sets_) all.push_back(&set->communicator());
   std::vector<std::future<void>> aborts;
-  for (auto& [number, set] : sets_) {
+  const auto begin = [&](std::vector<NcclCommunicator*> some) {
     std::promise<void> done;
     aborts.push_back(done.get_future());
-    NcclCommunicator& comm = set->communicator();
-    std::thread([&comm, done = std::move(done)]() mutable {
-      comm.abort();
+    std::thread([nccl = nccl_, some = std::move(some), done = std::move(done)]() mutable {
+      if (some.size() == 1) {
+        some[0]->abort();
+      } else {
+        NcclCommunicator::abort_together(*nccl, some);
+      }
       done.set_value();
     }).detach();
+  };
+  if (nccl_->has_group_abort() && !all.empty()) {
+    begin(all);
+  } else {
+    for (NcclCommunicator* each : all) begin({each});
   }
   await_idle(until, "NCCL has not ended its communicators", [&] {
     return std::ranges::all_of(aborts, [](const auto& abort) {

@@ -65,6 +65,46 @@ TEST(memory_that_is_not_there_ends_the_job) {
   });
 }
 
+// What joining and giving up may do besides, each while the other rank's error ends the job.
+TEST(an_abort_ends_what_nccl_is_slow_at) {
+  expect_failure("async-error rank=1 op=2 code=1; slow-abort ms=300");
+  expect_failure("refuse-init rank=1 code=3; never-ready rank=0");
+  expect_failure("async-error rank=1 op=2 code=1; slow-launch rank=0 ms=300");
+}
+
+// Kernels of one wait behind kernels of the other, on streams and on the device.
+TEST(communicators_of_several_process_sets_are_given_up_together) {
+  GpuJob job({.size = 3});
+  job.each([](Runtime& runtime, const Device& device, int rank) {
+    const auto done = finish(runtime, submit_one(runtime, plain(OpType::kAddSet, "add", {1, 2})));
+    const auto set = static_cast<uint32_t>(done->numbers[0]);
+    const GpuTensorPair tensor(device, floats(1.0F));
+    const GpuTensorPair other(device, floats(1.0F));
+    const auto submit = [&](uint32_t where, const GpuTensorPair& with) {
+      Request request = sum_of("in set " + std::to_string(where));
+      request.process_set = where;
+      std::vector<Submission> one;
+      one.push_back(on_gpu(device, request, {with.memory()}));
+      return runtime.submit(std::move(one))[0];
+    };
+    finish(runtime, submit(kWorldSet, tensor));
+    if (rank > 0) finish(runtime, submit(set, other));
+    if (rank == 1) Fake::get().set_faults("async-error rank=1 op=3 code=1");
+    finish(runtime, submit_one(runtime, barrier_of("it is set")));
+    try {
+      for (int step = 0; step < 10; ++step) {
+        const Handle first = submit(kWorldSet, tensor);
+        if (rank > 0) finish(runtime, submit(set, other));
+        finish(runtime, first);
+      }
+    } catch (const Error& error) {
+      CHECK_EQ(error.rank(), 1);
+      return;
+    }
+    CHECK(false);
+  });
+}
+
 TEST(a_job_can_be_formed_anew_after_a_failure) {
   for (int generation = 0; generation < 3; ++generation) {
     expect_failure("async-error rank=1 op=3 code=1");

@@ -148,6 +148,16 @@ inline Submission on_gpu(const Device& device, Request request, std::vector<Tens
   return submission;
 }
 
+inline RuntimeOptions with_gpu(RuntimeOptions options, GpuBits bits,
+                               std::chrono::nanoseconds abort_timeout) {
+  options.gpu.enabled = true;
+  options.gpu.bits = bits;
+  options.gpu.cuda_library = Fake::library("libcuda.so.1");
+  options.gpu.nccl_library = Fake::library("libnccl.so.2");
+  options.gpu.abort_timeout = abort_timeout;
+  return options;
+}
+
 struct GpuJobOptions {
   int size = 2;
   int hosts = 1;
@@ -167,13 +177,8 @@ class GpuJob {
       devices_.push_back(std::make_unique<Device>(rank));
     }
     on_all(options.size, [&](int rank) {
-      RuntimeOptions mine = runtime_options(options_, rank, server_.port());
-      mine.gpu.enabled = true;
-      mine.gpu.bits = options.bits;
-      mine.gpu.cuda_library = Fake::library("libcuda.so.1");
-      mine.gpu.nccl_library = Fake::library("libnccl.so.2");
-      mine.gpu.abort_timeout = options.abort_timeout;
-      ranks_[static_cast<size_t>(rank)] = std::make_unique<Runtime>(mine);
+      ranks_[static_cast<size_t>(rank)] = std::make_unique<Runtime>(with_gpu(
+          runtime_options(options_, rank, server_.port()), options.bits, options.abort_timeout));
     });
   }
   ~GpuJob() {
