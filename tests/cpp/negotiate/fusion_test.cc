@@ -55,6 +55,14 @@ TEST(buckets_that_would_fit_together_are_apart_for_their_kinds) {
   for (const BucketCut& cut : far.buckets) CHECK(cut.reason == CutReason::kAllReady);
 }
 
+TEST(tensors_on_gpus_share_no_bucket_with_those_of_the_host) {
+  Response on_gpu = ready("g", 4);
+  on_gpu.request.on_gpu = true;
+  Response another = on_gpu;
+  another.request.name = "h";
+  CHECK_EQ(layout(plan_fusion({ready("a", 4), on_gpu, ready("b", 4), another}, 100)), "a b|g h");
+}
+
 TEST(a_tensor_over_the_threshold_travels_alone) {
   CHECK_EQ(layout(plan_fusion({ready("a", 4), ready("b", 400), ready("c", 4)}, 100)), "a|b|c");
 }
