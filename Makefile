@@ -127,7 +127,7 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python -m studies.bench.dashboard
 
 # Programs of others that are written for Horovod, for the slow tests that run them
-third-party: $(THIRD_PARTIES)
+third-party: $(THIRD_PARTIES) $(VENV)-recommenders/.ready
 
 # An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/. Kernels for fewer releases of
 # TensorFlow are sooner there: make wheels WHEEL_TENSORFLOW=2.20.0,2.21.0
@@ -137,6 +137,7 @@ wheels: $(WHEEL_TOOLS)/.ready
 
 clean:
 	rm -rf build $(VENV) $(VENV)-openmpi $(VENV)-mpich $(dir $(THIRD_PARTIES)) \
+	  $(VENV)-recommenders \
 	  hvdtune/core/_native*.so hvdtune/timeline/_*.so
 
 # All that the C++ tests need
@@ -187,6 +188,14 @@ $(THIRD_PARTIES): $(VENV)-%/.ready: $(VENV)/.test
 	ls -d $(abspath $(VENV))/lib/python*/site-packages \
 	  > $$(ls -d $(VENV)-$*/lib/python*/site-packages)/main.pth
 	$(VENV)-$*/bin/python -m pip $(INSTALL) $(THIRD_PARTY)
+	touch $@
+
+# With another TensorFlow than the main environment's, so that nothing of that is found there.
+$(VENV)-recommenders/.ready: $(VENV)/.test
+	$(PYTHON) -m venv $(VENV)-recommenders
+	$(VENV)-recommenders/bin/python -m pip install -q --no-compile --disable-pip-version-check \
+	  "numpy<2" tensorflow==2.16.2 tf_keras==2.16.0 tensorflow-recommenders-addons==0.8.1 \
+	  click cloudpickle msgspec psutil pyyaml
 	touch $@
 
 # What wheels are built with, beside a C++ compiler
