@@ -54,9 +54,9 @@ def others_of(slices: pd.DataFrame) -> pd.DataFrame | None:
 def left_out(slices: pd.DataFrame) -> list[str]:
     """One sentence on slices that are in neither table: counters, flows; or none."""
     count = int(((_kinds(slices) < 0) & ~_is_drawn(slices)).sum())
-    return (
-        [f"counters, flows and the like are left out: {counted(count, 'event')}"] if count else []
-    )
+    if not count:
+        return []
+    return [f"counters, flows and the like are counted and not used: {counted(count, 'event')}"]
 
 
 def _kinds(slices: pd.DataFrame) -> NDArray[np.int64]:

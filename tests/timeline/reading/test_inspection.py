@@ -48,7 +48,7 @@ def test_a_trace_without_its_slices_has_the_same_events(tmp_path: Path) -> None:
     assert kept.events.equals(trace.events)
     assert trace.others is not None and kept.others is not None
     assert kept.others.equals(trace.others)
-    assert trace.left_out() == ["counters, flows and the like are left out: 1 event"]
+    assert trace.left_out() == ["counters, flows and the like are counted and not used: 1 event"]
 
 
 def test_a_trace_says_in_one_line_what_it_holds(tmp_path: Path) -> None:
