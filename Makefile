@@ -24,6 +24,7 @@ endif
 FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
   tests/house/test_shape.py
 THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready
+comma := ,
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
 .PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak bench \
@@ -85,11 +86,13 @@ cpp-test: $(VENV)/.cmake
 # With -Og and names of lines only, compiling takes half as long.
 sanitize: sanitize-address,undefined sanitize-thread
 
+# A linker's option -Wl,-rpath,FOLDER ends at a comma, so no folder has one.
+sanitize-%: folder = build/$(subst $(comma),-,$*)
 sanitize-%: $(VENV)/.cmake
-	cmake -S . -B build/$* -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
+	cmake -S . -B $(folder) -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g1" \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON -DHVDTUNE_SANITIZE=$* > /dev/null
-	cmake --build build/$* -j $(JOBS)
-	setarch -R ctest --test-dir build/$* -j $(JOBS) --output-on-failure --timeout 600
+	cmake --build $(folder) -j $(JOBS)
+	setarch -R ctest --test-dir $(folder) -j $(JOBS) --output-on-failure --timeout 600
 
 # Each target for ten minutes; make fuzz FUZZ_SECONDS=5 for a short look
 fuzz: $(VENV)/.test
@@ -104,7 +107,7 @@ fuzz: $(VENV)/.test
 soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_tests contract_test.cc
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_tests /allreduce_test.cc
-	HVDTUNE_TEST_CASES=20 build/address,undefined/wire_tests mutation_test.cc
+	HVDTUNE_TEST_CASES=20 build/address-undefined/wire_tests mutation_test.cc
 	HVDTUNE_TEST_KILLS=100 python -m pytest tests/parallel/test_failure.py -k sigkill
 	python -m tests.parallel.failpoint_soak --runs 1000
 	python -m tests.memory.soak --programs 2000
