@@ -48,7 +48,7 @@ _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class MpiLauncher:
     """What started this process. `flavour` is "openmpi", "mpich" (and all that share its ABI) or
     "" for one of these; `size` is the number of processes, 0 where that is not told."""
@@ -57,7 +57,7 @@ class MpiLauncher:
     size: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Config:
     """What the environment says about this process.
 

@@ -22,7 +22,7 @@ from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import knob_text
 from hvdtune.plural import counted, sized
-from hvdtune.timeline.analysis.findings import TraceFinding
+from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
 
@@ -77,7 +77,8 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
         f"{counted(len(answer.ranks), 'rank')}"
     )
     if not answer.findings:
-        return _alert("No bottleneck found", [html.P(f"The trace has {scope}.")], "green")
+        what = html.P(f"The trace has {scope}.")
+        return _alert("No bottleneck found", [what, *_notes(answer)], "green")
     worst = answer.findings[0]
     words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
     texts = [
@@ -159,8 +160,13 @@ def _findings(run: RunView, place: PageAddress) -> Component:
         ],
         className="findings",
     )
-    notes = [html.P(f"{capitalized(text)}.", className="hint") for text in run.answer.notes]
-    return section("Findings", html.Div(table, className="scroll"), *notes, name="findings")
+    return section(
+        "Findings", html.Div(table, className="scroll"), *_notes(run.answer), name="findings"
+    )
+
+
+def _notes(answer: Answer) -> list[Component]:
+    return [html.P(f"{capitalized(text)}.", className="hint") for text in answer.notes]
 
 
 def _about(run: RunView) -> Component:
