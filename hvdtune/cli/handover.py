@@ -98,7 +98,10 @@ def _checked(python: Path, named: str) -> str:
     if done.returncode:
         said = done.stderr.strip().splitlines()[-1:] or [f"it exits with {done.returncode}"]
         raise UsageError(f"{named}: hvdtune cannot be imported by it ({said[0]}): {wanted}")
-    version, lacking = json.loads(done.stdout)
+    try:
+        version, lacking = json.loads(done.stdout)
+    except ValueError:  # a wrapper may print something, too
+        raise UsageError(f"{named}: it does not answer as Python does, or prints more") from None
     if version != hvdtune.__version__:
         raise UsageError(f"{named}: it has hvdtune {version}, not {hvdtune.__version__}: {wanted}")
     if lacking:

@@ -247,10 +247,11 @@ _FAULTS = {
     "print(1/0)": "hvdtune cannot be imported by it (ZeroDivisionError: division by zero): pip",
     "print('[\"0.0.1\", []]')": f"it has hvdtune 0.0.1, not {package.__version__}: pip",
     f'print(\'["{package.__version__}", ["optuna"]]\')': "it has no optuna: pip install",
+    "print('Loading module')": "it does not answer as Python does, or prints more",
 }
 
 
-@pytest.mark.parametrize(("program", "fault"), _FAULTS.items(), ids=[*range(4)])
+@pytest.mark.parametrize(("program", "fault"), _FAULTS.items(), ids=[*range(5)])
 @pytest.mark.parametrize("by_option", [True, False], ids=["option", "variable"])
 def test_a_python_without_the_same_workbench_is_refused(
     call, tmp_path, monkeypatch, program, fault, by_option

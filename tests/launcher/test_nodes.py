@@ -452,3 +452,13 @@ def test_a_node_with_another_key_says_so(nodes):
     errors = [process.communicate(timeout=100)[1] for process in started]
     assert "no word from node 1 of 2 within 2 s" in errors[0]
     assert "what answers there does not know this node's key" in errors[1]
+
+
+def test_a_port_that_is_taken_is_named(nodes):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        key = {"HVDTUNE_KEY": "5a" * 32, "HVDTUNE_RENDEZVOUS_PORT": port}
+        _, error = nodes.start(0, "-np", "2", **key).communicate(timeout=100)
+    assert error.count("\n") == 1
+    assert error.startswith("hvdtune: error: the launcher cannot listen at ")
+    assert f"port {port}, where the other nodes look for it: Address already in use" in error

@@ -56,7 +56,7 @@ def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> 
     how = meeting.opening(point, chosen, 0, PART)
     family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
     with contextlib.ExitStack() as stack:
-        listener = socket.create_server((how.bind_host, how.port), family=family, backlog=128)
+        listener = _listener(how.bind_host, how.port, family)
         port = listener.getsockname()[1]
         came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
         admission = Admission(
@@ -90,6 +90,16 @@ def _is_known(name: str) -> bool:
         return bool(route.addresses_of(name))
     except OSError:
         return False
+
+
+def _listener(host: str, port: int, family: socket.AddressFamily) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise LaunchError(
+            f"the launcher cannot listen at {host} port {port}, where the other nodes look for it: "
+            f"{error.strerror}; HVDTUNE_RENDEZVOUS_PORT, the same on all nodes, names another port"
+        ) from None
 
 
 def _await_nodes(
