@@ -73,7 +73,19 @@ uint8_t* PeerMemory::mapped(const SegmentOffer& offer) {
   for (const Mapping& known : mappings_) {
     if (known.offer.cookie == offer.cookie) return known.segment.data();
   }
-  return mappings_.emplace_back(Mapping{offer, Segment::open(offer, rank_)}).segment.data();
+  try {
+    return mappings_.emplace_back(Mapping{offer, Segment::open(offer, rank_)}).segment.data();
+  } catch (const Error&) {
+    if (has_ended()) lost(rank_, ": its process has ended");
+    throw;
+  }
+}
+
+bool PeerMemory::has_ended() const {
+  if (card_.pid_namespace == 0 || card_.pid_namespace != own_pid_namespace()) return false;
+  std::array<uint8_t, sizeof card_.cookie> found{};
+  const RemoteRange range{card_.address, found.size()};
+  return copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == ESRCH;
 }
 
 }  // namespace hvdtune

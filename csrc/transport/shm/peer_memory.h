@@ -50,10 +50,15 @@ class PeerMemory {
   void write(const uint8_t* from, std::span<const RemoteRange> to);
 
   // Where the segment of the peer's pool begins here. It stays mapped as long as this lives. Throws
-  // Error(kInternal) that says why it cannot be mapped.
+  // Error(kRankLost) where the peer has ended, else Error(kInternal) that says why it cannot be
+  // mapped.
   uint8_t* mapped(const SegmentOffer& offer);
 
  private:
+  // Whether the peer is known to have ended. A process gives its memory up before it closes its
+  // files, so one whose segment is gone because it ends has no memory any more.
+  bool has_ended() const;
+
   struct Mapping {
     SegmentOffer offer;
     Segment segment;

@@ -145,6 +145,32 @@ TEST(an_ended_peer_is_named_before_its_number_is_free) {
   }
 }
 
+// The files of a process that ends are closed, and with them its segments, before anybody is told
+// that it has ended.
+TEST(a_segment_that_went_with_its_process_names_the_rank) {
+  const Segment made = Segment::create(4096);
+  Child child;
+  SegmentOffer offer = made.offer();
+  offer.pid = child.pid();
+  ProcessCard card = card_of(child.pid());
+  card.pid_namespace = own_pid_namespace();
+  PeerMemory memory(card, 6);
+  SegmentOffer other = offer;
+  other.fd = -1;
+  CHECK_THROWS(ErrorCode::kInternal, memory.mapped(other));
+  CHECK_EQ(kill(child.pid(), SIGKILL), 0);
+  siginfo_t info;
+  CHECK_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  try {
+    memory.mapped(offer);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kRankLost);
+    CHECK_EQ(error.rank(), 6);
+    CHECK_EQ(std::string(error.what()), "rank 6 is gone: its process has ended");
+  }
+}
+
 TEST(memory_that_is_gone_is_an_error_even_in_part) {
   constexpr size_t kPage = 4096;
   auto* pages = static_cast<uint8_t*>(
