@@ -211,10 +211,12 @@ def _mpi_plugin() -> Finding:
 
 
 def _gpu_libraries() -> list[Finding]:
-    """What the core would load for tensors in a GPU's memory."""
+    """The libraries that the core would load for tensors on a GPU, as `init` finds them."""
     from hvdtune.core import _native
 
-    report = _native.gpu_report("", wheel_library())
+    environ = inherited_environ()
+    named = environ.get("HVDTUNE_NCCL_LIBRARY") or wheel_library()
+    report = _native.gpu_report(environ.get("HVDTUNE_CUDA_LIBRARY", ""), named)
     gpus = ", ".join(report.get("gpus", ())) or "no GPU"
     driver = f"{report.get('cuda_version')}, {gpus}"
     nccl = f"{report.get('nccl_version')}, {report.get('nccl_path')}; never run on a GPU yet"

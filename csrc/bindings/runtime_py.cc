@@ -53,7 +53,6 @@ GpuOptions to_gpu_options(const py::dict& given) {
       take<std::string>(given, "gpu_bits", "nccl") == "exact" ? GpuBits::kExact : GpuBits::kNccl;
   options.cuda_library = take<std::string>(given, "cuda_library", "");
   options.nccl_library = take<std::string>(given, "nccl_library", "");
-  options.abort_timeout = to_nanoseconds(take(given, "gpu_abort_timeout_s", 10.0));
   return options;
 }
 

@@ -24,7 +24,10 @@ def spoken(text: str) -> dict[str, Any]:
 
 
 def capitalized(text: str) -> str:
-    """A sentence that stands by itself, from one that follows another."""
+    """A sentence that stands by itself, from one of ours that follows another.
+
+    What begins with a name of the user's, a file's say, stays as it is.
+    """
     return text[:1].upper() + text[1:]
 
 
@@ -74,7 +77,7 @@ def sentences(title: str, texts: Sequence[str], most: int = 8) -> Component | No
     """A list of warnings or notes; None: there are none."""
     if not texts:
         return None
-    items = [html.Li(capitalized(text)) for text in texts[:most]]
+    items = [html.Li(text) for text in texts[:most]]
     if len(texts) > most:
         items.append(html.Li(f"and {len(texts) - most} more"))
     return html.Div([html.Strong(title), html.Ul(items)], className="warnings")

@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def unfold(folder, ranks, batch, *part):
-    """What each rank has at the end."""
+    """The weights that each rank has at the end."""
     folder.mkdir()
     launch = ("-m", "hvdtune", "run", "-np", ranks, SCRIPT, folder, EVENTS, batch, *part)
     third_party.run("omnifold", *launch, folder=folder)

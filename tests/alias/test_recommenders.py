@@ -16,7 +16,7 @@ pytestmark = [
 
 
 def train(folder, ranks, learning_rate):
-    """What each rank has at the end."""
+    """The weights that each rank has at the end."""
     folder.mkdir()
     script = HERE / "scripts/recommenders_train.py"
     launch = ("-m", "hvdtune", "run", "-np", ranks, script, folder, learning_rate)

@@ -18,6 +18,14 @@ def test_json_has_every_finding_with_its_state(capsys):
     assert {"cores", "/dev/shm", "PyTorch", "TensorFlow", "MPI", "NCCL", "mpi4py"} <= set(findings)
 
 
+def test_libraries_for_gpus_are_those_that_the_variables_name(monkeypatch):
+    for name in ("CUDA", "NCCL"):
+        monkeypatch.setenv(f"HVDTUNE_{name}_LIBRARY", "libm.so.6")
+    said = {finding.name: finding.detail for finding in examine()}
+    assert said["CUDA driver"].startswith("libm.so.6 is not CUDA's driver")
+    assert said["NCCL"].startswith("libm.so.6 is not NCCL")
+
+
 def test_what_is_absent_comes_with_advice():
     text = render_text(
         [

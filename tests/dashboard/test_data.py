@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from hvdtune.dashboard.blocks import sentences
 from hvdtune.dashboard.data import RunView, hosts_of, open_run
 from hvdtune.dashboard.pages import overview, ranks
 from hvdtune.dashboard.shell import PageAddress
@@ -50,6 +51,11 @@ def test_a_timeline_of_horovod_s_says_who_announced_last(tmp_path):
     assert [finding.ranks for finding in run.answer.findings] == [(1,)]
     assert "rank 1 was the last in 80 of them" in str(ranks.layout(run, PageAddress(0, {})))
     assert "18 steps found" in str(overview.layout(run, PageAddress(0, {})))
+
+
+def test_a_warning_that_begins_with_the_name_of_a_file_keeps_it():
+    said = "trace.json: ends at byte 3 without a closing bracket"
+    assert f"Li('{said}')" in str(sentences("About this trace", [said]))
 
 
 def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):

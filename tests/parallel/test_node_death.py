@@ -90,7 +90,7 @@ class Job:
         return self._step.returncode, said + error
 
     def left_on(self, number):
-        """What else is there than Slurm's daemons."""
+        """The processes there besides Slurm's daemons."""
         # Some write what they do behind their name.
         found = (words_of(pid)[0].split() for pid in self.cluster.processes(number))
         return {Path(words[0]).name for words in found if words} - _DAEMONS

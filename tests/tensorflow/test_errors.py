@@ -109,7 +109,7 @@ def test_an_error_can_be_caught_as_hvdtune_s_and_as_tensorflow_s(said, name):
 
 @bodies
 def logged():
-    """What TensorFlow writes behind the message in its log."""
+    """The payload that TensorFlow writes behind the message in its log."""
     with pytest.raises(errors.MismatchError) as caught:
         FAULTS["shapes"][0]()
     return caught.value.experimental_payloads[b"hvdtune"].decode()

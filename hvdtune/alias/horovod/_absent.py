@@ -72,7 +72,7 @@ def stand_in(name: str, reason: str) -> Callable[..., NoReturn]:
 
 
 def sentence(name: str, reason: str) -> str:
-    """What is said of an absent thing of this full name."""
+    """The refusal of an absent thing of this full name."""
     return f"hvdtune {__version__} has no {name}: {reason}"
 
 

@@ -225,7 +225,7 @@ def prepare_allreduce(
     reduction: Reduction,
     process_set: ProcessSet = global_process_set,
 ) -> Prepared[T]:
-    """What `allreduce_async` submits, for whoever has a batch of their own to submit it with.
+    """Prepare what `allreduce_async` submits, for a batch of the caller's own.
 
     Raises UsageError as `allreduce_async` does.
     """

@@ -115,7 +115,7 @@ class SealedChannel:
             self._connection.shutdown(socket.SHUT_RD)
 
     def _opened(self, sealing: Sealing, head: bytes) -> bytes | None:
-        """What the rest of this record stands for; None for a wrong one."""
+        """Read the rest of this record and open it; None for a wrong one."""
         (length,) = _HEAD.unpack(head)
         if length > _RECORD_BYTES:
             return None

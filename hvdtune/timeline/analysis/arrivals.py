@@ -43,7 +43,7 @@ class Arrivals:
 
 
 def arrivals_of(trace: Trace) -> Arrivals | None:
-    """What the ticks of a trace tell, None without ticks of two ranks."""
+    """Read the ticks of a trace; None without ticks of two ranks."""
     events = trace.events
     is_negotiation = events["kind"] == "NEGOTIATE"
     negotiated = events.loc[is_negotiation, ["name", "seq", "begin_ns", "end_ns"]]
@@ -114,7 +114,7 @@ def late_ms(arrivals: Arrivals, rank: int) -> NDArray[np.float64]:
 
 
 def sentence(arrivals: Arrivals) -> str:
-    """Of how many operations it is known who announced last, and who it was most often."""
+    """Says of how many operations the last rank is known, and who it was most often."""
     known = len(arrivals.known)
     often = arrivals.known["last"].value_counts()
     text = (

@@ -69,7 +69,7 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="huge-late-tensor",
         ranks=(),
         cost=cost,
-        summary=f"{names[0]} ({sized(size)}) is announced last, and nothing hides its "
+        summary=f"tensor {names[0]} ({sized(size)}) is announced last, and nothing hides its "
         "communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",

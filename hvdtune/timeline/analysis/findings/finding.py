@@ -218,7 +218,7 @@ class TraceEvidence:
 
 
 def cost_of_pauses(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> StepCost:
-    """What pauses in a few steps cost; the interval says how many of them could have been there.
+    """Cost of pauses in a few steps; the interval is over how many of them could have been there.
 
     Over steps their interval holds zero, however long they are: most steps have none. How many
     happen in as many steps is taken to be Poisson's, with its exact interval.
