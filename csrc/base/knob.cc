@@ -139,6 +139,9 @@ std::string to_json(const Setting& setting) {
     if (text.size() > 1) text += ", ";
     text.append("\"").append(knob.name).append("\": ").append(number(knob, knob.get(setting)));
   }
+  for (const ScriptValue& each : setting.script) {
+    text.append(", \"").append(each.name).append("\": ").append(each.value);
+  }
   return text + "}";
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace hvdtune {
 
@@ -22,6 +23,16 @@ enum class AllreduceChoice : uint8_t {
   kTree,
 };
 
+// The value of a knob that the training script declares itself. The core carries it and knows
+// neither its type nor what it does.
+struct ScriptValue {
+  std::string name;   // begins with kScriptPrefix
+  std::string value;  // as JSON
+
+  bool operator==(const ScriptValue&) const = default;
+};
+inline constexpr std::string_view kScriptPrefix = "script.";
+
 // Values of all knobs.
 struct Setting {
   int64_t fusion_threshold_bytes = int64_t{128} << 20;
@@ -34,6 +45,7 @@ struct Setting {
   bool cache_enabled = true;
   int64_t cache_capacity = 1024;
   int64_t channels = 1;
+  std::vector<ScriptValue> script = {};  // by name; adopted at a step boundary, see StepSwitch
 
   bool operator==(const Setting&) const = default;
 };
@@ -67,7 +79,7 @@ const Knob* find_knob(std::string_view name);
 double choice_value(const Knob& knob, std::string_view choice);
 // Throws Error(kUsage) naming the knob, its range and unit when the value does not fit.
 void set_knob(Setting& setting, std::string_view name, double value);
-// One line of JSON, knobs in table order.
+// One line of JSON, knobs in table order and then those of the script.
 std::string to_json(const Setting& setting);
 
 }  // namespace hvdtune

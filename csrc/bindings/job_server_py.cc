@@ -37,6 +37,9 @@ struct ToDict {
   py::dict operator()(const JobLeft& left) const {
     return py::dict("type"_a = "left", "rank"_a = left.rank);
   }
+  py::dict operator()(const JobDeclared& declared) const {
+    return py::dict("type"_a = "declared", "knobs"_a = declared.knobs);
+  }
   py::dict operator()(const JobClosed&) const { return py::dict("type"_a = "closed"); }
 };
 

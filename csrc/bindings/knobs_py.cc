@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 
 #include "base/status.h"
@@ -57,13 +58,26 @@ py::list knob_rows() {
   return rows;
 }
 
+void add_to(py::dict& values, const std::vector<ScriptValue>& script) {
+  if (script.empty()) return;
+  const py::object loads = py::module_::import("json").attr("loads");
+  for (const ScriptValue& each : script) values[py::str(each.name)] = loads(each.value);
+}
+
 }  // namespace
+
+py::dict to_dict(const std::vector<ScriptValue>& script) {
+  py::dict values;
+  add_to(values, script);
+  return values;
+}
 
 py::dict to_dict(const Setting& setting) {
   py::dict values;
   for (const Knob& knob : knob_table()) {
     values[py::str(std::string(knob.name))] = typed(knob, knob.get(setting));
   }
+  add_to(values, setting.script);
   return values;
 }
 
@@ -71,6 +85,11 @@ Setting to_setting(const py::dict& values) {
   Setting setting;
   for (const auto& [key, value] : values) {
     const std::string name = py::str(key);
+    if (name.starts_with(kScriptPrefix)) {
+      const py::object text = py::module_::import("json").attr("dumps")(value);
+      setting.script.push_back({name, py::cast<std::string>(text)});
+      continue;
+    }
     try {
       const Knob* knob = find_knob(name);
       const bool named =
@@ -82,6 +101,7 @@ Setting to_setting(const py::dict& values) {
                   "knob " + name + " needs a number, not " + std::string(py::str(py::repr(value))));
     }
   }
+  std::ranges::sort(setting.script, {}, &ScriptValue::name);
   return setting;
 }
 

@@ -43,7 +43,8 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
       board_(options.setting, static_cast<int>(tree_.branches())),
       step_collector_(size_),
       shown_setting_(options.setting),
-      shown_sets_(std::make_shared<const ProcessSets>(sets_)) {
+      shown_sets_(std::make_shared<const ProcessSets>(sets_)),
+      step_switch_(options.setting.script) {
   Mesh& mesh = services.mesh;
   const std::vector<std::vector<int>> branches = with_self(rank_, mesh.branches);
   if (is_root()) {
@@ -62,16 +63,28 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
 CycleThread::~CycleThread() { shut_down(); }
 
 void CycleThread::mark_step(CpuTime use) {
-  const uint64_t now = now_ns();
-  const std::lock_guard lock(mutex_);
-  if (last_mark_ns_ != 0) {
-    // A step that recording began or ended in is no whole one.
-    const bool sampled = step_sampled_ && recorder_.enabled();
-    marks_.push_back({next_step_++, last_mark_ns_, now, sampled, use});
+  const uint32_t script_version = step_switch_.version();
+  {
+    const uint64_t now = now_ns();
+    const std::lock_guard lock(mutex_);
+    if (last_mark_ns_ != 0) {
+      // A step that recording began or ended in is no whole one.
+      const bool sampled = step_sampled_ && recorder_.enabled();
+      marks_.push_back({next_step_++, last_mark_ns_, now, sampled, use, script_version});
+    }
+    last_mark_ns_ = now;
+    recorder_.begin_step(next_step_);
+    step_sampled_ = recorder_.enabled();
   }
-  last_mark_ns_ = now;
-  recorder_.begin_step(next_step_);
-  step_sampled_ = recorder_.enabled();
+  step_switch_.pass();
+}
+
+void CycleThread::declare(const std::string& knobs) {
+  {
+    const std::lock_guard lock(mutex_);
+    declarations_.push_back(knobs);
+  }
+  wake_.notify();
 }
 
 uint32_t CycleThread::propose(const Setting& setting) {
@@ -123,6 +136,7 @@ void CycleThread::fail(const Error& error) {
   }
   ended_ = true;
   stop_.raise();
+  step_switch_.abandon();
   take_back_memory(cause.rank() == rank_ ? -1 : cause.rank());
   if (gpu_ != nullptr) gpu_->abandon();
   table_.close(cause);
@@ -159,6 +173,7 @@ void CycleThread::announce() {
     unannounced_.push_back(std::move(operation));
   }
   pending_requests().note_self(waits, cycles_applied_, board_.version());
+  if (!holds_.empty()) send_up({}, {});  // scripts may wait for the answer
   const bool everybody = is_root() ? waits : pending_requests().everybody_waits();
   // Ranks that have just begun to wait say so, once: the root need not collect any longer.
   const bool hint = everybody && !announced_waiting_;
@@ -217,6 +232,7 @@ void CycleThread::send_up(std::vector<PendingRequest> entries, std::vector<int32
   put_claims(*pending_requests_, entries, announce);
   announce.leaving = std::move(leaving);
   announce.steps = std::exchange(steps_, {});
+  announce.holds = std::exchange(holds_, {});
   FAILPOINT("cycle/announce");
   tree_.send_up(encode(announce));
   FAILPOINT("cycle/announced");
@@ -237,8 +253,9 @@ void CycleThread::take_marks(Announce& own) {
                     saturated(mark.use.ran_ns / 1000)});
     }
     if (is_root()) {
-      step_collector_.note_own(mark.step, board_.version_between(mark.begin_ns, mark.end_ns),
-                               mark.end_ns);
+      const int64_t version =
+          board_.version_between(mark.begin_ns, mark.end_ns, mark.script_version);
+      step_collector_.note_own(mark.step, version, mark.end_ns);
     }
     own.steps.push_back({rank_, mark.step, mark.end_ns - mark.begin_ns});
   }
@@ -252,6 +269,14 @@ void CycleThread::take_step(const StepMark& mark) {
   if (const auto report = step_collector_.add(mark)) {
     send_to_launcher(FrameKind::kStep, encode(*report));
   }
+}
+
+void CycleThread::take_hold(const StepHold& hold) {
+  if (!is_root()) return holds_.push_back(hold);
+  if (hold.rank < 0 || hold.rank >= size_) {
+    throw Error(ErrorCode::kInternal, "rank " + std::to_string(hold.rank) + " holds its steps");
+  }
+  board_.note_hold(hold);
 }
 
 void CycleThread::receive() {
@@ -272,6 +297,7 @@ void CycleThread::take_announce(size_t branch, const Announce& announce) {
                      encode(Notice{static_cast<int32_t>(announce.adopted_version), ""}));
   }
   for (const StepMark& mark : announce.steps) take_step(mark);
+  for (const StepHold& hold : announce.holds) take_hold(hold);
   if (is_root()) {
     negotiator_->announce(branch, announce, now_ns());
     return announce_departures(announce.leaving);
@@ -306,6 +332,10 @@ void CycleThread::receive_orders() {
   const std::lock_guard lock(mutex_);
   for (const Proposal& proposal : proposals_) board_.stage(proposal);
   proposals_.clear();
+  for (const std::string& knobs : declarations_) {
+    send_to_launcher(FrameKind::kDeclared, encode(Notice{0, knobs}));
+  }
+  declarations_.clear();
 }
 
 OutgoingBatch CycleThread::cycle_batch() const {
@@ -316,7 +346,7 @@ void CycleThread::emit() {
   if (!can_emit()) return;
   const uint64_t now = now_ns();
   const Setting& setting = board_.setting();
-  if (timeline_.empty() &&
+  if (!is_urgent() &&
       due_ns(cycle_batch(), now, setting.cycle_time_ms, setting.fusion_threshold_bytes) > now) {
     return;
   }
@@ -344,15 +374,8 @@ Cycle CycleThread::compose_cycle(uint64_t now) {
     timeline_.pop_front();
   }
   cycle.number = cycles_applied_ + 1;
-  cycle.setting_version = board_.version();
-  Setting setting = board_.setting();
-  if (const auto proposal = board_.take_staged()) {
-    setting = proposal->setting;
-    // Fixed by the memory every rank holds since init.
-    setting.cache_capacity = board_.setting().cache_capacity;
-    cycle.setting = setting;
-    cycle.setting_version = proposal->version;
-  }
+  choose_setting(cycle);
+  const Setting& setting = cycle.setting ? *cycle.setting : board_.setting();
   Ready ready = negotiator_->take_ready(setting.cache_enabled, cycle.number);
   cycle.evicted = std::move(ready.evicted);
   FusionPlan plan = plan_fusion(std::move(ready.responses), setting.fusion_threshold_bytes, reason);
@@ -361,16 +384,43 @@ Cycle CycleThread::compose_cycle(uint64_t now) {
   return cycle;
 }
 
+void CycleThread::choose_setting(Cycle& cycle) {
+  cycle.setting_version = board_.version();
+  std::optional<Proposal> proposal;
+  if (board_.can_switch()) {
+    proposal = board_.take_prepared();
+    cycle.switch_at = board_.most_passed() + StepSwitch::kFreeSteps;
+  } else if (!board_.is_prepared() && step_switch_.version() == board_.script_version()) {
+    proposal = board_.take_staged();
+  }
+  if (!proposal) return;
+  if (cycle.switch_at == 0 && board_.changes_script(*proposal)) {
+    cycle.prepares = proposal->version;
+    return board_.prepare(*proposal, size_);
+  }
+  cycle.setting = std::move(proposal->setting);
+  // Fixed by the memory every rank holds since init.
+  cycle.setting->cache_capacity = board_.setting().cache_capacity;
+  cycle.setting_version = proposal->version;
+}
+
+void CycleThread::adopt(const Cycle& cycle, uint64_t now) {
+  if (cycle.prepares != 0) take_hold({rank_, cycle.prepares, step_switch_.hold()});
+  if (!cycle.setting) return;
+  if (cycle.switch_at != 0) {
+    step_switch_.set(cycle.setting_version, cycle.setting->script, cycle.switch_at);
+  }
+  board_.adopt(cycle.setting_version, *cycle.setting, now);
+  events_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
+                recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
+}
+
 void CycleThread::apply(Cycle cycle) {
   const uint64_t now = now_ns();
   cycles_applied_ = cycle.number;
   announced_waiting_ = false;
   has_served_ = rank_waits();
-  if (cycle.setting) {
-    board_.adopt(cycle.setting_version, *cycle.setting, now);
-    events_.keep({now, pack_duration(EventKind::kKnobAdopted, now, now),
-                  recorder_.intern(to_json(*cycle.setting)), 0, 0, cycle.setting_version});
-  }
+  adopt(cycle, now);
   if (cycle.timeline) apply_order(*cycle.timeline);
   for (Response& response : cycle.responses) {
     if (response.compact) cache_.complete(response);
@@ -440,6 +490,7 @@ void CycleThread::announce_departures(const std::vector<int32_t>& ranks) {
 void CycleThread::on_rank_left(int rank) {
   FAILPOINT("cycle/on_rank_left");
   left_ranks_.push_back(rank);
+  step_switch_.abandon();
   tree_.on_rank_left(rank);
   // All ranks have been given the same, so that it comes to its end.
   if (gpu_ != nullptr) gpu_->drain();

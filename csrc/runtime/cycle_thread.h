@@ -40,6 +40,7 @@
 #include "runtime/operation.h"
 #include "runtime/services.h"
 #include "runtime/step_collector.h"
+#include "runtime/step_switch.h"
 #include "runtime/tree_channels.h"
 
 namespace hvdtune {
@@ -80,12 +81,19 @@ class CycleThread {
   void wake() { wake_.notify(); }
   // The same, without making progress here and without waiting.
   void wake_for_callers();
-  // `use` is what the calling thread had of processors in the step, outside of its waits.
+  // `use` is what the calling thread had of processors in the step, outside of its waits. Waits
+  // where values of the script are about to change, see StepSwitch.
   void mark_step(CpuTime use);
+  // Tells the launcher which knobs the script has. Without effect where there is none, and on other
+  // ranks than 0.
+  void declare(const std::string& knobs);
   // Rank 0 only. Returns the version under which it will be adopted.
   uint32_t propose(const Setting& setting);
   Setting setting() const;
   uint32_t version() const;
+  // The values of the script's knobs, and their version, for the step that its thread is in.
+  std::vector<ScriptValue> script_values() const { return step_switch_.values(); }
+  uint32_t script_version() const { return step_switch_.version(); }
   CycleCounts counts() const;
   // The sets after the last cycle that this rank has carried out. Never null.
   std::shared_ptr<const ProcessSets> process_sets() const;
@@ -103,6 +111,7 @@ class CycleThread {
     uint64_t end_ns;
     bool sampled;
     CpuTime use;
+    uint32_t script_version;
   };
   enum class Interest : int { kNone, kNewWork, kWaiting };
   struct Wake {
@@ -123,6 +132,9 @@ class CycleThread {
   void receive();
   void take_announce(size_t branch, const Announce& announce);
   void take_step(const StepMark& mark);
+  void take_hold(const StepHold& hold);
+  void choose_setting(Cycle& cycle);
+  void adopt(const Cycle& cycle, uint64_t now);
   void receive_orders();
   void emit();
   Cycle compose_cycle(uint64_t now);
@@ -135,8 +147,10 @@ class CycleThread {
   void shutdown_handshake();
   bool has_left(int rank) const;
   bool can_emit() const {
-    return is_root() && left_ranks_.empty() && (negotiator_->has_ready() || !timeline_.empty());
+    return is_root() && left_ranks_.empty() && (negotiator_->has_ready() || is_urgent());
   }
+  // Something is to be told to all ranks at once.
+  bool is_urgent() const { return !timeline_.empty() || board_.can_switch(); }
   OutgoingBatch cycle_batch() const;
   void send_to_launcher(FrameKind kind, Bytes payload);
   void disconnect_launcher();
@@ -183,6 +197,7 @@ class CycleThread {
   std::vector<std::shared_ptr<Operation>> unannounced_;
   size_t unannounced_bytes_ = 0;
   std::vector<StepMark> steps_;  // to be passed on
+  std::vector<StepHold> holds_;  // to be passed on at once
   bool announced_waiting_ = false;
   uint64_t last_announce_ns_ = 0;
   uint64_t last_emit_ns_ = 0;
@@ -205,11 +220,13 @@ class CycleThread {
   uint64_t last_mark_ns_ = 0;
   bool step_sampled_ = false;  // from its begin
   std::vector<Proposal> proposals_;
+  std::vector<std::string> declarations_;
   uint32_t next_version_ = kFirstScriptVersion;
   Setting shown_setting_;
   uint32_t shown_version_ = 0;
   CycleCounts counts_;
   std::shared_ptr<const ProcessSets> shown_sets_;
+  StepSwitch step_switch_;  // has a lock of its own
 
   std::thread thread_;
 };

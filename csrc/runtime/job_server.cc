@@ -122,6 +122,8 @@ void JobServer::serve(SecureChannel rank_0) {
         publish(JobAdopted{static_cast<uint32_t>(decode_notice(frame->payload).subject)});
       } else if (frame->kind == FrameKind::kLeft) {
         publish(JobLeft{decode_notice(frame->payload).subject});
+      } else if (frame->kind == FrameKind::kDeclared) {
+        publish(JobDeclared{decode_notice(frame->payload).text});
       } else if (frame->kind == FrameKind::kLost) {
         const Notice notice = decode_notice(frame->payload);
         publish(JobLost{notice.subject, notice.text});

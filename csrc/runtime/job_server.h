@@ -35,9 +35,13 @@ struct JobLost {
 struct JobLeft {
   int rank = -1;  // it has shut down in good order; so do all ranks at the end of a job
 };
+struct JobDeclared {
+  std::string knobs;  // of the script, as JSON
+};
 struct JobClosed {};  // rank 0 hung up; only ranks that call init() anew make anything follow
 
-using JobEvent = std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobLeft, JobClosed>;
+using JobEvent =
+    std::variant<JobFormed, StepReport, JobAdopted, JobLost, JobLeft, JobDeclared, JobClosed>;
 
 struct JobServerOptions {
   Key key{};

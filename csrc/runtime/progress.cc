@@ -79,6 +79,7 @@ void CycleThread::wake_for_callers() {
 
 void CycleThread::shut_down() {
   leaving_.store(true);
+  step_switch_.abandon();
   wake_.notify();
   if (thread_.joinable()) thread_.join();
 }
@@ -175,7 +176,7 @@ CycleThread::Wake CycleThread::next_wake() const {
                         setting.fusion_threshold_bytes);
   }
   if (can_emit()) {
-    if (!timeline_.empty()) wake.at_ns = now;
+    if (is_urgent()) wake.at_ns = now;
     wake.at_ns = std::min(wake.at_ns, due_ns(cycle_batch(), now, setting.cycle_time_ms,
                                              setting.fusion_threshold_bytes));
   }

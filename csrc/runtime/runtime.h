@@ -101,6 +101,10 @@ class Runtime {
   uint32_t propose(const Setting& setting) { return cycle_->propose(setting); }
   Setting setting() const { return cycle_->setting(); }
   uint32_t version() const { return cycle_->version(); }
+  // See CycleThread.
+  void declare(const std::string& knobs) { cycle_->declare(knobs); }
+  std::vector<ScriptValue> script_values() const { return cycle_->script_values(); }
+  uint32_t script_version() const { return cycle_->script_version(); }
   CycleCounts counts() const { return cycle_->counts(); }
   std::shared_ptr<const ProcessSets> process_sets() const { return cycle_->process_sets(); }
 

@@ -39,8 +39,9 @@ enum class FrameKind : uint8_t {
   kPage,
   kGiveUp,
   kTimeline,
+  kDeclared,
 };
-inline constexpr int kFrameKindCount = 18;
+inline constexpr int kFrameKindCount = 19;
 
 inline constexpr size_t kFrameHeaderBytes = 20;
 inline constexpr size_t kFrameMacBytes = 16;

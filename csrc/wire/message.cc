@@ -48,6 +48,14 @@ static void fields(auto& archive, OneOf<StepMark> auto& mark) {
   archive(mark.rank, mark.step, mark.duration_ns);
 }
 
+static void fields(auto& archive, OneOf<StepHold> auto& hold) {
+  archive(hold.rank, hold.version, hold.passed);
+}
+
+static void fields(auto& archive, OneOf<ScriptValue> auto& value) {
+  archive(value.name, value.value);
+}
+
 static void fields(auto& archive, OneOf<Response> auto& response) {
   archive(response.request, response.first_dims, response.error, response.cache_id);
 }
@@ -71,6 +79,7 @@ static void fields(Archive& archive, OneOf<Setting> auto& setting) {
       archive(knob.get(setting));
     }
   }
+  archive(setting.script);
 }
 
 namespace {
@@ -159,12 +168,12 @@ static void fields(auto& archive, OneOf<Announce> auto& announce) {
   archive(announce.adopted_version, announce.cycles_seen, announce.cycles_applied, announce.waiting,
           announce.leaving);
   ids_of(archive, announce.cached);
-  archive(announce.partly, announce.requests, announce.steps);
+  archive(announce.partly, announce.requests, announce.steps, announce.holds);
 }
 
 template <typename Archive>
 static void fields(Archive& archive, OneOf<Cycle> auto& cycle) {
-  archive(cycle.number, cycle.setting_version, cycle.setting);
+  archive(cycle.number, cycle.setting_version, cycle.setting, cycle.prepares, cycle.switch_at);
   responses_of(archive, cycle.responses);
   archive(cycle.buckets, cycle.evicted, cycle.departed, cycle.timeline);
   if constexpr (Archive::kReads) {

@@ -2,18 +2,20 @@
 //
 // Grammar (codec.h gives the primitives; protocol version kWireVersion):
 //   Announce  = u32 adopted_version, u64 cycles_seen, u64 cycles_applied, u8 waiting,
-//               [i32 leaving], Ids cached, [IdClaim], [Claim], [StepMark]
+//               [i32 leaving], Ids cached, [IdClaim], [Claim], [StepMark], [StepHold]
 //   IdClaim   = u32 id, [i32 ranks]
 //   Claim     = Request, [i32 ranks]
 //   Request   = u8 op, u8 reduce_op, i32 root, u32 process_set, f64 prescale, f64 postscale,
 //               str name, [TensorSpec], [i64 splits], u8 on_gpu
 //   TensorSpec= u8 dtype, [i64 shape]
 //   StepMark  = i32 rank, u64 step, u64 duration_ns
-//   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, u32 responses,
-//               runs of responses until there are so many, [BucketCut], [u32 evicted],
-//               [i32 departed], u8 has_timeline, TimelineOrder if so
+//   StepHold  = i32 rank, u32 version, u64 passed
+//   Cycle     = u64 number, u32 setting_version, u8 has_setting, Setting if so, u32 prepares,
+//               u64 switch_at, u32 responses, runs of responses until there are so many,
+//               [BucketCut], [u32 evicted], [i32 departed], u8 has_timeline, TimelineOrder if so
 //   run       = u8 0, Response | u8 1, Ids (of compact responses)
-//   Setting   = f64 for each knob, in table order
+//   Setting   = f64 for each knob, in table order, [ScriptValue]
+//   ScriptValue = str name, str value
 //   Response  = Request, [i64 first_dims], str error, u32 cache_id
 //   BucketCut = u32 tensors, u8 reason
 //   TimelineOrder = u8 record, str path, u64 max_bytes
@@ -34,7 +36,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 6;
+inline constexpr uint8_t kWireVersion = 7;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 struct TensorSpec {
@@ -84,6 +86,14 @@ struct StepMark {
   uint64_t duration_ns = 0;
 };
 
+// A rank's answer to a cycle that prepares a version: how many step boundaries its script has
+// passed. See StepSwitch for what it promises.
+struct StepHold {
+  int32_t rank = 0;
+  uint32_t version = 0;
+  uint64_t passed = 0;
+};
+
 // Ranks that have announced a cached request, or the same request in full.
 struct IdClaim {
   uint32_t id = 0;
@@ -108,6 +118,7 @@ struct Announce {
   std::vector<IdClaim> partly;   // announced by these only; the others have joined, or all wait
   std::vector<Claim> requests;
   std::vector<StepMark> steps;
+  std::vector<StepHold> holds;
 };
 
 // One operation that every rank of its set has announced.
@@ -155,6 +166,8 @@ struct Cycle {
   uint64_t number = 0;
   uint32_t setting_version = 0;
   std::optional<Setting> setting;  // present when this cycle changes it
+  uint32_t prepares = 0;           // a version that will change values of the script; 0: none
+  uint64_t switch_at = 0;  // the step boundary at which the setting's do; 0: they stay as they are
   std::vector<Response> responses;
   std::vector<BucketCut> buckets;
   std::vector<uint32_t> evicted;  // cache ids to forget

@@ -19,7 +19,7 @@ from hvdtune.cli.options import RunOptions, run
 from hvdtune.cli.parameters import command, explained, group, json_option
 from hvdtune.cli.study import study
 from hvdtune.cli.traces import timeline
-from hvdtune.cli.verify_options import aa, verify
+from hvdtune.cli.verify_options import aa, compare, verify
 from hvdtune.errors import HvdtuneError
 
 
@@ -176,6 +176,7 @@ for _command in (
     run,
     verify,
     aa,
+    compare,
     submit,
     doctor,
     preflight,

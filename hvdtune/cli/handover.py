@@ -77,7 +77,7 @@ def is_asked(asked: Path | None) -> bool:
 
 
 def _named_by(words: Sequence[str]) -> str:
-    takes_option = words[:1] and words[0] in ("run", "verify", "aa")
+    takes_option = words[:1] and words[0] in ("run", "verify", "aa", "compare")
     return f"{_OPTION} PATH" if takes_option else "HVDTUNE_WORKBENCH_PYTHON"
 
 

@@ -13,6 +13,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
 from hvdtune.core.config.knobs import load_knobs
+from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import LAUNCHER_OPTIONS, Effect, Idle, Refused
 from hvdtune.launcher.plan import starts_its_own_ranks
@@ -67,7 +68,9 @@ def _adapter(options: RunOptions) -> Adapter | None:
     from hvdtune.tuner.results.profile import read_profile
 
     profile = read_profile(options.profile)
-    if {*profile.setting} <= {knob.name for knob in load_knobs()} and profile.adapter == "hvdtune":
+    own = {knob.name for knob in load_knobs()}
+    is_known = all(name in own or is_of_script(name) for name in profile.setting)
+    if is_known and profile.adapter == "hvdtune":
         return None
     return cast("Adapter", profile.adapter)
 

@@ -18,7 +18,7 @@ from hvdtune.cli.normalize import (
     restarts,
 )
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.verify_options import CompareOptions, VerifyOptions
+from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import UsageError
@@ -206,7 +206,8 @@ def _comparison_request(options: RunOptions) -> ComparisonRequest | None:
     if not isinstance(options, CompareOptions):
         return None
     a, b = (options.a, options.b) if isinstance(options, VerifyOptions) else (None, None)
-    return ComparisonRequest(a, b, options.pairs, options.time_budget, options.seed)
+    variant = options.variant if isinstance(options, VariantOptions) else None
+    return ComparisonRequest(a, b, variant, options.pairs, options.time_budget, options.seed)
 
 
 def trace_request(options: RunOptions) -> TraceRequest:

@@ -1,4 +1,4 @@
-"""`hvdtune run`, `verify` and `aa`: a request to its workflow, its result to the terminal."""
+"""`hvdtune run`, `verify`, `aa`, `compare`: a request to its workflow, its result to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of `hvdtune verify` and `hvdtune aa`: run's options without those of a search."""
+"""The options of `hvdtune verify`, `aa` and `compare`: run's options without those of a search."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ _OF_A_SEARCH: Final = frozenset(
 )  # fmt: skip
 
 
+_OF_RESTARTS: Final = frozenset({"mode", "adapter", "vary", "metric_regex", "launch_time"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(RunOptions):
-    """The options that both commands take."""
+    """The options that all of them take."""
 
     pairs: int | None = option(
         type=WholeNumber(6),
@@ -67,12 +70,34 @@ class AaOptions(CompareOptions):
     """
 
 
+@dataclass(frozen=True, kw_only=True)
+class VariantOptions(CompareOptions):
+    """Measure which of two versions of a script's code is faster, within one run of it.
+
+    The script says hvd.variant("NAME") or hvd.knob("NAME", [...]) where it has two ways. Its ranks
+    switch between them together, in short interleaved blocks of steps; then the script is ended.
+    The exit code is 0 if the version that is named is faster, 3 if it is not or if the gain is too
+    small to tell from noise, and 4 if the measurements are too noisy to tell.
+
+    \b
+    hvdtune compare -np 2 train.py --variant fused_adam
+    hvdtune compare -np 2 train.py --variant accumulate=4
+    """
+
+    variant: str = required(
+        click.Option,
+        "--variant",
+        metavar="NAME[=VALUE]",
+        help="Variant or knob of the script, and the value to compare with the one in use.",
+    )
+
+
 class CompareCommand(RunCommand):
     """Leaves out the options of a search and lists the settings to compare first."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = [option for option in super().get_params(ctx) if not _is_of_a_search(option.name)]
-        return sorted(params, key=lambda option: option.name not in ("a", "b", "pairs"))
+        return sorted(params, key=lambda option: option.name not in ("a", "b", "variant", "pairs"))
 
 
 class AaCommand(CompareCommand):
@@ -82,9 +107,17 @@ class AaCommand(CompareCommand):
         return [option for option in super().get_params(ctx) if option.name != "time_budget"]
 
 
+class VariantCommand(CompareCommand):
+    """Leaves out what starts the script for each measurement, as the code changes in a live run."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        return [option for option in super().get_params(ctx) if option.name not in _OF_RESTARTS]
+
+
 def _is_of_a_search(name: str | None) -> bool:
     return name is not None and (name in _OF_A_SEARCH or name.startswith("autotune"))
 
 
 verify = CompareCommand("verify", VerifyOptions)
 aa = AaCommand("aa", AaOptions)
+compare = VariantCommand("compare", VariantOptions)

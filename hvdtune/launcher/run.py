@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from hvdtune.core.config.environment import worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.config.script_knobs import is_of_script, start_variables
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.control import Control, JobState, JobSteps, StepLog, open_control
 from hvdtune.launcher.nodes.way import NodeWay
@@ -427,10 +428,12 @@ class Job:
 
 def setting_environ(setting: Setting) -> dict[str, str]:
     """The variables that give ranks a setting."""
-    return {
+    own = {
         f"HVDTUNE_{name.upper()}": str(int(value) if isinstance(value, bool) else value)
         for name, value in setting.items()
+        if not is_of_script(name)
     }
+    return own | start_variables(setting)
 
 
 def _open_channel(address: str, key: bytes, ranks: int, start_timeout_s: float) -> Channel:

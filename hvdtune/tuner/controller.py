@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape
@@ -79,8 +80,8 @@ def tune(
     """
     options = options or TuneOptions()
     scopes = ALL_SCOPES if isinstance(study.start_job, ByRestarting) else LIVE_SCOPES
-    space = options.space(study.knobs, study.default, study.hosts, scopes)
-    first = [adopted for each in study.first_settings if (adopted := space.adopt(each))]
+    is_live = scopes == LIVE_SCOPES
+    space = options.space(study.knobs, study.default, study.hosts, scopes, awaits_script=is_live)
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress, clock, options.trials, options.time_budget_s)
@@ -90,10 +91,11 @@ def tune(
             run_dir,
             space,
             options,
-            first_settings=first,
+            first_settings=_first_settings(study, space),
             share=study.share,
             timelines=timelines,
             sampler=sampler_for(space, options),
+            awaits_script=is_live,
         ) as store,
         store.open_pairs() as log,
     ):
@@ -122,7 +124,7 @@ def tune(
         reporter.phase("done", verdict.text)
         resumable = run.resumable
         if after is not None and job is not None and resumable is not None:
-            after(AfterVerdict(job, verdict, context, resumable, space, run_dir))
+            after(AfterVerdict(job, verdict, context, resumable, store.space, run_dir))
     return TuneResult(verdict, job)
 
 
@@ -163,7 +165,10 @@ def _run(
 ) -> tuple[StudyContext, Verdict]:
     runner.reporter.phase("start", "starting the script")
     try:
-        calibration = calibrate(runner, _shape(runner, store), options)
+        shape = _shape(runner, store)
+        if runner.run.resumable is not None:
+            _take_script_knobs(runner, runner.run.resumable, store, options, study)
+        calibration = calibrate(runner, shape, options)
     except RunOver:
         text = "the script ended before the default was measured; let it take more steps"
         raise StudyError(text) from None
@@ -184,6 +189,24 @@ def _run(
     known, job = study.fingerprint, runner.run.job_info
     write_results(run_dir, verdict, runner.default, known, job, report)
     return context, verdict
+
+
+def _take_script_knobs(
+    runner: PairRunner, run: ResumableRun, store: StudyStore, options: TuneOptions, study: Study
+) -> None:
+    """Begins the study with the knobs that the script has declared by its first steps."""
+    knobs = [*study.knobs, *run.script_knobs]
+    default = dict(study.default)
+    for knob in run.script_knobs:
+        default.setdefault(knob.name, knob.default)
+    space = options.space(knobs, default, study.hosts)
+    run.take_default(space.default)
+    runner.default = space.default
+    store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
+
+
+def _first_settings(study: Study, space: Space) -> list[Setting]:
+    return [adopted for each in study.first_settings if (adopted := space.adopt(each))]
 
 
 def _shape(runner: PairRunner, store: StudyStore) -> BlockShape:

@@ -197,7 +197,7 @@ def verify(
     )  # fmt: skip
     job = _job(script, ranks, hosts, _values(None, setting), env)
     first, second = (Path(each) if isinstance(each, str) else each for each in (a, b))
-    request = ComparisonRequest(first, second, pairs, time_budget_s, seed)
+    request = ComparisonRequest(first, second, None, pairs, time_budget_s, seed)
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
         return compare(job, request, TraceRequest(), output, CallerReporter(verbose=verbose))

@@ -61,7 +61,8 @@ def autotune(
         watch_drift=study.watch_drift,
         **search_options(study),
     )
-    options.space(load_knobs(), default, len(job.hosts))  # refuses what cannot be searched
+    # Refuses what cannot be searched.
+    options.space(load_knobs(), default, len(job.hosts), awaits_script=True)
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:
         stack.enter_context(stop_signals())

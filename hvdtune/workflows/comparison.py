@@ -13,6 +13,7 @@ from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting, loa
 from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.errors import UsageError
 from hvdtune.tuner import comparison as tuner
+from hvdtune.tuner.comparison import Variant, parse_variant
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
@@ -51,13 +52,17 @@ def compare(
     """Measures pairs in live runs of the script, which is ended then."""
     base = default_setting() | read_setting() | job.values.core_setting()
     first = base | _named(request.a)
-    second = None if request.b is None else base | _named(request.b)
-    if second is not None:
+    second: Setting | Variant | None = None
+    if request.variant is not None:
+        second = parse_variant(request.variant)
+    elif request.b is not None:
+        second = base | _named(request.b)
         _check_live(first, second)
         reporter.info(_difference(first, second))
     job = recorded(job)
     options = replace(_tune_options(request), form_timeout_s=form_timeout_s(job))
-    identity = {"compare": [first] if second is None else [first, second]}
+    told = {"variant": request.variant} if isinstance(second, Variant) else second
+    identity = {"compare": [first] if told is None else [first, told]}
     parts = live_parts(job, first, identity, reporter)
     with stop_signals(), open_study(parts, job, output, reporter) as run:
         verdict = _measure(run, second, options)
@@ -98,7 +103,9 @@ def _named(source: Path | Setting | None, knobs: Sequence[Knob] | None = None) -
     return validate(source, knobs)
 
 
-def _measure(run: StudyRun, second: Setting | None, options: TuneOptions) -> Verdict | NoiseFloor:
+def _measure(
+    run: StudyRun, second: Setting | Variant | None, options: TuneOptions
+) -> Verdict | NoiseFloor:
     verdict: Verdict | NoiseFloor
     if second is None:
         verdict = tuner.measure_noise_floor(run.study, run.folder.path, options, run.show)
@@ -153,4 +160,4 @@ def _restart_options(request: ComparisonRequest, restart: RestartRequest) -> Tun
 
 def _most_pairs(request: ComparisonRequest) -> int | None:
     # The pairs that a floor is measured with do not limit the verification that it tells of.
-    return None if request.b is None else request.pairs
+    return None if request.b is None and request.variant is None else request.pairs

@@ -87,7 +87,8 @@ def _tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> Tun
         watch_drift=study.watch_drift,
         keep_timelines=TuneOptions.keep_timelines if keep is None else keep,
     )
-    options.space(load_knobs(), default, len(job.hosts))  # refuses what cannot be searched
+    # Refuses what cannot be searched.
+    options.space(load_knobs(), default, len(job.hosts), awaits_script=True)
     return options
 
 

@@ -122,11 +122,13 @@ class RestartRequest:
 class ComparisonRequest:
     """Setting B against setting A, as files or values of knobs; without B, A against itself.
 
-    None as A is what the command has by itself. `pairs` None: as many as a gain of 1 % takes.
+    With `variant` ("NAME" or "NAME=VALUE") B is A with another value of a knob of the script. None
+    as A is what the command has by itself. `pairs` None: as many as a gain of 1 % takes.
     """
 
     a: Path | Setting | None = None
     b: Path | Setting | None = None
+    variant: str | None = None
     pairs: int | None = None
     time_budget_s: float | None = None
     seed: int = 0

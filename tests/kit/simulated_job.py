@@ -12,6 +12,7 @@ from hvdtune.core.config.knobs import Knob, Setting, Value, default_setting
 from hvdtune.core.job.channel import (
     Adopted,
     Closed,
+    Declared,
     Formed,
     JobEvent,
     Lost,
@@ -67,6 +68,7 @@ class Script:
     stalls_with: Callable[[Setting], bool] = lambda setting: False
     crashes_at_start: bool = False
     kill_tuner_at_step: int | None = None
+    declares: dict[int, str] = field(default_factory=dict)  # by step: a knob of its own
 
 
 @dataclass
@@ -183,6 +185,8 @@ class SimulatedJob:
 
     def _step(self) -> None:
         script, clock = self._cluster.script, self._cluster.clock
+        if self._steps in script.declares:
+            self._queue.append(Declared(script.declares[self._steps]))
         if script.steps_per_launch is not None and self._steps >= script.steps_per_launch:
             self._end(Report(0))
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from hvdtune import parse
-from hvdtune.core.config import host_costs
+from hvdtune.core.config import host_costs, script_knobs
 from hvdtune.core.config.key_source import launched_key
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
@@ -239,7 +239,7 @@ def read_setting(
                 except UsageError as error:
                     raise UsageError(f"{variable}: {error}") from None
                 break
-    return setting
+    return setting | script_knobs.read_start_values(env)
 
 
 def launch_defaults(

@@ -5,11 +5,13 @@ its tests) runs without it.
 """
 
 import functools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from hvdtune.core.config import script_knobs
 from hvdtune.errors import UsageError
 from hvdtune.parse import SWITCHES
 
@@ -21,7 +23,8 @@ Setting = Mapping[str, Value]
 class Knob:
     """One row of the table; `low` and `high` are inclusive and in `unit`.
 
-    The value of a category is one of `choices`.
+    The value of a category is one of `choices`. One that `changes_results` is searched only where
+    it is named.
     """
 
     name: str
@@ -34,7 +37,13 @@ class Knob:
     scope: Literal["live", "reinit", "restart"]
     min_hosts: int = 1
     doc: str = ""
-    choices: tuple[str, ...] = ()
+    choices: tuple[Value, ...] = ()
+    changes_results: bool = False
+
+    @property
+    def is_of_script(self) -> bool:
+        """Whether the training script declares it."""
+        return script_knobs.is_of_script(self.name)
 
 
 if TYPE_CHECKING:
@@ -55,6 +64,25 @@ def load_knobs() -> tuple[Knob, ...]:
     return tuple(Knob(**row) for row in knob_table())
 
 
+def read_declaration(line: str) -> Knob:
+    """The row that a script adds to the table by what `script_knobs.declaration` has made."""
+    content = json.loads(line)
+    values = tuple(content["values"])
+    return Knob(
+        script_knobs.PREFIX + content["name"],
+        unit="",
+        kind="category",
+        low=0,
+        high=len(values) - 1,
+        log=False,
+        default=values[0],
+        scope="live",
+        doc="Declared by the script.",
+        choices=values,
+        changes_results=content["changes_results"],
+    )
+
+
 def default_setting(knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
     """Every knob at its default."""
     return {knob.name: knob.default for knob in (load_knobs() if knobs is None else knobs)}
@@ -63,10 +91,13 @@ def default_setting(knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
 def validate(setting: Setting, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
     """The setting with each value as its knob's type, knobs in the given order.
 
+    Where the table has no knob of a script, one may have any name and value: what there is shows
+    when the script runs.
+
     Raises UsageError naming the knob when it is unknown, of the wrong kind or out of range.
     """
     table = {knob.name: knob for knob in (load_knobs() if knobs is None else knobs)}
-    return {name: _checked(_find(table, name), value) for name, value in setting.items()}
+    return {name: _valid(table, name, value) for name, value in setting.items()}
 
 
 def parse_assignments(
@@ -79,20 +110,36 @@ def parse_assignments(
         name, equals, text = assignment.partition("=")
         if not equals:
             raise UsageError(f"{assignment!r} is not of the form knob=value")
-        knob = _find(table, name.strip())
-        if knob.name in values:
-            raise UsageError(f"{knob.name} is given two values: leave one out")
-        values[knob.name] = _checked(knob, _parsed(knob, text.strip()))
+        name, text = name.strip(), text.strip()
+        knob = _find(table, name)
+        if name in values:
+            raise UsageError(f"{name} is given two values: leave one out")
+        parsed = script_knobs.parse_value(text) if knob is None else _parsed(knob, text)
+        values[name] = _valid(table, name, parsed)
     return values
 
 
-def _find(table: Mapping[str, Knob], name: str) -> Knob:
-    if name not in table:
-        raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
-    return table[name]
+def _find(table: Mapping[str, Knob], name: str) -> Knob | None:
+    """None for a knob of a script that has not declared any yet."""
+    if name in table:
+        return table[name]
+    if script_knobs.is_of_script(name) and not any(knob.is_of_script for knob in table.values()):
+        return None
+    raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
+
+
+def _valid(table: Mapping[str, Knob], name: str, value: Value) -> Value:
+    knob = _find(table, name)
+    if knob is not None:
+        return _checked(knob, value)
+    script_knobs.check_name(name.removeprefix(script_knobs.PREFIX))
+    script_knobs.check_value(name, value)
+    return value
 
 
 def _parsed(knob: Knob, text: str) -> Value:
+    if knob.is_of_script:
+        return script_knobs.parse_value(text)
     if knob.kind == "category":
         return text
     if knob.kind == "bool":
@@ -107,9 +154,12 @@ def _parsed(knob: Knob, text: str) -> Value:
 
 
 def _checked(knob: Knob, value: Value) -> Value:
+    if knob.is_of_script:
+        return script_knobs.find_value(knob.name, value, knob.choices)
     if knob.kind == "category":
         if value not in knob.choices:
-            raise UsageError(f"{knob.name} = {value!r} is none of {', '.join(knob.choices)}")
+            choices = script_knobs.listed(knob.choices)
+            raise UsageError(f"{knob.name} = {value!r} is none of {choices}")
         return value
     if knob.kind == "bool":
         if value not in (0, 1):

@@ -77,11 +77,19 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Declared:
+    """The script has a knob of its own on every rank; `knobs` is JSON that
+    `core.config.knobs.read_declaration` reads."""
+
+    knobs: str
+
+
+@dataclass(frozen=True)
 class Closed:
     """Rank 0 hung up: the job is over. Nothing follows unless the ranks call `init()` again."""
 
 
-JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Closed
+JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Declared | Closed
 
 # By the core's names; the fields of each have the names of its dictionary's keys.
 _KINDS: Final[Mapping[str, type[JobEvent]]] = {
@@ -91,6 +99,7 @@ _KINDS: Final[Mapping[str, type[JobEvent]]] = {
     "rejected": Rejected,
     "lost": Lost,
     "left": Left,
+    "declared": Declared,
     "closed": Closed,
 }
 

@@ -36,6 +36,7 @@ from hvdtune.core.rank.runtime import (
     shutdown,
     size,
 )
+from hvdtune.core.rank.script_knobs import knob, variant
 from hvdtune.core.rank.spans import span
 from hvdtune.errors import (
     HorovodInternalError,
@@ -73,6 +74,7 @@ __all__ = [
     "init",
     "is_homogeneous",
     "is_initialized",
+    "knob",
     "local_rank",
     "local_size",
     "mark_step",
@@ -86,4 +88,5 @@ __all__ = [
     "shutdown",
     "size",
     "span",
+    "variant",
 ]

@@ -60,6 +60,7 @@ class Process:
         submitter: submits what waits for its values, on one thread, so in the order of calls.
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
+        script_knobs: those that the script has declared in this job, by name.
         watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
     """
 
@@ -81,6 +82,7 @@ class Process:
             itertools.count
         )
         self.joins: Counter[tuple[int, int]] = Counter()
+        self.script_knobs: dict[str, Any] = {}
         self.watchers: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
         self._stacks: StackSource | None = None
@@ -151,6 +153,7 @@ class Process:
                 "horovod_cycles": config.horovod_cycles,
             }
             self.generation += 1
+            self.script_knobs = {}
             self.runtime = runtime
             self._undo.extend(watcher() for watcher in self.watchers)
         atexit.register(self.leave)

@@ -10,8 +10,16 @@ import statistics
 from collections import deque
 from typing import NoReturn
 
-from hvdtune.core.config.knobs import Setting
-from hvdtune.core.job.channel import Closed, Formed, JobEvent, Lost, Rejected, StepDone
+from hvdtune.core.config.knobs import Knob, Setting, read_declaration
+from hvdtune.core.job.channel import (
+    Closed,
+    Declared,
+    Formed,
+    JobEvent,
+    Lost,
+    Rejected,
+    StepDone,
+)
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.tuner.measure.blocks import Block, BlockMeter, BlockShape, Order, PairTimes, shape_for
 from hvdtune.tuner.measure.host_load import (
@@ -91,6 +99,18 @@ class LiveRun:
         self.steps_taken = 0
         self.training_steps = 0
         self.job_info: JobInfo | None = None
+        self._script_knobs: dict[str, Knob] = {}
+        self._has_default = False
+
+    @property
+    def script_knobs(self) -> tuple[Knob, ...]:
+        """The knobs that the script has declared so far, in its order."""
+        return tuple(self._script_knobs.values())
+
+    def take_default(self, default: Setting) -> None:
+        """The reference of every pair from here on: with the script's knobs, as far as declared."""
+        self._default = default
+        self._has_default = True
 
     @property
     def resumable(self) -> "LiveRun":
@@ -316,12 +336,26 @@ class LiveRun:
         event = self.job.next_event(_POLL_S)
         if isinstance(event, Lost):
             self._lost = event.message
+        elif isinstance(event, Declared):
+            self._note_declared(read_declaration(event.knobs))
         elif isinstance(event, Closed) and self._forms_anew():
             if waited_for == "a step":
                 raise ScriptEnded  # this job of it: its next one has the setting of the start
         elif isinstance(event, Closed) or (event is None and self.job.poll() is not None):
             self._end(waited_for)
         return event
+
+    def _note_declared(self, knob: Knob) -> None:
+        known = self._script_knobs.setdefault(knob.name, knob)
+        if known is knob and self._has_default and knob.name not in self._default:
+            self._reporter.notice(
+                f"the script declares {knob.name} only now: this study leaves it at its default, "
+                f"{knob.default}; declare it before the first step"
+            )
+        elif known.choices != knob.choices:
+            self._reporter.notice(
+                f"launch {self.launch} declares {knob.name} with other values than before"
+            )
 
     def _forms_anew(self) -> bool:
         assert self.job is not None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from hvdtune.core.config.knobs import Setting
+from hvdtune.core.config.knobs import Knob, Setting
 from hvdtune.core.job.channel import JobEvent
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape, Order, PairTimes
@@ -147,6 +147,13 @@ class Run(Protocol):
 
 class ResumableRun(Run, Protocol):
     """A run whose training goes on after the study and can be measured again."""
+
+    @property
+    def script_knobs(self) -> tuple[Knob, ...]:
+        """The knobs that the script has declared so far."""
+
+    def take_default(self, default: Setting) -> None:
+        """Take this setting as the reference of every pair from here on."""
 
     def attach(self, job: RunningJob) -> None:
         """Measure on the job that goes on; it is not started again when it ends."""

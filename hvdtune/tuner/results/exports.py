@@ -3,11 +3,13 @@
 What has no counterpart there becomes a comment, so that nobody believes it was carried over.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from hvdtune.core.config.knobs import Setting, Value
+from hvdtune.core.config.script_knobs import is_of_script, start_variables
 from hvdtune.horovod.vocabulary import KNOBS, MIB, Term
 from hvdtune.tuner.results.profile import Profile
 from hvdtune.tuner.space.search_space import shown
@@ -51,6 +53,10 @@ def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
         yield "params:"
     indent = "  " if target == "horovod-yaml" else ""
     for knob, value in setting.items():
+        if is_of_script(knob):
+            if target != "env":
+                yield f"# {knob}={shown(knob, value)}: a knob of the script, which reads it itself"
+            continue
         rule = _RULES[target].get(knob)
         if rule is None and target == "env":
             yield _variable(profile.adapter, knob, value)
@@ -60,6 +66,9 @@ def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
             yield f"# {knob}={shown(knob, value)}: no counterpart in {words.where}"
         else:
             yield from (f"{indent}{line}" for line in words)
+    if target == "env":
+        own = start_variables(setting)
+        yield from (f"{name}={shlex.quote(value)}" for name, value in own.items())
 
 
 def _variable(adapter: str, knob: str, value: Value) -> str:

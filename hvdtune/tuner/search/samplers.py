@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from hvdtune.core.config.knobs import Setting
+from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import UsageError
 from hvdtune.tuner.space.search_space import Axis, Space, key_of
 from hvdtune.tuner.space.tune_options import DEFAULT_SAMPLER, SamplerName, TuneOptions
@@ -153,7 +153,7 @@ class NoisyGpSampler(BaseSampler):
         trials = study.get_trials(deepcopy=False)
         untried = self._untried(trials)
         if untried is not None:
-            return self._departure(untried)
+            return self._departure(*untried)
         observed = observations(trials, self._space)
         if len(observed) < 2:
             return {}
@@ -170,12 +170,18 @@ class NoisyGpSampler(BaseSampler):
                 break
         return candidates[at]
 
-    def _untried(self, trials: Sequence[FrozenTrial]) -> Axis | None:
+    def _untried(self, trials: Sequence[FrozenTrial]) -> tuple[Axis, list[Value]] | None:
+        """A knob that no trial has changed, and its choices that no trial has had.
+
+        One of the script's as long as there are such choices: nothing says that they are alike.
+        """
         tried = [trial.user_attrs.get("setting", self._space.default) for trial in trials]
         for axis in self._space.axes:
-            name = axis.knob.name
-            if all(setting[name] == self._space.default[name] for setting in tried):
-                return axis
+            name, default = axis.knob.name, self._space.default[axis.knob.name]
+            had = [setting[name] for setting in tried]
+            left = [each for each in axis.choices if each != default and each not in had]
+            if all(each == default for each in had) or (left and axis.knob.is_of_script):
+                return axis, left
         return None
 
     def _beside_best(
@@ -199,12 +205,11 @@ class NoisyGpSampler(BaseSampler):
         best[axis.knob.name] = at_share(axis, float(place))
         return best
 
-    def _departure(self, axis: Axis) -> dict[str, Any]:
+    def _departure(self, axis: Axis, choices: Sequence[Value]) -> dict[str, Any]:
         params: dict[str, Any] = self._space.params_of(self._space.default)
         default = params[axis.knob.name]
         if axis.choices:
-            others = [choice for choice in axis.choices if choice != default]
-            params[axis.knob.name] = others[int(self._generator.integers(len(others)))]
+            params[axis.knob.name] = choices[int(self._generator.integers(len(choices)))]
             return params
         start = share_of(axis, float(default))
         low, high = max(start - _FIRST_LOOK, 0.0), min(start + _FIRST_LOOK, 1.0)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
+from hvdtune.core.config.script_knobs import find_value, is_of_script
 from hvdtune.errors import UsageError
 from hvdtune.plural import sized
 
@@ -138,6 +139,12 @@ class Space:
         ]
         return json.dumps({"knobs": knobs, "default": dict(self.default)}, sort_keys=True)
 
+    def script_signature(self) -> str:
+        """The same of the knobs that the script has declared; "" where it has none."""
+        own = [[axis.knob.name, *axis.choices] for axis in self.axes if axis.knob.is_of_script]
+        default = {name: value for name, value in self.default.items() if is_of_script(name)}
+        return json.dumps({"knobs": own, "default": default}, sort_keys=True) if default else ""
+
     def _suggest(self, trial: Suggests, axis: Axis) -> Value:
         knob = axis.knob
         if axis.choices:
@@ -180,8 +187,11 @@ def make_space(
     fixed: Sequence[str] = (),
     ranges: Mapping[str, KnobRange] | None = None,
     scopes: Sequence[str] = LIVE_SCOPES,
+    awaits_script: bool = False,
 ) -> Space:
     """The space of the knobs that can be tuned on this many hosts.
+
+    A knob that a script declares is in it unless it changes results: such a one must be named.
 
     Args:
         knobs: the knob table.
@@ -194,6 +204,8 @@ def make_space(
             bits of a result are searched only when they are listed there.
         scopes: of knobs; those of another scope than "live" need a start of the script for each
             setting.
+        awaits_script: names of a script's knobs may be unknown, since the script has not run yet,
+            and it may be that only they are left to tune.
 
     Raises:
         UsageError: a name is unknown or cannot be tuned here, or nothing is left to tune.
@@ -201,10 +213,11 @@ def make_space(
     table = {knob.name: knob for knob in knobs}
     ranges = ranges or {}
     for name in (*(tunable or ()), *fixed, *ranges):
-        if name not in table:
+        if name not in table and not (awaits_script and is_of_script(name)):
             raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
     for name in (*(tunable or ()), *ranges):
-        _check_tunable(table[name], hosts, scopes)
+        if name in table:
+            _check_tunable(table[name], hosts, scopes)
     complete = validate(default, knobs)
     missing = [name for name in table if name not in complete]
     if missing:
@@ -215,6 +228,8 @@ def make_space(
             return False
         if tunable is not None:
             return knob.name in tunable
+        if knob.is_of_script:
+            return not knob.changes_results or knob.name in ranges
         return knob.kind != "category" or hosts > 1 or knob.name in ranges
 
     axes = [
@@ -223,7 +238,7 @@ def make_space(
         if is_searched(knob)
     ]
     axes = [axis for axis in axes if len(axis.choices) > 1 or axis.low < axis.high]
-    if not axes:
+    if not axes and not (awaits_script and any(map(is_of_script, tunable or ()))):
         raise UsageError("no knob is left to tune")
     return Space(tuple(axes), complete)
 
@@ -266,11 +281,16 @@ def _check_tunable(knob: Knob, hosts: int, scopes: Sequence[str]) -> None:
 
 def _axis(knob: Knob, default: Value, wanted: KnobRange) -> Axis:
     choices = wanted.choices
+    if knob.is_of_script:
+        if wanted.low is not None or wanted.high is not None:
+            raise UsageError(f"{knob.name} has choices, not a range")
+        choices = tuple(find_value(knob.name, each, knob.choices) for each in choices)
+        choices = choices or knob.choices
     if not choices and knob.kind == "bool":
         choices = (False, True)
     elif not choices and knob.kind == "category":
         other = OTHER_BITS.get(knob.name, frozenset())
-        choices = tuple(choice for choice in knob.choices if choice not in other)
+        choices = tuple(choice for choice in knob.choices if str(choice) not in other)
     if choices:
         return Axis(knob, choices if default in choices else (default, *choices))
     start = _number(default)

@@ -5,7 +5,8 @@
     chunk_bytes: [256 KiB, 1 MiB]
     allreduce_algorithm: [auto, direct, ring]
 
-Knobs that are not named keep the table's range.
+Knobs that are not named keep the table's range. Knobs of the script (`script.accumulate: [1, 2]`)
+have a list of choices, which is held to what the script declares once it runs.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import Any, Final
 import yaml
 
 from hvdtune.core.config.knobs import Knob, Value, validate
+from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
 from hvdtune.tuner.files import read_text, yaml_error
 from hvdtune.tuner.space.search_space import KnobRange
@@ -40,6 +42,9 @@ def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobR
     errors = []
     for line, name, wanted in _entries(text, where):
         try:
+            if isinstance(name, str) and is_of_script(name) and name not in table:
+                found[name] = _range(_undeclared(name), wanted)
+                continue
             if name not in table:
                 raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
             if name in found:
@@ -101,7 +106,13 @@ def _range(knob: Knob, wanted: Any) -> KnobRange:
     return KnobRange(ends.get("low"), ends.get("high"))
 
 
+def _undeclared(name: str) -> Knob:
+    return Knob(name, "", "category", 0, 0, False, "", "live")
+
+
 def _value(knob: Knob, value: Any) -> Value:
+    if knob.is_of_script:
+        return validate({knob.name: value})[knob.name]
     if isinstance(value, str) and knob.name.endswith("_bytes"):
         size = _SIZE.fullmatch(value.strip())
         if size is None:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, Literal, cast
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, parse_assignments
+from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import FOREIGN_KNOBS, KNOBS, Limits
 
@@ -229,10 +230,13 @@ def knobs_of_profile(
 ) -> tuple[Knob, ...]:
     """Knobs that have the values in a profile of this adapter's; hvdtune's own as they are.
 
+    Those of a script are not among them: any of them may be in a profile.
+
     What other runtimes take, and other machines have (cores, say), is not known here.
     """
     own = {knob.name: knob for knob in core_knobs} if adapter == "hvdtune" else {}
-    names = dict.fromkeys(name for setting in settings for name in setting)
+    named = (name for setting in settings for name in setting)
+    names = dict.fromkeys(name for name in named if not is_of_script(name))
     return tuple(
         own.get(name) or _knob_with(name, [each[name] for each in settings if name in each])
         for name in names

@@ -71,6 +71,8 @@ class TuneOptions:
         default: Setting,
         hosts: int = 1,
         scopes: Sequence[str] = LIVE_SCOPES,
+        *,
+        awaits_script: bool = False,
     ) -> Space:
         """Makes the space that is searched. Raises UsageError; see `make_space`."""
         return make_space(
@@ -81,6 +83,7 @@ class TuneOptions:
             fixed=self.fixed,
             ranges=self.ranges,
             scopes=scopes,
+            awaits_script=awaits_script,
         )
 
 

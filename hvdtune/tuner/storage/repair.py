@@ -20,6 +20,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hvdtune.core.config.knobs import Knob, Setting, Value
+from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.files import replace_file
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
@@ -246,7 +247,9 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
     default = old.attributes.get("default_setting") or said.get("default")
     if default is None and pairs:
         default = dict(pairs[0].reference)
-    names = [knob[0] for knob in searched_knobs(old.attributes.get("space"))]
+    own = old.attributes.get("script_space") or None
+    names = [knob[0] for knob in searched_knobs(old.attributes.get("space")) + searched_knobs(own)]
+    knobs = [*knobs, *_script_knobs(searched_knobs(own), default or {})]
     if not names:
         names = said["knobs"].split(",") if said.get("knobs") else []
     if default is None:
@@ -257,6 +260,16 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
         return make_space(knobs, default, hosts, tunable=names or None, fixed=fixed)
     except UsageError as error:
         raise StudyError(f"{folder}: {error}: begin a new study") from error
+
+
+def _script_knobs(searched: Sequence[Sequence[Any]], default: Setting) -> list[Knob]:
+    """The rows of a script's knobs, as far as the study says what they are."""
+    values = {name: (value,) for name, value in default.items() if is_of_script(name)}
+    values |= {name: tuple(choices) for name, *choices in searched}
+    return [
+        Knob(name, "", "category", 0, len(own) - 1, False, default[name], "live", choices=own)
+        for name, own in values.items()
+    ]
 
 
 def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, Any]:

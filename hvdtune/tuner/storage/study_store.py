@@ -81,7 +81,8 @@ class StudyStore:
     Opening a directory that holds a study continues it: trials a dead tuner left running are
     marked as failed and put in the queue again. With `share` the study is in the database of
     several tuners, and all that this one sees are trials comparable with its own. `sampler` makes
-    what proposes settings; without it they are drawn at random.
+    what proposes settings; without it they are drawn at random. One that `awaits_script` is given
+    its whole space by `begin`, before anything is asked of it.
 
     Raises StudyError when the study is of another space or default, in use, or unreadable.
     """
@@ -96,6 +97,7 @@ class StudyStore:
         share: SharedStudy | None = None,
         timelines: KeepsTimelines | None = None,
         sampler: MakeSampler | None = None,
+        awaits_script: bool = False,
     ) -> None:
         self.space = space
         self.plan_key: Callable[[Setting], str] = key_of
@@ -117,8 +119,34 @@ class StudyStore:
                 if share is not None:
                     self._membership = self._join(share)
                     undo.callback(self._membership.leave)
-                self._prepare(options)
+                if not awaits_script:
+                    self._prepare(options)
             undo.pop_all()
+
+    def begin(
+        self,
+        space: Space,
+        options: TuneOptions,
+        first_settings: Sequence[Setting],
+        sampler: MakeSampler,
+    ) -> None:
+        """Takes the space with the knobs that the script has declared.
+
+        Raises StudyError when the study is one of other knobs of the script.
+        """
+        self.space, self._first_settings, self._make_sampler = space, first_settings, sampler
+        with as_study_error(self._where):
+            known = self._study.user_attrs.get("script_space", "")
+            own = space.script_signature()
+            if known != own:
+                if self._study.get_trials(deepcopy=False):
+                    raise StudyError(
+                        f"{self._where} holds a study of other knobs of the script than it "
+                        "declares now; choose another run folder or study"
+                    )
+                self._study.set_user_attr("script_space", own)
+                self._study.set_user_attr("default_setting", dict(space.default))
+            self._prepare(options)
 
     @property
     def measured_trials(self) -> int:

@@ -57,6 +57,10 @@ TEST(an_announcement_survives_the_wire) {
   CHECK_EQ(got.steps.size(), 2U);
   CHECK_EQ(got.steps[1].rank, 2);
   CHECK_EQ(got.steps[1].duration_ns, sent.steps[1].duration_ns);
+  CHECK_EQ(got.holds.size(), 1U);
+  CHECK_EQ(got.holds[0].rank, 2);
+  CHECK_EQ(got.holds[0].version, 5U);
+  CHECK_EQ(got.holds[0].passed, 40U);
 }
 
 TEST(a_cycle_survives_the_wire) {
@@ -65,6 +69,8 @@ TEST(a_cycle_survives_the_wire) {
   CHECK_EQ(got.number, sent.number);
   CHECK_EQ(got.setting_version, sent.setting_version);
   CHECK(got.setting == sent.setting);
+  CHECK_EQ(got.prepares, sent.prepares);
+  CHECK_EQ(got.switch_at, sent.switch_at);
   CHECK_EQ(got.responses.size(), sent.responses.size());
   for (size_t i = 0; i < sent.responses.size(); ++i) {
     Response expected = sent.responses[i];
@@ -89,6 +95,7 @@ TEST(messages_to_and_from_the_launcher_survive_the_wire) {
   CHECK_EQ(notice.text, "text");
   Setting setting;
   setting.cycle_time_ms = 0.1;
+  setting.script = {{"script.fused", "true"}, {"script.way", "\"a\""}};
   const Proposal proposal = decode_proposal(encode(Proposal{9, setting}));
   CHECK_EQ(proposal.version, 9U);
   CHECK(proposal.setting == setting);
@@ -108,13 +115,14 @@ TEST(a_message_of_the_wrong_length_is_refused) {
 
 TEST(a_count_that_cannot_follow_is_refused_before_memory_is_taken) {
   const std::vector<uint8_t> announce = encode(Announce{});
-  for (const size_t at : {21, 26, 30, 34, 38}) {  // leaving, cached, partly, requests, steps
+  for (const size_t at :
+       {21, 26, 30, 34, 38, 42}) {  // leaving, cached, partly, requests, steps, holds
     for (const uint32_t count : {1U, 0x7fffffffU, 0xffffffffU}) {
       CHECK_THROWS(ErrorCode::kInternal, decode_announce(with_count(announce, at, count)));
     }
   }
   const std::vector<uint8_t> cycle = encode(Cycle{});
-  for (const size_t at : {13, 17, 21, 25}) {  // responses, buckets, evicted, departed
+  for (const size_t at : {25, 29, 33, 37}) {  // responses, buckets, evicted, departed
     CHECK_THROWS(ErrorCode::kInternal, decode_cycle(with_count(cycle, at, 0xffffffff)));
   }
 }

@@ -34,6 +34,7 @@ inline Announce sample_announce() {
   announce.partly = {{7, {0, 3}}};
   announce.requests = {{sample_request("layer.weight"), {1, 2}}, {sample_request(""), {4}}};
   announce.steps = {{1, 8, 1'000'000}, {2, 9, 2'000'000}};
+  announce.holds = {{2, 5, 40}};
   return announce;
 }
 
@@ -45,6 +46,9 @@ inline Cycle sample_cycle() {
   cycle.setting_version = 2;
   cycle.setting = Setting{};
   cycle.setting->hierarchical_allreduce = true;
+  cycle.setting->script = {{"script.accumulate", "2"}};
+  cycle.prepares = 3;
+  cycle.switch_at = 42;
   cycle.responses.resize(3);
   cycle.responses[0].request = sample_request("a");
   cycle.responses[0].first_dims = {1, 2, 3};

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 from typing import get_args
 
@@ -165,3 +166,14 @@ def test_ddps_first_bucket_is_said_in_bytes() -> None:
 @pytest.mark.parametrize("target", ["horovod-env", "nccl", "ddp"])
 def test_comments_of_an_export_give_sizes_their_units(target: ExportTarget) -> None:
     assert "# chunk_bytes=512 KiB: no counterpart in " in export_profile(profile(), target)
+
+
+@pytest.mark.parametrize("target", get_args(ExportTarget))
+def test_only_our_variables_have_the_scripts_knobs(target: ExportTarget) -> None:
+    own: dict[str, Value] = {"script.chunks": 2, "script.way": "it's a"}
+    text = export_profile(profile(**own), target)
+    if target == "env":
+        environ = dict(word.split("=", 1) for word in shlex.split(text, comments=True))
+        assert Config.from_environ(environ).setting == {**TUNED, **own}
+    else:
+        assert "# script.chunks=2: a knob of the script" in text

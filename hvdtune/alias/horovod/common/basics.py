@@ -24,7 +24,9 @@ class HorovodBasics:
 
 
 # Names that every framework has, and Horovod's object has not.
-_ELSEWHERE: Final = ("add_process_set", "mark_step", "remove_process_set", "span")
+_ELSEWHERE: Final = (
+    "add_process_set", "knob", "mark_step", "remove_process_set", "span", "variant",
+)  # fmt: skip
 for _name in basics.__all__:
     _value = getattr(basics, _name)
     if isinstance(_value, ReduceOp):

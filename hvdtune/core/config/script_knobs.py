@@ -1,0 +1,122 @@
+"""Knobs that a training script declares: what they may be, and how a declaration travels.
+
+In settings, profiles and options their names begin with `script.`, so that they never meet those of
+the runtime's own table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Value
+
+PREFIX: Final = "script."
+VARIABLE: Final = "HVDTUNE_SCRIPT_KNOBS"
+"""The environment variable with the values that a job starts with, as a JSON object."""
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_MOST_VALUES: Final = 64
+
+
+def is_of_script(name: str) -> bool:
+    """Whether the knob of this name is one that a script declares."""
+    return name.startswith(PREFIX)
+
+
+def check_name(name: object) -> None:
+    """Raises UsageError for what no script may name a knob."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a knob: it has up to 64 letters, digits and _, a letter first"
+        )
+
+
+def check_values(name: str, values: object) -> tuple[Value, ...]:
+    """The values that a script gives a knob; the first is the default.
+
+    Raises UsageError unless they are whole numbers, numbers, texts or switches, each once.
+    """
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise UsageError(f"knob {name} needs a list of values, as in [1, 2, 4], not {values!r}")
+    if not 1 <= len(values) <= _MOST_VALUES:
+        raise UsageError(f"knob {name} needs 1 to {_MOST_VALUES} values, not {len(values)}")
+    found: list[Value] = []
+    for value in values:
+        check_value(name, value)
+        if value in found:  # 1, 1.0 and True are one
+            raise UsageError(f"knob {name} has the value {value!r} twice")
+        found.append(value)
+    return tuple(found)
+
+
+def check_value(name: str, value: object) -> None:
+    """Raises UsageError unless it is a switch, a finite number or a text."""
+    is_number = isinstance(value, int | float) and math.isfinite(value)
+    if not is_number and not isinstance(value, str):
+        raise UsageError(
+            f"knob {name} cannot have the value {value!r}: it takes True and False, numbers and "
+            "texts"
+        )
+
+
+def find_value(name: str, value: object, values: Sequence[Value]) -> Value:
+    """The declared one that equals `value`. Raises UsageError naming them all for none."""
+    for each in values:
+        if each == value and isinstance(each, bool) == isinstance(value, bool):
+            return each
+    raise UsageError(f"{name} = {value!r} is none of the script's: {listed(values)}")
+
+
+def listed(values: Sequence[Value]) -> str:
+    """The values in one line."""
+    return ", ".join(str(value) for value in values)
+
+
+def parse_value(text: str) -> Value:
+    """The value that a text on a command line stands for: what JSON reads, else the text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def declaration(name: str, values: Sequence[Value], *, changes_results: bool) -> str:
+    """What every rank must say alike, as one line of JSON."""
+    content = {"name": name, "values": list(values), "changes_results": changes_results}
+    return json.dumps(content)
+
+
+def read_start_values(environ: Mapping[str, str]) -> dict[str, Value]:
+    """The values that the environment gives knobs of the script.
+
+    Raises UsageError when the variable holds something else.
+    """
+    text = environ.get(VARIABLE)
+    if not text:
+        return {}
+    try:
+        values: Any = json.loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict) or not all(map(is_of_script, values)):
+        raise UsageError(f"{VARIABLE}={text} is no JSON object of names that begin with {PREFIX}")
+    for name, value in values.items():
+        check_name(name.removeprefix(PREFIX))
+        check_value(name, value)
+    return values
+
+
+def start_variables(setting: Mapping[str, Value]) -> dict[str, str]:
+    """The variable that gives ranks the setting's values of knobs of the script, if it has any."""
+    own = {name: value for name, value in setting.items() if is_of_script(name)}
+    return {VARIABLE: json.dumps(own)} if own else {}
