@@ -15,7 +15,7 @@ from hvdtune.core.config import script_knobs
 from hvdtune.errors import UsageError
 from hvdtune.parse import SWITCHES
 
-Value = int | float | bool | str
+Value = script_knobs.Value
 Setting = Mapping[str, Value]
 
 

@@ -10,12 +10,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hvdtune.errors import UsageError
 
-if TYPE_CHECKING:
-    from hvdtune.core.config.knobs import Value
+Value = int | float | bool | str
+"""A value of any knob, of a script's as of the runtime's."""
 
 PREFIX: Final = "script."
 VARIABLE: Final = "HVDTUNE_SCRIPT_KNOBS"
