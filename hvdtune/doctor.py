@@ -18,14 +18,19 @@ from typing import Final, Literal
 from hvdtune import workbench
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.dialects import recognise
-from hvdtune.core.config.environment import cache_folder, inherited_environ, launch_defaults
+from hvdtune.core.config.environment import (
+    cache_folder,
+    inherited_environ,
+    launch_defaults,
+    workbench_python,
+)
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import ranges, usable_processors
 from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
 from hvdtune.core.toolchain.nccl import wheel_library
-from hvdtune.errors import HvdtuneError
+from hvdtune.errors import HvdtuneError, UsageError
 
 
 @dataclass(frozen=True)
@@ -203,10 +208,17 @@ def _mpi() -> Finding:
 
 def _mpi_plugin() -> Finding:
     plugins = dict(reversed(mpi_library.built_plugins()))
-    for library in mpi_library.installed_libraries():
+    libraries = mpi_library.installed_libraries()
+    for library in libraries:
         if plugin := plugins.get(mpi_library.abi_of(library)):
             return Finding("library", "MPI plugin", "ok", str(plugin))
-    advice = "only needed for jobs that mpirun starts: hvdtune build mpi"
+    if plugins and not libraries:
+        detail = f"for {', '.join(sorted(plugins))}, of which this machine has none"
+        return Finding("library", "MPI plugin", "ok", detail)
+    advice = (
+        "only needed for MPI to say who the ranks are, or to carry their data: hvdtune build mpi; "
+        "jobs that mpirun starts need none"
+    )
     return Finding("library", "MPI plugin", "absent", "", advice)
 
 
@@ -234,6 +246,13 @@ def _loadable(name: str, detail: str, why_not: str | None) -> Finding:
 
 
 def _workbench() -> Finding:
+    if python := workbench_python():
+        named = f"HVDTUNE_WORKBENCH_PYTHON={python}"
+        try:
+            program = workbench.checked_python(python, named)
+        except UsageError as error:
+            return Finding("extra", "workbench", "absent", "", str(error))
+        return Finding("extra", "workbench", "ok", f"that of {program}: {named}")
     lacking = workbench.missing()
     if lacking:
         advice = (

@@ -7,17 +7,28 @@ launcher do imports none of them.
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from hvdtune.errors import HvdtuneError
+import hvdtune
+from hvdtune.errors import HvdtuneError, UsageError
 
 PACKAGES: Final = (
     "pandas", "pyarrow", "optuna", "scipy", "rich",
     "dash", "plotly", "dash_ag_grid", "dash_mantine_components",
 )  # fmt: skip
 _NAMED: Final = 3
+# Of another environment's Python: neither the working folder nor PYTHONPATH, which is for this one.
+FLAGS: Final = ("-E", "-P")
+_ASK: Final = (
+    "import json, hvdtune; from hvdtune import workbench; "
+    "print(json.dumps([hvdtune.__version__, workbench.missing()]))"
+)
+_ANSWER_S: Final = 60.0
 
 
 def missing() -> list[str]:
@@ -40,6 +51,39 @@ def require(what: str, otherwise: str = "") -> None:
         f"{what} needs the workbench, of which {some} {'is' if len(lacking) == 1 else 'are'} not "
         f"installed here: pip install 'hvdtune[workbench]'{elsewhere}"
     )
+
+
+def checked_python(python: Path, named: str) -> str:
+    """The program of another environment, which has the workbench, and hvdtune of this version.
+
+    Raises UsageError in one sentence where it has not.
+
+    Args:
+        named: what has named it, for messages.
+    """
+    program = shutil.which(python)
+    if program is None:
+        raise UsageError(f"{named}: there is no such program")
+    command = [program, *FLAGS, "-c", _ASK]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S)
+    except OSError as error:
+        raise UsageError(f"{named}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{named}: it does not answer within {_ANSWER_S:g} s") from None
+    wanted = f"pip install 'hvdtune[workbench]=={hvdtune.__version__}' there"
+    if done.returncode:
+        said = done.stderr.strip().splitlines()[-1:] or [f"it exits with {done.returncode}"]
+        raise UsageError(f"{named}: hvdtune cannot be imported by it ({said[0]}): {wanted}")
+    try:
+        version, lacking = json.loads(done.stdout)
+    except ValueError:  # a wrapper may print something, too
+        raise UsageError(f"{named}: it does not answer as Python does, or prints more") from None
+    if version != hvdtune.__version__:
+        raise UsageError(f"{named}: it has hvdtune {version}, not {hvdtune.__version__}: {wanted}")
+    if lacking:
+        raise UsageError(f"{named}: it has no {', '.join(lacking)}: {wanted}")
+    return program
 
 
 def keep_recordings(

@@ -11,7 +11,12 @@ from hvdtune import parse
 from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions
-from hvdtune.core.config.environment import Config, launch_defaults, launcher_values
+from hvdtune.core.config.environment import (
+    Config,
+    launch_defaults,
+    launcher_values,
+    require_interface,
+)
 from hvdtune.core.config.knobs import load_knobs
 from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
@@ -34,6 +39,8 @@ def normalize(options: Options) -> Options:
 
     Raises UsageError for what cannot be, options that contradict each other included.
     """
+    if name := interface(options):
+        require_interface(name, "--network-interface")
     by_mpi = controller(options, launch_defaults()) == "mpi"
     changed = _from_environment(options, by_mpi=by_mpi) | {"mpi": by_mpi}
     if isinstance(options, CompareOptions):

@@ -44,6 +44,13 @@ def parse_duration(text: str) -> float:
     return total
 
 
+def parse_path(text: str) -> Path:
+    """A path, also one whose `~` no shell has expanded. Raises BadParameter for an empty one."""
+    if not text.strip():
+        raise click.BadParameter("it is empty")
+    return Path(text).expanduser()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(HorovodOptions):
     """Run a script on several processes; with --trials, tune its knobs while it runs.
@@ -80,7 +87,7 @@ class RunOptions(HorovodOptions):
         "[default with --trials: the latest unfinished run of this script, else runs/SCRIPT-TIME]",
     )
     workbench_python: Path | None = option(
-        type=Path,
+        type=parse_path,
         metavar="PATH",
         help="Python of another environment, which has hvdtune[workbench] and does all that needs "
         "it: tuning, and merging a timeline. [default: HVDTUNE_WORKBENCH_PYTHON, else this one]",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.cli import handover
 from hvdtune.cli.messages import TerminalReporter, info
-from hvdtune.cli.resolve import Resolved, resolve
+from hvdtune.cli.parameters import spellings_of
+from hvdtune.cli.resolve import Resolved, rank_variables, resolve
 from hvdtune.core.config.environment import launch_defaults, node_meeting, slots_of_node
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.workflows.requests import ComparisonRequest, JobRequest, MpiRequest
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from hvdtune.launcher.nodes.way import NodeWay
 
 _LAST_LINES: Final = 8
+# What each node may have its own of
+_OF_ONE_NODE: Final = ("slots_per_host", "network_interfaces", "workbench_python")
 
 
 def run(options: RunOptions, words: Sequence[str]) -> int:
@@ -45,16 +49,17 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
 
     if options.mpi:
         raise UsageError("--mpi: start `hvdtune run --mpi` once, not on every node")
-    size, config = point.place.size or 1, launch_defaults()
+    size, config = point.place.size or 1, launch_defaults(variables=rank_variables(options))
+    timeout_s, asked = config.start_timeout_s, asked_alike(options, words[0])
     share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
     slots = options.slots_per_host or share
     if point.place.rank != 0:
-        return serve(point, config.address, slots, config.start_timeout_s)
+        return serve(point, config.address, slots, timeout_s, asked)
     if handover.is_asked(options.workbench_python):
         # Now, since the connections to the other nodes would not survive it.
         alone = replace(options, hosts=f"localhost:{max(options.num_proc or 0, slots)}")
         _enter_workbench(resolve(alone), alone, words)
-    with gathered(point, config.address, slots, config.start_timeout_s) as nodes:
+    with gathered(point, config.address, slots, timeout_s, asked) as nodes:
         hosts = ",".join(f"{host.name}:{host.slots}" for host in nodes.hosts)
         info(f"one of {size} nodes that {point.place.title} has started: {hosts}")
         try:
@@ -63,6 +68,21 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
             nodes.exit_code = error.exit_code
             raise
         return nodes.exit_code
+
+
+def asked_alike(options: RunOptions, command: str) -> dict[str, str]:
+    """What has to be asked for alike on all nodes, by option; only what differs from the defaults.
+
+    Args:
+        command: the one of hvdtune's that has these options.
+    """
+    asked = {"hvdtune": command, "the command": shlex.join(options.command)}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if field.name not in ("command", *_OF_ONE_NODE) and value != field.default:
+            is_flag = value is True
+            asked[spellings_of(field)[0]] = "" if is_flag else str(value)
+    return asked
 
 
 def _run(

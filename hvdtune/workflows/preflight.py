@@ -85,9 +85,14 @@ class PreflightReport:
 def preflight(request: PreflightRequest) -> PreflightReport:
     """Starts a probe on every host, asks all of them, and leaves none.
 
-    Raises UsageError for what cannot be.
+    Raises UsageError for what cannot be, LaunchError for an allocation whose hosts are not known.
     """
-    allocation = None if request.hosts else read_allocation(own_environ())
+    allocation = None
+    if not request.hosts:
+        try:
+            allocation = read_allocation(own_environ())
+        except LaunchError as error:
+            raise LaunchError(f"{error}: name the hosts by -H, -H localhost for this one") from None
     hosts = request.hosts or (allocation.hosts if allocation else this_host(1))
     with _Survey(hosts, request) as survey:
         survey.take()

@@ -90,5 +90,18 @@ def test_otherwise_they_are_where_they_were(monkeypatch, environ, words, hosts):
     assert resolved(monkeypatch, environ, *words) == (hosts, ())
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"SLURM_TASKS_PER_NODE": "2"}, "SLURM_JOB_NODELIST=127.0.0.[2-3] has 2 hosts, but SLURM_"),
+        ({"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such"),
+    ],
+)
+def test_a_line_says_that_an_allocation_cannot_be_read(monkeypatch, changes, said):
+    hosts, (notice,) = resolved(monkeypatch, _ASKED | changes, "-np", "2")
+    assert hosts == ["localhost"] * 2
+    assert said in notice and notice.endswith("; this host alone is used, -H names others")
+
+
 def test_without_ssh_other_hosts_cannot_be_reached(monkeypatch):
     assert resolved(monkeypatch, _ASKED, "-np", "2", programs=["python"]) == (["localhost"] * 2, ())

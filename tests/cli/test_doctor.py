@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,38 @@ def test_a_compiler_that_does_not_answer_is_shown_as_such(monkeypatch, tmp_path)
     monkeypatch.setattr(shutil, "which", lambda name: str(mute) if name == "c++" else None)
     compiler = next(finding for finding in doctor.examine() if finding.name == "C++ compiler")
     assert compiler.detail == f"{mute}: does not answer --version"
+
+
+@pytest.mark.parametrize(
+    ("libraries", "plugins", "state", "said"),
+    [
+        (["/l/libmpi.so.12"], ["libmpi.so.12", "libmpi.so.40"], "ok", "/p/libmpi.so.12"),
+        ([], ["libmpi.so.12", "libmpi.so.40"], "ok", "for libmpi.so.12, libmpi.so.40, of which"),
+        (["/l/libmpi.so.40"], ["libmpi.so.12"], "absent", "jobs that mpirun starts need none"),
+        ([], [], "absent", "hvdtune build mpi; jobs that mpirun starts need none"),
+    ],
+    ids=["fitting", "no-library", "none-that-fits", "none"],
+)
+def test_a_plugin_is_only_missed_where_it_could_be_used(
+    monkeypatch, libraries, plugins, state, said
+):
+    built = [(abi, Path("/p") / abi) for abi in plugins]
+    monkeypatch.setattr(doctor.mpi_library, "built_plugins", lambda: built)
+    monkeypatch.setattr(doctor.mpi_library, "installed_libraries", lambda: [*map(Path, libraries)])
+    found = doctor._mpi_plugin()
+    assert found.state == state and said in (found.detail or found.advice)
+
+
+@pytest.mark.parametrize(
+    ("python", "state", "said"),
+    [
+        (sys.executable, "ok", f"that of {sys.executable}: HVDTUNE_WORKBENCH_PYTHON="),
+        ("/nowhere", "absent", "HVDTUNE_WORKBENCH_PYTHON=/nowhere: there is no such program"),
+        ("", "ok", "optuna "),
+    ],
+    ids=["named", "wrong", "here"],
+)
+def test_the_workbench_is_that_of_the_python_that_is_named(monkeypatch, python, state, said):
+    monkeypatch.setenv("HVDTUNE_WORKBENCH_PYTHON", python)
+    found = doctor._workbench()
+    assert found.state == state and said in (found.detail or found.advice)

@@ -57,6 +57,29 @@ def test_the_allocation_has_the_hosts_where_none_are_given(call, tmp_path, monke
     assert out.splitlines()[-1].startswith("Ready for 2 ranks on 1 host")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PBS_NODEFILE", "/nowhere", "PBS_NODEFILE=/nowhere: No such file or directory"),
+        ("LSB_DJOB_HOSTFILE", "/nowhere", "LSB_DJOB_HOSTFILE=/nowhere: No such file"),
+        ("SLURM_JOB_NODELIST", "n[1-2", "SLURM_JOB_NODELIST=n[1-2 is not a list of hosts"),
+    ],
+)
+def test_hosts_of_an_allocation_that_cannot_be_read_are_not_this_one(
+    call, monkeypatch, variable, value, said
+):
+    monkeypatch.setenv(variable, value)
+    code, out, err = call("preflight")
+    assert (code, out) == (1, "")
+    assert said in err and err.endswith(": name the hosts by -H, -H localhost for this one\n")
+
+
+def test_an_interface_that_is_not_there_is_named_by_its_option(call):
+    code, out, err = call("preflight", "-H", "127.0.0.2", "--network-interface", "absent0")
+    assert (code, out) == (2, "")
+    assert "--network-interface absent0 is none of this host's interfaces: " in err
+
+
 @pytest.fixture
 def port():
     """One that is free, or was a moment ago, with a socket that can take it."""

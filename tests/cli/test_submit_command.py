@@ -1,3 +1,6 @@
+import sys
+from pathlib import Path
+
 import pytest
 
 
@@ -18,6 +21,17 @@ def submit(call, tmp_path):
         ("--slurm --partition gpu train.py", "#SBATCH --partition=gpu"),
         ("--pbs --queue gpu train.py", "#PBS -q gpu"),
         ("--lsf --time 90m train.py", "#BSUB -W 1:30"),
+        ("--slurm --time 36:30:00 train.py", "#SBATCH --time=36:30:00"),
+        ("--slurm --time 60m train.py", "#SBATCH --time=01:00:00"),
+        ("--pbs --time 60s train.py", "#PBS -l walltime=00:01:00"),
+        ("--slurm --venv ~/v train.py", f"source {Path.home()}/v/bin/activate"),
+        ("--slurm --nodes 2 --directive=--nodes=2 train.py", "#SBATCH --nodes=2"),
+        ("--slurm --directive=--time=10 train.py", "#SBATCH --time=10"),
+        ("--lsf --directive=-R --directive=-x train.py", "#BSUB -x"),
+        (
+            f"--slurm --workbench-python {sys.executable} train.py",
+            "# `hvdtune run` starts the one rank",
+        ),
         ("--slurm --venv v train.py", "source {folder}/v/bin/activate"),
         (
             "--slurm --setup true train.py --trials 3 -N 5",
@@ -54,11 +68,27 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm absent.py", "there is no script absent.py"),
         ("--slurm --nodes 0 train.py", "'--nodes' / '-N': it must be at least 1, not 0"),
         ("--slurm --time soon train.py", "'soon' is not a time"),
+        ("--slurm --time 60 train.py", "'60' has no unit: write 60m for minutes, as Slurm and"),
+        ("--pbs --time 2:00 train.py", "'2:00' is not of the form HOURS:MINUTES:SECONDS"),
+        ("--slurm --directive= train.py", "--directive: it is empty"),
+        ("--slurm --directive=--nodes=4 train.py", "--nodes=1 is in the script already"),
+        ("--slurm --partition a;b train.py", "--partition 'a;b': a scheduler's line"),
+        ("--pbs --queue a;b train.py", "--queue 'a;b': a scheduler's line"),
+        ("--slurm --venv= train.py", "'--venv': it is empty"),
+        ("--slurm --workbench-python= train.py", "'--workbench-python': it is empty"),
+        (
+            "--slurm --workbench-python /nonexistent train.py",
+            "--workbench-python /nonexistent: there is no such program",
+        ),
+        (
+            "--slurm --setup true --workbench-python ~/nonexistent train.py",
+            f"--workbench-python {Path.home()}/nonexistent: there is no such program",
+        ),
         ("--slurm --nope train.py", "No such option"),
         ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
         ("--slurm --slots-per-host 2 train.py", "--slots-per-host: the scheduler says where"),
         ("--slurm -H a:2 train.py", "-H: the scheduler says where ranks run"),
-        ("--pbs --per-node train.py", "--per-node: PBS has no program"),
+        ("--lsf --per-node train.py", "--per-node: how LSF would start one `hvdtune run` on each"),
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
         ("--slurm --knobs a train.py", "--knobs needs --trials"),
         ("--slurm --trials 0 train.py", "'--trials': it must be at least 1"),

@@ -131,6 +131,11 @@ def cluster(of, kind, index):
             {"rank": 1, "size": 2, "hosts": ("a",), "job": "a/1"},
         ),
         (
+            "nodes",
+            {"HVDTUNE_NODE": "1", "HVDTUNE_NODES": "2", "PBS_JOBID": "7.pbs"},
+            {"rank": 1, "size": 2, "job": "7.pbs", "is_node": True},
+        ),
+        (
             "kubeflow",
             {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_NPROC_PER_NODE": "1"}
             | {"PET_MASTER_ADDR": "a", "PET_MASTER_PORT": "29400"},
@@ -191,24 +196,106 @@ def test_every_dialect_has_a_case():
         _SRUN | {"SLURM_STEP_ID": "4294967290"},
         {"SLURM_JOB_ID": "42", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"},
         {"WORLD_SIZE": "4", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
-        {"RANK": "0", "WORLD_SIZE": "4"},
+        {"RANK": "0", "WORLD_SIZE": "1"},
         {"TF_CONFIG": cluster(_CLUSTER, "ps", 0)},
+        {"TF_CONFIG": cluster(_CLUSTER, "evaluator", 0)},
         {"TF_CONFIG": '{"task": {}}'},
+        {"TF_CONFIG": cluster({}, "worker", 0)},
+        {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'},
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool2", 0)},
-        {"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"},
-        {"AZUREML_NODE_COUNT": "2"},
-        {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4"},
+        {"CLUSTER_SPEC": "{}"},
+        {"CLUSTER_SPEC": "m4.large"},
+        {"SM_CURRENT_HOST": "b"},
+        {"SM_HOSTS": '["a"]'},
+        {"AZUREML_NODE_COUNT": "1"},
+        {"PET_NNODES": "1", "PET_NPROC_PER_NODE": "4"},
         _SRUN | {"HVDTUNE_STARTED_BY": "none"},
+        {"RANK": "0", "WORLD_SIZE": "4", "HVDTUNE_STARTED_BY": "none"},
     ],
     ids=[
         "nothing", "script-of-sbatch", "step-of-sbatch", "shell-of-salloc", "no-task",
-        "torch-without-rank", "torch-without-master", "parameter-server", "another-TF_CONFIG",
-        "reduction-server", "another-host", "azure-without-rank", "kubeflow-without-rank",
-        "said-so",
+        "torch-for-its-tasks", "torch-alone", "parameter-server", "evaluator", "another-TF_CONFIG",
+        "no-cluster", "cluster-of-one", "reduction-server", "no-pools", "another-CLUSTER_SPEC",
+        "host-without-others", "one-host", "azure-alone", "kubeflow-alone", "said-so",
+        "said-so-of-torch",
     ],
 )  # fmt: skip
 def test_a_process_is_alone_where_no_launcher_has_started_it_as_one_of_many(environ):
     assert recognise(environ) is None
+
+
+_IMPOSSIBLE = [
+    (
+        {"RANK": "0", "WORLD_SIZE": "4"},
+        "WORLD_SIZE says 4, but MASTER_ADDR is not set: set it right, or HVDTUNE_STARTED_BY=none "
+        "for a process alone",
+    ),
+    (
+        {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4"},
+        "PET_NNODES says 2, but PET_NODE_RANK and PET_MASTER_ADDR are not set",
+    ),
+    (
+        {"PET_NNODES": "1:4", "PET_NODE_RANK": "0"},
+        "PET_NNODES says 1:4, but PET_MASTER_ADDR is not set",
+    ),
+    ({"HVDTUNE_NODES": "2"}, "HVDTUNE_NODES says 2, but HVDTUNE_NODE is not set"),
+    ({"HVDTUNE_NODE": "0"}, "HVDTUNE_NODE says 0, but HVDTUNE_NODES is not set"),
+    (
+        {"AZUREML_NODE_COUNT": "2"},
+        "AZUREML_NODE_COUNT says 2, but NODE_RANK or AZ_BATCHAI_TASK_INDEX is not set",
+    ),
+    (
+        {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "c"},
+        "SM_CURRENT_HOST c is none of SM_HOSTS, a, b",
+    ),
+    ({"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"}, "SM_CURRENT_HOST b is none of SM_HOSTS, a"),
+    ({"SM_HOSTS": '["a", "b"]'}, "SM_HOSTS lists 2 hosts, but SM_CURRENT_HOST is not set"),
+    ({"SM_HOSTS": "3", "SM_CURRENT_HOST": "a"}, "SM_HOSTS lists no hosts: 3"),
+    (
+        {"SM_RESOURCE_CONFIG": '{"current_host": "c", "hosts": ["a", "b"]}'},
+        "the current host c is none of SM_RESOURCE_CONFIG, a, b",
+    ),
+    ({"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not JSON: a,b"),
+    (
+        {"TF_CONFIG": cluster({"worker": ["a:1", "b:1"]}, "worker", 7)},
+        "TF_CONFIG says that this process is worker 7, but its cluster has only worker 0, worker 1",
+    ),
+    (
+        {"TF_CONFIG": cluster({"worker": ["a:1"]}, "chief", 0)},
+        "TF_CONFIG says that this process is chief 0, but its cluster has only worker 0",
+    ),
+    (
+        {"TF_CONFIG": json.dumps({"cluster": _CLUSTER})},
+        "TF_CONFIG names the tasks chief 0, worker 0, worker 1, but not which of them",
+    ),
+    ({"TF_CONFIG": "worker=a"}, "TF_CONFIG is not JSON: worker=a"),
+    (
+        {"CLUSTER_SPEC": cluster(_POOLS, "workerpool1", 5)},
+        "CLUSTER_SPEC says that this process is workerpool1 5, but its cluster has only",
+    ),
+    (
+        {"TF_CONFIG": cluster(_CLUSTER, "worker", 7), "HVDTUNE_STARTED_BY": "tensorflow"},
+        "HVDTUNE_STARTED_BY=tensorflow, but TF_CONFIG says that this process is worker 7",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("environ", "sentence"), _IMPOSSIBLE)
+def test_several_processes_of_which_none_is_this_one_are_refused(environ, sentence):
+    with pytest.raises(UsageError) as refused:
+        recognise(environ)
+    assert sentence in str(refused.value)
+    with pytest.raises(UsageError):
+        Config.from_environ(environ, ())
+
+
+@pytest.mark.parametrize("launched", [_SRUN, _TORCHRUN], ids=["srun", "torchrun"])
+@pytest.mark.parametrize("environ", [case[0] for case in _IMPOSSIBLE])
+def test_what_a_launcher_was_started_with_is_nothing_to_its_ranks(launched, environ):
+    """A torchrun's own options are PET_NNODES and the like, and its ranks inherit them."""
+    environ = {name: value for name, value in environ.items() if name not in launched}
+    environ.pop("HVDTUNE_STARTED_BY", None)
+    assert recognise(launched | environ).rank == recognise(launched).rank
 
 
 @pytest.mark.parametrize(
@@ -271,11 +358,14 @@ def test_the_innermost_launcher_counts(environ, dialect):
         ),
         ({"PMI_RANK": "2", "PMI_SIZE": "2"}, "PMI_RANK=2 is not a rank of PMI_SIZE=2"),
         ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK=x is not a whole number"),
-        ({"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not JSON: a,b"),
         ({"HVDTUNE_STARTED_BY": "srun"}, "HVDTUNE_STARTED_BY=srun is none of hvdtune, horovod"),
         (
             {"HVDTUNE_STARTED_BY": "slurm"},
             "HVDTUNE_STARTED_BY=slurm, but srun has not set SLURM_PROCID and SLURM_STEP_NUM_TASKS",
+        ),
+        (
+            {"HVDTUNE_STARTED_BY": "tensorflow"},
+            "HVDTUNE_STARTED_BY=tensorflow, but TensorFlow's cluster has not set TF_CONFIG",
         ),
     ],
 )
@@ -361,3 +451,29 @@ def test_all_tasks_of_a_cluster_have_one_name_for_their_job(own_variable):
 def test_the_page_lists_the_dialects_in_their_order():
     rows = re.findall(r"^\| `([a-z]+)` \| ", Page("docs/schedulers.md").text, re.MULTILINE)
     assert rows == [row.name for row in DIALECTS]
+
+
+@pytest.mark.parametrize(
+    ("environ", "told_by"),
+    [
+        ({"TF_CONFIG": cluster(_CLUSTER, "worker", 0)}, "TF_CONFIG"),
+        (_SRUN, "SLURM_PROCID and SLURM_STEP_NUM_TASKS"),
+        ({"PMIX_RANK": "0"}, "PMIX_RANK"),
+    ],
+)
+def test_a_place_names_each_variable_that_told_it_once(environ, told_by):
+    assert recognise(environ).told_by == told_by
+
+
+@pytest.mark.parametrize(
+    ("told", "missing"),
+    [
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+        ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+        ("JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
+    ],
+)
+def test_a_rank_without_a_size_is_no_matter_of_plugins(told, missing):
+    with pytest.raises(UsageError, match=f"^{told} is set, but not {missing}, although .* both$"):
+        Config.from_environ({told: "2"}, ())

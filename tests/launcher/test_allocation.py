@@ -2,6 +2,7 @@
 
 import pytest
 
+from hvdtune.errors import LaunchError
 from hvdtune.launcher.allocation import Allocation, read_allocation
 from hvdtune.launcher.hosts import Host
 
@@ -19,10 +20,8 @@ from hvdtune.launcher.hosts import Host
             {"SLURM_JOB_NODELIST": "n1,n2", "SLURM_TASKS_PER_NODE": "8(x2)"},
             Allocation((Host("n1", 8), Host("n2", 8)), "SLURM_JOB_NODELIST"),
         ),
-        ({"SLURM_JOB_NODELIST": "n1,n2", "SLURM_TASKS_PER_NODE": "8"}, None),
-        ({"PBS_NODEFILE": "/nowhere"}, None),
     ],
-    ids=["none", "tasks", "hosts-only", "not-of-this-job", "no-file"],
+    ids=["none", "tasks", "hosts-only"],
 )
 def test_the_variables_describe_an_allocation(environ, allocation):
     assert read_allocation(environ) == allocation
@@ -40,7 +39,25 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
     assert read_allocation({name: str(file)}) == Allocation(hosts, name, tasks)
 
 
-def test_an_empty_file_names_no_hosts(tmp_path):
-    file = tmp_path / "hosts"
-    file.touch()
-    assert read_allocation({"PBS_NODEFILE": str(file)}) is None
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        (
+            {"SLURM_JOB_NODELIST": "n1,n2", "SLURM_TASKS_PER_NODE": "8"},
+            "SLURM_JOB_NODELIST=n1,n2 has 2 hosts, but SLURM_TASKS_PER_NODE, which has the tasks "
+            "of each, is 8",
+        ),
+        ({"SLURM_JOB_NODELIST": "n[1-3]"}, "SLURM_TASKS_PER_NODE, .*, is not set"),
+        (
+            {"SLURM_JOB_NODELIST": "n[1-3", "SLURM_TASKS_PER_NODE": "1(x3)"},
+            r"SLURM_JOB_NODELIST=n\[1-3 is not a list of hosts",
+        ),
+        ({"PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such file or directory"),
+        ({"LSB_DJOB_HOSTFILE": "/"}, "LSB_DJOB_HOSTFILE=/: Is a directory"),
+        ({"PBS_NODEFILE": "/dev/null"}, "PBS_NODEFILE=/dev/null, is empty"),
+    ],
+    ids=["not-of-this-job", "no-counts", "half-a-list", "no-file", "folder", "empty"],
+)
+def test_an_allocation_whose_hosts_cannot_be_read_is_no_host_without_others(environ, sentence):
+    with pytest.raises(LaunchError, match=sentence):
+        read_allocation(environ)

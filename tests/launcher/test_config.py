@@ -266,8 +266,10 @@ def test_rank_and_size_are_those_of_the_launcher(environ, wanted):
 
 
 def test_a_rank_without_a_size_is_refused():
-    with pytest.raises(UsageError, match="only one of PMI_RANK and PMI_SIZE is set"):
+    with pytest.raises(UsageError, match=r"^PMI_RANK is set, but not PMI_SIZE, although "):
         environ_rank_and_size({"PMI_RANK": "1"})
+    with pytest.raises(UsageError, match=r"^PMIX_RANK is set, but nothing says how many ranks"):
+        environ_rank_and_size({"PMIX_RANK": "1"})
 
 
 def test_a_changed_environment_is_put_back(monkeypatch):

@@ -13,10 +13,14 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
+from hvdtune.cli.app import app
+from hvdtune.cli.run import asked_alike
 from hvdtune.core.config.environment import node_meeting, slots_of_node
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.nodes import proof
 from hvdtune.launcher.nodes.admission import MOST_HALF_OPEN, Admission
+from hvdtune.launcher.nodes.control import NodeFacts
+from hvdtune.launcher.nodes.gathering import require_same
 from hvdtune.launcher.nodes.sealed import SealedChannel, Sealing
 
 _KEY = b"k" * 32
@@ -307,6 +311,48 @@ def test_a_node_has_a_rank_for_each_gpu_that_it_was_given(environ, slots):
     assert slots_of_node(environ) == slots
 
 
+def asked(*words):
+    """What `hvdtune run` with these words asks of every node."""
+    return asked_alike(app(["run", *words], standalone_mode=False), "run")
+
+
+_WORDS = ("-np", "4", "--trials", "3", "train.py", "--lr", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("-np", "4", "--trials", "3", "train.py", "--lr", "0.2"),
+            "with the command train.py --lr ",
+        ),
+        (("-np", "4", "--trials", "3", "--", "true"), "with the command true, and the first node"),
+        (("-np", "8", *_WORDS[2:]), "with --num-proc 8, and the first node with --num-proc 4"),
+        ((*_WORDS[:2], *_WORDS[4:]), "without --trials, and the first node with --trials 3"),
+        (("--verbose", *_WORDS), "with --verbose, and the first node without --verbose"),
+    ],
+    ids=["argument", "program", "number", "less", "more"],
+)
+def test_a_node_that_was_asked_for_something_else_is_refused(words, said):
+    facts = NodeFacts("0", 1, "b", 2, "127.0.0.1", 4711, asked(*words))
+    with pytest.raises(LaunchError) as refused:
+        require_same(facts, asked(*_WORDS))
+    assert str(refused.value).startswith("node 1, b, was started ")
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--slots-per-host", "3"),
+        ("--network-interface", "lo"),
+        ("--workbench-python", "/opt/wb/bin/python"),
+    ],
+)
+def test_what_belongs_to_a_node_may_be_its_own(words):
+    assert asked(*words, *_WORDS) == asked(*_WORDS)
+
+
 SCRIPT = """
 import os, sys, time
 from hvdtune.core.rank.collectives import barrier
@@ -438,9 +484,18 @@ def test_a_node_that_dies_ends_the_job_and_is_named(nodes):
     ],
 )
 def test_a_node_that_does_not_come_is_named(nodes, number, key, said):
-    process = nodes.start(number, "-np", "2", HVDTUNE_START_TIMEOUT_S="1", **key)
+    process = nodes.start(number, "-np", "2", "--start-timeout", "1", **key)
     _, error = process.communicate(timeout=100)
     assert process.returncode == 1 and said in error
+
+
+@pytest.mark.slow  # as the test of `require_same`
+def test_nodes_that_were_started_differently_run_nothing(nodes):
+    first, second = (nodes.start(number, "-np", str(number + 2)) for number in (0, 1))
+    (out, error), (_, said) = (each.communicate(timeout=100) for each in (first, second))
+    assert (first.returncode, second.returncode, out) == (1, 1, "")
+    assert "node 1, 127.0.0.3, was started with --num-proc 3, and the first node with" in error
+    assert "the launcher on the first node" in said
 
 
 @pytest.mark.slow  # waits for the start timeout

@@ -1,6 +1,7 @@
 """What is decided before, or without, MPI."""
 
 import dataclasses
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -91,7 +92,10 @@ def test_mpi_where_it_cannot_be_is_refused(config, comm, part_of_text):
     ("environ", "controller", "operations", "launcher"),
     [
         ({}, "auto", "hvdtune", None),
-        ({"OMPI_COMM_WORLD_SIZE": "4"}, "auto", "hvdtune", MpiLauncher("openmpi", 4)),
+        (
+            {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"},
+            *("auto", "hvdtune", MpiLauncher("openmpi", 4)),
+        ),
         ({"PMI_SIZE": "3", "PMI_RANK": "0"}, "auto", "hvdtune", MpiLauncher("mpich", 3)),
         ({"PMIX_RANK": "1"}, "auto", "hvdtune", MpiLauncher("", 0)),
         ({"HOROVOD_CPU_OPERATIONS": "MPI"}, "auto", "mpi", None),
@@ -103,6 +107,20 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
     config = Config.from_environ(environ, ())
     found = (config.controller, config.cpu_operations, config.mpi_launcher)
     assert found == (controller, operations, launcher)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sentence"),
+    [
+        (MpiLauncher("", 0), "PMIX_RANK is set, but nothing says how many ranks there are, and"),
+        (MpiLauncher("openmpi", 2), "this process was started by mpirun, but hvdtune has no MPI"),
+        (None, "hvd.init() was to use MPI, but hvdtune has no MPI plugin"),
+    ],
+)
+def test_what_is_missing_is_said_where_there_is_no_plugin(monkeypatch, launcher, sentence):
+    monkeypatch.setattr(joining.mpi_library, "choose_plugin", lambda _: None)
+    with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
+        joining.join(Config(mpi_launcher=launcher), None)
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)

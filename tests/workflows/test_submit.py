@@ -45,7 +45,7 @@ PER_NODE = replace(LARGE, run_options=("--trials", "40"), per_node=True)
 JOBS = {"small": SMALL, "large": LARGE, "tuned": TUNED}
 CASES = [(name, job) for name in SCHEDULERS for job in JOBS]
 JOBS["per-node"] = PER_NODE
-CASES.append(("slurm", "per-node"))
+CASES += [("slurm", "per-node"), ("pbs", "per-node")]
 
 
 @pytest.mark.parametrize(("name", "job"), CASES)
@@ -74,7 +74,14 @@ def test_a_shell_finds_no_fault_in_it(name, job, command):
 
 PROGRAM = """#!/bin/sh
 for word; do printf '[%s]' "$word"; done
+[ -z "$HVDTUNE_NODE" ] || printf ' on %s of %s' "$HVDTUNE_NODE" "$HVDTUNE_NODES"
 printf '\\nkey %s in %s' "${#HVDTUNE_KEY}" "$PWD"
+"""
+# Starts one node at a time, here the second one too late to be seen, without the environment.
+PBSDSH = """#!/bin/sh
+test "$1 $3" = "-n --" || exit 9
+[ "$2" = 0 ] || exit 0
+shift 3; exec env -i HOME=/nowhere PATH="$PATH" "$@"
 """
 
 
@@ -85,6 +92,7 @@ def cluster(tmp_path, monkeypatch):
     for name, text in (
         ("srun", PROGRAM),
         ("hvdtune", PROGRAM),
+        ("pbsdsh", PBSDSH),
         (
             "scontrol",
             '#!/bin/sh\ntest "$1 $2 $3" = "show hostnames n[1-2]" && printf "n1\\nn2\\n"\n',
@@ -131,6 +139,13 @@ WORDS = "[--note][it's a $HOME]"
             f"[run][-H][n1:4,n2:4][--trials][9][--][train.py]{WORDS}",
             0,
         ),
+        (
+            "pbs",
+            ("--trials", "9"),
+            True,
+            f"[run][-np][8][--trials][9][--][train.py]{WORDS} on 0 of 2",
+            0,
+        ),
         ("pbs", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
         ("lsf", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
     ],
@@ -144,6 +159,7 @@ def test_a_shell_starts_the_ranks(cluster, tmp_path, name, run_options, per_node
         nodes=2,
         ranks_per_node=4,
         per_node=per_node,
+        setup=(f"PATH={tmp_path}:$PATH",),  # which a login shell sets anew
     )
     code, out, err = cluster(render(job, SCHEDULERS[name]))
     assert (code, err) == (0, "")
@@ -171,7 +187,7 @@ def test_every_job_has_a_key_of_its_own(cluster):
     ("field", "value", "said"),
     [
         ("name", "my job", "job_name 'my job': a scheduler's line cannot hold it"),
-        ("queue", "gpu\n#SBATCH --uid=0", "queue 'gpu\\\\n#SBATCH --uid=0': a scheduler's line"),
+        ("queue", "gpu\n#SBATCH --uid=0", "'gpu\\\\n#SBATCH --uid=0': a scheduler's line"),
         ("account", "a;b", "account 'a;b': a scheduler's line cannot hold it"),
         ("output", "$(id)", "output '$(id)': a scheduler's line cannot hold it"),
         ("directives", ("--x\nrm",), "directive --x\nrm: it must be one line"),
@@ -185,10 +201,57 @@ def test_values_that_would_be_read_as_something_else_are_refused(name, field, va
     assert said.replace("\\\\", "\\") in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["pbs", "lsf"])
-def test_one_launcher_on_each_node_is_refused_where_nothing_starts_it(name):
-    with pytest.raises(UsageError, match=r"^--per-node: .*mpiexec in it"):
-        render(PER_NODE, SCHEDULERS[name])
+def test_one_launcher_on_each_node_is_refused_where_nothing_starts_it():
+    with pytest.raises(UsageError, match=r"^--per-node: how LSF would start .* by hand"):
+        render(PER_NODE, SCHEDULERS["lsf"])
+
+
+@pytest.mark.parametrize(
+    ("name", "directive", "already"),
+    [
+        ("slurm", "-N 4", "--nodes=1"),
+        ("slurm", "--ntasks=9", "--ntasks-per-node=1"),
+        ("slurm", "-o x", "--output=train-%j.out"),
+        ("pbs", "-l select=2", "-l select=1:ncpus=1:mpiprocs=1"),
+        ("pbs", "-l mem=4gb,nodes=2", "-l select=1:ncpus=1:mpiprocs=1"),
+        ("pbs", "-N other", "-N train"),
+        ("lsf", "-n 4", "-n 1"),
+        ("lsf", '-R "span[hosts=1]"', '-R "span[ptile=1]"'),
+    ],
+)
+def test_a_directive_that_contradicts_an_option_is_refused(name, directive, already):
+    with pytest.raises(UsageError) as refused:
+        render(replace(SMALL, directives=(directive,)), SCHEDULERS[name])
+    assert str(refused.value) == f"directive {directive}: {already} is in the script already"
+
+
+@pytest.mark.parametrize(
+    ("name", "directives"),
+    [
+        ("slurm", ("--mem=4G", "--mem=8G")),
+        ("pbs", ("-l mem=4gb", "-l mem=8gb")),
+        ("lsf", ("-M 4", "-M 8")),
+    ],
+)
+def test_two_directives_that_contradict_each_other_are_refused(name, directives):
+    with pytest.raises(UsageError, match=f"{directives[0]} is in the script already"):
+        render(replace(SMALL, directives=directives), SCHEDULERS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "directives", "without"),
+    [
+        ("slurm", ("--exclusive", "--exclusive", "--nodes=1"), ()),
+        ("pbs", ("-l place=scatter:excl", "-j n", "-l walltime=1:00:00"), ("-j oe",)),
+        ("lsf", ('-R "rusage[mem=1]"', '-R "rusage[ngpus=1]"'), ()),
+    ],
+)
+def test_other_directives_are_lines_of_the_script(name, directives, without):
+    scheduler = SCHEDULERS[name]
+    lines = render(replace(SMALL, directives=directives), scheduler).splitlines()
+    assert {f"{scheduler.prefix} {line}" for line in directives} <= {*lines}
+    assert f"{scheduler.prefix} -l place=scatter" not in lines
+    assert not {f"{scheduler.prefix} {line}" for line in without} & {*lines}
 
 
 @pytest.mark.parametrize(

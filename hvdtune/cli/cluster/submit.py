@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from hvdtune.cli.messages import info
-from hvdtune.cli.options import RunOptions, parse_duration, run, spellings
+from hvdtune.cli.options import RunOptions, parse_duration, parse_path, run, spellings
 from hvdtune.cli.parameters import (
     Argument,
     CliCommand,
@@ -33,14 +33,34 @@ _PLACES: Final = {
 }
 
 
+def parse_time_limit(text: str) -> float:
+    """Seconds in `90m`, `1h30m` or, as schedulers write it, `36:30:00`.
+
+    Raises BadParameter for a number without a unit, which schedulers and `hvdtune run` take for
+    different times, and for two with a colon, which LSF takes for other ones than Slurm and PBS.
+    """
+    given = text.strip()
+    if given.isdigit():
+        raise click.BadParameter(
+            f"'{given}' has no unit: write {given}m for minutes, as Slurm and LSF take it, or "
+            f"{given}s for seconds, as PBS does"
+        )
+    parts = given.split(":")
+    if len(parts) == 3 and all(part.isdigit() for part in parts):
+        given = "{}h{}m{}s".format(*parts)
+    elif len(parts) > 1:
+        raise click.BadParameter(f"'{given}' is not of the form HOURS:MINUTES:SECONDS")
+    return parse_duration(given)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubmitOptions:
     """Send a job to a scheduler, or print its batch script.
 
     All options stand before the script; everything behind it is the script's own. Under Slurm, srun
-    starts one task for each rank, or with --per-node one `hvdtune run` for each node. Under PBS and
-    LSF, and with options of `hvdtune run` such as --trials, which are taken too, the batch script
-    starts `hvdtune run` on the first node, and ssh has to reach the others from there.
+    starts one task for each rank. Under PBS and LSF, and with options of `hvdtune run` such as
+    --trials, which are taken too, the batch script starts `hvdtune run` on the first node, and ssh
+    has to reach the others from there; with --per-node srun or pbsdsh starts one on each node.
 
     \b
     hvdtune submit --slurm --nodes 2 --gpus-per-node 4 --time 2h train.py --lr 0.1
@@ -61,11 +81,13 @@ class SubmitOptions:
     gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
     cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
     per_node: bool = flag(
-        help="Let srun start one `hvdtune run` on each node: no ssh, and options of `hvdtune run` "
-        "are taken."
+        help="Let srun or pbsdsh start one `hvdtune run` on each node: no ssh, and options of "
+        "`hvdtune run` are taken."
     )
     time: float | None = option(
-        type=parse_duration, metavar="TIME", help="Time limit, as in 8m or 1h30m."
+        type=parse_time_limit,
+        metavar="TIME",
+        help="Time limit, as in 90m, 1h30m or 36:30:00; a number needs a unit.",
     )
     queue: str | None = option(
         "--partition", "--queue", help="Partition of Slurm, queue of PBS and LSF."
@@ -82,7 +104,9 @@ class SubmitOptions:
         help="Line of shell that sets up the environment, as in 'module load cuda'; may be "
         "repeated.",
     )
-    venv: Path | None = option(type=Path, metavar="DIR", help="Virtual environment to activate.")
+    venv: Path | None = option(
+        type=parse_path, metavar="DIR", help="Virtual environment to activate."
+    )
     directive: tuple[str, ...] = option(
         multiple=True,
         default=(),
@@ -123,7 +147,7 @@ def _submit(ctx: click.Context, /, **values: Any) -> int:
     if len(chosen) != 1:
         raise UsageError("give one of --slurm, --pbs and --lsf: which scheduler takes the job?")
     scheduler = SCHEDULERS[chosen[0]]
-    _check_run(ctx, options.command)
+    _check_run(ctx, options)
     script = write_script(_job(options, ctx.obj), scheduler)
     if options.dry_run:
         print(script, end="")
@@ -156,17 +180,24 @@ def _job(options: SubmitOptions, run_words: list[str]) -> Any:
     )
 
 
-def _check_run(ctx: click.Context, command: list[str]) -> None:
+def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     """Raises now what `hvdtune run` would refuse when the job's turn has come."""
+    from hvdtune.cli import handover
     from hvdtune.cli.resolve import resolve
 
-    with run.make_context("run", [*ctx.obj, "--", *command], parent=ctx) as context:
+    words = [*ctx.obj, "--", *submitted.command]
+    with run.make_context("run", words, parent=ctx) as context:
         options: RunOptions = run.invoke(context)
     for name, spelling in _PLACES.items():
         if getattr(options, name) is not None:
             raise UsageError(
                 f"{spelling}: the scheduler says where ranks run: give --nodes and --ranks-per-node"
             )
+    python = options.workbench_python
+    is_set_up = bool(submitted.setup or submitted.venv)
+    # What a name without a folder stands for, what is set up decides.
+    if python and (python.parent.name or python.is_absolute() or not is_set_up):
+        handover.checked(python, by_option=True)
     if options.mpi:
         raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
     resolve(dataclasses.replace(options, num_proc=1))

@@ -46,6 +46,21 @@ class ToldPlace:
     size_by: str = ""
 
     @property
+    def told_by(self) -> str:
+        """The variables of rank and size, each once, as in `RANK and WORLD_SIZE`."""
+        return " and ".join(dict.fromkeys(filter(None, (self.rank_by, self.size_by))))
+
+    def require_complete(self) -> None:
+        """Raises UsageError where only one of rank and size is told."""
+        if (self.rank is None) == (self.size is None):
+            return
+        if not self.size_by:
+            raise UsageError(f"{self.rank_by} is set, but nothing says how many ranks there are")
+        names = [self.rank_by, self.size_by]
+        told, missing = names if self.size is None else names[::-1]
+        raise UsageError(f"{told} is set, but not {missing}, although {self.title} sets both")
+
+    @property
     def is_on_one_host(self) -> bool:
         """Whether all processes are known to be on one host."""
         return self.size is not None and self.size in (1, self.local_size)
@@ -66,8 +81,10 @@ class Dialect:
     Of several names the first that is set counts. Without `present` the dialect is recognised by
     any of the variables of rank and size. `hides` names the dialects whose values may differ,
     because their launcher starts this one, or is started by it to reach other hosts. `place`
-    derives rank and size where no variable has them as such. `mpi` is the flavour of MPI that has
-    such ranks, None for none. A dialect that does not form jobs is read by scripts only.
+    derives rank and size where no variable has them as such. `fault` says what is wrong where the
+    dialect does not tell a place although its variables say that there are several processes, or
+    cannot be, "" for nothing. `mpi` is the flavour of MPI that has such ranks, None for none. A
+    dialect that does not form jobs is read by scripts only.
     """
 
     name: str
@@ -84,6 +101,7 @@ class Dialect:
     job: Callable[[Environ], str] = _nothing
     place: Callable[[Environ], dict[str, int]] | None = None
     present: Callable[[Environ], bool] | None = None
+    fault: Callable[[Environ], str] = _nothing
     hides: frozenset[str] = frozenset()
     is_node: bool = False
     mpi: str | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from hvdtune.core.config.dialect import (
     Dialect,
@@ -22,6 +22,13 @@ from hvdtune.core.config.dialect import (
     repeated_counts,
     whole_of,
 )
+from hvdtune.core.config.documents import (
+    cluster,
+    cluster_fault,
+    document,
+    sagemaker,
+    sagemaker_fault,
+)
 from hvdtune.errors import UsageError
 
 STARTED_BY: Final = "HVDTUNE_STARTED_BY"
@@ -31,6 +38,8 @@ _ALONE: Final = "none"
 _FIRST_OF_SLURMS_OWN_STEPS: Final = 0xFFFFFFF0
 _SCHEDULERS: Final = frozenset({"pals", "flux", "slurm", "jsrun"})
 _MPI: Final = frozenset({"openmpi", "pmix", "hydra", "pmi"})
+_POOLS: Final = ("workerpool0", "workerpool1")  # of Vertex AI
+_TASKS: Final = ("chief", "master", "worker")  # of TF_CONFIG
 
 
 def _has_srun_task(env: Environ) -> bool:
@@ -71,76 +80,51 @@ def _has_torch_by_hand(env: Environ) -> bool:
     return is_complete and not env.get("TORCHELASTIC_RUN_ID")
 
 
+def _torch_fault(env: Environ) -> str:
+    # Without a rank it is a batch script's, which prepares what its tasks will find.
+    return _unsaid(env, "WORLD_SIZE", ("MASTER_ADDR",)) if env.get("RANK") else ""
+
+
 def _torch_job(env: Environ) -> str:
     where = joined(env, "MASTER_ADDR", "MASTER_PORT")
     run = env.get("TORCHELASTIC_RUN_ID")
     return f"{where}/{run}/{env.get('TORCHELASTIC_RESTART_COUNT', '0')}" if run else where
 
 
-def _document(env: Environ, name: str) -> Any:
-    """The JSON of a variable. Raises UsageError for text that is none."""
-    try:
-        return json.loads(env[name])
-    except ValueError:
-        raise UsageError(f"{name} is not JSON: {env[name][:60]}") from None
-
-
-def _sagemaker(env: Environ) -> tuple[str, tuple[str, ...]]:
-    """This host and all hosts; SageMaker lists them in alphabetical order."""
-    whole = _document(env, "SM_RESOURCE_CONFIG") if env.get("SM_RESOURCE_CONFIG") else {}
-    whole = whole if isinstance(whole, dict) else {}
-    hosts = _document(env, "SM_HOSTS") if env.get("SM_HOSTS") else whole.get("hosts", [])
-    current = env.get("SM_CURRENT_HOST") or whole.get("current_host", "")
-    return str(current), tuple(sorted(map(str, hosts)))
-
-
 def _has_sagemaker(env: Environ) -> bool:
-    if not env.get("SM_RESOURCE_CONFIG") and not joined(env, "SM_HOSTS", "SM_CURRENT_HOST"):
-        return False
-    current, hosts = _sagemaker(env)
+    current, hosts = sagemaker(env)
     return current in hosts
 
 
 def _sagemaker_place(env: Environ) -> dict[str, int]:
-    current, hosts = _sagemaker(env)
+    current, hosts = sagemaker(env)
     return {"rank": hosts.index(current), "size": len(hosts)}
 
 
 def _sagemaker_job(env: Environ) -> str:
-    whole = _document(env, "SM_TRAINING_ENV") if env.get("SM_TRAINING_ENV") else {}
+    whole = document(env, "SM_TRAINING_ENV")
     name = whole.get("job_name", "") if isinstance(whole, dict) else ""
     return env.get("TRAINING_JOB_NAME") or str(name)
 
 
-def _cluster(env: Environ, name: str, kinds: tuple[str, ...]) -> tuple[int, tuple[str, ...]] | None:
-    """This task's number among those of these kinds, and the hosts of all; None for another."""
-    if not env.get(name):
-        return None
-    whole = _document(env, name)
-    try:
-        task, cluster = whole["task"], whole["cluster"]
-        listed = [(kind, number) for kind in kinds for number in range(len(cluster.get(kind, ())))]
-        addresses = [str(cluster[kind][number]) for kind, number in listed]
-        own = (str(task["type"]), int(task["index"]))
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return None  # of another program, or of a task that is no part of the training
-    if own not in listed:
-        return None
-    return listed.index(own), tuple(address.rpartition(":")[0] or address for address in addresses)
-
-
 def _vertex(env: Environ) -> tuple[int, tuple[str, ...]] | None:
-    return _cluster(env, "CLUSTER_SPEC", ("workerpool0", "workerpool1"))
+    return cluster(env, "CLUSTER_SPEC", _POOLS)
+
+
+def _vertex_fault(env: Environ) -> str:
+    # The name is no platform's own, so what is no JSON is another program's.
+    is_json = document(env, "CLUSTER_SPEC") is not None
+    return cluster_fault(env, "CLUSTER_SPEC", _POOLS) if is_json else ""
 
 
 def _tensorflow(env: Environ) -> tuple[int, tuple[str, ...]] | None:
-    return _cluster(env, "TF_CONFIG", ("chief", "master", "worker"))
+    return cluster(env, "TF_CONFIG", _TASKS)
 
 
 def _tensorflow_job(env: Environ) -> str:
     """The name of the job, else its cluster, which all its tasks are told alike."""
-    cluster = _document(env, "TF_CONFIG")["cluster"]
-    return env.get("CLOUD_ML_JOB_ID") or json.dumps(cluster, sort_keys=True)
+    whole = document(env, "TF_CONFIG")["cluster"]
+    return env.get("CLOUD_ML_JOB_ID") or json.dumps(whole, sort_keys=True)
 
 
 def _number_and_size(found: tuple[int, tuple[str, ...]] | None) -> dict[str, int]:
@@ -149,6 +133,26 @@ def _number_and_size(found: tuple[int, tuple[str, ...]] | None) -> dict[str, int
 
 def _hosts_of(found: tuple[int, tuple[str, ...]] | None) -> tuple[str, ...]:
     return () if found is None else found[1]
+
+
+def _unsaid(env: Environ, size: str, *needed: tuple[str, ...]) -> str:
+    """What is missing where a variable says that there are several, "" for nothing.
+
+    Args:
+        needed: of each of these one variable is to be set.
+    """
+    most = env.get(size, "").rpartition(":")[2]  # of torchrun's FEWEST:MOST
+    missing = [" or ".join(names) for names in needed if not first_of(env, names)]
+    if not missing or not most.isdigit() or int(most) < 2:
+        return ""
+    verb = "is" if len(missing) == 1 else "are"
+    return f"{size} says {env[size]}, but {' and '.join(missing)} {verb} not set"
+
+
+def _nodes_fault(env: Environ) -> str:
+    if env.get("HVDTUNE_NODE") and not env.get("HVDTUNE_NODES"):
+        return f"HVDTUNE_NODE says {env['HVDTUNE_NODE']}, but HVDTUNE_NODES is not set"
+    return _unsaid(env, "HVDTUNE_NODES", ("HVDTUNE_NODE",))
 
 
 def _azure_hosts(env: Environ) -> tuple[str, ...]:
@@ -177,6 +181,7 @@ def _one(env: Environ, name: str) -> tuple[str, ...]:
 # jsrun       IBM's "Job Step Manager"; as PyTorch Lightning's LSFEnvironment reads it.
 # torch       https://docs.pytorch.org/docs/stable/distributed.html, "Environment variable
 #             initialization"; PyTorchJob of Kubeflow and Azure ML set them, too.
+# nodes       ours, for what starts programs without telling them a place: pbsdsh, blaunch, ssh.
 # kubeflow    `pkg/constants/constants.go` of kubeflow/trainer: the options of torchrun.
 # sagemaker   ENVIRONMENT_VARIABLES.md of aws/sagemaker-training-toolkit.
 # azureml     https://learn.microsoft.com/azure/batch/batch-compute-node-environment-variables.
@@ -322,6 +327,17 @@ DIALECTS: Final = (
         hosts=lambda env: _one(env, "MASTER_ADDR"),
         job=_torch_job,
         present=_has_torch_by_hand,
+        fault=_torch_fault,
+    ),
+    Dialect(
+        "nodes",
+        "whoever has set HVDTUNE_NODES",
+        rank=("HVDTUNE_NODE",),
+        size=("HVDTUNE_NODES",),
+        job=lambda env: first_of(env, ("PBS_JOBID", "LSB_JOBID", "SLURM_JOB_ID")),
+        present=lambda env: bool(joined(env, "HVDTUNE_NODE", "HVDTUNE_NODES")),
+        fault=_nodes_fault,
+        is_node=True,
     ),
     Dialect(
         "kubeflow",
@@ -331,6 +347,7 @@ DIALECTS: Final = (
         hosts=lambda env: _one(env, "PET_MASTER_ADDR"),
         job=lambda env: joined(env, "PET_MASTER_ADDR", "PET_MASTER_PORT"),
         present=lambda env: bool(joined(env, "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR")),
+        fault=lambda env: _unsaid(env, "PET_NNODES", ("PET_NODE_RANK",), ("PET_MASTER_ADDR",)),
         is_node=True,
     ),
     Dialect(
@@ -339,10 +356,11 @@ DIALECTS: Final = (
         rank=("SM_CURRENT_HOST", "SM_RESOURCE_CONFIG"),
         size=("SM_HOSTS", "SM_RESOURCE_CONFIG"),
         host=("SM_CURRENT_HOST",),
-        hosts=lambda env: _sagemaker(env)[1],
+        hosts=lambda env: sagemaker(env)[1],
         job=_sagemaker_job,
         place=_sagemaker_place,
         present=_has_sagemaker,
+        fault=sagemaker_fault,
         is_node=True,
     ),
     Dialect(
@@ -356,6 +374,9 @@ DIALECTS: Final = (
             env.get("AZUREML_NODE_COUNT")
             and (env.get("NODE_RANK") or env.get("AZ_BATCHAI_TASK_INDEX"))
         ),
+        fault=lambda env: _unsaid(
+            env, "AZUREML_NODE_COUNT", ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX")
+        ),
         is_node=True,
     ),
     Dialect(
@@ -367,17 +388,19 @@ DIALECTS: Final = (
         job=lambda env: env.get("CLOUD_ML_JOB_ID", ""),
         place=lambda env: _number_and_size(_vertex(env)),
         present=lambda env: _vertex(env) is not None,
+        fault=_vertex_fault,
         is_node=True,
     ),
     Dialect(
         "tensorflow",
-        "whoever has set TF_CONFIG",
+        "TensorFlow's cluster",
         rank=("TF_CONFIG",),
         size=("TF_CONFIG",),
         hosts=lambda env: _hosts_of(_tensorflow(env)),
         job=_tensorflow_job,
         place=lambda env: _number_and_size(_tensorflow(env)),
         present=lambda env: _tensorflow(env) is not None,
+        fault=lambda env: cluster_fault(env, "TF_CONFIG", _TASKS),
         is_node=True,
     ),
 )
@@ -394,7 +417,8 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
 
     Raises:
         UsageError: two launchers that cannot run inside each other tell different numbers, a
-            value cannot be, or HVDTUNE_STARTED_BY names a launcher that has set no variables.
+            value cannot be, no launcher tells a place although one says that there are several, or
+            HVDTUNE_STARTED_BY names a launcher that has set no variables.
     """
     chosen = env.get(STARTED_BY, "")
     # Said of whoever has started a launcher of ours, it is not said of the launcher's ranks.
@@ -402,6 +426,8 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
         return _chosen(env, chosen)
     found = [told for row in DIALECTS if (told := row.read(env)) is not None]
     if not found:
+        if fault := next(filter(None, (row.fault(env) for row in DIALECTS)), ""):
+            raise UsageError(f"{fault}: set it right, or {STARTED_BY}=none for a process alone")
         return None
     found = [told for told in found if told.dialect not in _ROWS[found[0].dialect].hides]
     for other in found[1:]:
@@ -424,8 +450,10 @@ def _chosen(env: Environ, name: str) -> ToldPlace | None:
     row = _ROWS[name]
     told = row.read(env)
     if told is None:
-        missing = " and ".join(dict.fromkeys((*row.rank[:1], *row.size[:1])))
-        raise UsageError(f"{STARTED_BY}={name}, but {row.title} has not set {missing}")
+        unset = [name for name in (*row.rank[:1], *row.size[:1]) if not env.get(name)]
+        missing = " and ".join(dict.fromkeys(unset)) or "all that names a place"
+        why = row.fault(env) or f"{row.title} has not set {missing}"
+        raise UsageError(f"{STARTED_BY}={name}, but {why}")
     return told
 
 

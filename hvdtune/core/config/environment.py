@@ -157,11 +157,9 @@ class Config:
             return self
         launcher = _mpi_launcher(place)
         is_complete = place.rank is not None and place.size is not None
-        if not is_complete and launcher is None:
-            raise UsageError(
-                f"only one of {place.rank_by} and {place.size_by} is set, although {place.title} "
-                "sets both"
-            )
+        # PMIx names no size; MPI then says it.
+        if launcher is None or place.size_by:
+            place.require_complete()
         return dataclasses.replace(
             self,
             host=env.get("HVDTUNE_HOST") or place.host or self.host,
@@ -309,7 +307,7 @@ def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
 def workbench_python(environ: Mapping[str, str] | None = None) -> Path | None:
     """A Python that has the workbench, HVDTUNE_WORKBENCH_PYTHON; None where none is named."""
     named = (os.environ if environ is None else environ).get("HVDTUNE_WORKBENCH_PYTHON")
-    return Path(named) if named else None
+    return Path(named).expanduser() if named else None
 
 
 def training_python(environ: Mapping[str, str] | None = None) -> str:
@@ -360,11 +358,8 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
     place = dialects.recognise(os.environ if environ is None else environ)
     if place is None:
         return 0, 1
-    if place.rank is None or place.size is None:
-        raise UsageError(
-            f"only one of {place.rank_by} and {place.size_by} is set, although a launcher sets both"
-        )
-    return place.rank, place.size
+    place.require_complete()
+    return place.rank or 0, place.size or 1
 
 
 @contextlib.contextmanager
@@ -468,6 +463,18 @@ def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], def
         if (value := variables.value_of(env, term)) is not None:
             return cast(T, value)
     return default
+
+
+def require_interface(name: str, source: str) -> None:
+    """Raises UsageError unless this host has an address at that network interface.
+
+    Args:
+        source: what has named the interface, as it is spelled there.
+    """
+    try:
+        _address_of_interface(name)
+    except ValueError as error:
+        raise UsageError(f"{source} {name} {error}") from None
 
 
 def _own_address(env: Mapping[str, str]) -> str:

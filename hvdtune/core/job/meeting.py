@@ -265,5 +265,5 @@ def _who(point: MeetingPoint) -> str:
     place = point.place
     return (
         f"{place.title} says that this is rank {place.rank} of {counted(place.size or 0, 'rank')}, "
-        f"{place.rank_by} and {place.size_by}"
+        f"by {place.told_by}"
     )

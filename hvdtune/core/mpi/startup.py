@@ -244,6 +244,12 @@ def _open(config: Config) -> Any:
 def _refuse(launcher: MpiLauncher | None) -> NoReturn:
     loaded = mpi_library.loaded_library()
     which = f" for {loaded}" if loaded else ""
+    if launcher and not launcher.size:
+        raise UsageError(
+            "PMIX_RANK is set, but nothing says how many ranks there are, and hvdtune has no MPI "
+            f"plugin{which} to ask MPI by: run `hvdtune build mpi` once, or set "
+            "HVDTUNE_STARTED_BY=none for a process alone"
+        )
     started = "this process was started by mpirun" if launcher else "hvd.init() was to use MPI"
     raise UsageError(
         f"{started}, but hvdtune has no MPI plugin{which}: run `hvdtune build mpi` once"

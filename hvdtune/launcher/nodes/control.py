@@ -22,8 +22,8 @@ _PROBES: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What a node says of itself: its number, its name for its host, room for how many ranks, and
-    where it takes connections for them."""
+    """What a node says of itself: its number, its name for its host, room for how many ranks,
+    where it takes connections for them, and what its user has asked it for, by option."""
 
     version: str
     number: int
@@ -31,6 +31,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     slots: int
     address: str
     port: int
+    asked: dict[str, str]
 
 
 class ControlConnection:

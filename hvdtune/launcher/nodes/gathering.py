@@ -6,7 +6,7 @@ import contextlib
 import queue
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,14 +44,18 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> Iterator[Nodes]:
+def gathered(
+    point: MeetingPoint, chosen: str, slots: int, timeout_s: float, asked: Mapping[str, str]
+) -> Iterator[Nodes]:
     """All nodes, while the block runs.
 
     Args:
         chosen: the address of this host's that the user has chosen, "" for none.
         slots: of this node.
+        asked: what has to be the same on all nodes, by option.
 
-    Raises LaunchError when a node does not come within the timeout.
+    Raises LaunchError when a node does not come within the timeout, or was asked for something
+    else.
     """
     how = meeting.opening(point, chosen, 0, PART)
     family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
@@ -65,6 +69,8 @@ def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> 
         where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
         with contextlib.closing(admission), how.offered(f"{where}:{port}"):
             found = _await_nodes(came, (point.place.size or 1) - 1, timeout_s, stack)
+        for facts, _ in found:
+            require_same(facts, asked)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
         own = point.place.host
         own = own if is_local(own) else socket.gethostname()
@@ -83,6 +89,22 @@ def gathered(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> 
             for _, control in found:
                 with contextlib.suppress(OSError):  # it has gone
                     control.send(frames.EXIT, farewell)
+
+
+def require_same(facts: NodeFacts, asked: Mapping[str, str]) -> None:
+    """Raises LaunchError where a node was asked for something else than this one."""
+    for what in sorted({*asked, *facts.asked}):
+        theirs, ours = (each.get(what) for each in (facts.asked, asked))
+        if theirs != ours:
+            raise LaunchError(
+                f"node {facts.number}, {facts.host}, was started {_with(what, theirs)}, and the "
+                f"first node {_with(what, ours)}: start `hvdtune run` with the same words on all "
+                "nodes"
+            )
+
+
+def _with(what: str, value: str | None) -> str:
+    return f"without {what}" if value is None else f"with {what} {value}".rstrip()
 
 
 def _is_known(name: str) -> bool:
@@ -118,7 +140,7 @@ def _await_nodes(
             missing = ", ".join(str(n) for n in range(1, count + 1) if n not in found)
             raise LaunchError(
                 f"no word from node {missing} of {count + 1} within {timeout_s:g} s "
-                "(HVDTUNE_START_TIMEOUT_S)"
+                "(--start-timeout)"
             ) from None
         control = ControlConnection(connection, session, dialed=False)
         stack.callback(control.close)

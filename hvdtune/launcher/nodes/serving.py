@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -30,11 +31,14 @@ _RETRY_S: Final = 0.2
 _LAST_S: Final = 10.0
 
 
-def serve(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> int:
+def serve(
+    point: MeetingPoint, chosen: str, slots: int, timeout_s: float, asked: Mapping[str, str]
+) -> int:
     """Serves until the launcher says that the command is over; returns its exit code.
 
     Args:
         chosen: the address of this host's that the user has chosen, "" for none.
+        asked: what has to be the same on all nodes, by option; the launcher compares it.
 
     Raises LaunchError when the launcher does not come within the timeout, or is lost.
     """
@@ -51,7 +55,7 @@ def serve(point: MeetingPoint, chosen: str, slots: int, timeout_s: float) -> int
         control = _connected(leader, key, timeout_s)
         with contextlib.closing(control):
             host = point.place.host or socket.gethostname()
-            facts = NodeFacts(__version__, number, host, slots, address, agents.port)
+            facts = NodeFacts(__version__, number, host, slots, address, agents.port, dict(asked))
             try:
                 control.send(frames.HELLO, msgspec.msgpack.encode(facts))
                 return int.from_bytes(control.receive(frames.EXIT, None), "big", signed=True)
@@ -73,7 +77,7 @@ def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> Control
                 why = "what answers there does not know this node's key" if refused else error
                 raise LaunchError(
                     f"no connection with the launcher on the first node, {leader[0]} port "
-                    f"{leader[1]}, within {timeout_s:g} s (HVDTUNE_START_TIMEOUT_S): {why}"
+                    f"{leader[1]}, within {timeout_s:g} s (--start-timeout): {why}"
                 ) from None
         time.sleep(_RETRY_S)
 

@@ -64,6 +64,11 @@ class Scheduler:
     the scheduler in it, and `directives` makes these lines. `hosts` is a shell command in which
     `{awk}` reads the nodes of a job, each once or several times. `start_tasks` makes the words that
     start the tasks of a job, None where schedulers of this kind have no such program everywhere.
+    `start_node` is a shell command that starts what `$start` holds on the node of number `$node`,
+    "" where that can be done by `start_tasks`, or not at all. `options_of` has the names of the
+    scheduler's options in one of its lines, each under one spelling, of which no two lines may set
+    the same; a line with one of `gives_way` is left out where the user has one. `queue` is what a
+    queue is called.
     """
 
     title: str
@@ -71,7 +76,11 @@ class Scheduler:
     prefix: str
     directives: Callable[[BatchJob], list[str]]
     hosts: str
+    options_of: Callable[[str], frozenset[str]]
     start_tasks: Callable[[BatchJob], list[str]] | None = None
+    start_node: str = ""
+    gives_way: frozenset[str] = frozenset()
+    queue: str = "queue"
 
 
 def hours_minutes_seconds(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Final
 
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
@@ -25,10 +26,18 @@ def _directives(job: BatchJob) -> list[str]:
     return [*lines, f"-o {job.output or f'{job.name}-%J.out'}"]
 
 
+def _options_of(line: str) -> frozenset[str]:
+    option = line.partition(" ")[0]
+    if option == "-R":  # may be there several times
+        return frozenset(re.findall(r"\b(span|affinity)\[", line))
+    return frozenset((option,))
+
+
 LSF: Final = Scheduler(
     title="LSF",
     submit="bsub",
     prefix="#BSUB",
     directives=_directives,
     hosts='{awk} "$LSB_DJOB_HOSTFILE"',
+    options_of=_options_of,
 )

@@ -39,32 +39,56 @@ def job_name(command: Sequence[str]) -> str:
 def render(job: BatchJob, scheduler: Scheduler) -> str:
     """The batch script. Raises UsageError for values that a line for the scheduler cannot have."""
     for name in ("name", "queue", "account", "output"):
-        _check_plain(name, getattr(job, name))
-    for directive in job.directives:
-        if "\n" in directive:
-            raise ArgumentError("directive", "it must be one line", directive)
-    if job.per_node and scheduler.start_tasks is None:
+        _check_plain(name, getattr(job, name), scheduler)
+    if job.per_node and scheduler.start_tasks is None and not scheduler.start_node:
         raise UsageError(
-            f"--per-node: {scheduler.title} has no program that every site has and that tells "
-            "processes their place: write the script by hand, with your site's mpiexec in it "
-            "(docs/schedulers.md)"
+            f"--per-node: how {scheduler.title} would start one `hvdtune run` on each node has not "
+            "been tried: write the script by hand (docs/schedulers.md)"
         )
-    lines = [*scheduler.directives(job), *job.directives]
+    lines = _lines(job, scheduler)
     parts = [
         "#!/bin/bash\n"
         + "".join(f"{scheduler.prefix} {line}\n" for line in lines)
         + f"# Written by `hvdtune submit` ({__version__}) for {scheduler.title}, whose "
         f"`{scheduler.submit}` reads the lines above.\n",
-        f"set -e -o pipefail\ncd {shlex.quote(job.folder)}\n",
-        _setup(job),
-        *(_tasks(job, scheduler) if _by_tasks(job, scheduler) else _hvdtune_run(job, scheduler)),
+        *_body(job, scheduler),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _check_plain(name: str, value: str) -> None:
+def _body(job: BatchJob, scheduler: Scheduler) -> tuple[str, ...]:
+    if job.per_node and scheduler.start_tasks is None:
+        return _nodes(job, scheduler)
+    by_tasks = scheduler.start_tasks is not None and (job.per_node or not job.run_options)
+    start = _tasks(job, scheduler) if by_tasks else _hvdtune_run(job, scheduler)
+    return (_enter(job), _setup(job), *start)
+
+
+def _lines(job: BatchJob, scheduler: Scheduler) -> list[str]:
+    """The lines for the scheduler. Raises ArgumentError for a directive that contradicts others."""
+    given = frozenset[str]().union(*map(scheduler.options_of, job.directives))
+    replaced = given & scheduler.gives_way
+    lines = [
+        line for line in scheduler.directives(job) if not scheduler.options_of(line) & replaced
+    ]
+    taken = {option: line for line in lines for option in scheduler.options_of(line)}
+    for directive in job.directives:
+        if not directive.strip():
+            raise ArgumentError("directive", "it is empty")
+        if "\n" in directive:
+            raise ArgumentError("directive", "it must be one line", directive)
+        for option in scheduler.options_of(directive):
+            if taken.setdefault(option, directive) != directive:
+                raise ArgumentError(
+                    "directive", f"{taken[option]} is in the script already", directive
+                )
+        lines.append(directive)
+    return lines
+
+
+def _check_plain(name: str, value: str, scheduler: Scheduler) -> None:
     if value and not _PLAIN.fullmatch(value):
-        names = {"name": "job_name"}
+        names = {"name": "job_name", "queue": scheduler.queue}
         raise ArgumentError(
             names.get(name, name),
             "a scheduler's line cannot hold it: use letters, digits and _.,:@%/+=^{}- only",
@@ -72,25 +96,62 @@ def _check_plain(name: str, value: str) -> None:
         )
 
 
-def _by_tasks(job: BatchJob, scheduler: Scheduler) -> bool:
-    return scheduler.start_tasks is not None and (job.per_node or not job.run_options)
+def _enter(job: BatchJob) -> str:
+    return f"set -e -o pipefail\ncd {shlex.quote(job.folder)}\n"
 
 
 def _setup(job: BatchJob) -> str:
-    lines = list(job.setup)
-    if job.venv:
-        lines.append(f"source {shlex.quote(f'{job.venv}/bin/activate')}")
+    lines = _setup_lines(job)
     return "\n".join(["# What --setup and --venv ask for", *lines, ""]) if lines else ""
+
+
+def _setup_lines(job: BatchJob) -> list[str]:
+    activate = f"source {shlex.quote(f'{job.venv}/bin/activate')}"
+    return [*job.setup, *([activate] if job.venv else [])]
 
 
 def _tasks(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
     assert scheduler.start_tasks is not None
-    what, words = f"One task for each of the {_places(job)}", _command(job)
+    each = "" if job.ranks == 1 else "each of "
+    what, words = f"One task for {each}the {_places(job)}", _command(job)
     if job.per_node:
-        what = f"One `hvdtune run` on each node, together the {_places(job)}"
-        options = ("run", "-np", str(job.ranks), *job.run_options)
-        words = (*job.hvdtune, *options, "--", *job.command)
+        what, words = _on_each_node(job), _launcher(job)
     return _KEY, f"# {what}\nexec {shlex.join([*scheduler.start_tasks(job), *words])}\n"
+
+
+def _on_each_node(job: BatchJob) -> str:
+    return f"One `hvdtune run` on each node, together the {_places(job)}"
+
+
+def _launcher(job: BatchJob) -> tuple[str, ...]:
+    return (*job.hvdtune, "run", "-np", str(job.ranks), *job.run_options, "--", *job.command)
+
+
+def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
+    """What starts a node at a time, without this shell's environment."""
+    there = [
+        *_enter(job).splitlines(),
+        *_setup_lines(job),
+        f'export HVDTUNE_NODE="$1" HVDTUNE_NODES={job.nodes}',
+        f"exec {shlex.join(_launcher(job))}",
+    ]
+    end = "END"
+    while end in "\n".join(there).splitlines():
+        end += "_"
+    text = "\n".join(there)
+    return (
+        "# What each node does, which gets its number and nothing of this shell's environment\n"
+        f"read -r -d '' start << '{end}' || true\n{text}\n{end}\n",
+        f"# {_on_each_node(job)}\n"
+        "started=()\n"
+        f"for ((node = 0; node < {job.nodes}; node++)); do\n"
+        f"    {scheduler.start_node} &\n"
+        '    started+=("$!")\n'
+        "done\n"
+        "code=0\n"
+        'for each in "${started[@]}"; do wait "$each" || code=$?; done\n'
+        'exit "$code"\n',
+    )
 
 
 def _hvdtune_run(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
@@ -105,10 +166,9 @@ def _hvdtune_run(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
     # Behind `--` every word is the script's.
     words = shlex.join([*job.run_options, "--", *job.command])
     start = f'{shlex.join(job.hvdtune)} run -H "$hosts" {words}'
-    return hosts, (
-        f"# `hvdtune run` on the first node starts the {_places(job)}, by ssh on the others\n"
-        f"exec {start}\n"
-    )
+    others = " on the first node" if job.nodes > 1 else ""
+    by_ssh = ", by ssh on the others" if job.nodes > 1 else ""
+    return hosts, f"# `hvdtune run`{others} starts the {_places(job)}{by_ssh}\nexec {start}\n"
 
 
 def _command(job: BatchJob) -> tuple[str, ...]:
@@ -116,8 +176,9 @@ def _command(job: BatchJob) -> tuple[str, ...]:
 
 
 def _places(job: BatchJob) -> str:
-    ranks = "1 rank" if job.ranks == 1 else f"{job.ranks} ranks"
-    return f"{ranks}, {job.ranks_per_node} on {'a' if job.nodes == 1 else 'each'} node"
+    if job.ranks == 1:
+        return "one rank"
+    return f"{job.ranks} ranks, {job.ranks_per_node} on {'a' if job.nodes == 1 else 'each'} node"
 
 
 def with_interpreter(job: BatchJob, executable: str, hvdtune: Sequence[str]) -> BatchJob:

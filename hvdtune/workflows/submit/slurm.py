@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler, hours_minutes_seconds
+
+# The number of tasks is said by that on each node.
+_SPELLINGS: Final = {
+    "-J": "--job-name",
+    "-N": "--nodes",
+    "-n": "--ntasks-per-node",
+    "--ntasks": "--ntasks-per-node",
+    "-c": "--cpus-per-task",
+    "-t": "--time",
+    "-p": "--partition",
+    "-A": "--account",
+    "-o": "--output",
+}
 
 
 def _directives(job: BatchJob) -> list[str]:
@@ -26,6 +40,11 @@ def _directives(job: BatchJob) -> list[str]:
     return [*lines, f"--output={job.output or f'{job.name}-%j.out'}"]
 
 
+def _options_of(line: str) -> frozenset[str]:
+    found = re.match(r"--[a-z-]+|-[A-Za-z]", line)
+    return frozenset({_SPELLINGS.get(found[0], found[0])} if found else ())
+
+
 def _start_tasks(job: BatchJob) -> list[str]:
     tasks = job.nodes * job.tasks_per_node
     words = ["srun", f"--ntasks={tasks}", f"--ntasks-per-node={job.tasks_per_node}"]
@@ -39,5 +58,7 @@ SLURM: Final = Scheduler(
     prefix="#SBATCH",
     directives=_directives,
     hosts='scontrol show hostnames "$SLURM_JOB_NODELIST" | {awk}',
+    options_of=_options_of,
     start_tasks=_start_tasks,
+    queue="partition",
 )

@@ -11,5 +11,5 @@ cd /home/ada/net
 # The nodes of this job with their ranks, as in a:1,b:1
 hosts="$(awk '!seen[$1]++ { printf "%s%s:1", (n++ ? "," : ""), $1 }' "$LSB_DJOB_HOSTFILE")"
 
-# `hvdtune run` on the first node starts the 1 rank, 1 on a node, by ssh on the others
+# `hvdtune run` starts the one rank
 exec hvdtune run -H "$hosts" -- train.py

@@ -13,5 +13,5 @@ cd /home/ada/net
 HVDTUNE_KEY="$(od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n')"
 export HVDTUNE_KEY
 
-# One task for each of the 1 rank, 1 on a node
+# One task for the one rank
 exec srun --ntasks=1 --ntasks-per-node=1 python train.py
