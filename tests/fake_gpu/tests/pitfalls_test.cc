@@ -105,6 +105,7 @@ TEST(before_2_22_a_group_of_aborts_does_not_help) {
 TEST(opposite_orders_of_two_communicators_deadlock) {
   clean();
   const Both ids;
+  std::barrier both(2);
   run_ranks(2, [&](int rank) {
     Member one(ids.first, 2, rank);
     Member other(ids.second, 2, rank);
@@ -114,6 +115,8 @@ TEST(opposite_orders_of_two_communicators_deadlock) {
     late.allreduce();
     until([] { return fakeGpuViolations("communicator-order") >= 1; });
     CHECK(!early.is_idle() && !late.is_idle());
+    // Between the aborts of one rank its second kernel may begin, which the other rank waits for.
+    both.arrive_and_wait();
     ok(ncclGroupStart());
     ok(ncclCommAbort(one.comm));
     ok(ncclCommAbort(other.comm));
