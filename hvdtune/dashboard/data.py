@@ -1,6 +1,5 @@
 """What the pages know of one run: its trace, what follows from it, and its study."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,15 +67,10 @@ class RunView:
         names = events.loc[events["kind"].isin(["NEGOTIATE", *COLLECTIVES]), "name"]
         return [str(name) for name in names.unique()]
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Tells models apart: of the names and sizes of tensors, alike on every launch."""
-        events = self.trace.events
-        done = events[events["kind"].isin(COLLECTIVES)]
-        sizes = done.groupby(done["name"].cat.codes)["arg"].max()
-        names = events["name"].cat.categories.take(sizes.index.to_numpy())
-        lines = sorted(f"{name}\0{size}" for name, size in zip(names, sizes, strict=True))
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:10]
+    @property
+    def names_no_tensors(self) -> bool:
+        """Whether its trace does not say which tensors its collectives are about."""
+        return bool(self.trace.meta.get("unnamed_tensors"))
 
     @cached_property
     def ranks(self) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.analysis.metrics.breakdown import Spans, waits_of
 from hvdtune.timeline.model.intervals import union
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, Ints
 from hvdtune.timeline.model.slices import KIND_TEXTS
@@ -133,11 +134,15 @@ def lanes_of(events: pd.DataFrame) -> list[SwimlaneRow]:
         ) -> NDArray[np.intp]:
             return mine[np.isin(of_kind, [code[name] for name in names])]
 
+        waits = waits_of(events.iloc[mine])
         for label, names in LANES.items():
             if label == "compute":
-                result.append(_computing(rank, begin, end, kinds, rows))
+                result.append(_computing(rank, begin, end, kinds, rows, waits))
                 continue
             own = rows(names)
+            if label == "wait" and len(own) == 0:
+                result.append(_inferred(rank, waits))
+                continue
             if label == "communicate":
                 alone = rows(COLLECTIVES)
                 # A trace without buckets, or with one around each operation, whose name says more.
@@ -156,16 +161,24 @@ def _computing(
     end: Ints,
     kinds: NDArray[np.uint8],
     rows: Callable[[Sequence[str]], NDArray[np.intp]],
+    waits: Spans,
 ) -> SwimlaneRow:
     """Steps without what is known to be something else, and the spans that the script named."""
-    steps, others, spans = rows(("STEP",)), rows(("BLOCKED", "SPAN")), rows(("SPAN",))
-    left = _without(union(begin[steps], end[steps]), union(begin[others], end[others]))
+    steps, spans = rows(("STEP",)), rows(("SPAN",))
+    others = (np.concatenate((begin[spans], waits[0])), np.concatenate((end[spans], waits[1])))
+    left = _without(union(begin[steps], end[steps]), union(*others))
     all_begin = np.concatenate((left[0], begin[spans]))
     all_end = np.concatenate((left[1], end[spans]))
     kind = np.concatenate((np.full(len(left[0]), COMPUTE, np.uint8), kinds[spans]))
     row = np.concatenate((np.full(len(left[0]), -1, np.int32), spans.astype(np.int32)))
     order = np.argsort(all_begin, kind="stable")
     return SwimlaneRow(rank, "compute", all_begin[order], all_end[order], kind[order], row[order])
+
+
+def _inferred(rank: int, waits: Spans) -> SwimlaneRow:
+    """The waits of a rank whose trace does not tell them: slices that no event is."""
+    kind = np.full(len(waits[0]), KIND_NAMES.index("BLOCKED"), np.uint8)
+    return SwimlaneRow(rank, "wait", *waits, kind, np.full(len(kind), -1, np.int32))
 
 
 def lanes_of_threads(others: pd.DataFrame) -> list[SwimlaneRow]:

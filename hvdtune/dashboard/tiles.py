@@ -141,6 +141,8 @@ def _names(
         codes[rows < -1] = len(own) + of_theirs.astype(np.int64)
     # Kinds have negative numbers; a bucket's name is why it was closed.
     unnamed = (rows == -1) | (kinds == KIND_NAMES.index("BUCKET"))
+    if "" in own:
+        unnamed |= codes == own.get_loc("")
     codes = np.where(unnamed, -1 - kinds.astype(np.int64), codes)
     used, name = np.unique(codes, return_inverse=True)
     kind_of = dict(zip(codes.tolist(), kinds.tolist(), strict=True))

@@ -130,7 +130,7 @@ def test_lanes_have_their_slices_in_us_and_whether_they_are_events(events, drawn
 
 def test_every_rank_has_the_same_lanes_and_those_without_slices_are_left_out():
     labels = [(each.rank, each.label) for each in lanes_of(training_trace(ranks=2).events)]
-    one = ["compute", "negotiate", "queue", "pack", "communicate", "unpack"]
+    one = ["compute", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
     assert labels == [(rank, label) for rank in (0, 1) for label in one]
 
 

@@ -42,7 +42,7 @@ def test_steps_cycles_and_settings_are_marked(swimlane):
     assert len(tile["cycles"]) == 18
 
 
-LANES = ["compute", "negotiate", "queue", "pack", "communicate", "unpack"]
+LANES = ["compute", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,13 @@ def test_a_slice_that_is_not_there_has_no_description(swimlane):
 def test_a_window_is_never_narrower_than_its_pixels():
     assert np.diff(TileWindow.of(100, 101, 50).edges_ns).min() >= 1
     assert TileWindow.of(200, 100, 10).first_ns == 100
+
+
+def test_slices_without_a_name_are_called_after_their_own_kind():
+    recording = Recording()
+    for begin, kind in enumerate(("BLOCKED", "PACK", "UNPACK")):
+        recording.add(0, kind, (10 * begin, 10 * begin + 5))
+    tile = decode(Swimlane.of(recording.trace(1)).tile(TileWindow.of(0, 30_000, 100)))
+    named = {tile["labels"][lane][1]: tile["names"][name]
+             for lane, name in zip(tile["lane"], tile["name"], strict=True)}  # fmt: skip
+    assert named == {"wait": "BLOCKED", "pack": "PACK", "unpack": "UNPACK"}

@@ -56,7 +56,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         note(fusion.sentence(reasons, known)),
         section(
             "How full buckets are",
-            figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280),
+            figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280)
+            if reasons["bytes_max"].notna().any()
+            else note("The trace does not say how many bytes they have."),
             grid("reason-table", number_columns(reasons, _REASONS), reasons),
         ),
         section(

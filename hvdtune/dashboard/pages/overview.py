@@ -174,7 +174,7 @@ def _about(run: RunView) -> Component:
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     steps = run.summary["steps"]
-    known = len(sizes) and steps
+    known = len(sizes) and steps and sizes.max()
     per_step = f"{sized(sizes.max() / steps)} per step in buckets, " if known else ""
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
@@ -183,8 +183,8 @@ def _about(run: RunView) -> Component:
         *_step_cards(run),
         card(
             "Tensors",
-            f"{len(run.tensors):,}",
-            f"fingerprint {run.fingerprint}; {per_step}{counted(len(run.trace.events), 'event')}",
+            "not known" if run.names_no_tensors else f"{len(run.tensors):,}",
+            f"{per_step}{counted(len(run.trace.events), 'event')}",
         ),
         _clock_card(run),
     ]

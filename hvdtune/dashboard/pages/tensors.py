@@ -17,6 +17,11 @@ from hvdtune.timeline.analysis.metrics import tensors
 
 PATH, TITLE = "/tensors", "Tensors"
 
+_UNNAMED = (
+    "This trace does not say which tensors its collectives are about: a row is all collectives of "
+    "one kind."
+)
+
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
     rows = tensor_rows(run.trace)
@@ -30,7 +35,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         ]
     return [
         html.H1(TITLE),
-        note(tensors.sentence(rows)),
+        note(_UNNAMED if run.names_no_tensors else tensors.sentence(rows)),
         section(
             "All tensors",
             html.P(

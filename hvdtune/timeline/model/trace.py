@@ -29,7 +29,8 @@ class Trace:
             "clock": {rank: see `clock.ClockFit`}; "shapes": {tensor: dtype and shape, as in
             "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
             time 0 on rank 0's monotonic clock and in ns since 1970; "gaps": sentences on evidence
-            that files of these formats never hold.
+            that files of these formats never hold; "unnamed_tensors": whether those of the trace
+            stand for all collectives of one kind.
         warnings: what could not be read or is not known, one sentence each, with byte offsets.
         files: what it was read from.
         parsed: `slices`, where they are not derived from `recorded`.

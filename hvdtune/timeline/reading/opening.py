@@ -18,7 +18,11 @@ from hvdtune.timeline.model.viewer_rows import assign_rows
 from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of, named
 from hvdtune.timeline.reading.formats import container, hvdtune_json, parquet
-from hvdtune.timeline.reading.formats.detection import evidence_of, format_of
+from hvdtune.timeline.reading.formats.detection import (
+    evidence_of,
+    format_of,
+    names_tensors,
+)
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
 from hvdtune.timeline.reading.inspection import InspectedFile
@@ -243,6 +247,8 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     formats = [part.file.format for part in parts]
     gaps, infer = evidence_of({*formats})
     meta = meta_of(dict(sorted(ranks.items()))) | ({"gaps": gaps} if gaps else {})
+    if not names_tensors({*formats}):
+        meta["unnamed_tensors"] = True
     return Trace(
         meta=meta | _own_meta(parts, origin, first),
         warnings=warnings,

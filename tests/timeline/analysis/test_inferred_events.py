@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.timeline import open_trace
 from hvdtune.timeline.analysis.findings import why
-from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.metrics import breakdown, fusion, stragglers, tensors
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.traces import DATA, KINETO, event, write
 
@@ -63,3 +63,22 @@ def test_formats_that_lack_the_evidence_name_nobody(path: Path) -> None:
     answer = why(trace, job_metadata_of(trace))
     assert (answer.verdict, answer.findings) == ("incomplete", ())
     assert all(len(text) > 20 for text in answer.missing)
+
+
+def test_ranks_of_torch_profiler_wait_for_the_one_that_begins_a_collective_last() -> None:
+    trace = open_trace(KINETO)
+    steps = breakdown.steady(breakdown.table(trace.events, from_waits=True))
+    waited = stragglers.table(steps).set_index("rank")["waited_ms_per_step"]
+    assert (waited > 0).all()
+    waits = stragglers.waits_for(trace.events, steps)
+    assert waits.sum(axis=1).to_dict() == pytest.approx(waited.to_dict())
+    assert "for other ranks" in breakdown.sentence(steps)
+
+
+def test_what_torch_profiler_does_not_record_is_not_called_nothing() -> None:
+    trace = open_trace(KINETO)
+    assert trace.meta["unnamed_tensors"]
+    assert tensors.table(trace.events)["bytes"].isna().all()
+    assert "sizes are not recorded" in tensors.sentence(tensors.table(trace.events))
+    buckets = fusion.table(trace.events)
+    assert buckets[["bytes_p50", "bytes_max"]].isna().all(axis=None)

@@ -120,7 +120,8 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert worst["excess_ms"] == pytest.approx(excess_ms)
     assert worst["cost_ms_per_step"] == pytest.approx(cost_ms)
     assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
-    assert f"mostly because it {it}" in stragglers.sentence(table)
+    assert f"they would be {cost_ms:.2f} ms shorter" in stragglers.sentence(table)
+    assert f"Mostly, it {it}" in stragglers.sentence(table)
 
 
 def test_waits_are_for_the_rank_that_announces_last() -> None:
@@ -129,6 +130,26 @@ def test_waits_are_for_the_rank_that_announces_last() -> None:
     assert stragglers.waits_for(events, steps).to_numpy() == pytest.approx(
         np.array([[0.0, 7.0], [0.0, 0.0]])
     )
+
+
+def test_waits_for_ranks_add_up_however_many_are_waited_for() -> None:
+    # Rank 0 announces two tensors, which rank 1 and rank 2 announce 4 and 6 ms later.
+    record = Recorder()
+    for step in range(20):
+        at = 20.0 * step
+        for rank in range(3):
+            record.add(rank, "STEP", at, at + 20, seq=step)
+            record.add(rank, "BLOCKED", at + 2, at + 10)
+            for name, late in (("one", 1), ("two", 2)):
+                asked = at + 2 + (rank == late) * (2 + 2 * late)
+                record.add(rank, "NEGOTIATE", asked, at + 9, name, seq=step, bucket=step)
+            record.add(rank, "BUCKET", at + 9, at + 10, seq=2, bucket=step, arg=99)
+    events = record.trace(3).events
+    steps = breakdown.steady(breakdown.table(events))
+    waits = stragglers.waits_for(events, steps)
+    assert waits.to_numpy() == pytest.approx(np.array([[0, 0, 6], [0, 0, 6], [0, 4, 0]]))
+    rows = stragglers.table(steps).set_index("rank")["waited_ms_per_step"]
+    assert waits.sum(axis=1).to_numpy() == pytest.approx(rows.sort_index().to_numpy())
 
 
 def test_efficiency_is_the_product_of_its_factors() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hvdtune.plural import sized
 from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.metrics import fusion
-from hvdtune.timeline.analysis.metrics.breakdown import spans_of
+from hvdtune.timeline.analysis.metrics.breakdown import spans_of, waits_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
 from hvdtune.timeline.analysis.replay import Step
 from hvdtune.timeline.model.intervals import covered_within
@@ -129,7 +129,7 @@ def exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray
     result = np.zeros(len(rows))
     for rank, own in rows.groupby("rank"):
         events = evidence.events[evidence.events["rank"] == rank]
-        phase, blocked = spans_of(events, kinds), spans_of(events, ("BLOCKED",))
+        phase, blocked = spans_of(events, kinds), waits_of(events)
         begin, end = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
         alone = [covered_within(spans[0], spans[1], begin, end) for spans in (phase, blocked)]
         both = [np.concatenate(sides) for sides in zip(phase, blocked, strict=True)]

@@ -7,7 +7,6 @@ nor could have: idle, or waiting for a device.
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from hvdtune.plural import counted
 from hvdtune.timeline.model.intervals import covered_within
@@ -75,7 +74,7 @@ def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
 
     Returns:
         Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which the script waited for
-        operations; inferred for traces that do not tell, see `_inferred_waits`); its parts wait_ms
+        operations; inferred for traces that do not tell, see `waits_of`); its parts wait_ms
         (not all ranks had announced), exposed_ms (a bucket was under way), negotiate_ms (neither);
         input_ms, gc_ms, checkpoint_ms (what the script said it did); no_processor_ms (it could run,
         but other threads did); compute_ms (the rest); communicate_ms (a bucket was under way,
@@ -160,21 +159,18 @@ def _of_rank(own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool) -> pd.
     bucket = spans_of(own, ("BUCKET",))
     announced = asked[asked["rank"] == rank]
     lacking = announced["begin_ns"].to_numpy(), announced["all_ns"].to_numpy()
-    blocked = spans_of(own, ("BLOCKED",))
-    if len(blocked[0]) == 0:
-        blocked = _inferred_waits(own, begin, end)
+    blocked = waits_of(own)
     if from_waits:
         begin, end = _cut_at_waits(begin, end, np.sort(blocked[1]))
 
-    def covered(*spans: Spans) -> NDArray[np.float64]:
-        """ms of each step that any of the spans cover."""
+    def covered(*spans: Spans) -> Ints:
+        """ns of each step that any of the spans cover."""
         first, last = (np.concatenate(sides) for sides in zip(*spans, strict=True))
-        return covered_within(first, last, begin, end) / 1e6
+        return covered_within(first, last, begin, end)
 
     in_bucket, waited = covered(bucket), covered(blocked)
     either = covered(blocked, bucket)
-    # |blocked and lacking, without bucket|, by inclusion and exclusion
-    wait = either + covered(lacking, bucket) - covered(blocked, lacking, bucket) - in_bucket
+    wait = waited_for_ranks(blocked, lacking, bucket, (begin, end))
     step_ms = (end - begin) / 1e6
     ran = steps["arg"].to_numpy() / 1e3
     rows = pd.DataFrame(
@@ -184,23 +180,42 @@ def _of_rank(own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool) -> pd.
             "begin_ns": begin,
             "end_ns": end,
             "step_ms": step_ms,
-            "blocked_ms": waited,
-            "wait_ms": wait,
-            "exposed_ms": waited + in_bucket - either,
-            "negotiate_ms": np.maximum(either - in_bucket - wait, 0.0),
-            "communicate_ms": in_bucket,
+            "blocked_ms": waited / 1e6,
+            "wait_ms": wait / 1e6,
+            "exposed_ms": (waited + in_bucket - either) / 1e6,
+            "negotiate_ms": np.maximum(either - in_bucket - wait, 0) / 1e6,
+            "communicate_ms": in_bucket / 1e6,
             "ran_ms": np.where(ran > 0, ran, np.nan),
         }
     )
     for column, name in SPANS.items():
         spans = spans_of(own[own["name"] == name], ("SPAN",))
-        rows[column] = covered(spans, blocked) - waited
-    left = step_ms - waited - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
+        rows[column] = (covered(spans, blocked) - waited) / 1e6
+    left = step_ms - waited / 1e6 - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
     rows["no_processor_ms"] = np.minimum(steps["bucket"].to_numpy() / 1e3, left)
     rows["compute_ms"] = left - rows["no_processor_ms"]
     # Input and checkpoints use a processor, too: what is certain is the difference.
     rows["off_processor_ms"] = np.maximum(rows["compute_ms"] - rows["ran_ms"], 0.0)
     return rows[list(COLUMNS)]
+
+
+def waited_for_ranks(blocked: Spans, lacking: Spans, bucket: Spans, windows: Spans) -> Ints:
+    """How many ns of each window a rank waits for ranks that have not announced.
+
+    Args:
+        blocked: its waits for operations.
+        lacking: from its own announcements to the last of all ranks.
+        bucket: while one of its buckets is under way, its waits are for that.
+        windows: begins and ends.
+    """
+
+    def covered(*spans: Spans) -> Ints:
+        first, last = (np.concatenate(sides) for sides in zip(*spans, strict=True))
+        return covered_within(first, last, *windows)
+
+    # |blocked and lacking, without bucket|, by inclusion and exclusion
+    both = covered(blocked, bucket) + covered(lacking, bucket)
+    return both - covered(blocked, lacking, bucket) - covered(bucket)
 
 
 def spans_of(events: pd.DataFrame, kinds: tuple[str, ...]) -> Spans:
@@ -225,8 +240,17 @@ def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
     return np.concatenate((begin[:1], np.where(follows, moved[:-1], begin[1:]))), moved
 
 
-def _inferred_waits(own: pd.DataFrame, begin: Ints, end: Ints) -> Spans:
-    """From the last announcement of a step to its last collective's end: there scripts wait."""
+def waits_of(own: pd.DataFrame) -> Spans:
+    """Begins and ends, in ns, of a rank's waits for operations, from its events.
+
+    Where the trace does not tell, a script is taken to wait from the last announcement of a step to
+    the end of its last collective.
+    """
+    recorded = spans_of(own, ("BLOCKED",))
+    if len(recorded[0]):
+        return recorded
+    steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
+    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     announced = np.sort(own.loc[own["kind"] == "NEGOTIATE", "begin_ns"].to_numpy())
     done = np.sort(own.loc[own["kind"].isin(COLLECTIVES), "end_ns"].to_numpy())
     if len(announced) == 0 or len(done) == 0:

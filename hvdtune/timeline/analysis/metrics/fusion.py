@@ -20,8 +20,8 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         events: see `schema.Trace`.
 
     Returns:
-        Columns reason, buckets, tensors_per_bucket, bytes_p50, bytes_max, busy_ms (their time, one
-        after the other), busy_percent (of all buckets').
+        Columns reason, buckets, tensors_per_bucket, bytes_p50 and bytes_max (NaN: not recorded),
+        busy_ms (their time, one after the other), busy_percent (of all buckets').
     """
     buckets = of_one_rank(events)
     lasted = (buckets["end_ns"] - buckets["begin_ns"]) / 1e6
@@ -33,6 +33,9 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         bytes_max=("arg", "max"),
         busy_ms=("lasted", "sum"),
     )
+    sizes = ["bytes_p50", "bytes_max"]
+    recorded = (rows["bytes_max"] > 0) | (rows.index != "")
+    rows[sizes] = rows[sizes].astype(float).where(recorded)
     total = float(lasted.sum())
     rows["busy_percent"] = 100 * rows["busy_ms"] / total if total else 0.0
     rows = rows.sort_values("busy_ms", ascending=False)

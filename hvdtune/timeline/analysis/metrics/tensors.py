@@ -4,7 +4,7 @@ import pandas as pd
 
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.model.lateness import lateness
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Tensors"
@@ -21,7 +21,9 @@ def sentence(table: pd.DataFrame) -> str:
     """How many there are, and the largest."""
     if table.empty:
         return "No tensor was reduced, gathered or broadcast."
-    largest = table.sort_values("bytes").iloc[-1]
+    if table["bytes"].isna().all():
+        return f"{counted(len(table), 'tensor')}, whose sizes are not recorded."
+    largest = table.sort_values("bytes", na_position="first").iloc[-1]
     return (
         f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
         f"{sized(largest['bytes'])}, {largest['communicate_p50_us']:.0f} us in its bucket."
@@ -36,11 +38,12 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
 
     Returns:
         Columns tensor, dtype (and shape, "" where it is not recorded), operation and bytes (of the
-        last occurrence), count (occurrences on the rank with most), {negotiate,queue,communicate,
-        done}_{p50,p95}_us (done: from a rank's announcement to its end), bucket_bytes (median, of
-        the buckets it travels in; NaN where they are not recorded), last_rank (the rank that was
-        last most often, -1 where unknown), last_rank_percent (how often it was), late_p95_us (how
-        far the last rank was behind the first), late_ms (the sum of that).
+        last occurrence; NaN where its size is not recorded), count (occurrences on the rank with
+        most), {negotiate,queue,communicate,done}_{p50,p95}_us (done: from a rank's announcement to
+        its end), bucket_bytes (median, of the buckets it travels in; NaN where they are not
+        recorded), last_rank (the rank that was last most often, -1 where unknown),
+        last_rank_percent (how often it was), late_p95_us (how far the last rank was behind the
+        first), late_ms (the sum of that).
     """
     # By numbers: pandas cannot always join groups of many categories with others.
     texts = trace.events["name"].cat.categories
@@ -50,10 +53,12 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "operation": by_tensor["kind"].last().astype("str"),
-            "bytes": by_tensor["arg"].last(),
+            "bytes": by_tensor["arg"].last().astype(float),
             "count": done.groupby(["name", "rank"]).size().groupby("name").max(),
         }
     )
+    moves = table["operation"].map({kind: KINDS[kind].on_link != (0, 0) for kind in COLLECTIVES})
+    table["bytes"] = table["bytes"].where((table["bytes"] > 0) | ~moves.astype(bool))
     for phase, kinds in _TENSOR_PHASES.items():
         spans = events[events["kind"].isin(kinds)]
         lasted = (spans["end_ns"] - spans["begin_ns"]) / 1000

@@ -14,6 +14,7 @@ class Format(Protocol):
     """A module that says what a kind of Chrome trace means."""
 
     NAME: str
+    NAMES_TENSORS: bool  # else a tensor of the model is all collectives of one kind
     GAP: str  # what such a file never tells, however it was recorded; "": nothing
 
     def recognizes(self, parsed: ParsedFile, /) -> bool:
@@ -45,6 +46,11 @@ def evidence_of(names: Collection[str]) -> tuple[list[str], InferEvents | None]:
     used = [each for each in FORMATS if each.NAME in names]
     gaps = [each.GAP for each in used if each.GAP]
     return gaps, used[0].infer_events if len(used) == len(names) == 1 else None
+
+
+def names_tensors(names: Collection[str]) -> bool:
+    """Whether files of any of these formats say which tensor a collective is about."""
+    return any(each.NAMES_TENSORS for each in FORMATS if each.NAME in names)
 
 
 def format_of(parsed: ParsedFile) -> Format:

@@ -9,6 +9,7 @@ import pandas as pd
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "chrome"
+NAMES_TENSORS = True
 GAP = (
     "hvdtune does not recognize the program that recorded this trace, so it finds no collectives "
     "and no steps in it"

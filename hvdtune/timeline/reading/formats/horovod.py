@@ -14,6 +14,7 @@ from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "horovod"
+NAMES_TENSORS = True
 GAP = (
     "a timeline of Horovod's has the events of rank 0 alone, and when other ranks announced only "
     "for tensors that the response cache did not know"

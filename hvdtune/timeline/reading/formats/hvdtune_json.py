@@ -13,6 +13,7 @@ from hvdtune.timeline.reading.formats.frame import kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "hvdtune-json"
+NAMES_TENSORS = True
 GAP = ""
 infer_events = None
 _META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}

@@ -21,6 +21,7 @@ from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "kineto"
+NAMES_TENSORS = False
 GAP = ""
 
 _COLLECTIVE = re.compile(
@@ -145,7 +146,8 @@ def infer_events(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """Completes the events of `slices` with what findings need.
 
     torch.profiler writes no announcements and no buckets: a collective's begin on a rank is taken
-    for its announcement, and the collective for a bucket of its own. Its data loaders are input.
+    for its announcement, and the collective, from its begin on the last rank, for a bucket of its
+    own. Its data loaders are input.
     """
     return _with(events, _announcements(slices), _inputs(slices))
 
@@ -173,7 +175,11 @@ def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     announced = rows.assign(kind="NEGOTIATE", end_ns=rows["begin_ns"], arg=1)
     announced["arg"] += process_set * PROCESS_SET_UNIT
     # Why it was closed is not known, nor what is in it: its one tensor is the bucket itself.
-    return pd.concat([rows, announced, rows.assign(kind="BUCKET", name="", seq=1)])
+    buckets = rows.assign(kind="BUCKET", name="", seq=1)
+    # Before that a rank waits for the others, not for bytes. Clocks of hosts may differ.
+    begun = buckets.groupby("bucket")["begin_ns"].transform("max")
+    buckets["begin_ns"] = np.minimum(begun, buckets["end_ns"])
+    return pd.concat([rows, announced, buckets])
 
 
 def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
