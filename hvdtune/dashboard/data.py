@@ -52,13 +52,18 @@ class RunView:
 
     @cached_property
     def arrivals(self) -> Arrivals | None:
-        """Who announced last, of a trace that says when ranks announced and has no steps."""
-        return None if len(self.steps) else arrivals_of(self.trace)
+        """Who announced last, of a trace that says it and has no announcements of all ranks."""
+        return arrivals_of(self.trace)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """The breakdown of its steps, from wait to wait, without the first ones."""
-        return breakdown.steady(breakdown.table(self.trace.events, from_waits=True))
+        """The breakdown of its steps, from wait to wait, without the first ones.
+
+        There are none where only one rank has collectives: what the others do would all be called
+        computing.
+        """
+        events = self.trace.events.iloc[:0] if self.arrivals is not None else self.trace.events
+        return breakdown.steady(breakdown.table(events, from_waits=True))
 
     @cached_property
     def tensors(self) -> list[str]:

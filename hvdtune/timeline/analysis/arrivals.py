@@ -43,8 +43,15 @@ class Arrivals:
 
 
 def arrivals_of(trace: Trace) -> Arrivals | None:
-    """Read the ticks of a trace; None without ticks of two ranks."""
+    """Read the ticks of a trace; None without ticks of two ranks, or where ranks announce.
+
+    A trace that Horovod and a profiler recorded together has steps, and yet no announcements.
+    """
     events = trace.events
+    has_steps = bool((events["kind"] == "STEP").any())
+    announced = events.loc[events["kind"] == "NEGOTIATE", "rank"].nunique()
+    if has_steps and announced == events["rank"].nunique():
+        return None
     is_negotiation = events["kind"] == "NEGOTIATE"
     negotiated = events.loc[is_negotiation, ["name", "seq", "begin_ns", "end_ns"]]
     negotiated = negotiated.rename(columns={"name": "tensor"}).astype({"tensor": "str"})

@@ -86,7 +86,7 @@ class Overview:
         """The warnings of all files."""
         found = [text for file in self.files for text in file.warnings]
         ranks = {
-            (row.rank, file.path)
+            (row.rank, file.path, "".join(file.formats))
             for file in self.files
             for row in file.statistics.kinds
             if row.kind in KIND_NAMES

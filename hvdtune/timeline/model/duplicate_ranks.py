@@ -5,34 +5,43 @@ from collections.abc import Iterable
 from hvdtune.timeline.model.schema import KIND_NAMES
 from hvdtune.timeline.model.trace import Trace
 
+# Files of these formats tell different things of a rank: its collectives, and what it computes.
+_BESIDE_EACH_OTHER = ("horovod", "kineto")
 
-def files_of_ranks(trace: Trace) -> list[tuple[int, str]]:
-    """Ranks with the files, if there are several, that hold events of hvdtune's kinds of theirs."""
+
+def files_of_ranks(trace: Trace) -> list[tuple[int, str, str]]:
+    """Ranks with the files, if there are several, that hold events of hvdtune's kinds of theirs.
+
+    Returns:
+        Rank, path and format.
+    """
     if len(trace.files) < 2:
         return []
     slices = trace.slices[trace.slices["kind"].isin(KIND_NAMES)]
     pairs = slices[["rank", "file"]].drop_duplicates().sort_values(["rank", "file"])
-    return [
-        (int(rank), trace.files[int(file)].path)
-        for rank, file in zip(pairs["rank"], pairs["file"], strict=True)
-    ]
+    files = ((int(rank), trace.files[int(file)]) for rank, file in pairs.to_numpy().tolist())
+    return [(rank, file.path, file.format) for rank, file in files]
 
 
-def in_two_files(found: Iterable[tuple[int, str]]) -> list[str]:
+def in_two_files(found: Iterable[tuple[int, str, str]]) -> list[str]:
     """One sentence where a rank is in several files, else none.
 
     Args:
-        found: ranks with files; -1 is no rank.
+        found: ranks with files and their formats; -1 is no rank.
     """
-    files: dict[int, list[str]] = {}
-    for rank, path in found:
+    files: dict[int, list[tuple[str, str]]] = {}
+    for rank, path, kind in found:
         if rank >= 0:
-            files.setdefault(rank, []).append(path)
-    several = [rank for rank, paths in sorted(files.items()) if len(paths) > 1]
+            files.setdefault(rank, []).append((path, kind))
+    several = [rank for rank, own in sorted(files.items()) if not _are_beside_each_other(own)]
     if not several:
         return []
-    paths = files[several[0]]
+    paths = [path for path, _ in files[several[0]]]
     count = "two" if len(paths) == 2 else str(len(paths))
     left = len(several) - 1
     more = f"; {left} more rank{'s are' if left > 1 else ' is'} in several files" if left else ""
     return [f"rank {several[0]} is in {count} files: {', '.join(paths[:4])}{more}"]
+
+
+def _are_beside_each_other(files: list[tuple[str, str]]) -> bool:
+    return len(files) == 1 or sorted(kind for _, kind in files) == [*_BESIDE_EACH_OTHER]

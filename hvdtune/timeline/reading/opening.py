@@ -155,7 +155,7 @@ def _unpacked(
     origin = said.get("origin_unix_ns")
     parts = []
     for held_file, file in held:
-        part = _describe(held_file)
+        part = _describe(held_file, str(file.get("format")))
         part.origin_unix_ns = origin if isinstance(origin, int) and abs(origin) < 2**62 else None
         part.counts, part.warnings = {}, []
         rank = file.get("rank")
@@ -200,9 +200,9 @@ def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
     raise TraceFormatError(text, str(path), max(around.first_offset, 0))
 
 
-def _describe(parsed: ParsedFile) -> FileSlices:
-    """Interpret a file by the reader of its format."""
-    kind = format_of(parsed)
+def _describe(parsed: ParsedFile, format_name: str = "") -> FileSlices:
+    """Interpret a file by the reader of its format, which is told or recognized."""
+    kind = format_of(parsed, format_name)
     frame = frame_of(parsed)
     ranks = kind.finish(frame, parsed)
     return FileSlices(
@@ -245,7 +245,7 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
             for key, number in numbers.items():
                 sums[key] += number
     formats = [part.file.format for part in parts]
-    gaps, infer = evidence_of({*formats})
+    gaps, infer = evidence_of(formats)
     meta = meta_of(dict(sorted(ranks.items()))) | ({"gaps": gaps} if gaps else {})
     if not names_tensors({*formats}):
         meta["unnamed_tensors"] = True

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.timeline import load, merge, read, summary
+from hvdtune.timeline import load, merge, open_trace, read, summary, write_slices
+from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.model.slices import COLUMNS
 from tests.kit import rank_files as files
+from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
 from tests.kit.traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
 
 
@@ -253,3 +257,30 @@ def test_own_files_and_others_may_be_opened_together(tmp_path):
     model = load(tmp_path.iterdir())
     assert {file.format for file in model.files} == {"hvdtune", "chrome"}
     assert merge([tmp_path / "rank-0.hvt"]).events["kind"].tolist() == ["STEP"]
+
+
+def test_a_job_that_horovod_and_a_profiler_recorded_is_one_before_and_after_a_merge(tmp_path):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    write_horovod_timeline(folder / "horovod.json", 40, [0, 5_000])
+    for rank in range(2):
+        steps = [
+            event("X", STEP_US * step, f"ProfilerStep#{step}", dur=STEP_US, cat="user_annotation")
+            for step in range(1, 40)
+        ]
+        reduced = event("X", 5, "nccl:all_reduce", dur=9, cat="kernel")
+        work = event("X", 10, "aten::mm", dur=5, cat="cpu_op")
+        info = {"rank": rank, "world_size": 2}
+        write(folder / f"rank{rank}.json", *steps, reduced, work, distributedInfo=info)
+    trace = open_trace(folder)
+    assert in_two_files(files_of_ranks(trace)) == []
+    kinds = trace.events.groupby(["rank", "kind"], observed=True).size()
+    # The collectives are Horovod's, of rank 0 alone, and the steps the profiler's.
+    assert kinds[0]["ALLREDUCE"] == 160 and kinds[0]["NEGOTIATE"] == 160
+    assert kinds[1].to_dict() == {"STEP": 39}
+    (found,) = why(trace, job_metadata_of(trace)).findings
+    assert (found.kind, found.ranks) == ("late-rank", (1,))
+    write_slices(trace, tmp_path / "merged.json", "chrome")
+    merged = open_trace(tmp_path / "merged.json")
+    assert rows(merged, args=False) == rows(trace, args=False)
+    assert merged.events.equals(trace.events)

@@ -87,7 +87,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
     """
-    if (trace.events["kind"] != "STEP").all() and (arrivals := arrivals_of(trace)):
+    if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, job)
     missing = tuple(_missing(trace, job))
     if missing:
@@ -131,7 +131,7 @@ def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
         "found" if found else "nothing",
         findings=tuple(found),
         notes=(
-            "the trace has no steps, which were found from the recurrence of tensors",
+            "steps were found from the recurrence of tensors",
             "it says when ranks announced their tensors and not what they did before, so nothing "
             "but who was late was looked at",
         ),

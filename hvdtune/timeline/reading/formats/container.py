@@ -42,7 +42,12 @@ def _split(
 ) -> Iterator[tuple[ParsedFile, dict[str, Any]]]:
     table = _closed_as_they_were(parsed.table)
     tracks = parsed.tracks
-    where = [places.get(ids, [0, *ids]) for ids in zip(tracks.pid, tracks.tid, strict=True)]
+    # Titles of processes are on threads that no slice is on.
+    files_of = {pid: place[:2] for (pid, _), place in places.items()}
+    where = [
+        places.get((pid, tid)) or [*files_of.get(pid, [0, pid]), tid]
+        for pid, tid in zip(tracks.pid, tracks.tid, strict=True)
+    ]
     file_of = np.array([place[0] for place in where] or [0])
     row_file = file_of[table["track"].to_numpy()]
     for index, said in enumerate(files):

@@ -1,6 +1,6 @@
 """Which kind of Chrome trace a file is, by what is in it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import pandas as pd
@@ -41,11 +41,18 @@ class Format(Protocol):
 FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
 
 
-def evidence_of(names: Collection[str]) -> tuple[list[str], InferEvents | None]:
-    """The gaps that files of these formats always have, and how their events are completed."""
+def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:
+    """The gaps that such files always have, and how their events are completed.
+
+    Args:
+        names: of each file, its format's.
+    """
     used = [each for each in FORMATS if each.NAME in names]
     gaps = [each.GAP for each in used if each.GAP]
-    return gaps, used[0].infer_events if len(used) == len(names) == 1 else None
+    if {*names} == {horovod.NAME, kineto.NAME}:
+        files = [index for index, name in enumerate(names) if name == kineto.NAME]
+        return gaps, kineto.infer_beside(files)
+    return gaps, used[0].infer_events if len(used) == len({*names}) == 1 else None
 
 
 def names_tensors(names: Collection[str]) -> bool:
@@ -53,6 +60,11 @@ def names_tensors(names: Collection[str]) -> bool:
     return any(each.NAMES_TENSORS for each in FORMATS if each.NAME in names)
 
 
-def format_of(parsed: ParsedFile) -> Format:
-    """The module that knows what a file means."""
-    return next(each for each in FORMATS if each.recognizes(parsed))
+def format_of(parsed: ParsedFile, name: str = "") -> Format:
+    """The module that knows what a file means.
+
+    Args:
+        name: of its format, where that is known; a part of an export cannot always be recognized.
+    """
+    known = {each.NAME: each for each in FORMATS}.get(name)
+    return known or next(each for each in FORMATS if each.recognizes(parsed))

@@ -1,6 +1,7 @@
 """Traces of torch.profiler, one per rank; a GPU's kernels and NCCL's where there are any."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.event_table import make_events
+from hvdtune.timeline.model.events_of_slices import events_of
 from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     COLUMNS,
@@ -17,6 +19,7 @@ from hvdtune.timeline.model.schema import (
     PROCESS_SET_UNIT,
 )
 from hvdtune.timeline.model.slices import KIND_TEXTS, categories_of, kind_column
+from hvdtune.timeline.model.trace import InferEvents
 from hvdtune.timeline.reading.formats.frame import count_within, kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
@@ -152,6 +155,21 @@ def infer_events(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     return _with(events, _announcements(slices), _inputs(slices))
 
 
+def infer_beside(files: Sequence[int]) -> InferEvents:
+    """Completes the events of a trace in which only some files are torch.profiler's.
+
+    The others say more of collectives, so only steps and data loaders are taken from these.
+    """
+
+    def infer(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
+        del events
+        own = slices["file"].isin(files)
+        kept = slices[~own | ~slices["kind"].isin(COLLECTIVES)]
+        return _with(events_of(kept), _inputs(slices[own]), replaces_collectives=False)
+
+    return infer
+
+
 def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     """NEGOTIATE and BUCKET events of collectives, and the collectives with the bucket's number."""
     slices = slices[slices["kind"].isin(COLLECTIVES)]
@@ -188,9 +206,12 @@ def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(kind="SPAN", name=INPUT, seq=0, bucket=0, arg=0)
 
 
-def _with(events: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
-    """The events with others, in which collectives replace those that are there."""
-    kept = events[~events["kind"].isin(COLLECTIVES)].astype({"kind": object, "name": object})
+def _with(
+    events: pd.DataFrame, *more: pd.DataFrame, replaces_collectives: bool = True
+) -> pd.DataFrame:
+    """The events with others, whose collectives may replace those that are there."""
+    kept = events[~events["kind"].isin(COLLECTIVES)] if replaces_collectives else events
+    kept = kept.astype({"kind": object, "name": object})
     rows = pd.concat([kept, *more], ignore_index=True)
     names, texts = pd.factorize(rows["name"].astype(object))
     codes = {name: code for code, name in enumerate(KIND_NAMES)}
