@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -143,6 +144,52 @@ def test_the_evidence_of_lacking_processors_adds_up_to_the_cost(
     assert found.cost.mean == pytest.approx(scripts_ms + communication_ms, abs=0.01)
 
 
+def on_a_crowded_host(seed: int, ranks: int, slower_ms: float) -> Trace:
+    """Ranks that lack processors in bursts, of which a part is recorded; rank 0 computes longer."""
+    random = np.random.default_rng(seed)
+    recorded = random.uniform(0.75, 0.95, ranks)
+    often = random.gamma(2, 2.5, ranks)
+    record, at = Recorder(), 0.0
+    for step in range(60):
+        lacks = often * random.exponential(size=ranks)
+        busy = 10 + random.exponential(0.3, ranks) + lacks
+        busy[0] += slower_ms
+        end = at + busy.max() + 1
+        for rank in range(ranks):
+            told = lacks[rank] * recorded[rank]
+            ran_us = round(1000 * (busy[rank] - lacks[rank]))
+            values = {"seq": step, "arg": ran_us, "bucket": round(1000 * told)}
+            record.add(rank, "STEP", at, end, **values)
+            record.add(rank, "BLOCKED", at + busy[rank], end)
+            key = {"seq": step, "bucket": step}
+            record.add(rank, "NEGOTIATE", at + busy[rank], end - 1, "all", **key, arg=1)
+            record.add(rank, "ALLREDUCE", end - 1, end, "all", **key, arg=999)
+            record.add(rank, "BUCKET", end - 1, end, "cycle", seq=1, bucket=step, arg=999)
+        at = end
+    return record.trace(ranks)
+
+
+def accused(trace: Trace) -> list[tuple[int, str]]:
+    """The ranks that are said to be slow, each with how sure that is."""
+    found = ask(trace).findings
+    return [(row.ranks[0], row.confidence) for row in found if row.kind.startswith("slow-")]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_crowded_host_makes_no_rank_slow(ranks: int) -> None:
+    assert [accused(on_a_crowded_host(seed, ranks, 0.0)) for seed in range(12)] == [[]] * 12
+
+
+def test_a_slow_rank_is_named_on_a_crowded_host_too() -> None:
+    found = [accused(on_a_crowded_host(seed, 2, 9.0)) for seed in range(8)]
+    assert [[rank for rank, _ in each] for each in found] == [[0]] * 8
+
+
+def test_what_lacking_processors_may_explain_is_less_sure() -> None:
+    training = Training([10.0, 14.0], no_processor_ms=[6.0, 6.0], noise_ms=0.1)
+    assert accused(training.trace()) == [(1, "medium")]
+
+
 @pytest.mark.parametrize(("was_tuned", "advised"), [(False, True), (True, False)])
 def test_a_study_is_advised_only_where_there_was_none(was_tuned: bool, advised: bool) -> None:
     trace = LARGE_BUCKETS.trace()
@@ -248,14 +295,32 @@ HUGE = {
     "per_bucket_ms": 0.05,
 }
 
+# As an optimizer announces them: three weights at once, then the small ones in one tensor.
+PACKED = {
+    "ready_ms": [[26.35, 26.35, 26.35, 35.5]] * 2,
+    "bytes": [30_000_000, 60_000, 60_000, 3_000],
+    "per_bucket_ms": 0.05,
+}
+EARLY = {
+    "ready_ms": [[10.0, 40.0, 42.0, 45.0]] * 2,
+    "bytes": [20_000_000, 2_000_000, 2_000_000, 2_000_000],
+    "per_bucket_ms": 0.05,
+}
+
 
 @pytest.mark.parametrize(
     ("job", "kind", "knob", "said", "cost_ms"),
     [
         (UNFUSED, "tiny-buckets", "fusion_threshold_bytes", "small buckets", 49 * 0.5),
         (HUGE, "huge-late-tensor", "", "layer3", 20.0),
+        # Of its 30 ms computing hides 9.
+        (PACKED, "huge-late-tensor", "", "layer0", 30.0 - 9.15),
     ],
-    ids=["tiny buckets cost their fixed part", "a huge tensor comes last"],
+    ids=[
+        "tiny buckets cost their fixed part",
+        "a huge tensor comes last",
+        "only packed gradients come after a huge tensor",
+    ],
 )
 def test_the_sizes_of_buckets_are_told_of(
     job: dict[str, Any], kind: str, knob: str, said: str, cost_ms: float
@@ -264,6 +329,10 @@ def test_the_sizes_of_buckets_are_told_of(
     assert (found.kind, found.knob) == (kind, knob)
     assert said in found.summary
     assert found.cost.mean == pytest.approx(cost_ms, rel=0.1)
+
+
+def test_a_huge_tensor_that_others_follow_is_no_finding() -> None:
+    assert "huge-late-tensor" not in [finding.kind for finding in ask(backward(**EARLY)).findings]
 
 
 def test_the_default_threshold_is_no_finding() -> None:

@@ -17,7 +17,7 @@ from hvdtune.timeline.model.intervals import covered_within
 
 DEFAULT_THRESHOLD_BYTES = 128 << 20
 LARGE_SHARE = 0.5  # of a step's bytes in one tensor
-LATE_SHARE = 0.8  # of the announcements before it
+AFTER_SHARE = 0.1  # of a step's bytes: the small gradients that an optimizer packs come last
 COPY_SHARE = 0.5  # of the work in buckets
 
 
@@ -69,8 +69,8 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="huge-late-tensor",
         ranks=(),
         cost=cost,
-        summary=f"tensor {names[0]} ({sized(size)}) is announced last, and nothing hides its "
-        "communication",
+        summary=f"tensor {names[0]} ({sized(size)}) is announced last or nearly so, and nothing "
+        "hides its communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",
             f"replayed without it, the same steps end {cost.mean:.2f} ms earlier",
@@ -82,14 +82,14 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def _huge_and_late(step: Step) -> int | None:
-    """The collective that is most of the step's bytes, if few are announced after it."""
+    """The collective that is most of the step's bytes, if few bytes are announced after it."""
     if len(step.bytes) < 3:
         return None
     largest = int(step.bytes.argmax())
     if step.bytes[largest] < LARGE_SHARE * step.bytes.sum():
         return None
-    before = float((step.ready_ms < step.ready_ms[largest]).mean())
-    return largest if before >= LATE_SHARE - 1 / len(step.bytes) else None
+    after = float(step.bytes[step.ready_ms > step.ready_ms[largest]].sum())
+    return largest if after <= AFTER_SHARE * step.bytes.sum() else None
 
 
 def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
