@@ -17,22 +17,28 @@ if TYPE_CHECKING:
     from hvdtune.tuner.storage.study_store import StudyView
 
 STANDARD_ERRORS = 2
+_ABOVE_BY_CHANCE = 0.0228  # of readings of nothing, by more than two standard errors
 FILES = ("study.db", "pairs.jsonl", "verdict.json")
 _TRIAL_COLUMNS = [
     "trial", "state", "gain_percent", "spread_percent", "pairs", "reason", "values", "steps",
 ]  # fmt: skip
 _PAIR_COLUMNS = [
-    "pair", "launch", "gain_percent", "setting_step_ms", "reference_step_ms", "steps", "order",
+    "pair", "launch", "trial", "gain_percent", "setting_step_ms", "reference_step_ms", "steps",
+    "order",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class VerdictSummary:
-    """The study's one-line result; `interval_percent` is the 95 % interval of the gain."""
+    """The study's one-line result; `interval_percent` is the 95 % interval of the gain.
+
+    `floor` is its noise floor, in percent, and over how many pairs; None: not recorded.
+    """
 
     text: str
     improved: bool
     interval_percent: tuple[float, float] | None
+    floor: tuple[float, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,8 @@ class StudyFrames:
     trials: trial, state (complete | pruned | failed | running | waiting), gain_percent,
     spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value), steps
     (that were measured until it ended).
-    verification: pair, launch, gain_percent, setting_step_ms, reference_step_ms, steps, order.
+    verification: pair, launch, trial (-1: of none), gain_percent, setting_step_ms,
+    reference_step_ms, steps, order.
     noise_floor_percent: of the default against itself, over noise_floor_pairs pairs.
     trials_text: how many trials there are, and of what kinds; "" where there are none.
     profile: the file with the winner, None where there is none.
@@ -72,13 +79,39 @@ class StudyFrames:
             if floor is None
             else f"A/A noise floor {floor:.2f} %{self.floor_basis}",
         ]
+        of_verdict = None if self.verdict is None else self.verdict.floor
+        if floor is not None and of_verdict and of_verdict[1] != self.noise_floor_pairs:
+            percent, pairs = of_verdict
+            parts[-1] += f" and, as it falls with their number, {percent:.2f} % over {pairs}"
         return "; ".join(parts) + "."
+
+    @property
+    def unproved(self) -> str:
+        """Says of trials that lie above zero, and were not verified, why they are no proof."""
+        trials = self.trials
+        above = trials[trials["gain_percent"] > trials["spread_percent"]]
+        above = above[~above["trial"].isin(self.verification["trial"])]
+        if above.empty:
+            return ""
+        measured = int(trials["spread_percent"].notna().sum())
+        which = ", ".join(str(number) for number in above["trial"].head(8))
+        by_chance = measured * _ABOVE_BY_CHANCE
+        return (
+            f"{_these(len(above), which)} above zero by more than two standard errors and "
+            f"{'was' if len(above) == 1 else 'were'} not verified. That alone is no proof: of "
+            f"{counted(measured, 'trial')} about {by_chance:.1f} would by chance, so the tuner "
+            "weighs each with the trials of similar settings before it verifies one."
+        )
 
     @property
     def floor_basis(self) -> str:
         """Says over how many pairs the noise floor is, to stand after its number."""
         pairs = self.noise_floor_pairs
         return "" if pairs is None else f" over {counted(pairs, 'pair')}"
+
+
+def _these(count: int, which: str) -> str:
+    return f"Trial {which} lies" if count == 1 else f"Trials {which} lie"
 
 
 def knob_text(knob: str, value: object) -> str:
@@ -176,6 +209,7 @@ def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
         {
             "pair": number,
             "launch": pair.launch,
+            "trial": -1 if pair.trial is None else pair.trial,
             "gain_percent": 100.0 * math.expm1(pair.log_ratio),
             "setting_step_ms": pair.setting_step_ms,
             "reference_step_ms": pair.reference_step_ms,
@@ -190,10 +224,18 @@ def _verification(pairs: "Sequence[Pair]") -> pd.DataFrame:
 def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
     interval = stored.get("ci_percent")
     return VerdictSummary(
+        floor=_floor(stored),
         text=str(stored.get("text", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
     )
+
+
+def _floor(stored: Mapping[str, Any]) -> tuple[float, int] | None:
+    floor, pairs = stored.get("noise_floor_percent"), stored.get("noise_floor_pairs")
+    if isinstance(floor, int | float) and isinstance(pairs, int) and pairs > 0:
+        return float(floor), pairs
+    return None
 
 
 def _stored_verdict(path: Path) -> VerdictSummary | None:

@@ -2,7 +2,11 @@ import json
 from dataclasses import replace
 
 import pytest
+from dash import html
 
+from hvdtune.dashboard.data import RunView, empty_trace
+from hvdtune.dashboard.pages import study as study_page
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.study import knob_names, knob_text, open_study
 from hvdtune.tuner.storage.pair_log import PairLog
 
@@ -97,3 +101,42 @@ def test_without_a_database_the_stored_verdict_still_shows(
     assert "no setting was verified" in study.summary
     assert len(study.warnings) == len(warned_of)
     assert all(name in text for name, text in zip(warned_of, study.warnings, strict=True))
+
+
+def test_a_floor_over_more_pairs_is_told_as_such(tmp_path):
+    write_study(tmp_path)
+    study = open_study(tmp_path)
+    other = replace(study, verdict=replace(study.verdict, floor=(0.25, 100)))
+    said = (
+        "A/A noise floor 0.60 % over 20 pairs and, as it falls with their number, 0.25 % over 100."
+    )
+    assert other.summary.endswith(said)
+    same = replace(study, verdict=replace(study.verdict, floor=(0.6, 20)))
+    assert same.summary == study.summary
+
+
+def test_trials_above_zero_that_were_not_verified_are_explained(tmp_path):
+    write_study(tmp_path)
+    study = open_study(tmp_path)
+    assert study.unproved.startswith("Trial 0 lies above zero by more than two standard errors")
+    assert "of 2 trials about 0.0 would by chance" in study.unproved
+    verified = replace(study, verification=study.verification.assign(trial=0))
+    assert verified.unproved == ""
+
+
+def labels(part):
+    """The texts of all buttons of a page."""
+    if isinstance(part, list | tuple):
+        return [text for each in part for text in labels(each)]
+    own = [part.children] if isinstance(part, html.Button) else []
+    return own + labels(getattr(part, "children", None) or [])
+
+
+@pytest.mark.parametrize(("improved", "offered"), [(True, 6), (False, 0)])
+def test_only_a_winner_is_offered_for_download(tmp_path, improved, offered):
+    write_study(tmp_path)
+    study = open_study(tmp_path)
+    study = replace(study, verdict=replace(study.verdict, improved=improved))
+    page = study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {}))
+    exports = [text for text in labels(page) if text.endswith((".yaml", ".env", ".txt"))]
+    assert len(exports) == offered

@@ -18,12 +18,15 @@ _LOG_RATIO = 50.0  # of a knob's largest value to its smallest
 def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
     """The best gain so far over the steps that trials have taken; the default's is 0.
 
+    Of each trial the lower end of its bar counts: one noisy reading would stay the best for ever.
+
     Args:
-        trials: columns trial, state, gain_percent, steps (measured until the trial ended).
+        trials: columns trial, state, gain_percent, spread_percent, steps (measured until the trial
+            ended).
     """
-    known = trials[(trials["state"] == "complete") & trials["gain_percent"].notna()]
+    known = trials[(trials["state"] == "complete") & trials["spread_percent"].notna()]
     known = known.sort_values("steps", kind="stable")  # a trial may be taken up again
-    best = known["gain_percent"].clip(lower=0.0).cummax()
+    best = (known["gain_percent"] - known["spread_percent"]).clip(lower=0.0).cummax()
     figure = empty_figure(theme, 280)
     figure.add_trace(
         go.Scatter(
@@ -33,18 +36,18 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
             line={"shape": "hv", "color": theme.accent},
             marker={"size": 5},
             customdata=known["trial"].to_numpy(),
-            hovertemplate="trial %{customdata}, %{x:,} steps: %{y:.2f} % at best<extra></extra>",
+            hovertemplate="trial %{customdata}, %{x:,} steps: at least %{y:.2f} %<extra></extra>",
         )
     )
     if len(known) and not best.max():
         figure.add_annotation(
             x=0.5, xref="paper", y=0.5, yref="paper", showarrow=False,
-            text="No trial was faster than the default, which is the best so far.",
+            text="No trial was faster than the default by more than two standard errors.",
             font={"color": theme.muted},
         )  # fmt: skip
         figure.update_yaxes(tickvals=[0])
     figure.update_xaxes(title="steps measured", rangemode="tozero")
-    figure.update_yaxes(title="best reading so far (%)", rangemode="tozero")
+    figure.update_yaxes(title="gain so far, at least (%)", rangemode="tozero")
     return figure
 
 
@@ -100,14 +103,15 @@ def study_of(trials: pd.DataFrame) -> "optuna.Study | None":
     from optuna.trial import TrialState, create_trial
 
     known = trials[(trials["state"] == "complete") & trials["gain_percent"].notna()]
-    values = pd.DataFrame(list(known["values"]))
+    settings = [_in_units_of_people(setting) for setting in known["values"]]
+    values = pd.DataFrame(settings)
     spaces = {str(plain(knob)): _space(values[knob].dropna().tolist()) for knob in values}
     spaces = {knob: space for knob, space in spaces.items() if space is not None}
     if len(known) < FEWEST_TRIALS or not spaces:
         return None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(direction="maximize")
-    for setting, gain in zip(known["values"], known["gain_percent"], strict=True):
+    for setting, gain in zip(settings, known["gain_percent"], strict=True):
         own = {str(plain(knob)): value for knob, value in setting.items()}
         params = {knob: own[knob] for knob in spaces if knob in own}
         of_trial: dict[str, Any] = {knob: spaces[knob] for knob in params}
@@ -117,6 +121,16 @@ def study_of(trials: pd.DataFrame) -> "optuna.Study | None":
             )
         )
     return study
+
+
+def _in_units_of_people(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes in MiB, whose axes people can read."""
+    return {
+        f"{knob.removesuffix('_bytes')} (MiB)" if knob.endswith("_bytes") else knob: (
+            value / 2**20 if knob.endswith("_bytes") and isinstance(value, int) else value
+        )
+        for knob, value in setting.items()
+    }
 
 
 def _space(values: list[Any]) -> "optuna.distributions.BaseDistribution | None":

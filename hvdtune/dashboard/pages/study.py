@@ -43,8 +43,10 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         words: list[Component | str] = [html.Strong("Verdict  "), study.verdict.text]
         parts.insert(1, html.P(words, id="verdict", className=f"verdict {mood}"))
     parts.append(sentences("About this study", study.warnings) or html.Span())
-    if study.profile is not None:
+    if study.profile is not None and study.verdict and study.verdict.improved:
         parts.append(_exports(place))
+    elif study.verdict and not study.trials.empty:
+        parts.append(note("There is no winner to export: the default stays."))
     if not study.trials.empty:
         parts += _trials(study, place)
     if study.verification.empty:
@@ -63,7 +65,7 @@ def _exports(place: PageAddress) -> Component:
         for target, name in _EXPORTS.items()
     ]
     return section(
-        "Export the setting",
+        "Export the winner",
         html.Div(buttons, className="controls"),
         html.P(id="export-note", className="note", role="status"),
         dcc.Download(id="export-file"),
@@ -75,6 +77,7 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
     parts = [
         section(
             "Trials",
+            note(study.unproved) if study.unproved else None,
             html.P(
                 "Gains are over the reference; bars show two standard errors.", className="hint"
             ),
@@ -84,11 +87,12 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
         section(
             "The best so far",
             html.P(
-                "The best of many noisy readings owes something to luck: what counts is the "
-                "verification below.",
+                "How much faster than the default some setting is at least, if single readings are "
+                "right within two standard errors. The best of many owes something to luck: what "
+                "counts is the verification below.",
                 className="hint",
             ),
-            figure("incumbent", place.run, "Line: best reading of the gain by steps measured"),
+            figure("incumbent", place.run, "Line: least gain of the best trial by steps measured"),
         ),
     ]
     if study_of(study.trials) is None:

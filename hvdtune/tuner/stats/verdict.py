@@ -47,7 +47,8 @@ class Verdict:
     """The outcome of a study.
 
     `setting` is the one to use: the candidate if `kind` is "improved", else the default. Gain and
-    interval are the candidate's (None when there was none to verify), in percent, at 95 %.
+    interval are the candidate's (None when there was none to verify), in percent, at 95 %. The
+    noise floor is over `noise_floor_pairs` pairs: the more there are, the lower it is.
     """
 
     kind: VerdictKind
@@ -58,6 +59,7 @@ class Verdict:
     pairs: int
     launches: int
     noise_floor_percent: float
+    noise_floor_pairs: int
     p_value: float | None
     text: str
 
@@ -111,6 +113,7 @@ def judge(
         pairs=est.n,
         launches=len(launches),
         noise_floor_percent=to_percent(floor),
+        noise_floor_pairs=est.n,
         p_value=p_value,
         text=_text(kind, est, launches, floor, resolution_percent, wording),
     )
@@ -138,6 +141,7 @@ def keep_default(
         pairs=0,
         launches=0,
         noise_floor_percent=floor_percent,
+        noise_floor_pairs=floor_pairs,
         p_value=None,
         text=text,
     )
