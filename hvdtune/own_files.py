@@ -7,14 +7,20 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from hvdtune.errors import HvdtuneError
 
+# What os.link says where a file cannot have two names, as on shares of Windows and some FUSE.
+_ONE_NAME_ONLY: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
 
 @contextlib.contextmanager
-def replacement(path: Path, mode: int = 0o666) -> Iterator[Path]:
+def replacement(
+    path: Path, mode: int = 0o666, put: Callable[[Path, Path], None] = os.replace
+) -> Iterator[Path]:
     """A new, empty file beside `path` that takes its place when the block ends without an error.
 
     Nobody can foresee its name, so nobody can have put a link to somewhere else there, or a file
@@ -22,14 +28,28 @@ def replacement(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
     Args:
         mode: its permissions, less those that the process withholds (umask).
+        put: how it takes the place; `add` leaves a file that is there.
     """
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield part
-        os.replace(part, path)
+        put(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def add(part: Path, path: Path) -> None:
+    """Gives the file the name `path`, too. Raises FileExistsError where that is another's.
+
+    A file system that knows one name for a file only has it replaced instead.
+    """
+    try:
+        os.link(part, path)
+    except OSError as error:
+        if error.errno not in _ONE_NAME_ONLY:
+            raise
+        os.replace(part, path)
 
 
 def make_own_folder(folder: Path) -> None:

@@ -14,6 +14,10 @@
 namespace hvdtune {
 namespace {
 
+std::string place_of(const RankInfo& member) {
+  return "pid " + std::to_string(member.pid) + " on " + member.host;
+}
+
 enum class FormationPhase : uint8_t { kRegister, kConnect, kGo };
 
 class Formation {
@@ -43,6 +47,7 @@ class Formation {
   void admit();
   void receive_registrations();
   bool receive_registration(StoreStream& stream);
+  bool is_second(const StoreStream& stream, const StoreMessage::Registration& registration) const;
   std::optional<std::string> refusal_reason(const StoreStream& stream,
                                             const StoreMessage::Registration& registration) const;
   void receive_from_ranks();
@@ -58,6 +63,7 @@ class Formation {
   FailedStart* failed_;
   std::optional<std::string> refusal_;  // what every rank is told once the start has failed
   std::optional<Error> unreported_;     // nobody has been told of it yet
+  std::optional<Error> second_;         // of a rank that is there already
   Deadline deadline_ = Deadline::never();
   Acceptor acceptor_;
   int size_;
@@ -144,6 +150,10 @@ void Formation::admit() {
 
 void Formation::receive_registrations() {
   std::erase_if(newcomers_, [this](StoreStream& stream) { return receive_registration(stream); });
+  if (second_) {
+    const Error error = *std::exchange(second_, std::nullopt);
+    fail(error.what(), error.rank());
+  }
 }
 
 // True once it has become a rank or was sent away.
@@ -155,6 +165,10 @@ bool Formation::receive_registration(StoreStream& stream) {
     const StoreMessage::Registration registration = message->as_registration();
     const std::optional<std::string> text = refusal_reason(stream, registration);
     if (text) {
+      // The others would wait in vain for the rank that one of the two should have been.
+      if (is_second(stream, registration) && phase_ == FormationPhase::kRegister) {
+        second_.emplace(ErrorCode::kRendezvous, *text, stream.peer());
+      }
       report_once();
       stream.queue(StoreMessage::failed(*text));
       stream.flush();
@@ -172,6 +186,12 @@ bool Formation::receive_registration(StoreStream& stream) {
   }
 }
 
+bool Formation::is_second(const StoreStream& stream,
+                          const StoreMessage::Registration& registration) const {
+  return !refusal_ && registration.size == size_ && stream.peer() < size_ &&
+         ranks_[static_cast<size_t>(stream.peer())].stream;
+}
+
 std::optional<std::string> Formation::refusal_reason(
     const StoreStream& stream, const StoreMessage::Registration& registration) const {
   if (refusal_) return refusal_;
@@ -183,9 +203,10 @@ std::optional<std::string> Formation::refusal_reason(
   if (stream.peer() >= size_) {
     return who + " does not exist in a job of " + counted(size_, "rank");
   }
+  if (!is_second(stream, registration)) return std::nullopt;
   const Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
-  if (rank.stream) return "there are two of rank " + name_of(rank);
-  return std::nullopt;
+  return "two processes say that they are " + who + ": " + place_of(rank.member) + " and " +
+         place_of(registration.member) + "; give each process a rank of its own";
 }
 
 void Formation::receive_from_ranks() {
@@ -265,8 +286,7 @@ void Formation::fail(const std::string& text, int rank, ErrorCode code) {
 }
 
 std::string Formation::name_of(const Rank& rank) const {
-  return std::to_string(rank.stream->peer()) + " (pid " + std::to_string(rank.member.pid) + " on " +
-         rank.member.host + ")";
+  return std::to_string(rank.stream->peer()) + " (" + place_of(rank.member) + ")";
 }
 
 std::string Formation::missing() const {

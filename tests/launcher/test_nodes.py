@@ -378,9 +378,16 @@ class Nodes:
     def start(self, number, *words, size=2, then="", **variables):
         script = self.folder / "train.py"
         script.write_text(SCRIPT.format(then=then))
+        return self._run([*words, str(script)], node(number, size) | variables)
+
+    def start_by_hand(self, number):
+        """One that runs nothing."""
+        return self._run(["-np", "4", "--", "false"], {"HVDTUNE_NODE": str(number)})
+
+    def _run(self, words, variables):
         process = subprocess.Popen(
-            [sys.executable, "-m", "hvdtune", "run", *words, str(script)],
-            env=self.environ | node(number, size) | variables,
+            [sys.executable, "-m", "hvdtune", "run", *words],
+            env=self.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -489,6 +496,28 @@ def test_a_node_that_does_not_come_is_named(nodes, number, key, said):
     assert process.returncode == 1 and said in error
 
 
+@pytest.mark.parametrize(
+    ("numbers", "key"),
+    [
+        ((0, 0), {}),
+        ((0, 1, 1), {}),
+        pytest.param((0, 0), {"HVDTUNE_KEY": "5a" * 32}, marks=pytest.mark.slow),  # as by file
+    ],
+    ids=["the-first-by-file", "another", "the-first-by-port"],
+)
+def test_two_nodes_of_one_number_are_named_to_all(nodes, numbers, key):
+    told = {"HVDTUNE_NODES": str(len(numbers)), "HVDTUNE_JOB_ID": "mine"} | key
+    nodes.environ |= told | {"HVDTUNE_START_TIMEOUT_S": "100"}
+    if key:
+        nodes.environ["HVDTUNE_RENDEZVOUS_HOST"] = "127.0.0.1"
+    started = [nodes.start_by_hand(number) for number in numbers]
+    for process in started:
+        _, error = process.communicate(timeout=90)
+        assert process.returncode == 1 and error.count("\n") == 1
+        assert f"two processes say that they are node {numbers[-1]} of {len(numbers)}, by " in error
+        assert "by HVDTUNE_NODE and HVDTUNE_NODES: one on " in error
+
+
 @pytest.mark.slow  # as the test of `require_same`
 def test_nodes_that_were_started_differently_run_nothing(nodes):
     first, second = (nodes.start(number, "-np", str(number + 2)) for number in (0, 1))
@@ -510,7 +539,8 @@ def test_a_node_with_another_key_says_so(nodes):
 
 
 def test_a_port_that_is_taken_is_named(nodes):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
         port = str(taken.getsockname()[1])
         key = {"HVDTUNE_KEY": "5a" * 32, "HVDTUNE_RENDEZVOUS_PORT": port}
         _, error = nodes.start(0, "-np", "2", **key).communicate(timeout=100)

@@ -192,6 +192,30 @@ def test_a_process_that_is_alone_trains_alone(processes, changes):
     assert process.communicate(timeout=60)[0] == "1\n"
 
 
+@pytest.mark.parametrize(
+    ("ranks", "key"),
+    [
+        ((0, 0), {}),
+        ((0, 0), {"HVDTUNE_KEY": _KEY}),
+        ((0, 1, 1), {"HVDTUNE_KEY": _KEY}),
+        pytest.param((0, 1, 1), {}, marks=pytest.mark.slow),  # as by port
+    ],
+    ids=["rank-0-by-file", "rank-0-by-port", "rank-1-by-port", "rank-1-by-file"],
+)
+def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes, ranks, key):
+    processes.environ |= key | {"HVDTUNE_START_TIMEOUT_S": "100"}
+    size = len(ranks)
+    started = [processes.start(torchrun(rank, size), ALONE) for rank in ranks]
+    twins = sorted(process.pid for process in started[-2:])
+    for rank, process in zip(ranks, started, strict=True):
+        _, error = process.communicate(timeout=90)
+        line = error.splitlines()[-1]
+        assert line.startswith("hvdtune.errors.RendezvousError: ") and process.returncode == 1
+        assert f"two processes say that they are rank {ranks[-1]}: " in line
+        assert sorted(map(int, re.findall(r"pid (\d+) on \S", line))) == twins
+        assert f"torchrun says that this is rank {rank} of {size} ranks, by RANK and W" in line
+
+
 @pytest.mark.slow  # waits for the start timeout
 @pytest.mark.parametrize(
     ("rank", "key", "sentence"),

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtune import own_files
+from hvdtune import own_files, parse
 from hvdtune.errors import HvdtuneError, UsageError
 
 _MOST_BYTES: Final = 4096
 _NONCE_BYTES: Final = 16
+# Whoever has left a file listens, so it answers in a round trip.
+_CONNECT_S: Final = 2.0
 # No job takes so long to form; what is older is of one that was killed.
 _FORGOTTEN_S: Final = 7 * 24 * 3600.0
 
@@ -35,6 +38,23 @@ class Offer:
     def __repr__(self) -> str:
         return f"Offer({self.address})"
 
+    def is_answered(self) -> bool:
+        """Whether somebody listens there, so that the job has not ended."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(parse.endpoint(self.address), timeout=_CONNECT_S),
+        ):
+            return True
+        return False
+
+
+class OfferedError(Exception):
+    """Another process has left the file of this job, and listens where it says."""
+
+    def __init__(self, offer: Offer) -> None:
+        super().__init__(offer)
+        self.offer = offer
+
 
 class JobFile:
     """The file of one job in a folder of the user's own that the hosts share."""
@@ -49,7 +69,7 @@ class JobFile:
     def offered(self, address: str, key: bytes) -> Iterator[None]:
         """The file is there in the block, complete from its first moment, for this user only.
 
-        Raises UsageError where it cannot be written.
+        Raises UsageError where it cannot be written, OfferedError as it says.
         """
         nonce = secrets.token_hex(_NONCE_BYTES)
         text = json.dumps({"address": address, "key": key.hex(), "nonce": nonce})
@@ -57,8 +77,7 @@ class JobFile:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             own_files.require_own(self._folder)
             self._forget_old_ones()
-            with own_files.replacement(self.path, 0o600) as part:
-                part.write_text(text)
+            self._add(text)
         except OSError as error:
             raise UsageError(
                 f"rank 0 cannot leave a file for the other ranks in {self._folder}: "
@@ -72,24 +91,31 @@ class JobFile:
             if (there := self.read()) is not None and there.nonce == nonce:
                 self.path.unlink(missing_ok=True)
 
+    def _add(self, text: str) -> None:
+        while True:
+            try:
+                with own_files.replacement(self.path, 0o600, own_files.add) as part:
+                    part.write_text(text)
+                return
+            except FileExistsError:
+                there = self.read()
+                if there is not None and there.is_answered():
+                    raise OfferedError(there) from None
+                self._remove(there)
+
+    def _remove(self, left: Offer | None) -> None:
+        """Removes the file unless it is another than `left` by now."""
+        aside = self.path.with_name(f".{secrets.token_hex(_NONCE_BYTES)}.part")
+        with contextlib.suppress(FileNotFoundError):
+            self.path.rename(aside)
+            if _read(aside) != left:
+                with contextlib.suppress(FileExistsError):
+                    own_files.add(aside, self.path)
+            aside.unlink()
+
     def read(self) -> Offer | None:
         """What rank 0 has left, None if nothing. Raises HvdtuneError for what others can know."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        with open(descriptor, "rb") as file:
-            facts = os.fstat(file.fileno())
-            if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-                raise HvdtuneError(
-                    f"{self.path} belongs to another user or can be read by one: remove it"
-                )
-            text = file.read(_MOST_BYTES)
-        try:
-            found = json.loads(text)
-            return Offer(str(found["address"]), bytes.fromhex(found["key"]), str(found["nonce"]))
-        except (ValueError, KeyError, TypeError):
-            return None  # of another version, or damaged: not rank 0's of this job
+        return _read(self.path)
 
     def refresh(self) -> None:
         """Makes this host ask the file server again.
@@ -107,3 +133,20 @@ class JobFile:
             with contextlib.suppress(OSError):
                 if time.time() - path.lstat().st_mtime > _FORGOTTEN_S:
                     path.unlink()
+
+
+def _read(path: Path) -> Offer | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        facts = os.fstat(file.fileno())
+        if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+            raise HvdtuneError(f"{path} belongs to another user or can be read by one: remove it")
+        text = file.read(_MOST_BYTES)
+    try:
+        found = json.loads(text)
+        return Offer(str(found["address"]), bytes.fromhex(found["key"]), str(found["nonce"]))
+    except (ValueError, KeyError, TypeError):
+        return None  # of another version, or damaged: not rank 0's of this job

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import hmac
 import os
-import socket
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -21,7 +20,7 @@ from hvdtune import parse
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job import route
 from hvdtune.core.job.channel import JobChannel
-from hvdtune.core.job.job_file import JobFile, Offer
+from hvdtune.core.job.job_file import JobFile, Offer, OfferedError
 from hvdtune.core.job.starter import starter_name
 from hvdtune.errors import RendezvousError, UsageError
 from hvdtune.plural import counted
@@ -40,11 +39,12 @@ _LOOPBACK: Final = "127.0.0.1"
 # Between two looks for rank 0's file: soon at first, then as often as a file server bears.
 _FIRST_LOOK_S: Final = 0.02
 _LAST_LOOK_S: Final = 1.0
-# Whoever has left a file listens, so it answers in a round trip.
-_CONNECT_S: Final = 2.0
+# Another rank 0 answers in a round trip; a program that is none of ours may say nothing.
+_TWIN_S: Final = 10.0
+_TWICE: Final = "if the others run already, one of them was told the same rank"
 _BY_PORT: Final = (
     "the key has to be the same for all ranks; HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT "
-    "name another place to meet"
+    f"name another place to meet; {_TWICE}"
 )
 _HINT: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
 
@@ -110,7 +110,8 @@ def opening(point: MeetingPoint, address: str, count: int, part: str = "") -> Op
         count: of the meetings of this job before; each has a key of its own.
         part: tells meetings of one job apart that are there at a time.
 
-    Raises UsageError as `join` does.
+    Raises UsageError as `join` does, OfferedError in the block of `offered` where another process
+    has opened the meeting.
     """
     job = _job_of(point) + part
     key = _derived(point.key, job, count) if point.key else os.urandom(KEY_BYTES)
@@ -140,14 +141,37 @@ def find_leader(
 
 
 def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config, T]:
-    """Rank 0: opens the rendezvous, tells the others, and goes when all are there."""
+    """Rank 0: opens the rendezvous, tells the others, and goes when all are there.
+
+    Where another process has done so for the same job, it joins that one as a second rank 0: there
+    both are refused, by a sentence that names both.
+    """
     how = opening(point, config.address, config.generation)
     wait_s = config.start_timeout_s
-    channel = JobChannel(how.key, config.size, how.bind_host, wait_s, GENERATION, how.port)
-    with contextlib.closing(channel), how.offered(channel.address):
-        config = _met_at(config, channel.address, how.key)
-        started = start(config)
-        channel.await_formed(wait_s)
+    hasty = dataclasses.replace(config, start_timeout_s=min(wait_s, _TWIN_S))
+    try:
+        channel = JobChannel(how.key, config.size, how.bind_host, wait_s, GENERATION, how.port)
+    except RendezvousError as taken:
+        if not how.port:
+            raise
+        try:
+            return _follow(hasty, point, start)
+        except RendezvousError as error:
+            raise RendezvousError(f"{taken}; {error}") from None
+    with contextlib.closing(channel):
+        try:
+            with how.offered(channel.address):
+                config = _met_at(config, channel.address, how.key)
+                started = start(config)
+                channel.await_formed(wait_s)
+        except OfferedError as twin:
+            key = how.key if how.is_key_known else twin.offer.key
+            config = _met_at(hasty, twin.offer.address, key)
+            try:
+                started = start(config)
+            except RendezvousError as error:
+                assert how.file is not None
+                raise RendezvousError(f"{error}; {how.file.path} led there") from None
     return config, started
 
 
@@ -236,7 +260,7 @@ def _await_offer(file: JobFile, timeout_s: float) -> Offer:
     while True:
         offer = file.read()
         if offer is not None and offer.nonce not in _met:
-            if _answers(offer.address):
+            if offer.is_answered():
                 return offer
             said = f"; the file there names {offer.address}, where nobody listens"
         left_s = deadline_s - time.monotonic()
@@ -244,21 +268,12 @@ def _await_offer(file: JobFile, timeout_s: float) -> Offer:
             raise RendezvousError(
                 f"no word from rank 0 in {file.path} for {timeout_s:g} s{said}: if the hosts do "
                 "not share that folder, set HVDTUNE_SHARED_FOLDER to one that they share, or "
-                "HVDTUNE_KEY to the same key everywhere"
+                f"HVDTUNE_KEY to the same key everywhere; {_TWICE}"
             )
         time.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LAST_LOOK_S)
         if pause_s == _LAST_LOOK_S:
             file.refresh()
-
-
-def _answers(address: str) -> bool:
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(parse.endpoint(address), timeout=_CONNECT_S),
-    ):
-        return True
-    return False
 
 
 def _who(point: MeetingPoint) -> str:

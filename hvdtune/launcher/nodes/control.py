@@ -1,7 +1,8 @@
 """The connection between the launcher and a node that serves it, apart from those of ranks.
 
 Frames of `hvdtune.launcher.frames`: the node says HELLO with what it has, the launcher says EXIT
-with the exit code of the command when all is over. Either end that is lost closes it.
+with the exit code of the command when all is over, or REFUSED and why there will be no command.
+Either end that is lost closes it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 import msgspec
 
 from hvdtune.errors import LaunchError
-from hvdtune.launcher.frames import Frames, frame
+from hvdtune.launcher.frames import REFUSED, Frames, frame
 from hvdtune.launcher.nodes.sealed import SealedChannel
 
 _READ_BYTES: Final = 1 << 16
@@ -51,12 +52,15 @@ class ControlConnection:
     def receive(self, kind: bytes, timeout_s: float | None) -> bytes:
         """The payload of the next frame, which is of this kind.
 
-        Raises LaunchError when the other end has gone, says something else or nothing in time.
+        Raises LaunchError when the other end has gone, refuses this one, says something else or
+        nothing in time.
         """
         self._channel.local.settimeout(timeout_s)
         try:
             while data := self._channel.local.recv(_READ_BYTES):
                 for came, payload in self._reader.feed(data):
+                    if came == REFUSED:
+                        raise LaunchError(payload.decode())
                     if came != kind:
                         raise LaunchError("it does not speak as hvdtune does")
                     return payload

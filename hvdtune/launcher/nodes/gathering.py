@@ -12,9 +12,11 @@ from typing import Final
 
 import msgspec
 
-from hvdtune import __version__
+from hvdtune import __version__, parse
+from hvdtune.core.config.dialect import ToldPlace
 from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, route
+from hvdtune.core.job.job_file import OfferedError
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, is_local
@@ -24,10 +26,12 @@ from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 from hvdtune.launcher.nodes.serving import PART
 from hvdtune.launcher.nodes.way import NodeWay
 from hvdtune.launcher.spawn import sealed_file
+from hvdtune.plural import counted
 
 _HELLO_S: Final = 5.0
 # A connection and its session key.
 _Proved = tuple[socket.socket, bytes]
+_Found = tuple[NodeFacts, ControlConnection]
 
 
 @dataclass
@@ -54,26 +58,16 @@ def gathered(
         slots: of this node.
         asked: what has to be the same on all nodes, by option.
 
-    Raises LaunchError when a node does not come within the timeout, or was asked for something
-    else.
+    Raises LaunchError when a node does not come within the timeout, was asked for something else,
+    or has the number of another.
     """
     how = meeting.opening(point, chosen, 0, PART)
-    family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
+    own = point.place.host
+    own = own if is_local(own) else socket.gethostname()
+    itself = NodeFacts(__version__, proof.FIRST, own, slots, how.bind_host, how.port, dict(asked))
     with contextlib.ExitStack() as stack:
-        listener = _listener(how.bind_host, how.port, family)
-        port = listener.getsockname()[1]
-        came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
-        admission = Admission(
-            listener, how.key, proof.CONTROL, proof.FIRST, lambda *proved: came.put(proved)
-        )
-        where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
-        with contextlib.closing(admission), how.offered(f"{where}:{port}"):
-            found = _await_nodes(came, (point.place.size or 1) - 1, timeout_s, stack)
-        for facts, _ in found:
-            require_same(facts, asked)
+        found = _meet(_Roll(point.place, itself, stack), how, timeout_s)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
-        own = point.place.host
-        own = own if is_local(own) else socket.gethostname()
         hosts, ways = [Host(own, slots)], {}
         for facts, _ in found:
             name = facts.host
@@ -124,31 +118,109 @@ def _listener(host: str, port: int, family: socket.AddressFamily) -> socket.sock
         ) from None
 
 
-def _await_nodes(
-    came: queue.SimpleQueue[_Proved],
-    count: int,
-    timeout_s: float,
-    stack: contextlib.ExitStack,
-) -> list[tuple[NodeFacts, ControlConnection]]:
-    """The nodes in the order of their numbers."""
-    deadline_s = time.monotonic() + timeout_s
-    found: dict[int, tuple[NodeFacts, ControlConnection]] = {}
-    while len(found) < count:
-        try:
-            connection, session = came.get(timeout=max(0.001, deadline_s - time.monotonic()))
-        except queue.Empty:
-            missing = ", ".join(str(n) for n in range(1, count + 1) if n not in found)
+class _Roll:
+    """The nodes that have come, by their numbers. Their connections end with the stack."""
+
+    def __init__(self, place: ToldPlace, itself: NodeFacts, stack: contextlib.ExitStack) -> None:
+        self.itself, self.size = itself, place.size or 1
+        self._told_by, self._stack = place.told_by, stack
+        self._controls: list[ControlConnection] = []
+        self._found: dict[int, _Found] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        return [number for number in range(1, self.size) if number not in self._found]
+
+    def found(self) -> list[_Found]:
+        return [self._found[number] for number in sorted(self._found)]
+
+    def add(self, proved: _Proved) -> None:
+        """Raises LaunchError for one that cannot be a node of this command."""
+        control = ControlConnection(*proved, dialed=False)
+        self._stack.callback(control.close)
+        self._controls.append(control)
+        facts = _facts(control)
+        number = facts.number
+        if number >= self.size:
             raise LaunchError(
-                f"no word from node {missing} of {count + 1} within {timeout_s:g} s "
+                f"node {number}, {facts.host}, is none of {counted(self.size, 'node')}, by "
+                f"{self._told_by}"
+            )
+        if number in (proof.FIRST, *self._found):
+            other = self._found[number][0] if number in self._found else self.itself
+            raise LaunchError(
+                f"two processes say that they are node {number} of {self.size}, by "
+                f"{self._told_by}: one on {other.host} and one on {facts.host}; give each "
+                "node a number of its own"
+            )
+        require_same(facts, self.itself.asked)
+        self._found[number] = facts, control
+
+    def refuse(self, why: str) -> None:
+        """Tells all that have come."""
+        for control in self._controls:
+            with contextlib.suppress(OSError):  # it has gone
+                control.send(frames.REFUSED, why.encode())
+
+
+def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
+    """The other nodes, in the order of their numbers."""
+    family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
+    try:
+        listener = _listener(how.bind_host, how.port, family)
+    except LaunchError as taken:
+        said = _said_to_a_second((how.bind_host, how.port), how.key, roll.itself)
+        raise LaunchError(said or str(taken)) from None
+    port = listener.getsockname()[1]
+    came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
+    admission = Admission(
+        listener, how.key, proof.CONTROL, proof.FIRST, lambda *proved: came.put(proved)
+    )
+    where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
+    try:
+        with contextlib.closing(admission), how.offered(f"{where}:{port}"):
+            _await_nodes(roll, came, timeout_s)
+        while not came.empty():  # in the moment before the door was closed
+            roll.add(came.get())
+    except OfferedError as first:
+        key = how.key if how.is_key_known else first.offer.key
+        said = _said_to_a_second(parse.endpoint(first.offer.address), key, roll.itself)
+        raise LaunchError(
+            said or f"another process of this job listens at {first.offer.address} already"
+        ) from None
+    except LaunchError as error:
+        roll.refuse(str(error))
+        raise
+    return roll.found()
+
+
+def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
+    """What the first node says, as which this one came, too; "" where none is at this address."""
+    try:
+        proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _HELLO_S)
+    except (OSError, LaunchError):
+        return ""
+    with contextlib.closing(ControlConnection(*proved, dialed=True)) as control:
+        try:
+            control.send(frames.HELLO, msgspec.msgpack.encode(itself))
+            control.receive(frames.EXIT, _HELLO_S)
+        except (OSError, LaunchError) as error:
+            return f"the launcher on the first node: {error}"
+    return ""
+
+
+def _await_nodes(roll: _Roll, came: queue.SimpleQueue[_Proved], timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while roll.missing:
+        try:
+            proved = came.get(timeout=max(0.001, deadline_s - time.monotonic()))
+        except queue.Empty:
+            missing = ", ".join(map(str, roll.missing))
+            raise LaunchError(
+                f"no word from node {missing} of {roll.size} within {timeout_s:g} s "
                 "(--start-timeout)"
             ) from None
-        control = ControlConnection(connection, session, dialed=False)
-        stack.callback(control.close)
-        facts = _facts(control)
-        if not 0 < facts.number <= count or facts.number in found:
-            raise LaunchError(f"there are two nodes of number {facts.number}, or too many")
-        found[facts.number] = facts, control
-    return [found[number] for number in sorted(found)]
+        roll.add(proved)
 
 
 def _facts(control: ControlConnection) -> NodeFacts:
