@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/completion_queue.h"
 #include "base/failpoint.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
@@ -121,10 +122,12 @@ std::shared_ptr<Request> make_request(std::string_view op, std::string name, con
 CudaStream to_stream(uintptr_t stream) { return reinterpret_cast<CudaStream>(stream); }
 
 // Adds the handles to `handles`, which Python thus has before it runs a signal handler. Tensors on
-// GPUs are all on `gpu`, and were made on `stream`.
+// GPUs are all on `gpu`, and were made on `stream`. `expected_bytes`, for each output of an
+// allgather or alltoall that has memory: see TensorMemory.
 void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
             const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs,
-            py::list& handles, int gpu, uintptr_t stream) {
+            py::list& handles, int gpu, uintptr_t stream, const std::vector<size_t>& expected_bytes,
+            bool awaited) {
   std::vector<Submission> submissions;
   submissions.reserve(requests.size());
   size_t at = 0;
@@ -136,9 +139,11 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
     Submission& submission = submissions.emplace_back();
     submission.request = request;
     submission.gpu = {gpu, to_stream(stream)};
+    submission.awaited = awaited;
     for (size_t i = 0; i < count; ++i, ++at) {
-      submission.memory.push_back(
-          {reinterpret_cast<const uint8_t*>(inputs[at]), reinterpret_cast<uint8_t*>(outputs[at])});
+      submission.memory.push_back({reinterpret_cast<const uint8_t*>(inputs[at]),
+                                   reinterpret_cast<uint8_t*>(outputs[at]),
+                                   at < expected_bytes.size() ? expected_bytes[at] : 0});
     }
   }
   std::vector<Handle> given;
@@ -249,6 +254,7 @@ void copy_result(const Operation& operation, size_t index, uintptr_t to, size_t 
   }
   const Result& result = result_of(operation, index);
   if (result.gpu) throw Error(ErrorCode::kUsage, "the result is on a GPU: copy_gpu_result has it");
+  if (result.in_place) throw Error(ErrorCode::kUsage, "the result is in the caller's memory");
   if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), result.bytes.get(), bytes);
 }
 
@@ -307,12 +313,26 @@ void register_runtime(py::module_& module) {
       .def("result_shape", [](const Operation& operation,
                               size_t index) { return result_of(operation, index).shape; })
       .def("result_bytes", &result_bytes)
+      .def("is_in_place", [](const Operation& operation,
+                             size_t index) { return result_of(operation, index).in_place; })
       .def("copy_result", &copy_result, NoGil());
+  py::class_<CompletionQueue, std::shared_ptr<CompletionQueue>>(module, "CompletionQueue")
+      .def(py::init<>())
+      .def("put", &CompletionQueue::put)
+      .def(
+          "take",
+          [](CompletionQueue& queue, double timeout_s) {
+            return queue.take(to_nanoseconds(timeout_s));
+          },
+          NoGil());
   py::class_<Runtime>(module, "Runtime")
       .def(py::init(&make_runtime))
       .def("topology", &topology)
       .def("submit", &submit, "requests"_a, "inputs"_a, "outputs"_a, "handles"_a, "gpu"_a = -1,
-           "stream"_a = 0)
+           "stream"_a = 0, "expected_bytes"_a = std::vector<size_t>{}, "awaited"_a = false)
+      .def("watch",
+           [](Runtime& runtime, Handle handle, const std::shared_ptr<CompletionQueue>& queue,
+              uint64_t token) { return runtime.watch(handle, [=] { queue->put(token); }); })
       .def("wait_on_stream", &wait_on_stream, NoGil())
       .def(
           "copy_gpu_result",

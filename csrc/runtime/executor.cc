@@ -43,14 +43,15 @@ size_t row_elements(const TensorSpec& tensor) {
   return count;
 }
 
-// An uninitialised result of `rows` rows.
-Result make_result(const TensorSpec& tensor, int64_t rows) {
+// A result of `rows` rows: in the caller's memory where that has its size, else uninitialised.
+Result make_result(const TensorSpec& tensor, int64_t rows, const TensorMemory& memory) {
   Result result;
   result.dtype = tensor.dtype;
   result.shape = tensor.shape;
   result.shape[0] = rows;
   const size_t bytes = static_cast<size_t>(rows) * row_elements(tensor) * size_of(tensor.dtype);
-  result.bytes = std::make_unique_for_overwrite<uint8_t[]>(bytes);
+  result.in_place = memory.output != nullptr && memory.output_bytes == bytes;
+  if (!result.in_place) result.bytes = std::make_unique_for_overwrite<uint8_t[]>(bytes);
   return result;
 }
 
@@ -301,9 +302,11 @@ void Executor::Execution::allgather() const {
     const auto dims = std::span(response.first_dims).subspan(i * n, n);
     std::vector<size_t> blocks;
     for (const int64_t rows : dims) blocks.push_back(static_cast<size_t>(rows) * row_bytes);
-    Result result = make_result(tensor, std::accumulate(dims.begin(), dims.end(), int64_t{0}));
-    const uint8_t* input = own != nullptr ? own->memory[i].input : nullptr;
-    uint8_t* output = result.bytes.get();
+    const TensorMemory memory = own != nullptr ? own->memory[i] : TensorMemory{};
+    Result result =
+        make_result(tensor, std::accumulate(dims.begin(), dims.end(), int64_t{0}), memory);
+    const uint8_t* input = memory.input;
+    uint8_t* output = result.in_place ? memory.output : result.bytes.get();
     if (!offered({.op = request.op, .input = input, .output = output, .from_ranks = blocks})) {
       hvdtune::allgather(group, input, output, blocks, setting);
     }
@@ -328,9 +331,11 @@ void Executor::Execution::alltoall() const {
     operation.numbers.push_back(from_peer);
     rows += from_peer;
   }
-  operation.results.push_back(make_result(tensor, rows));
-  const uint8_t* input = operation.memory[0].input;
-  uint8_t* output = operation.results[0].bytes.get();
+  const TensorMemory& memory = operation.memory[0];
+  operation.results.push_back(make_result(tensor, rows, memory));
+  const uint8_t* input = memory.input;
+  uint8_t* output =
+      operation.results[0].in_place ? memory.output : operation.results[0].bytes.get();
   if (offered({.op = request.op,
                .input = input,
                .output = output,

@@ -33,12 +33,17 @@ std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
       }
       auto shared = std::make_shared<Operation>(std::move(operation));
       new_.push_back(shared);
-      entries_.emplace(next_, Entry{std::move(shared), false, false, std::nullopt});
+      Entry& entry = entries_[next_];
+      entry.awaited = shared->awaited;
+      waiting_ += entry.awaited ? 1 : 0;
+      entry.operation = std::move(shared);
       handles.push_back(next_++);
     }
   } catch (const Error&) {
     for (const Handle handle : handles) {
-      in_flight_.erase(key_of(*entries_.at(handle).operation->request));
+      const Entry& entry = entries_.at(handle);
+      waiting_ -= entry.awaited ? 1 : 0;
+      in_flight_.erase(key_of(*entry.operation->request));
       entries_.erase(handle);
       new_.pop_back();
     }
@@ -65,7 +70,8 @@ std::shared_ptr<Operation> OperationTable::find(const OperationKey& key) const {
 
 void OperationTable::end_locked(Handle handle, std::optional<Error> error) {
   Entry& entry = entries_.at(handle);
-  waiting_ -= std::exchange(entry.waiting, 0);
+  waiting_ -= std::exchange(entry.waiting, 0) + (std::exchange(entry.awaited, false) ? 1 : 0);
+  if (entry.on_done) watchers_.push_back(std::move(entry.on_done));
   if (entry.operation->on_end) {
     endings_.push_back({std::move(entry.operation), std::move(error)});
     entries_.erase(handle);
@@ -85,11 +91,13 @@ void OperationTable::finish_locked(const OperationKey& key, std::optional<Error>
 // Whoever waits and whoever is to be called.
 void OperationTable::notify_endings(std::unique_lock<std::mutex> lock) {
   const std::vector<EndedOperation> endings = std::exchange(endings_, {});
+  const std::vector<std::function<void()>> watchers = std::exchange(watchers_, {});
   lock.unlock();
   done_.notify_all();
   for (const auto& [operation, error] : endings) {
     operation->on_end(*operation, error ? &*error : nullptr);
   }
+  for (const std::function<void()>& on_done : watchers) on_done();
 }
 
 void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
@@ -244,6 +252,20 @@ std::shared_ptr<Operation> OperationTable::release(Handle handle) {
   std::shared_ptr<Operation> operation = std::move(found->second.operation);
   entries_.erase(found);
   return operation;
+}
+
+bool OperationTable::watch(Handle handle, std::function<void()> on_done) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(handle);
+    if (found == entries_.end()) return false;
+    if (!found->second.done) {
+      found->second.on_done = std::move(on_done);
+      return true;
+    }
+  }
+  on_done();
+  return true;
 }
 
 int OperationTable::waiting_threads() const {

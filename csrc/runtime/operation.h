@@ -27,6 +27,9 @@ using Handle = uint64_t;
 struct TensorMemory {
   const uint8_t* input = nullptr;
   uint8_t* output = nullptr;  // null where only negotiation tells the size: see Result
+  // Of an operation whose result's size negotiation tells: the bytes that the caller expects. With
+  // another size the result is in a Result all the same.
+  size_t output_bytes = 0;
 };
 
 class GpuMemory;
@@ -38,6 +41,7 @@ struct Result {
   std::shared_ptr<GpuMemory> gpu;  // has it instead where the tensors are on a GPU
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
+  bool in_place = false;  // in the caller's memory, and nowhere else
 };
 
 struct Operation;
@@ -57,6 +61,7 @@ struct Operation {
   std::vector<Result> results;   // allgather, alltoall: one per tensor
   std::vector<int64_t> numbers;  // alltoall: rows received from each rank of the set; join: the
                                  // last rank; new process set: its number
+  bool awaited = false;          // the caller waits for it from the start: see OperationTable::add
   OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
 };
 
@@ -71,7 +76,9 @@ using Failure = std::pair<OperationKey, Error>;
 // Thread rule: every member may be called from any thread; mutex_ guards all state.
 class OperationTable {
  public:
-  // Adds all or none. Throws Error(kDuplicateName), or the error given to close() or remove_set().
+  // Adds all or none. What is `awaited` counts as waited for at once, though no thread of the
+  // script need be blocked. Throws Error(kDuplicateName), or the error given to close() or
+  // remove_set().
   std::vector<Handle> add(std::vector<Operation> operations);
 
   // For the cycle thread. Operations added since the last call, in order.
@@ -106,6 +113,11 @@ class OperationTable {
   // Ends a handle and hands out its operation. REQUIRES: it is done.
   std::shared_ptr<Operation> release(Handle handle);
 
+  // Calls `on_done` once, when the operation is done: at once if it is, else from the thread that
+  // ends it, without the lock; it must not block. One for each handle. False for a handle that has
+  // been released.
+  bool watch(Handle handle, std::function<void()> on_done);
+
   // In the order in which they were submitted.
   std::vector<PendingOperation> pending() const;
   // When the oldest of those in flight in each process set was announced.
@@ -125,7 +137,9 @@ class OperationTable {
     bool done = false;
     bool enqueued = false;
     std::optional<Error> error;
-    int waiting = 0;
+    int waiting = 0;       // threads
+    bool awaited = false;  // as the operation asked for, until it is done
+    std::function<void()> on_done;
   };
   struct EndedOperation {
     std::shared_ptr<Operation> operation;
@@ -148,11 +162,13 @@ class OperationTable {
   std::unordered_map<Handle, Entry> entries_;
   std::unordered_map<OperationKey, Handle, OperationKeyHash> in_flight_;
   std::vector<std::shared_ptr<Operation>> new_;
-  std::vector<EndedOperation> endings_;  // to be told, by whoever holds the lock, without it
+  // To be told, by whoever holds the lock, without it.
+  std::vector<EndedOperation> endings_;
+  std::vector<std::function<void()>> watchers_;
   std::optional<Error> closed_;
   std::unordered_map<uint32_t, Error> removed_sets_;  // numbers are not used again
   Handle next_ = 1;
-  int waiting_ = 0;  // sum over entries_
+  int waiting_ = 0;  // sum over entries_, of threads and of what is awaited
   int blocked_threads_ = 0;
 };
 

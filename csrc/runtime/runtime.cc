@@ -163,6 +163,7 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
     operation.gpu = prepare_gpu(submission);
     operation.request = std::move(submission.request);
     operation.memory = std::move(submission.memory);
+    operation.awaited = submission.awaited;
     operation.on_end = on_end;
     operations.push_back(std::move(operation));
   }

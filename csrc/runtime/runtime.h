@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/knob.h"
@@ -49,6 +51,7 @@ struct Submission {
   std::shared_ptr<const Request> request;
   std::vector<TensorMemory> memory;  // one per tensor; no outputs for allgather and alltoall
   GpuPlace gpu;                      // of all of the memory, if the request is for one
+  bool awaited = false;              // the script waits for it, on whatever thread
 };
 
 // Thread rule: every member may be called from any thread, shutdown() by one.
@@ -88,6 +91,9 @@ class Runtime {
   void copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream);
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
   // See OperationTable.
+  bool watch(Handle handle, std::function<void()> on_done) {
+    return table_.watch(handle, std::move(on_done));
+  }
   void note_blocked_threads(int count) { table_.note_blocked_threads(count); }
 
   void mark_step() {

@@ -21,9 +21,9 @@ from hvdtune.core.config.environment import Config
 from tests.parallel.netns import Host
 
 _TESTS = ("tests.parallel.ranks", "tests.parallel.preloaded")
-_context = multiprocessing.get_context("forkserver")
+CONTEXT = multiprocessing.get_context("forkserver")
 # An optimizer imports torch._dynamo when it is made, which costs each rank seconds.
-_context.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", *_TESTS])
+CONTEXT.set_forkserver_preload(["hvdtune.torch", "torch._dynamo", *_TESTS])
 
 
 class Server(forkserver.ForkServer):
@@ -166,7 +166,7 @@ def start(
         hosts = [place.name for place in places]
     processes, results = [], []
     for rank in range(size):
-        receive, send = _context.Pipe(duplex=False)
+        receive, send = CONTEXT.Pipe(duplex=False)
         place = places[rank] if places else None
         config_of_rank = Config(
             rank=rank,
@@ -178,9 +178,7 @@ def start(
             key=key,
             **config,
         )
-        process = _context.Process(
-            target=_main, args=(body, config_of_rank, place, arguments, send)
-        )
+        process = CONTEXT.Process(target=_main, args=(body, config_of_rank, place, arguments, send))
         with _forked_from(TENSORFLOW if tensorflow else forked_from):
             process.start()
         send.close()

@@ -161,12 +161,12 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
     with contextlib.closing(channel):
         try:
             with how.offered(channel.address):
-                config = _met_at(config, channel.address, how.key)
+                config = met_at(config, channel.address, how.key)
                 started = start(config)
                 channel.await_formed(wait_s)
         except OfferedError as twin:
             key = how.key if how.is_key_known else twin.offer.key
-            config = _met_at(hasty, twin.offer.address, key)
+            config = met_at(hasty, twin.offer.address, key)
             try:
                 started = start(config)
             except RendezvousError as error:
@@ -178,11 +178,11 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
 def _follow(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config, T]:
     """The other ranks: find out where rank 0 listens."""
     found = find_leader(point, config.address, config.generation, config.start_timeout_s)
-    config = _met_at(config, *found)
+    config = met_at(config, *found)
     return config, start(config)
 
 
-def _met_at(config: Config, rendezvous: str, key: bytes) -> Config:
+def met_at(config: Config, rendezvous: str, key: bytes) -> Config:
     """The configuration of a rank that knows where rank 0 listens."""
     host, port = parse.endpoint(rendezvous)
     address = config.address

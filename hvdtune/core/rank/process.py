@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from hvdtune.core.config.environment import Config
 
 Undo = Callable[[], None]
+Started = tuple["_native.Runtime", "StackSource | None"]
+# Given the configuration and what starts the runtime by it, returns the one used and the other's
+# result: see hvdtune.core.job.meeting.join.
+Meet = Callable[["Config", Callable[["Config"], Started]], "tuple[Config, Started]"]
 
 _NAME_BYTES: Final = 8
 
@@ -107,12 +111,19 @@ class Process:
         self.native()
         return self.place[name]
 
-    def form(self, config: Config | None, comm: object, check: Callable[[int], None]) -> bool:
+    def form(
+        self,
+        config: Config | None,
+        comm: object,
+        check: Callable[[int], None],
+        meet: Meet | None = None,
+    ) -> bool:
         """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`.
 
         Args:
             check: refuses, by what it raises, a job of so many ranks before there is one, where
                 that is known.
+            meet: brings the ranks together, in place of what the environment says.
         """
         with self.forming:
             if self.runtime is not None:
@@ -132,17 +143,18 @@ class Process:
                     config = place.config
                     runtime, self._stacks = _start(config, more)
                     place.await_formed()
-            elif config.meeting is not None and not config.rendezvous_port:
-                check(config.meeting.place.size or 1)
+            elif meet is not None or (config.meeting is not None and not config.rendezvous_port):
+                point = config.meeting
+                check(config.size if point is None else point.place.size or 1)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
                 from hvdtune.core.job import meeting
 
-                config, (runtime, self._stacks) = meeting.join(config, _start_met)
+                config, (runtime, self._stacks) = (meet or meeting.join)(config, start_met)
                 self._launched += 1
             else:
                 check(config.size)
                 config = dataclasses.replace(config, generation=config.generation + self._launched)
-                runtime, self._stacks = _start(config, {})
+                runtime, self._stacks = start_alone(config)
                 self._launched += 1
             self.place = runtime.topology() | {
                 "job": _job_name(config),
@@ -268,7 +280,12 @@ def _tell_where_it_runs(config: Config) -> None:
             os.write(2, line.encode())
 
 
-def _start_met(config: Config) -> tuple[_native.Runtime, StackSource | None]:
+def start_alone(config: Config) -> Started:
+    """Start as a rank of the job whose launcher `config` names, or as the only one of a job."""
+    return _start(config, {})
+
+
+def start_met(config: Config) -> Started:
     """Start as a rank of a job whose rendezvous rank 0 holds, while it forms only."""
     from hvdtune.core.job import meeting
 

@@ -1,0 +1,333 @@
+"""Operations of a process group in flight, and the one thread that completes them unasked.
+
+A caller that waits for an operation does so in the core. Where nobody waits, as when a future was
+asked for or the Work was dropped, the core tells a queue that the operation has ended, and one
+thread of the process takes it from there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import distributed
+
+from hvdtune.core.rank.handles import WAIT_SLICE_S
+from hvdtune.errors import CollectiveError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+_FOREVER_S: Final = 3600.0
+_WAKE: Final = 0  # a token that no flight has
+
+
+class Flight:
+    """One operation: from its submission until it has ended it owns the memory that it uses.
+
+    Thread rule: any thread; `_lock` guards how it ends, and is held while nothing is waited for.
+
+    Attributes:
+        what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
+    """
+
+    def __init__(
+        self,
+        native: _native.Runtime,
+        what: str,
+        timeout_s: float,
+        owners: Sequence[object],
+        finish: Callable[[_native.Operation], list[torch.Tensor]],
+    ) -> None:
+        """
+        Args:
+            finish: makes the result of the ended operation; called once.
+        """
+        self.what = what
+        self.deadline_s = time.monotonic() + timeout_s
+        self._timeout_s = timeout_s
+        self._native = native
+        self._handles: list[int] = []
+        self._operations: list[_native.Operation] = []
+        self._owners = owners
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._ended = False
+        self._is_watched = False
+        self._error: BaseException | None = None
+        self._result: list[torch.Tensor] = []
+        self._signal: torch.futures.Future[None] | None = None
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+
+    def submit(
+        self,
+        request: _native.Request,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        expected_bytes: Sequence[int],
+    ) -> None:
+        """Submits the request. Raises what the core refuses, and then it has not begun."""
+        self._native.submit(
+            [request], inputs, outputs, self._handles, expected_bytes=expected_bytes, awaited=True
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended; looks."""
+        if not self._ended:
+            self.settle()
+        return self._ended
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it failed, None where it did not or has not ended."""
+        return self._error
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Returns when it has ended.
+
+        Args:
+            timeout_s: in place of the group's.
+
+        Raises:
+            DistBackendError: it has failed, or has not ended in time.
+        """
+        given_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline_s = self.deadline_s if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ended:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 and not self.ended:
+                raise backend_error(f"{self.what} has not ended within {given_s:g} s")
+            failure: CollectiveError | None = None
+            try:
+                wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
+                if not self._native.finish(self._handles, wait_s, self._operations):
+                    continue
+            except CollectiveError as error:
+                failure = error
+            with self._lock:
+                # Another thread may have ended it, or be about to say so.
+                if not self._ended and (failure is not None or self._operations):
+                    self._end(failure)
+            self._tell()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raises DistBackendError where it has failed."""
+        if self._error is not None:
+            raise self._error
+
+    def result(self) -> list[torch.Tensor]:
+        """Its tensors. Raises as `wait` does, of what has ended."""
+        self.raise_failure()
+        return self._result
+
+    def future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Holds the tensors when it has ended, or why it failed."""
+        with self._lock:
+            if self._future is None:
+                self._signal = torch.futures.Future()
+                self._future = self._signal.then(lambda _: self.result())
+            future = self._future
+        self.watch()
+        if self._ended:
+            self._tell()
+        return future
+
+    def watch(self) -> None:
+        """Has it completed by the thread that does so, unless it has ended."""
+        with self._lock:
+            if self._ended or self._is_watched:
+                return
+            self._is_watched = True
+        COMPLETER.add(self, self._native, self._handles[0])
+
+    def settle(self) -> None:
+        """Completes it if the core has ended it; returns at once."""
+        with self._lock:
+            # Where the handles have ended, the thread that waited for them says how.
+            if not self._ended and any(self._handles):
+                failure = self._native.settle(self._handles, self._operations)
+                if not any(self._handles):
+                    self._end(failure)
+        self._tell()
+
+    def expire(self) -> None:
+        """Fails its future, because the time is over; the memory stays with it."""
+        with self._lock:
+            if not self._ended:
+                self._error = backend_error(
+                    f"{self.what} has not ended within {self._timeout_s:g} s"
+                )
+        self._fulfil()
+
+    def _end(self, failure: BaseException | None) -> None:
+        """REQUIRES: _lock."""
+        if failure is None:
+            try:
+                self._result = self._finish(self._operations[0])
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            self._error = backend_error(f"{self.what}: {failure}", failure)
+        self._ended = True
+        self._owners = ()
+        self._operations = []
+
+    def _tell(self) -> None:
+        if self._ended:
+            self._fulfil()
+
+    def _fulfil(self) -> None:
+        with self._lock:
+            signal, self._signal = self._signal, None
+        if signal is not None:
+            signal.set_result(None)
+
+
+def backend_error(message: str, cause: BaseException | None = None) -> distributed.DistBackendError:
+    """The error that torch's users expect; `rank` and `tensor` are those of the core's error."""
+    error = distributed.DistBackendError(message)
+    vars(error).update(rank=getattr(cause, "rank", -1), tensor=getattr(cause, "tensor", ""))
+    return error
+
+
+class BackwardPass:
+    """What a backward pass of autograd has started: the pass ends when all of it has.
+
+    DistributedDataParallel waits for its futures in C++, where all that is left of an error is its
+    text. So the thread that ends the pass waits before that, in the core, and raises the error.
+
+    Thread rule: the thread of the pass.
+    """
+
+    def __init__(self) -> None:
+        self._task = -1
+        self._flights: list[Flight] = []
+
+    def add(self, flight: Flight) -> None:
+        """Adds what was started in the pass that is under way, if one is."""
+        task = torch._C._current_graph_task_id()
+        if task == -1:
+            return
+        if task != self._task:
+            self._task, self._flights = task, []
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)
+        self._flights.append(flight)
+
+    def _end(self) -> None:
+        self._task, flights = -1, self._flights
+        self._flights = []
+        for flight in flights:
+            flight.wait()
+
+
+class Work(distributed.Work):
+    """What torch gives its users for an operation in flight."""
+
+    def __init__(self, flight: Flight, backward: BackwardPass) -> None:
+        super().__init__()
+        self._flight = flight
+        self._backward = backward
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        self._flight.wait(seconds if seconds > 0 else None)
+        return True
+
+    def synchronize(self) -> None:
+        """As `wait`."""
+        self._flight.wait()
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """As torch's: holds the tensors of the operation."""
+        self._backward.add(self._flight)
+        return self._flight.future()
+
+    def result(self) -> list[torch.Tensor]:
+        """As torch's: the tensors of the operation, which has ended."""
+        return self._flight.result()
+
+    def is_completed(self) -> bool:
+        """As torch's."""
+        return self._flight.ended
+
+    def is_success(self) -> bool:
+        """As torch's."""
+        return self._flight.ended and self._flight.error is None
+
+    def exception(self) -> BaseException | None:
+        """As torch's."""
+        return self._flight.error
+
+    def __del__(self) -> None:
+        self._flight.watch()
+
+
+class Completer:
+    """Completes flights that nobody waits for, on a thread that begins with the first of them.
+
+    Thread rule: any thread; `_lock` guards all state.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: _native.CompletionQueue | None = None
+        self._flights: dict[int, Flight] = {}
+        self._next = _WAKE + 1
+        self._wakes_s = 0.0  # when the thread looks at the deadlines next
+
+    def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
+        """Completes the flight when the core has ended this handle of its."""
+        with self._lock:
+            queue = self._queue or self._begin()
+            token, self._next = self._next, self._next + 1
+            self._flights[token] = flight
+            is_sooner = flight.deadline_s < self._wakes_s
+        if not native.watch(handle, queue, token):
+            queue.put(token)  # somebody who waited has ended it
+        elif is_sooner:
+            queue.put(_WAKE)
+
+    def _begin(self) -> _native.CompletionQueue:
+        from hvdtune.core import _native
+
+        self._queue = _native.CompletionQueue()
+        threading.Thread(
+            target=self._run, args=(self._queue,), name="hvdtune-completer", daemon=True
+        ).start()
+        return self._queue
+
+    def _run(self, queue: _native.CompletionQueue) -> None:
+        while True:
+            for token in queue.take(self._until_next_deadline()):
+                with self._lock:
+                    flight = self._flights.pop(token, None)
+                if flight is not None:
+                    flight.settle()
+            flight = None  # whose tensors would else live until the next one
+
+    def _until_next_deadline(self) -> float:
+        now_s = time.monotonic()
+        with self._lock:
+            late = [flight for flight in self._flights.values() if flight.deadline_s <= now_s]
+            coming = [f.deadline_s for f in self._flights.values() if f.deadline_s > now_s]
+            self._wakes_s = min(coming, default=now_s + _FOREVER_S)
+            wait_s = self._wakes_s - now_s
+        for flight in late:
+            flight.expire()
+        return wait_s
+
+    def forget_after_fork(self) -> None:
+        """The thread is the parent's."""
+        self.__init__()  # type: ignore[misc]
+
+
+COMPLETER: Final = Completer()
+os.register_at_fork(after_in_child=COMPLETER.forget_after_fork)

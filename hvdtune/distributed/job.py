@@ -1,0 +1,191 @@
+"""The runtime of a process group: its ranks find each other through torch's store."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from torch import distributed
+
+from hvdtune.core.config import environment
+from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.job import meeting, route
+from hvdtune.core.job.channel import JobChannel
+from hvdtune.core.rank import process
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+    from hvdtune.core.config.environment import Config
+
+T = TypeVar("T")
+
+_LOOPBACK: Final = "127.0.0.1"
+# What HVDTUNE_STARTED_BY says where nobody else's variables are to tell this process its place.
+_ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupPlace:
+    """Where the members of a group find each other, and which of them this process is."""
+
+    store: Any
+    rank: int
+    size: int
+    timeout_s: float
+
+
+class GroupRuntime:
+    """The runtime of one group.
+
+    The first group of a process has the runtime that `hvdtune.core` counts as this process's job:
+    the timeline, the tuner and `hvdtune.torch` know it. Every other group has one of its own.
+    """
+
+    def __init__(self, runtime: _native.Runtime, *, is_of_process: bool) -> None:
+        self.native = runtime
+        self._is_of_process = is_of_process
+        if not is_of_process:
+            _OWN.append(runtime)
+
+    def leave(self) -> None:
+        """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
+        if self._is_of_process:
+            if PROCESS.runtime is self.native:
+                PROCESS.leave()
+        elif self.native in _OWN:
+            _OWN.remove(self.native)
+            self.native.shutdown()
+
+
+_OWN: Final[list[_native.Runtime]] = []  # those that are no process's job
+
+
+def _forget_after_fork() -> None:
+    for runtime in _OWN:  # never destroyed: that would wait for threads that are not here
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
+    _OWN.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def form(place: GroupPlace) -> GroupRuntime:
+    """Joins the job of a group; returns when all of its ranks have come.
+
+    Raises:
+        DistStoreError: not every rank has called within the timeout.
+        RendezvousError: the ranks have called, but did not reach each other.
+        UsageError: a variable of the environment has a value that cannot be.
+    """
+    is_free = PROCESS.runtime is None
+    launched = _launched(place) if is_free else None
+    own = environment.Config.from_environ(environment.own_environ() | _ALONE)
+    own = dataclasses.replace(
+        own,
+        rank=place.rank,
+        size=place.size,
+        hang_abort_s=place.timeout_s,
+        timeline=own.timeline if is_free else "",
+    )
+    met = _Meeting(place, own, is_launched=launched is not None)
+    if met.all_launched and launched is not None:
+        PROCESS.form(launched, None, _any_size)
+    elif is_free:
+        PROCESS.form(own, None, _any_size, met.join if place.size > 1 else None)
+    else:
+        start = process.start_met if place.size > 1 else process.start_alone
+        _, (runtime, _) = met.join(own, start) if place.size > 1 else (own, start(own))
+        return GroupRuntime(runtime, is_of_process=False)
+    return GroupRuntime(PROCESS.native(), is_of_process=True)
+
+
+def _any_size(_: int) -> None:
+    pass
+
+
+def _launched(place: GroupPlace) -> Config | None:
+    """How `hvdtune run` has started this process, where the group is its whole job."""
+    environ = environment.inherited_environ()
+    if not environ.get("HVDTUNE_RENDEZVOUS"):
+        return None
+    config = environment.Config.from_environ(environ)
+    is_same = (config.rank, config.size) == (place.rank, place.size)
+    return config if config.rendezvous_port and is_same else None
+
+
+class _Meeting:
+    """What the members say to each other in the store before they meet.
+
+    A group of the same name may be formed again, with the same store: each member counts how often
+    it has come, and those of one count belong together.
+    """
+
+    def __init__(self, place: GroupPlace, own: Config, *, is_launched: bool) -> None:
+        self._place = place
+        self._count = place.store.add(f"hvdtune/comes/{place.rank}", 1)
+        hello = {"host": own.host, "launched": is_launched}
+        place.store.set(self._key(place.rank), json.dumps(hello))
+        hellos = self._hellos()
+        self.all_launched = all(hello["launched"] for hello in hellos)
+        self._is_on_one_host = len({hello["host"] for hello in hellos}) == 1
+
+    def _key(self, what: object) -> str:
+        return f"hvdtune/{self._count}/{what}"
+
+    def _get(self, key: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self._place.store.get(key))
+        return found
+
+    def _hellos(self) -> list[Mapping[str, Any]]:
+        keys = [self._key(rank) for rank in range(self._place.size)]
+        try:
+            self._place.store.wait(keys, timedelta(seconds=self._place.timeout_s))
+        except distributed.DistError:
+            missing = [str(rank) for rank, key in enumerate(keys) if not self._has(key)]
+            raise distributed.DistStoreError(
+                f"rank {self._place.rank} of {self._place.size}: no word from rank "
+                f"{', '.join(missing)} in {self._place.timeout_s:g} s"
+            ) from None
+        return [self._get(key) for key in keys]
+
+    def _has(self, key: str) -> bool:
+        with contextlib.suppress(RuntimeError):
+            return bool(self._place.store.check([key]))
+        return False
+
+    def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
+        """As hvdtune.core.job.meeting.join, through the store."""
+        if self._place.rank != 0:
+            offer = self._get(self._key("offer"))
+            config = meeting.met_at(config, offer["address"], bytes.fromhex(offer["key"]))
+            return config, start(config)
+        key = os.urandom(KEY_BYTES)
+        wait_s = config.start_timeout_s
+        host = self._listening_address(config)
+        channel = JobChannel(key, config.size, host, wait_s, meeting.GENERATION)
+        with contextlib.closing(channel):
+            offer = {"address": channel.address, "key": key.hex()}
+            self._place.store.set(self._key("offer"), json.dumps(offer))
+            config = meeting.met_at(config, channel.address, key)
+            started = start(config)
+            channel.await_formed(wait_s)
+        return config, started
+
+    def _listening_address(self, config: Config) -> str:
+        if self._is_on_one_host:
+            return _LOOPBACK
+        address = config.address or route.default_address()
+        if not address:
+            raise UsageError(
+                "no way leads from this host to others: set HVDTUNE_INTERFACE to the interface "
+                "that the hosts have in common"
+            )
+        return address

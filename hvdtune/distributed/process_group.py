@@ -1,0 +1,418 @@
+# mypy: disable-error-code="override, assignment"
+# torch calls these methods by position; its own class has them in the forms of its C++ callers.
+"""The group of processes that torch's functions of `torch.distributed` call.
+
+Each method starts an operation of the core on the tensors where they are and returns a Work for it.
+Operations of a group are numbered in call order, which torch asks to be the same on all ranks; the
+number names them, so that ranks that call different ones are told so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import distributed
+
+from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.distributed import tensors
+from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error
+from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
+from hvdtune.distributed.tensors import Memory
+from hvdtune.errors import CollectiveError, UsageError
+
+if TYPE_CHECKING:
+    from hvdtune.core import _native
+
+Tensors = Sequence[torch.Tensor]
+Finish = Callable[["_native.Operation"], list[torch.Tensor]]
+
+# How many names a kind of operation has. The core knows an operation by its name and remembers the
+# most recent ones, so they come again; of one name only one is in flight.
+_NAMES: Final = 1024
+_AS_IT_IS: Final = Reduction(ReduceOp.SUM)
+
+
+def create(backend: str, options: Any) -> HvdtuneProcessGroup:
+    """The group of torch's `_DistributedBackendOptions`, when all of its ranks have come.
+
+    Raises as hvdtune.distributed.job.form does.
+    """
+    timeout_s = options.timeout.total_seconds()
+    place = GroupPlace(options.store, options.group_rank, options.group_size, timeout_s)
+    return HvdtuneProcessGroup(backend, str(options.group_id), place, form(place))
+
+
+class HvdtuneProcessGroup(distributed.ProcessGroup):
+    """Implements torch's ProcessGroup: methods are named, and called, as torch's are.
+
+    Thread rule: any thread; `_lock` guards the numbers of the operations.
+
+    Every method raises UsageError for tensors that it cannot take, and DistBackendError where the
+    job has ended. Every Work raises DistBackendError, which names the rank at fault in `rank`.
+    """
+
+    def __init__(self, backend: str, title: str, place: GroupPlace, job: GroupRuntime) -> None:
+        super().__init__(place.rank, place.size)  # type: ignore[call-arg]
+        self._backend = backend
+        self._title = title
+        self._description = ""
+        self._place = place
+        self._job = job
+        self._timeout_s = place.timeout_s
+        self._lock = threading.Lock()
+        self._count = 0
+        self._flights: list[Flight | None] = [None] * _NAMES
+        self._backward = BackwardPass()
+
+    def getBackendName(self) -> str:
+        return self._backend
+
+    def name(self) -> str:
+        """The backend's name."""
+        return self._backend
+
+    def getGroupName(self) -> str:
+        return self._title
+
+    def setGroupName(self, name: str) -> None:
+        self._title = name
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getRank(self) -> int:
+        return self._place.rank
+
+    def getSize(self) -> int:
+        return self._place.size
+
+    def rank(self) -> int:
+        """This process's number in the group."""
+        return self._place.rank
+
+    def size(self) -> int:
+        """How many processes the group has."""
+        return self._place.size
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets how long an operation that begins from now on may take."""
+        self._timeout_s = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
+
+    def _get_backend(self, _: torch.device) -> HvdtuneProcessGroup:
+        """Of torch, which asks it what the group can do beside its operations."""
+        return self
+
+    supports_splitting = False
+    supports_coalescing = False
+
+    def shutdown(self) -> None:
+        """Leaves the group; what is in flight fails, on this rank at least."""
+        self._job.leave()
+
+    def abort(self) -> None:
+        """As `shutdown`."""
+        self._job.leave()
+
+    def allreduce(self, given: Tensors, opts: Any = None) -> Work:
+        opts = opts or distributed.AllreduceOptions()
+        return self._reduce("allreduce", given, given, opts.reduceOp, opts)
+
+    def allreduce_coalesced(self, given: Tensors, opts: Any = None) -> Work:
+        opts = opts or distributed.AllreduceCoalescedOptions()
+        return self._reduce("allreduce", given, given, opts.reduceOp, opts)
+
+    def reduce(self, given: Tensors, opts: Any) -> Work:
+        is_root = opts.rootRank == self._place.rank
+        outputs = given if is_root else [torch.empty_like(tensor) for tensor in given]
+        return self._reduce("allreduce", given, outputs, opts.reduceOp, opts)
+
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
+        opts = opts or distributed.ReduceScatterOptions()
+        for output, parts in zip(outputs, inputs, strict=True):
+            if any(part.numel() != output.numel() for part in parts):
+                raise UsageError("reduce_scatter takes tensors of one size from every rank")
+        flat = [_joined(parts) for parts in inputs]
+        return self._reduce("reducescatter", flat, outputs, opts.reduceOp, opts)
+
+    def reduce_scatter_single(
+        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+    ) -> Work:
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> Work:
+        opts = opts or distributed.ReduceScatterOptions()
+        for output, given in zip(outputs, inputs, strict=True):
+            self._check_shares(output, given, "reduce_scatter")
+        return self._reduce("reducescatter", inputs, outputs, opts.reduceOp, opts)
+
+    def broadcast(self, given: Tensors, opts: Any = None) -> Work:
+        opts = opts or distributed.BroadcastOptions()
+        outputs = [tensors.as_output(tensor) for tensor in given]
+        is_root = opts.rootRank == self._place.rank
+        inputs = [tensors.as_input(tensor) for tensor in given] if is_root else outputs
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            if not is_root:
+                tensors.copy_back(outputs, given)
+            return list(given)
+
+        reads, writes = _all_moved(inputs), _all_moved(inputs if is_root else outputs)
+        return self._start("broadcast", reads, writes, finish, opts, root=opts.rootRank)
+
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        flat = [_room_for(parts) for parts in outputs]
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            for whole, parts in zip(flat, outputs, strict=True):
+                _divide(whole, parts)
+            return [part for parts in outputs for part in parts]
+
+        return self._gather(flat, inputs, finish, opts)
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None
+    ) -> Work:
+        # torch has a list of tensors for each rank here, and of ranks for each tensor there.
+        return self.allgather(list(zip(*outputs, strict=True)), inputs, opts)
+
+    def all_gather_single(
+        self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
+    ) -> Work:
+        return self.all_gather_single_coalesced([output], [given], opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+    ) -> Work:
+        for output, given in zip(outputs, inputs, strict=True):
+            self._check_shares(given, output, "all_gather")
+        flat = [tensors.as_output(output) for output in outputs]
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            tensors.copy_back(flat, outputs)
+            return list(outputs)
+
+        return self._gather(flat, inputs, finish, opts)
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
+        (given,) = inputs
+        is_root = opts.rootRank == self._place.rank
+        splits = [0] * self._place.size
+        splits[opts.rootRank] = given.numel()
+        parts = outputs[0] if is_root else []
+        return self._exchange(given, splits, parts, opts)
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
+        (output,) = outputs
+        is_root = opts.rootRank == self._place.rank
+        parts = inputs[0] if is_root else []
+        if any(part.numel() != output.numel() for part in parts):
+            raise UsageError("scatter takes tensors of the size of the one that receives")
+        given = _joined(parts) if parts else output.new_empty(0)
+        splits = [part.numel() for part in parts] or [0] * self._place.size
+        return self._exchange(given, splits, [output], opts)
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        splits = [tensor.numel() for tensor in inputs]
+        return self._exchange(_joined(inputs), splits, outputs, opts)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> Work:
+        sent = self._splits_of(given, input_splits)
+        self._splits_of(output, output_splits)
+        return self._exchange(given, sent, [output], opts)
+
+    def barrier(self, opts: Any = None) -> Work:
+        return self._start("barrier", [], [], lambda _: [], opts)
+
+    # As torch called them before 2.13.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    def _check_shares(self, share: torch.Tensor, whole: torch.Tensor, what: str) -> None:
+        if share.numel() * self._place.size != whole.numel() or share.dtype != whole.dtype:
+            raise UsageError(
+                f"{what} of {self._place.size} ranks needs tensors of one dtype, the one with "
+                f"{self._place.size} times the elements of the other: they are {share.dtype} "
+                f"{list(share.shape)} and {whole.dtype} {list(whole.shape)}"
+            )
+
+    def _splits_of(self, tensor: torch.Tensor, rows: Sequence[int]) -> list[int]:
+        """How many elements each rank has of the tensor, of which it has so many rows."""
+        size = self._place.size
+        length = tensor.shape[0] if tensor.dim() else 1
+        if not rows:
+            if length % size:
+                raise UsageError(f"{length} rows cannot be divided evenly among {size} ranks")
+            rows = [length // size] * size
+        if len(rows) != size or sum(rows) != length:
+            raise UsageError(
+                f"the split sizes {list(rows)} do not add up to the {length} rows of the tensor, "
+                f"one for each of {size} ranks"
+            )
+        width = tensor.numel() // length if length else 0
+        return [count * width for count in rows]
+
+    def _reduce(self, kind: str, given: Tensors, into: Tensors, op: Any, opts: Any) -> Work:
+        how = tensors.reduction_of(op)
+        inputs = [tensors.as_input(tensor) for tensor in given]
+        outputs = [tensors.as_output(tensor) for tensor in into]
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            tensors.copy_back(outputs, into)
+            return list(into)
+
+        reads = [tensors.reduced(tensor, op) for tensor in inputs]
+        writes = [tensors.reduced(tensor, op) for tensor in outputs]
+        return self._start(kind, reads, writes, finish, opts, reduction=how)
+
+    def _gather(self, flat: Tensors, inputs: Tensors, finish: Finish, opts: Any) -> Work:
+        reads = _all_moved([tensors.as_input(tensor) for tensor in inputs])
+        return self._start("allgather", reads, _all_moved(flat), finish, opts, is_ragged=True)
+
+    def _exchange(
+        self, given: torch.Tensor, splits: Sequence[int], into: Tensors, opts: Any
+    ) -> Work:
+        """Sends each rank its share of the elements; what comes fills `into`, one after another."""
+        source = tensors.moved(tensors.as_input(given))
+        scale = source.count // given.numel() if given.numel() else 0
+        whole = tensors.as_output(into[0]) if len(into) == 1 else _room_for(into, like=given)
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            _divide(whole, into)
+            return list(into)
+
+        return self._start(
+            "alltoall",
+            [source],
+            [tensors.moved(whole)],
+            finish,
+            opts,
+            splits=[count * scale for count in splits],
+            is_ragged=True,
+        )
+
+    def _start(
+        self,
+        kind: str,
+        reads: Sequence[Memory],
+        writes: Sequence[Memory],
+        finish: Finish,
+        opts: Any,
+        *,
+        reduction: Reduction = _AS_IT_IS,
+        root: int = 0,
+        splits: Sequence[int] = (),
+        is_ragged: bool = False,
+    ) -> Work:
+        """Starts an operation of the core.
+
+        Args:
+            is_ragged: negotiation tells the size of the result, which must be that of `writes`.
+        """
+        expected = [memory.bytes for memory in writes] if is_ragged else []
+
+        def checked(operation: _native.Operation) -> list[torch.Tensor]:
+            for index, size in enumerate(expected):
+                if size and not operation.is_in_place(index):
+                    raise UsageError(
+                        f"the ranks send {operation.result_bytes(index)} bytes, but the tensors "
+                        f"for them have {size}"
+                    )
+            return finish(operation)
+
+        from hvdtune.core import _native
+
+        with self._lock:
+            number, self._count = self._count, self._count + 1
+            slot = number % _NAMES
+            before = self._flights[slot]
+        if before is not None:
+            _await_end(before)
+        request = _native.Request(
+            op=kind,
+            name=f"{kind}.torch.{slot}",
+            tensors=[memory.spec for memory in reads],
+            reduce_op=reduction.op.name.lower(),
+            root=root,
+            prescale=reduction.prescale_factor,
+            splits=list(splits),
+        )
+        owners = [memory.owner for memory in (*reads, *writes)]
+        what = f"{kind} {number} of process group {self._title}"
+        flight = Flight(self._job.native, what, self._timeout_of(opts), owners, checked)
+        self._flights[slot] = flight
+        try:
+            flight.submit(
+                request,
+                [memory.address for memory in reads],
+                [memory.address for memory in writes],
+                expected,
+            )
+        except CollectiveError as error:
+            self._flights[slot] = None
+            raise backend_error(f"{what}: {error}", error) from None
+        return Work(flight, self._backward)
+
+    def _timeout_of(self, opts: Any) -> float:
+        given: timedelta | None = getattr(opts, "timeout", None)
+        seconds = given.total_seconds() if given is not None else 0.0
+        return seconds if seconds > 0 else self._timeout_s
+
+
+def _await_end(flight: Flight) -> None:
+    """Whatever became of it: whoever has its Work hears that."""
+    try:
+        flight.wait()
+    except distributed.DistBackendError:
+        if not flight.ended:
+            raise
+
+
+def _all_moved(given: Tensors) -> list[Memory]:
+    return [tensors.moved(tensor) for tensor in given]
+
+
+def _joined(parts: Tensors) -> torch.Tensor:
+    """The elements of all, one after another; of a single tensor its own memory."""
+    flat = [tensors.as_input(part).reshape(-1) for part in parts]
+    return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+
+def _room_for(parts: Tensors, like: torch.Tensor | None = None) -> torch.Tensor:
+    """Memory for the elements of all."""
+    for part in parts:
+        tensors.require_cpu(part)
+    count = sum(part.numel() for part in parts)
+    kind = parts[0] if parts else like
+    assert kind is not None
+    return torch.empty(count, dtype=kind.dtype)
+
+
+def _divide(whole: torch.Tensor, parts: Tensors) -> None:
+    """Gives each part its elements."""
+    if len(parts) == 1:
+        return tensors.copy_back([whole], parts)
+    at = 0
+    for part in parts:
+        part.detach().copy_(whole[at : at + part.numel()].view(part.shape))
+        at += part.numel()

@@ -1,0 +1,117 @@
+"""Tensors of torch as the core's requests have them: flat, contiguous, of a dtype it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.distributed import ReduceOp
+
+from hvdtune.core.rank import collectives
+from hvdtune.core.rank.collectives import Reduction
+from hvdtune.errors import UsageError
+from hvdtune.torch.adapter import DTYPES, require_dense
+
+_PARTS: Final = {
+    torch.complex32: "float16",
+    torch.complex64: "float32",
+    torch.complex128: "float64",
+}
+# What combines the real and the imaginary parts each for itself.
+_OF_PARTS: Final = (ReduceOp.SUM, ReduceOp.AVG)
+_REDUCTIONS: Final = {
+    ReduceOp.SUM: collectives.ReduceOp.SUM,
+    ReduceOp.AVG: collectives.ReduceOp.AVERAGE,
+    ReduceOp.MIN: collectives.ReduceOp.MIN,
+    ReduceOp.MAX: collectives.ReduceOp.MAX,
+    ReduceOp.PRODUCT: collectives.ReduceOp.PRODUCT,
+    ReduceOp.PREMUL_SUM: collectives.ReduceOp.SUM,
+}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A flat tensor: `owner` keeps it alive, `count` elements of the core's `dtype`."""
+
+    address: int
+    dtype: str
+    count: int
+    bytes: int
+    owner: torch.Tensor
+
+    @property
+    def spec(self) -> tuple[str, list[int]]:
+        """As a request has it."""
+        return self.dtype, [self.count]
+
+
+def reduction_of(op: Any) -> Reduction:
+    """The core's reduction. Raises UsageError for one that there is not."""
+    kind, factor = _kind_and_factor(op)
+    found = _REDUCTIONS.get(kind)
+    if found is None:
+        raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT")
+    return Reduction(found, 1.0 if factor is None else float(factor))
+
+
+def _kind_and_factor(op: Any) -> tuple[Any, Any]:
+    """The kind of a reduction, and the factor or tensor of one element that PREMUL_SUM has."""
+    whole: Any = op if isinstance(op, ReduceOp) else ReduceOp(op)
+    kind, factor = whole.__getstate__()
+    return kind, factor
+
+
+def moved(tensor: torch.Tensor) -> Memory:
+    """A contiguous tensor whose elements are only moved."""
+    name = DTYPES.get(tensor.dtype)
+    size = tensor.numel() * tensor.element_size()
+    if name is None:
+        return Memory(tensor.data_ptr(), "uint8", size, size, tensor)
+    return Memory(tensor.data_ptr(), name, tensor.numel(), size, tensor)
+
+
+def reduced(tensor: torch.Tensor, op: Any) -> Memory:
+    """A contiguous tensor whose elements are combined. Raises UsageError where they cannot be."""
+    size = tensor.numel() * tensor.element_size()
+    if tensor.dtype in DTYPES:
+        return Memory(tensor.data_ptr(), DTYPES[tensor.dtype], tensor.numel(), size, tensor)
+    kind, _ = _kind_and_factor(op)
+    parts = _PARTS.get(tensor.dtype)
+    if parts is None or kind not in _OF_PARTS:
+        raise UsageError(f"{kind} of {tensor.dtype} is not offered")
+    return Memory(tensor.data_ptr(), parts, 2 * tensor.numel(), size, tensor)
+
+
+def as_input(tensor: torch.Tensor) -> torch.Tensor:
+    """Its elements, contiguous. Raises UsageError unless it is dense and on the CPU."""
+    require_cpu(tensor)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def as_output(tensor: torch.Tensor) -> torch.Tensor:
+    """Itself where it is contiguous, else one to be copied to it. Raises as `as_input` does."""
+    require_cpu(tensor)
+    plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    return tensor.detach() if plain else torch.empty_like(tensor, memory_format=_ROW_MAJOR)
+
+
+_ROW_MAJOR: Final = torch.contiguous_format
+
+
+def copy_back(staged: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
+    """Puts what `as_output` has made in its place."""
+    for source, tensor in zip(staged, tensors, strict=True):
+        if source.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
+            tensor.detach().copy_(source.view(tensor.shape))
+
+
+def require_cpu(tensor: torch.Tensor) -> None:
+    """Raises UsageError unless it is a dense tensor on the CPU."""
+    require_dense(tensor)
+    if tensor.device.type != "cpu":
+        raise UsageError(
+            f"the backend hvdtune carries tensors on the CPU, not on {tensor.device}; use "
+            "tensor.cpu()"
+        )
