@@ -38,24 +38,27 @@ class Flight:
 
     def __init__(
         self,
-        native: _native.Runtime,
         what: str,
         timeout_s: float,
         owners: Sequence[object],
         finish: Callable[[_native.Operation], list[torch.Tensor]],
+        ranks: tuple[int, ...],
     ) -> None:
         """
         Args:
             finish: makes the result of the ended operation; called once.
+            ranks: of the job, by their numbers in the runtime.
         """
         self.what = what
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
-        self._native = native
+        self._native: _native.Runtime | None = None
+        self._begun = threading.Event()
         self._handles: list[int] = []
         self._operations: list[_native.Operation] = []
         self._owners = owners
         self._finish = finish
+        self._ranks = ranks
         self._lock = threading.Lock()
         self._ended = False
         self._is_watched = False
@@ -66,15 +69,30 @@ class Flight:
 
     def submit(
         self,
+        native: _native.Runtime,
         request: _native.Request,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        expected_bytes: Sequence[int],
+        expected_bytes: Sequence[int] = (),
     ) -> None:
         """Submits the request. Raises what the core refuses, and then it has not begun."""
-        self._native.submit(
+        native.submit(
             [request], inputs, outputs, self._handles, expected_bytes=expected_bytes, awaited=True
         )
+        with self._lock:
+            self._native = native
+            is_watched = self._is_watched
+        self._begun.set()
+        if is_watched:
+            COMPLETER.add(self, native, self._handles[0])
+
+    def fail(self, error: BaseException | None) -> None:
+        """Ends it, which has not begun."""
+        with self._lock:
+            if not self._ended:
+                self._end(error)
+        self._begun.set()
+        self._tell()
 
     @property
     def ended(self) -> bool:
@@ -102,10 +120,13 @@ class Flight:
         while not self._ended:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not self.ended:
-                raise backend_error(f"{self.what} has not ended within {given_s:g} s")
+                raise distributed.DistBackendError(self._late(given_s))
             failure: CollectiveError | None = None
+            wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
+            if self._native is None:
+                self._begun.wait(wait_s)
+                continue
             try:
-                wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
                 if not self._native.finish(self._handles, wait_s, self._operations):
                     continue
             except CollectiveError as error:
@@ -145,13 +166,15 @@ class Flight:
             if self._ended or self._is_watched:
                 return
             self._is_watched = True
-        COMPLETER.add(self, self._native, self._handles[0])
+            native = self._native
+        if native is not None:  # else when it begins
+            COMPLETER.add(self, native, self._handles[0])
 
     def settle(self) -> None:
         """Completes it if the core has ended it; returns at once."""
         with self._lock:
             # Where the handles have ended, the thread that waited for them says how.
-            if not self._ended and any(self._handles):
+            if not self._ended and self._native is not None and any(self._handles):
                 failure = self._native.settle(self._handles, self._operations)
                 if not any(self._handles):
                     self._end(failure)
@@ -161,10 +184,11 @@ class Flight:
         """Fails its future, because the time is over; the memory stays with it."""
         with self._lock:
             if not self._ended:
-                self._error = backend_error(
-                    f"{self.what} has not ended within {self._timeout_s:g} s"
-                )
+                self._error = distributed.DistBackendError(self._late(self._timeout_s))
         self._fulfil()
+
+    def _late(self, timeout_s: float) -> str:
+        return f"{self.what} has not ended within {timeout_s:g} s"
 
     def _end(self, failure: BaseException | None) -> None:
         """REQUIRES: _lock."""
@@ -174,7 +198,7 @@ class Flight:
             except Exception as error:
                 failure = error
         if failure is not None:
-            self._error = backend_error(f"{self.what}: {failure}", failure)
+            self._error = backend_error(self.what, failure, self._ranks)
         self._ended = True
         self._owners = ()
         self._operations = []
@@ -190,10 +214,21 @@ class Flight:
             signal.set_result(None)
 
 
-def backend_error(message: str, cause: BaseException | None = None) -> distributed.DistBackendError:
-    """The error that torch's users expect; `rank` and `tensor` are those of the core's error."""
+def backend_error(
+    what: str, cause: BaseException, ranks: tuple[int, ...]
+) -> distributed.DistBackendError:
+    """The error that torch's users expect; its `rank` is the one of the job that is at fault.
+
+    Args:
+        ranks: of the job, by the numbers that the core knows.
+    """
+    rank = getattr(cause, "rank", -1)
+    message = f"{what}: {cause}"
+    if 0 <= rank < len(ranks) and ranks[rank] != rank:
+        message = f"{message}; rank {rank} there is rank {ranks[rank]} of the job"
+        rank = ranks[rank]
     error = distributed.DistBackendError(message)
-    vars(error).update(rank=getattr(cause, "rank", -1), tensor=getattr(cause, "tensor", ""))
+    vars(error).update(rank=rank)
     return error
 
 
@@ -230,10 +265,12 @@ class BackwardPass:
 class Work(distributed.Work):
     """What torch gives its users for an operation in flight."""
 
-    def __init__(self, flight: Flight, backward: BackwardPass) -> None:
+    def __init__(self, flight: Flight, backward: BackwardPass, source: int = -1) -> None:
+        """`source`: the rank that sends, of a receipt."""
         super().__init__()
         self._flight = flight
         self._backward = backward
+        self._source = source
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
@@ -253,6 +290,9 @@ class Work(distributed.Work):
     def result(self) -> list[torch.Tensor]:
         """As torch's: the tensors of the operation, which has ended."""
         return self._flight.result()
+
+    def _source_rank(self) -> int:
+        return self._source
 
     def is_completed(self) -> bool:
         """As torch's."""

@@ -34,12 +34,16 @@ _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 
 @dataclasses.dataclass(frozen=True)
 class GroupPlace:
-    """Where the members of a group find each other, and which of them this process is."""
+    """Where the members of a group find each other, and which of them this process is.
+
+    `ranks` are the members' numbers in the job, in the order of those in the group.
+    """
 
     store: Any
     rank: int
     size: int
     timeout_s: float
+    ranks: tuple[int, ...]
 
 
 class GroupRuntime:
@@ -87,24 +91,29 @@ def form(place: GroupPlace) -> GroupRuntime:
     """
     is_free = PROCESS.runtime is None
     launched = _launched(place) if is_free else None
-    own = environment.Config.from_environ(environment.own_environ() | _ALONE)
-    own = dataclasses.replace(
-        own,
-        rank=place.rank,
-        size=place.size,
-        hang_abort_s=place.timeout_s,
-        timeline=own.timeline if is_free else "",
-    )
-    met = _Meeting(place, own, is_launched=launched is not None)
+    own = _own_config(place)
+    met = _Meeting(place, own.host, is_launched=launched is not None)
+    if not is_free:
+        return met.form_beside(own)
     if met.all_launched and launched is not None:
         PROCESS.form(launched, None, _any_size)
-    elif is_free:
-        PROCESS.form(own, None, _any_size, met.join if place.size > 1 else None)
     else:
-        start = process.start_met if place.size > 1 else process.start_alone
-        _, (runtime, _) = met.join(own, start) if place.size > 1 else (own, start(own))
-        return GroupRuntime(runtime, is_of_process=False)
+        PROCESS.form(own, None, _any_size, met.join if place.size > 1 else None)
     return GroupRuntime(PROCESS.native(), is_of_process=True)
+
+
+def form_beside(place: GroupPlace) -> GroupRuntime:
+    """As `form`, but never the job of the process."""
+    own = _own_config(place)
+    return _Meeting(place, own.host, is_launched=False).form_beside(own)
+
+
+def _own_config(place: GroupPlace) -> Config:
+    """What the environment says, but for this process's place."""
+    config = environment.Config.from_environ(environment.own_environ() | _ALONE)
+    return dataclasses.replace(
+        config, rank=place.rank, size=place.size, hang_abort_s=place.timeout_s
+    )
 
 
 def _any_size(_: int) -> None:
@@ -128,10 +137,10 @@ class _Meeting:
     it has come, and those of one count belong together.
     """
 
-    def __init__(self, place: GroupPlace, own: Config, *, is_launched: bool) -> None:
+    def __init__(self, place: GroupPlace, host: str, *, is_launched: bool) -> None:
         self._place = place
         self._count = place.store.add(f"hvdtune/comes/{place.rank}", 1)
-        hello = {"host": own.host, "launched": is_launched}
+        hello = {"host": host, "launched": is_launched}
         place.store.set(self._key(place.rank), json.dumps(hello))
         hellos = self._hellos()
         self.all_launched = all(hello["launched"] for hello in hellos)
@@ -160,6 +169,14 @@ class _Meeting:
         with contextlib.suppress(RuntimeError):
             return bool(self._place.store.check([key]))
         return False
+
+    def form_beside(self, config: Config) -> GroupRuntime:
+        """Joins a job beside that of the process, which alone is recorded."""
+        config = dataclasses.replace(config, timeline="")
+        if self._place.size == 1:
+            return GroupRuntime(process.start_beside(config), is_of_process=False)
+        _, runtime = self.join(config, process.start_beside)
+        return GroupRuntime(runtime, is_of_process=False)
 
     def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
         """As hvdtune.core.job.meeting.join, through the store."""

@@ -21,6 +21,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
+from hvdtune.distributed.point_to_point import Pair
 from hvdtune.distributed.tensors import Memory
 from hvdtune.errors import CollectiveError, UsageError
 
@@ -42,14 +43,16 @@ def create(backend: str, options: Any) -> HvdtuneProcessGroup:
     Raises as hvdtune.distributed.job.form does.
     """
     timeout_s = options.timeout.total_seconds()
-    place = GroupPlace(options.store, options.group_rank, options.group_size, timeout_s)
+    size = options.group_size
+    ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
+    place = GroupPlace(options.store, options.group_rank, size, timeout_s, ranks)
     return HvdtuneProcessGroup(backend, str(options.group_id), place, form(place))
 
 
 class HvdtuneProcessGroup(distributed.ProcessGroup):
     """Implements torch's ProcessGroup: methods are named, and called, as torch's are.
 
-    Thread rule: any thread; `_lock` guards the numbers of the operations.
+    Thread rule: any thread; `_lock` guards the numbers of the operations and the pairs.
 
     Every method raises UsageError for tensors that it cannot take, and DistBackendError where the
     job has ended. Every Work raises DistBackendError, which names the rank at fault in `rank`.
@@ -67,6 +70,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._count = 0
         self._flights: list[Flight | None] = [None] * _NAMES
         self._backward = BackwardPass()
+        self._pairs: dict[int, Pair] = {}
 
     def getBackendName(self) -> str:
         return self._backend
@@ -116,11 +120,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group; what is in flight fails, on this rank at least."""
+        for pair in self._pairs.values():
+            pair.leave()
         self._job.leave()
 
     def abort(self) -> None:
         """As `shutdown`."""
-        self._job.leave()
+        self.shutdown()
 
     def allreduce(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.AllreduceOptions()
@@ -241,6 +247,50 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def barrier(self, opts: Any = None) -> Work:
         return self._start("barrier", [], [], lambda _: [], opts)
 
+    def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
+        staged = [tensors.as_input(tensor) for tensor in given]
+        return self._transfer("send", given, staged, to_rank, tag)
+
+    def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
+        staged = [tensors.as_output(tensor) for tensor in given]
+        return self._transfer("recv", given, staged, from_rank, tag)
+
+    def recv_anysource(self, given: Tensors, tag: int) -> Work:
+        raise UsageError(
+            "the backend hvdtune receives from a rank that is named: give recv a src, or use "
+            "all_to_all"
+        )
+
+    def _transfer(self, kind: str, given: Tensors, staged: Tensors, peer: int, tag: int) -> Work:
+        from hvdtune.core import _native
+
+        sends = kind == "send"
+        with self._lock:
+            if peer not in self._pairs:
+                self._pairs[peer] = Pair(self._place, peer)
+            pair = self._pairs[peer]
+        number = pair.number(tag, sends=sends)
+        memory = _all_moved(staged)
+        root = pair.root(sends=sends)
+        request = _native.Request(
+            op="broadcast",
+            name=f"broadcast.{root}.{tag}.{number % _NAMES}",
+            tensors=[each.spec for each in memory],
+            root=root,
+        )
+        addresses = [each.address for each in memory]
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            if not sends:
+                tensors.copy_back(staged, given)
+            return list(given)
+
+        way = f"to rank {peer}" if sends else f"from rank {peer}"
+        what = f"{kind} {number} {way}, tag {tag}, of process group {self._title}"
+        flight = Flight(what, self._timeout_s, staged, finish, pair.ranks)
+        pair.start(flight, lambda native: flight.submit(native, request, addresses, addresses))
+        return Work(flight, self._backward, -1 if sends else peer)
+
     # As torch called them before 2.13.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -359,10 +409,11 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         )
         owners = [memory.owner for memory in (*reads, *writes)]
         what = f"{kind} {number} of process group {self._title}"
-        flight = Flight(self._job.native, what, self._timeout_of(opts), owners, checked)
+        flight = Flight(what, self._timeout_of(opts), owners, checked, self._place.ranks)
         self._flights[slot] = flight
         try:
             flight.submit(
+                self._job.native,
                 request,
                 [memory.address for memory in reads],
                 [memory.address for memory in writes],
@@ -370,7 +421,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             )
         except CollectiveError as error:
             self._flights[slot] = None
-            raise backend_error(f"{what}: {error}", error) from None
+            raise backend_error(what, error, self._place.ranks) from None
         return Work(flight, self._backward)
 
     def _timeout_of(self, opts: Any) -> float:

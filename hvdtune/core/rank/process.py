@@ -247,17 +247,21 @@ def _can_share(config: Config) -> bool:
     return config.zero_copy and ours
 
 
-def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, StackSource | None]:
-    from hvdtune.core import _native
-
+def _start(config: Config, more: dict[str, Any]) -> Started:
     stacks = open_stack_source() if config.size > 1 else None
     try:
-        with threads_on(config.thread_core):
-            runtime = _native.Runtime(_options(config, stacks) | more)
+        return _started(config, more, stacks), stacks
     except BaseException:
         if stacks is not None:
             stacks.close()
         raise
+
+
+def _started(config: Config, more: dict[str, Any], stacks: StackSource | None) -> _native.Runtime:
+    from hvdtune.core import _native
+
+    with threads_on(config.thread_core):
+        runtime = _native.Runtime(_options(config, stacks) | more)
     if runtime.has_measured_costs():
         # Where nothing can be kept, as in a container's read-only home, every job measures.
         from hvdtune.core.config import environment, host_costs
@@ -265,7 +269,7 @@ def _start(config: Config, more: dict[str, Any]) -> tuple[_native.Runtime, Stack
         with contextlib.suppress(OSError):
             host_costs.store(environment.cache_folder(), runtime.host_costs())
     _tell_where_it_runs(config)
-    return runtime, stacks
+    return runtime
 
 
 def _tell_where_it_runs(config: Config) -> None:
@@ -287,9 +291,23 @@ def start_alone(config: Config) -> Started:
 
 def start_met(config: Config) -> Started:
     """Start as a rank of a job whose rendezvous rank 0 holds, while it forms only."""
+    return _start(config, _of_meeting())
+
+
+def start_beside(config: Config) -> _native.Runtime:
+    """Start a runtime beside the one of this process, which alone can ask for its main thread's
+    stack.
+
+    The configuration is that of a rank of a job whose rendezvous rank 0 holds while it forms only,
+    or of the only rank of a job.
+    """
+    return _started(config, _of_meeting() if config.size > 1 else {}, None)
+
+
+def _of_meeting() -> dict[str, Any]:
     from hvdtune.core.job import meeting
 
-    return _start(config, {"launched": False, "generation": meeting.GENERATION})
+    return {"launched": False, "generation": meeting.GENERATION}
 
 
 def _gpu_options(config: Config) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/completion_queue.h"
 #include "check.h"
 
 using namespace hvdtune;
@@ -191,4 +192,36 @@ TEST(the_oldest_operation_of_each_set_is_known) {
   CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 20}, {3, 50}}));
   table.complete(std::vector{table.find({0, "b"}), table.find({3, "c"})});
   CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 30}}));
+}
+
+TEST(a_watched_operation_tells_a_queue_once_whenever_it_ends) {
+  OperationTable table;
+  CompletionQueue queue;
+  const std::vector<Handle> handles = table.add(named({"a", "b", "c"}));
+  CHECK(table.watch(handles[0], [&] { queue.put(1); }));
+  CHECK(queue.take(std::chrono::nanoseconds(0)).empty());
+  table.complete(std::vector{table.find({kWorldSet, "a"}), table.find({kWorldSet, "b"})});
+  CHECK(table.watch(handles[1], [&] { queue.put(2); }));
+  CHECK(table.watch(handles[2], [&] { queue.put(3); }));
+  table.close(Error(ErrorCode::kShutdown, "over"));
+  CHECK(queue.take(std::chrono::seconds(1)) == std::vector<uint64_t>({1, 2, 3}));
+  table.release(handles[0]);
+  CHECK(!table.watch(handles[0], [&] { queue.put(4); }));
+  CHECK(queue.take(std::chrono::nanoseconds(0)).empty());
+}
+
+TEST(what_is_awaited_counts_as_waited_for_until_it_ends) {
+  OperationTable table;
+  std::vector<Operation> operations = named({"a", "b"});
+  operations[0].awaited = true;
+  table.add(std::move(operations));
+  CHECK_EQ(table.waiting_threads(), 1);
+  table.note_blocked_threads(1);
+  CHECK(!table.is_blocked());
+  std::vector<Operation> again = named({"c", "a"});
+  again[0].awaited = true;
+  CHECK_THROWS(ErrorCode::kDuplicateName, table.add(std::move(again)));
+  CHECK_EQ(table.waiting_threads(), 1);
+  table.complete(std::vector{table.find({kWorldSet, "a"})});
+  CHECK_EQ(table.waiting_threads(), 0);
 }

@@ -1,0 +1,70 @@
+"""Operations between two ranks of torch.distributed, by the backend hvdtune."""
+
+import torch
+from torch import distributed as dist
+
+from tests.distributed import members
+
+SIZE = 3
+
+
+def sends_and_receipts(rank, size):
+    right, left = (rank + 1) % size, (rank - 1) % size
+    # Around a ring: no rank waits for another before it has started both.
+    given, taken = torch.full((3,), float(rank)), torch.empty(3)
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, given, right), dist.P2POp(dist.irecv, taken, left)]
+    )
+    for work in works:
+        work.wait()
+    assert taken.tolist() == [left] * 3
+    if rank == 0:
+        sent = [(number, 0) for number in range(5)] + [(70, 7), (80, 8)]
+        works = [dist.isend(torch.tensor([number]), 1, tag=tag) for number, tag in sent]
+        for work in works:
+            work.wait()
+    if rank == 1:
+        tensor = torch.empty(1, dtype=torch.int64)
+        dist.recv(tensor, 0, tag=8)  # before what was sent before it
+        assert tensor.item() == 80
+        order = []
+        for _ in range(5):
+            assert dist.recv(tensor, 0) == 0
+            order.append(tensor.item())
+        assert order == [0, 1, 2, 3, 4]
+        dist.recv(tensor, 0, tag=7)
+        assert tensor.item() == 70
+    both = dist.new_group([1, 2])
+    strided = torch.zeros(4, 2).t()
+    if rank == 1:
+        dist.send(torch.ones(2, 4, dtype=torch.float32), 2, group=both)
+    if rank == 2:
+        dist.recv(strided, 1, group=both)
+        assert strided.sum() == 8
+    dist.send_object_list(["text", {"a": 1}], 1) if rank == 2 else None
+    if rank == 1:
+        objects = [None, None]
+        dist.recv_object_list(objects, 2)
+        assert objects == ["text", {"a": 1}]
+    dist.barrier()
+
+
+def test_what_is_sent_arrives_in_order_and_by_tag(tmp_path):
+    members.run(sends_and_receipts, SIZE, tmp_path)
+
+
+def waits_for_the_dead(rank, size):
+    tensor = torch.ones(1)
+    if rank == 2:
+        dist.send(tensor, 1)
+        members.die()
+    if rank == 1:
+        dist.recv(tensor, 2)
+        dist.recv(tensor, 2)
+
+
+def test_a_killed_sender_is_named(tmp_path):
+    receiver = members.run(waits_for_the_dead, SIZE, tmp_path, kills=2)[1]
+    assert receiver.error.kind == "DistBackendError", receiver.trace
+    assert receiver.error.rank == 2
+    assert "recv 1 from rank 2" in str(receiver.error)
