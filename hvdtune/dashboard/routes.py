@@ -33,8 +33,8 @@ def add_routes(server: Flask, runs: Runs) -> None:
 
     @server.get("/find")
     def give_place() -> Response:
-        after = _number("after", int, -(2**62), 2**62)
-        return jsonify(asked().find(request.args.get("text", ""), after))
+        number = _number("number", int, -(2**31), 2**31)
+        return jsonify(asked().find(request.args.get("text", ""), number))
 
     @server.get("/event")
     def give_event() -> Response:

@@ -83,17 +83,31 @@ class Swimlane:
             )
         return rows
 
-    def find(self, text: str, after_ns: int) -> dict[str, Any] | None:
-        """The next operation of a tensor with this in its name, round to the first: its name, row,
-        begin_ns and end_ns; where no tensor has it, what other programs called so; None: nothing
-        is."""
+    def find(self, text: str, number: int) -> dict[str, Any] | None:
+        """An operation of a tensor, or slice of another program, with this in its name.
+
+        Args:
+            number: which of them, in order of time, round from the last to the first.
+
+        Returns:
+            Its name, row, begin_ns and end_ns, its number and how many there are ("count"); None:
+            nothing is called so.
+        """
         events, others = self.trace.events, self.trace.others
-        kinds = events["kind"].cat.codes.to_numpy()
-        row = _next(events, np.isin(kinds, _COLLECTIVE_CODES), text, after_ns)
-        if row is not None:
-            return _place(events.iloc[row], row)
-        row = None if others is None else _next(others, np.True_, text, after_ns)
-        return None if others is None or row is None else _place(others.iloc[row], -2 - row)
+        of_tensors = np.isin(events["kind"].cat.codes.to_numpy(), _COLLECTIVE_CODES)
+        own = _rows_called(events, text)
+        rows, begin = own[of_tensors[own]], events["begin_ns"].to_numpy()
+        at = begin[rows]
+        if others is not None:
+            theirs = _rows_called(others, text)
+            at = np.concatenate((at, others["begin_ns"].to_numpy()[theirs]))
+            rows = np.concatenate((rows, -2 - theirs))
+        if len(rows) == 0:
+            return None
+        number %= len(rows)
+        row = int(rows[np.argsort(at, kind="stable")[number]])
+        event = events.iloc[row] if row >= 0 or others is None else others.iloc[-2 - row]
+        return _place(event, row) | {"number": number, "count": len(rows)}
 
     def describe(self, row: int) -> dict[str, Any]:
         """One slice in words: "title", "lines" ([what, value] each).
@@ -122,18 +136,11 @@ _COLLECTIVE_CODES = [KIND_NAMES.index(kind) for kind in COLLECTIVES]
 _FOREIGN.pop(COMPUTE)
 
 
-def _next(
-    events: pd.DataFrame, searched: NDArray[np.bool_] | np.bool_, text: str, after_ns: int
-) -> int | None:
-    """The row of the first of the searched events after a time, else of all, with this in its
-    name; None: there is none."""
+def _rows_called(events: pd.DataFrame, text: str) -> NDArray[np.intp]:
+    """The rows with this in their name, in whatever case."""
     names = events["name"].cat.categories
     wanted = np.flatnonzero([text.lower() in name.lower() for name in names])
-    rows = np.flatnonzero(np.isin(events["name"].cat.codes.to_numpy(), wanted) & searched)
-    if len(rows) == 0:
-        return None
-    begin = events["begin_ns"].to_numpy()[rows]
-    return int(rows[int(np.searchsorted(begin, after_ns, side="right")) % len(rows)])
+    return np.flatnonzero(np.isin(events["name"].cat.codes.to_numpy(), wanted))
 
 
 def _place(event: pd.Series, row: int) -> dict[str, Any]:

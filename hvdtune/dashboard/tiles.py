@@ -184,10 +184,14 @@ class Marks:
         return cls(at_ns, texts)
 
     def within(self, window: TileWindow) -> dict[str, list[Any]]:
-        """[ns, text] of each kind, or ns of cycles; evenly thinned where they are many."""
+        """[ns, text] of each kind, or ns of cycles; evenly thinned where they are many.
+
+        The first of "adopted" may be before the window: that setting is in force where it begins.
+        """
         found: dict[str, list[Any]] = {}
         for key, at in self.at_ns.items():
             low, high = np.searchsorted(at, (window.first_ns, window.last_ns)).tolist()
+            low = max(low - 1, 0) if key == "adopted" else low
             chosen = range(low, high, max(-(-(high - low) // MAX_MARKS), 1))
             texts = self.texts.get(key)
             found[key] = [

@@ -5,12 +5,14 @@ import pytest
 
 from hvdtune.dashboard.blocks import sentences
 from hvdtune.dashboard.data import RunView, hosts_of, open_run
+from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.pages import overview, ranks
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
 from tests.kit.horovod_timeline import write_horovod_timeline
+from tests.kit.synthetic import Training
 
 from .decode import decode
 from .studies import write_study
@@ -90,3 +92,15 @@ def test_traces_of_other_programs_are_drawn(name):
     assert tile["slices"] > 5
     assert {lane.rank for lane in run.swimlane.lanes} == {*run.ranks}
     assert (tile["row"] < -1).any()
+
+
+def test_the_evidence_of_a_finding_is_a_step_with_lanes_and_times():
+    training = Training([10.0, 12.0], no_processor_ms=[1.0, 6.0], bucket_ms=3.0)
+    run = RunView("run", training.trace())
+    (found,) = (each for each in run.answer.findings if each.kind == "oversubscribed")
+    shown = evidence_of(run, found)
+    assert (shown.lane, shown.ranks) == ("compute", (1,))
+    assert "rank 1 for 6.00 of 15.30 ms, rank 0 for 1.00 of 15.30 ms" in shown.text
+    again = evidence_of(run, found, 20)
+    assert again.step == 20 and again.first_ns < again.last_ns
+    assert evidence_of(run, found, 10_000) is None

@@ -25,10 +25,10 @@ def test_a_tile_is_bytes(client):
 
 def test_totals_places_and_events_are_json(client):
     assert client.get("/totals?run=0&from=0&to=1e9").json[0]["lane"] == "compute"
-    place = client.get("/find?run=0&text=img&after=-1").json
+    place = client.get("/find?run=0&text=img&number=0").json
     assert place["name"] == HOSTILE
     assert HOSTILE in client.get(f"/event?run=0&row={place['row']}").json["title"]
-    assert client.get("/find?run=0&text=nowhere&after=-1").json is None
+    assert client.get("/find?run=0&text=nowhere&number=0").json is None
 
 
 @pytest.mark.parametrize(

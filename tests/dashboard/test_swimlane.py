@@ -102,12 +102,14 @@ def test_totals_are_time_covered(swimlane):
 
 
 def test_find_goes_from_one_operation_to_the_next_and_round(swimlane):
-    first = swimlane.find("LAYER3.w", -1)
-    second = swimlane.find("LAYER3.w", first["begin_ns"])
+    first = swimlane.find("LAYER3.w", 0)
+    second = swimlane.find("LAYER3.w", 1)
     assert first["name"] == "model.layer3.weight"
-    assert second["begin_ns"] > first["begin_ns"]
-    assert swimlane.find("layer3.w", 10**12)["begin_ns"] == first["begin_ns"]
-    assert swimlane.find("no such", -1) is None
+    assert second["begin_ns"] >= first["begin_ns"]
+    assert (second["number"], second["count"]) == (1, 12)
+    assert swimlane.find("layer3.w", 12) == first
+    assert swimlane.find("layer3.w", -1)["number"] == 11
+    assert swimlane.find("no such", 0) is None
 
 
 @pytest.mark.parametrize(

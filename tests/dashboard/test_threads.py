@@ -100,13 +100,13 @@ def test_a_slice_of_another_program_is_described_and_found(opened):
         _slice("first", 0, 5, cat="cpu_op", args={"Input": "[3, 4]"}),
         _slice(HOSTILE, 100, 7, args={"long": "x" * 5000}),
     )
-    place = run.swimlane.find("FIR", -1)
+    place = run.swimlane.find("FIR", 0)
     assert (place["name"], place["begin_ns"], place["end_ns"]) == ("first", 0, 5000)
     said = dict(run.swimlane.describe(place["row"])["lines"])
     assert said["category"] == "cpu_op"
     assert said["thread"] == "tid 7"
     assert said["said"] == '{"Input": "[3, 4]"}'
-    other = run.swimlane.find(HOSTILE[:4], -1)
+    other = run.swimlane.find(HOSTILE[:4], 0)
     found = run.swimlane.describe(other["row"])
     assert found["title"] == HOSTILE
     assert dict(found["lines"])["said"].endswith(" ...")

@@ -120,6 +120,8 @@ def test_arrow_keys_step_through_slices_and_words_follow(timeline):
     press(page, "ArrowRight")
     wait_for_status(page, "rank 0 compute")
     press(page, "ArrowDown")
+    wait_for_status(page, "rank 0 wait")
+    press(page, "ArrowDown")
     wait_for_status(page, "rank 0 negotiate")
     wait_for_details(page, "announced last")
     before = page.locator("#swimlane-status").inner_text()
@@ -136,13 +138,13 @@ def test_arrow_keys_step_through_slices_and_words_follow(timeline):
 def test_a_click_chooses_a_slice_and_tells_what_it_is(timeline):
     page = timeline("/timeline?run=0&from=53000000&to=66000000&rank=0")
     box = page.locator("#swimlane").bounding_box()
-    # The bucket lane is the fifth: compute, negotiate, queue, pack, communicate.
+    # The bucket lane is the sixth: compute, wait, negotiate, queue, pack, communicate.
     bucket = json.loads(
-        page.evaluate("fetch('/find?run=0&text=layer0.weight&after=44000000').then(r => r.text())")
+        page.evaluate("fetch('/find?run=0&text=layer0.weight&number=4').then(r => r.text())")
     )
     middle = (bucket["begin_ns"] + bucket["end_ns"]) / 2
     x = box["x"] + 148 + (middle - 53e6) / 13e6 * (box["width"] - 148)
-    page.mouse.click(x, box["y"] + 34 + 4 * 21 + 9)
+    page.mouse.click(x, box["y"] + 44 + 5 * 21 + 9)
     wait_for_details(page, "closed because")
     assert "model.layer0.weight" in page.locator("#swimlane-details").inner_text()
 
@@ -186,6 +188,45 @@ def test_what_is_looked_for_is_found_and_told_as_text(timeline, text, found):
     wait_for_details(page, found)
     assert page.evaluate("window.pwned") is None
     assert page.locator("#content img").count() == 0
+
+
+def test_hits_are_counted_and_gone_through_from_the_keyboard(timeline):
+    page = timeline()
+    press(page, "/")
+    assert page.evaluate("document.activeElement.id") == "swimlane-search"
+    page.keyboard.type("layer3.weight")
+    for key, hit in (("Enter", 1), ("Enter", 2), ("Shift+Enter", 1), ("Shift+Enter", 12)):
+        page.keyboard.press(key)
+        page.locator("#swimlane-hits", has_text=f"{hit} of 12").wait_for()
+    page.keyboard.press("Escape")
+    press(page, "n")
+    page.locator("#swimlane-hits", has_text="1 of 12").wait_for()
+    page.get_by_label("Find a tensor").fill("no such name")
+    page.keyboard.press("Enter")
+    page.locator("#swimlane-hits", has_text="none has no such name in its name").wait_for()
+    press(page, "?")
+    page.locator("#swimlane-help[open]", has_text="go to the next hit").wait_for()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#swimlane-help:not([open])", state="attached")
+
+
+def colours(page, points):
+    """Of pixels of the canvas, in one reading, since browsers complain of several."""
+    return page.evaluate(
+        """points => { const c = document.getElementById('swimlane');
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        return points.map(([x, y]) => d.slice(4 * (y * c.width + x)).slice(0, 3).join()); }""",
+        points,
+    )
+
+
+def test_settings_are_a_band_above_the_lanes_which_say_which(timeline):
+    page = timeline("/timeline?run=0&from=40000000&to=50000000")
+    middle = page.locator("#swimlane").bounding_box()
+    page.mouse.move(middle["x"] + middle["width"] - 20, middle["y"] + 38)
+    page.wait_for_function("() => document.getElementById('swimlane').title.includes('cycle_time')")
+    left, right = colours(page, [(160, 38), (900, 38)])
+    assert left != right
 
 
 def test_a_server_that_fails_is_told_of(timeline, page):

@@ -2,41 +2,9 @@
 // drawn on the canvas or set as textContent, never as HTML.
 (function () {
   "use strict";
-  const GUTTER = 148, RULER = 34, LANE = 18, ROW = 13, GAP = 3, RANK_GAP = 8, LEAST_NS = 200;
-  // Okabe and Ito's colours, which people with any colour vision can tell apart.
-  const COLORS = {
-    compute: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
-    pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
-  };
-  const SPAN_COLOR = "#d55e00";
-  // Kinds of slices that only other programs record are like lanes of ours.
-  const KIND_COLORS = { COMPUTE: "compute", COPY: "pack", INPUT: "wait", READY: "negotiate" };
-
-  function read_tile(buffer) {
-    const length = new DataView(buffer).getUint32(0, true);
-    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-    let at = 4 + length;
-    const take = (Type, count) => {
-      const column = new Type(buffer, at, count);
-      at += column.byteLength;
-      return column;
-    };
-    const n = head.slices;
-    return Object.assign(head, {
-      begin: take(Float64Array, n), end: take(Float64Array, n), row: take(Int32Array, n),
-      name: take(Uint32Array, n), lane: take(Uint16Array, n), kind: take(Uint8Array, n),
-      depth: take(Uint8Array, n),
-      busy: take(Uint8Array, head.exact ? 0 : head.lanes * head.pixels),
-    });
-  }
-
-  function in_words(ns) {
-    const magnitude = Math.abs(ns);
-    if (magnitude >= 1e9) return (ns / 1e9).toLocaleString("en", { maximumFractionDigits: 6 }) + " s";
-    if (magnitude >= 1e6) return (ns / 1e6).toLocaleString("en", { maximumFractionDigits: 3 }) + " ms";
-    if (magnitude >= 1e3) return (ns / 1e3).toLocaleString("en", { maximumFractionDigits: 3 }) + " us";
-    return Math.round(ns) + " ns";
-  }
+  const { in_words, read_tile } = window.hvdtuneDrawing;
+  const { GUTTER, RULER, BAND, LANE, ROW, GAP, RANK_GAP } = window.hvdtuneDrawing.SIZES;
+  const LEAST_NS = 200; // that are in view
 
   class Swimlane {
     constructor(canvas, config) {
@@ -59,15 +27,19 @@
       this.resize();
     }
 
+    // Where the lanes begin.
+    get head() { return RULER + (this.tile && this.tile.adopted.length ? BAND : 0); }
 
     get width() { return Math.max(this.canvas.clientWidth - GUTTER, 50); }
+
     x_of(ns) { return GUTTER + ((ns - this.from) / (this.to - this.from)) * this.width; }
+
     ns_at(x) { return this.from + ((x - GUTTER) / this.width) * (this.to - this.from); }
 
     rows() {
       // Top and height of each lane; ranks are set apart.
       const places = [];
-      let y = RULER;
+      let y = this.head;
       (this.tile ? this.tile.labels : []).forEach((label, index, all) => {
         if (index && (label[0] !== all[index - 1][0] || label[0] < 0)) y += RANK_GAP;
         const height = label[0] < 0 ? 2 * LANE : Math.max(LANE, label[2] * ROW);
@@ -98,7 +70,6 @@
       const by = share * (this.to - this.from);
       this.look(this.from + by, this.to + by);
     }
-
 
     query(more) {
       const query = new URLSearchParams({ run: this.config.run });
@@ -140,31 +111,6 @@
         });
     }
 
-    paint_strip() {
-      // One pixel row per lane, scaled when it is drawn.
-      const tile = this.tile;
-      if (!tile.lanes || tile.exact) return;
-      this.strip.width = tile.pixels;
-      this.strip.height = tile.lanes;
-      const image = new ImageData(tile.pixels, tile.lanes);
-      tile.labels.forEach((label, lane) => {
-        const color = this.color_of(label);
-        const [red, green, blue] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
-        for (let k = lane * tile.pixels; k < (lane + 1) * tile.pixels; k++) {
-          const level = tile.busy[k];
-          if (!level) continue;
-          image.data[4 * k] = red;
-          image.data[4 * k + 1] = green;
-          image.data[4 * k + 2] = blue;
-          image.data[4 * k + 3] = 50 + Math.round((205 * level) / 255);
-        }
-      });
-      this.strip.getContext("2d").putImageData(image, 0, 0);
-    }
-
-    color_of(label) { return label[0] < 0 ? COLORS.tensor : COLORS[label[1]] || COLORS.tensor; }
-
-
     draw_soon() {
       if (this.drawing) return;
       this.drawing = true;
@@ -176,7 +122,9 @@
       this.canvas.width = Math.round(this.canvas.clientWidth * ratio);
       this.canvas.height = Math.round(this.canvas.clientHeight * ratio);
       this.draw();
-      if (this.canvas.width !== before || !this.tile) this.fetch_soon();
+      if (this.canvas.width === before && this.tile) return;
+      this.is_same_view = true; // so that what is said of a chosen slice stays
+      this.fetch_soon();
     }
 
     fit() {
@@ -186,167 +134,6 @@
       if (this.canvas.style.height !== wanted + "px") this.canvas.style.height = wanted + "px";
     }
 
-    draw() {
-      const c = this.context, ratio = window.devicePixelRatio || 1;
-      const style = getComputedStyle(document.documentElement);
-      this.ink = style.getPropertyValue("--ink").trim() || "#1f2933";
-      this.muted = style.getPropertyValue("--muted").trim() || "#5d6b7a";
-      this.line = style.getPropertyValue("--line").trim() || "#dde3ea";
-      this.surface = style.getPropertyValue("--surface").trim() || "#ffffff";
-      c.setTransform(ratio, 0, 0, ratio, 0, 0);
-      c.fillStyle = this.surface;
-      c.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
-      c.font = "12px system-ui, sans-serif";
-      c.textBaseline = "middle";
-      if (!this.tile) return;
-      const places = this.rows();
-      c.save();
-      c.beginPath();
-      c.rect(GUTTER, RULER, this.width, this.canvas.clientHeight);
-      c.clip();
-      this.draw_marks();
-      if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
-      this.draw_ticks(places);
-      this.draw_range();
-      c.restore();
-      this.draw_labels(places);
-      this.draw_ruler();
-    }
-
-    draw_busy(places) {
-      const c = this.context, tile = this.tile;
-      c.imageSmoothingEnabled = false;
-      const left = this.x_of(tile.from), right = this.x_of(tile.to);
-      places.forEach((place, lane) => {
-        if (place.y > this.canvas.clientHeight || place.y + place.height < RULER) return;
-        c.drawImage(this.strip, 0, lane, tile.pixels, 1, left, place.y, right - left, place.height);
-      });
-    }
-
-    draw_slices(places) {
-      const c = this.context, tile = this.tile;
-      const deepest = Uint8Array.from(tile.labels, (label) => label[2] - 1);
-      for (let k = 0; k < tile.slices; k++) {
-        deepest[tile.lane[k]] = Math.max(deepest[tile.lane[k]], tile.depth[k]);
-      }
-      this.deepest = deepest;
-      for (let k = 0; k < tile.slices; k++) {
-        const box = this.box(k, places);
-        if (box.x > GUTTER + this.width || box.x + box.width < GUTTER) continue;
-        const label = tile.labels[tile.lane[k]];
-        const is_span = label[1] === "compute" && tile.row[k] >= 0;
-        const foreign = KIND_COLORS[tile.kinds[tile.kind[k]]];
-        c.fillStyle = is_span ? SPAN_COLOR
-          : foreign ? COLORS[foreign]
-          : label[0] < 0 && tile.names[tile.name[k]] === "NEGOTIATE" ? COLORS.negotiate
-          : this.color_of(label);
-        c.fillRect(box.x, box.y, box.width, box.height);
-        if (this.selected && this.selected.row === tile.row[k]
-            && this.selected.begin === tile.begin[k] && this.selected.lane === tile.lane[k]) {
-          c.strokeStyle = this.ink;
-          c.lineWidth = 2;
-          c.strokeRect(box.x - 1, box.y - 1, box.width + 2, box.height + 2);
-        }
-        if (box.width > 40 && box.height > 10) {
-          c.save();
-          c.beginPath();
-          c.rect(box.x, box.y, box.width - 2, box.height);
-          c.clip();
-          c.fillStyle = "#000000";
-          c.fillText(tile.names[tile.name[k]], Math.max(box.x, GUTTER) + 3, box.y + box.height / 2 + 1);
-          c.restore();
-        }
-      }
-    }
-
-    box(k, places) {
-      const tile = this.tile, place = places[tile.lane[k]];
-      const share = place.height / (this.deepest[tile.lane[k]] + 1);
-      const x = this.x_of(tile.begin[k]);
-      return {
-        x, y: place.y + share * tile.depth[k],
-        width: Math.max(this.x_of(tile.end[k]) - x - 0.5, 1), height: Math.max(share - 0.5, 1),
-      };
-    }
-
-    draw_ticks(places) {
-      const c = this.context;
-      this.tile.ticks.forEach(([lane, ns, rank, last]) => {
-        const x = this.x_of(ns), place = places[lane];
-        c.fillStyle = last ? SPAN_COLOR : this.ink;
-        c.fillRect(x - 1, place.y, last ? 3 : 2, place.height);
-        if (last) c.fillText("r" + rank, x + 4, place.y + place.height - 7);
-      });
-    }
-
-    draw_marks() {
-      const c = this.context, height = Math.min(this.total - this.scroll, this.canvas.clientHeight) - RULER;
-      c.fillStyle = this.line;
-      if (this.tile.cycles.length < 200) {
-        this.tile.cycles.forEach((ns) => c.fillRect(this.x_of(ns), RULER, 1, height));
-      }
-      const steps = this.tile.steps;
-      const apart = steps.length > 1 ? this.x_of(steps[1][0]) - this.x_of(steps[0][0]) : this.width;
-      c.fillStyle = apart > 24 ? this.muted : this.line;
-      steps.forEach(([ns]) => c.fillRect(this.x_of(ns), RULER, 1, height));
-      c.fillStyle = SPAN_COLOR;
-      this.tile.adopted.forEach(([ns]) => c.fillRect(this.x_of(ns) - 1, RULER, 2, height));
-    }
-
-    draw_range() {
-      if (!this.range) return;
-      const [left, right] = this.range.map((ns) => this.x_of(ns));
-      this.context.fillStyle = "rgba(37, 99, 168, 0.18)";
-      this.context.fillRect(left, RULER, right - left, this.canvas.clientHeight);
-    }
-
-    draw_labels(places) {
-      const c = this.context;
-      c.fillStyle = this.surface;
-      c.fillRect(0, 0, GUTTER - 1, this.canvas.clientHeight);
-      this.tile.labels.forEach(([rank, text], lane) => {
-        const place = places[lane];
-        if (place.y + place.height < RULER || place.y > this.canvas.clientHeight) return;
-        c.save();
-        c.beginPath();
-        c.rect(0, RULER, GUTTER - 6, this.canvas.clientHeight);
-        c.clip();
-        const first = rank >= 0 && (lane === 0 || this.tile.labels[lane - 1][0] !== rank);
-        c.fillStyle = this.ink;
-        if (first) c.fillText("rank " + rank, 4, place.y + place.height / 2 + 1);
-        c.fillStyle = rank < 0 ? this.ink : this.muted;
-        c.fillText(text, rank < 0 ? 4 : 58, place.y + place.height / 2 + 1);
-        c.restore();
-      });
-    }
-
-    draw_ruler() {
-      const c = this.context, span = this.to - this.from;
-      c.fillStyle = this.surface;
-      c.fillRect(0, 0, this.canvas.clientWidth, RULER);
-      let step = Math.pow(10, Math.floor(Math.log10(span / (this.width / 90))));
-      for (const factor of [1, 2, 5, 10]) {
-        if ((span / (step * factor)) * 90 <= this.width) { step *= factor; break; }
-      }
-      c.fillStyle = this.muted;
-      for (let ns = Math.ceil(this.from / step) * step; ns < this.to; ns += step) {
-        const x = this.x_of(ns);
-        c.fillRect(x, 12, 1, 6);
-        c.fillText(in_words(ns), x + 3, 8);
-      }
-      c.fillStyle = this.ink;
-      let free = GUTTER;
-      this.tile.steps.forEach(([ns, text]) => {
-        const x = this.x_of(ns);
-        if (x < free) return;
-        c.fillText(text, x + 2, 26);
-        free = x + c.measureText(text).width + 12;
-      });
-      c.fillStyle = this.line;
-      c.fillRect(0, RULER - 1, this.canvas.clientWidth, 1);
-    }
-
-
     say(text) { if (this.status) this.status.textContent = text; }
 
     tell_view() {
@@ -355,7 +142,9 @@
         ? tile.slices.toLocaleString("en") + " slices"
         : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
       this.canvas.dataset.exact = tile.exact;
-      this.say(`${in_words(this.from)} to ${in_words(this.to)} (${in_words(this.to - this.from)}): ${what}`);
+      const span = this.to - this.from, exact = span / 1e4;
+      if (!this.selected || !this.is_same_view) this.say(`${in_words(this.from, exact)} to ${in_words(this.to, exact)} (${in_words(span)}): ${what}`);
+      this.is_same_view = false;
       this.keep_address();
     }
 
@@ -363,6 +152,8 @@
       const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
       this.config.tensors.forEach((name) => query.append("tensor", name));
       if (this.told !== -1) query.set("row", this.told);
+      const evidence = this.config.evidence;
+      if (evidence) { query.set("finding", this.config.finding); query.set("step", evidence.step); }
       window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
     }
 
@@ -424,14 +215,16 @@
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
     }
 
-    find(text) {
-      const after = this.found_at === undefined || this.found_text !== text ? -1 : this.found_at;
-      return fetch("/find?" + this.query({ text, after: Math.round(after) }), { signal: this.events.signal })
+    // Asked again for the same text it goes to the next hit, or with -1 to the one before.
+    find(text, by = 1) {
+      const again = this.found && this.found.text === text;
+      const number = again ? this.found.number + by : 0;
+      return fetch("/find?" + this.query({ text, number }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((place) => {
-          if (!place) { this.say(`No slice has ${text} in its name.`); return; }
-          this.found_at = place.begin_ns;
-          this.found_text = text;
+          if (!place) { this.found = null; this.tell_hits(`none has ${text} in its name`); return; }
+          this.found = { text, number: place.number };
+          this.tell_hits(`${(place.number + 1).toLocaleString("en")} of ${place.count.toLocaleString("en")}`);
           const margin = Math.max(place.end_ns - place.begin_ns, 1e5) * 2;
           this.look(place.begin_ns - margin, place.end_ns + margin);
           this.open_row(place.row);
@@ -439,6 +232,15 @@
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
     }
 
+    tell_hits(text) {
+      const hits = document.getElementById("swimlane-hits");
+      if (hits) hits.textContent = text;
+    }
+
+    next_hit(by) {
+      const search = document.getElementById("swimlane-search");
+      if (search && search.value) this.find(search.value, by);
+    }
 
     slice_at(x, y) {
       if (!this.tile || !this.tile.exact || !this.deepest) return -1;
@@ -480,7 +282,7 @@
         if (best >= 0) {
           this.select(best);
           const place = this.rows()[lane];
-          if (place.y < RULER || place.y > this.canvas.clientHeight - LANE) this.move_up(place.y - RULER - LANE);
+          if (place.y < this.head || place.y > this.canvas.clientHeight - LANE) this.move_up(place.y - this.head - LANE);
           return;
         }
       }
@@ -512,7 +314,7 @@
           this.draw_soon();
           if (this.tile) this.tell_view();
         },
-        "?": () => { const help = document.getElementById("swimlane-help"); if (help) help.open = !help.open; },
+        n: () => this.next_hit(event.shiftKey ? -1 : 1),
       };
       const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (!action) return;
@@ -545,7 +347,7 @@
           this.draw_soon();
         } else if (!this.drag) {
           const k = this.slice_at(event.offsetX, event.offsetY);
-          this.canvas.title = k < 0 ? "" : `${this.tile.names[this.tile.name[k]]}, ` +
+          this.canvas.title = k < 0 ? this.setting_at(event.offsetX, event.offsetY) : `${this.tile.names[this.tile.name[k]]}, ` +
             in_words(this.tile.end[k] - this.tile.begin[k]);
         }
       });
@@ -562,14 +364,27 @@
       const search = document.getElementById("swimlane-search");
       if (search) {
         on(search, "keydown", (event) => {
-          if (event.key === "Enter" && search.value) this.find(search.value);
+          if (event.key === "Enter" && search.value) this.find(search.value, event.shiftKey ? -1 : 1);
+          if (event.key === "Escape") this.canvas.focus();
         });
       }
+      on(document, "keydown", (event) => {
+        if (!event.target.closest || event.target.closest("input, textarea, [contenteditable], dialog") || event.ctrlKey || event.metaKey) return;
+        if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
+        if (event.key === "?") open_help();
+      });
       this.observer = new ResizeObserver(() => this.resize());
       this.observer.observe(this.canvas);
     }
 
     close() { this.events.abort(); this.observer.disconnect(); }
+  }
+
+  Object.assign(Swimlane.prototype, window.hvdtunePainting);
+
+  function open_help() {
+    const help = document.getElementById("swimlane-help");
+    if (help && !help.open) help.showModal();
   }
 
   let shown = null;
@@ -604,6 +419,10 @@
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 1000);
       });
+      return "";
+    },
+    keys: function (clicks) {
+      if (clicks) open_help();
       return "";
     },
     whole: function (clicks) {

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-import numpy as np
 from dash import html
 from dash.development.base_component import Component
 
@@ -19,11 +18,11 @@ from hvdtune.dashboard.blocks import (
     spoken,
 )
 from hvdtune.dashboard.data import RunView, hosts_of
+from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import knob_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.findings.finding import OF_RANKS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
 
 PATH, TITLE = "/", "Overview"
@@ -63,8 +62,13 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 
 def _bandwidth(run: RunView) -> str:
-    said = bandwidth.sentence(bandwidth.table(run.trace.events), run.link_gbps)
-    return said if run.link_gbps else f"{said} Give --link-gbps to compare it with the limit."
+    table = bandwidth.table(run.trace.events)
+    said = bandwidth.sentence(table, run.link_gbps)
+    return (
+        said
+        if run.link_gbps or table.empty
+        else f"{said} Give --link-gbps to compare it with the limit."
+    )
 
 
 def _verdict(run: RunView, place: PageAddress) -> Component:
@@ -113,21 +117,13 @@ def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:
     """Link to where it shows: the step in which it is plainest, or the page about it."""
     if found.kind in _PAGES:
         return html.A("Show me", href=link(_PAGES[found.kind], place.run))
-    own = stragglers.busy_times(run.steps)
-    waits = stragglers.part(run.steps, "blocked_ms").min(axis=1)
-    if found.kind in OF_RANKS and found.ranks:
-        values = own[found.ranks[0]].to_numpy()
-    elif found.kind in OF_RANKS:
-        values = own.to_numpy().max(axis=1)
-    else:
-        values = waits
-    # The typical one of the worst tenth: the very worst may be something else.
-    step = own.index[int(np.argsort(values)[int(0.95 * (len(values) - 1))])]
-    rows = run.steps[run.steps["step"] == step]
-    first, last = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
-    margin = (last - first) // 10
-    more: dict[str, Any] = {"from": first - margin, "to": last + margin}
-    return html.A(f"Show me in step {step:.0f}", href=link("/timeline", place.run, **more))
+    shown = evidence_of(run, found)
+    if shown is None:
+        return html.A("Show the timeline", href=link("/timeline", place.run))
+    margin = (shown.last_ns - shown.first_ns) // 10
+    more: dict[str, Any] = {"from": shown.first_ns - margin, "to": shown.last_ns + margin}
+    more |= {"finding": found.kind, "step": shown.step}
+    return html.A(f"Show me in step {shown.step}", href=link("/timeline", place.run, **more))
 
 
 def _findings(run: RunView, place: PageAddress) -> Component:

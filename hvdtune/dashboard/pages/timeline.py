@@ -1,6 +1,7 @@
 """The timeline: what every rank did when, at any zoom."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -9,6 +10,7 @@ from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import nothing, section, sentences, spoken
 from hvdtune.dashboard.data import RunView
+from hvdtune.dashboard.evidence import Evidence, evidence_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 
@@ -20,6 +22,8 @@ _KEYS = (
     ("Left Right", "go to the previous or next slice of the lane"),
     ("Up Down", "go to the lane above or below"),
     ("F", "zoom to the chosen slice"),
+    ("/", "search; Enter goes to the next hit, Shift and Enter to the one before"),
+    ("N, Shift N", "go to the next hit or the one before"),
     ("T", "show totals of what is in view"),
     ("Home", "show the whole trace"),
     ("Enter", "go to the description of the slice; Esc goes back"),
@@ -35,8 +39,21 @@ _MEANINGS = (
     ("pack", "tensors are copied into a bucket"),
     ("communicate", "a bucket is under way"),
     ("unpack", "results are copied out of a bucket"),
-    ("others", "threads and streams as another program recorded them"),
+    ("others", "threads and streams as another program recorded them; equal names, equal colours"),
+    ("settings", "the setting in force, where it changed; equal settings have equal colours"),
 )
+
+# As in drawing.js.
+LEGEND = {
+    "computes": "#0072b2",
+    "span of the script": "#d55e00",
+    "waits": "#f0e442",
+    "negotiates": "#56b4e9",
+    "queues": "#b8a1d9",
+    "packs": "#e69f00",
+    "communicates": "#009e73",
+    "unpacks": "#cc79a7",
+}
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
@@ -53,18 +70,23 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if first_shown is None or last_shown is None or first_shown >= last_shown:
         first_shown, last_shown = 0, last
     row = place.whole("row")
+    shown = _asked_evidence(run, place)
     config = {
         "run": place.run,
         "last_ns": last,
         "from": first_shown,
         "to": last_shown,
         "row": -1 if row is None else row,
+        "evidence": None if shown is None else asdict(shown),
+        "finding": place.query.get("finding", [""])[0] if shown else "",
     }
     return [
         html.H1(TITLE),
         dcc.Store(id="swimlane-config", data=config),
         html.Div(id="swimlane-shown", hidden=True),
+        html.P(shown.text, className="note evidence") if shown else html.Span(),
         _controls(run, place),
+        _legend(),
         html.P(id="swimlane-status", className="note", role="status"),
         html.Div(
             [
@@ -74,7 +96,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                     role="application",
                     **spoken(
                         "Swimlane of all ranks. W and S zoom, A and D move, arrow "
-                        "keys step through slices, question mark shows all keys."
+                        "keys step through slices, slash searches, question mark shows all keys."
                     ),
                 ),
                 html.Div(
@@ -107,6 +129,7 @@ def _controls(run: RunView, place: PageAddress) -> Component:
                 className="control-wide",
             ),
             dmc.Button("Find", id="swimlane-find", variant="default"),
+            html.Span(id="swimlane-hits", className="hint hits", role="status"),
             dmc.MultiSelect(
                 data=names[:5000],
                 value=asked,
@@ -127,9 +150,25 @@ def _controls(run: RunView, place: PageAddress) -> Component:
                 className="control-middle",
             ),
             dmc.Button("Whole trace", id="swimlane-whole", variant="default"),
+            dmc.Button("Keys and lanes", id="swimlane-keys", variant="default"),
             dmc.Button("Save PNG", id="swimlane-save", variant="default"),
         ],
         className="controls",
+    )
+
+
+def _asked_evidence(run: RunView, place: PageAddress) -> Evidence | None:
+    """Of the finding that the address names."""
+    kind = place.query.get("finding", [""])[0]
+    found = next((found for found in run.answer.findings if found.kind == kind), None)
+    step = place.whole("step")
+    return None if found is None or step is None else evidence_of(run, found, step)
+
+
+def _legend() -> Component:
+    return html.Div(
+        [html.Span([html.I(style={"background": color}), name]) for name, color in LEGEND.items()],
+        className="legend",
     )
 
 
@@ -140,8 +179,17 @@ def _help() -> Component:
             className="keys",
         )
 
-    return html.Details(
-        [html.Summary("Keys and lanes"), rows(_KEYS), rows(_MEANINGS)], id="swimlane-help"
+    # swimlane.js opens it.
+    return html.Dialog(
+        [
+            html.H2("Keys"),
+            rows(_KEYS),
+            html.H2("Lanes"),
+            rows(_MEANINGS),
+            html.Form(html.Button("Close"), method="dialog"),
+        ],
+        id="swimlane-help",
+        **spoken("Keys and lanes"),
     )
 
 
@@ -167,7 +215,7 @@ def register(app: Dash, runs: Runs) -> None:
         State("swimlane-search", "value"),
         prevent_initial_call=True,
     )
-    for name in ("whole", "save"):
+    for name in ("whole", "save", "keys"):
         app.clientside_callback(  # type: ignore[no-untyped-call]
             ClientsideFunction("swimlane", name),
             shown,

@@ -51,7 +51,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
 def sentence(table: pd.DataFrame, link_gbps: float | None = None) -> str:
     """The best, and what share of a link it is."""
     if table.empty:
-        return "The trace records no communicated bytes."
+        return "The trace does not record the bytes of buckets."
     best = table.sort_values("gb_per_s_p50").iloc[-1]
     text = (
         f"The best is {best['gb_per_s_p50']:.3g} GB/s, for {best['operation']} of "

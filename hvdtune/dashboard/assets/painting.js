@@ -1,0 +1,249 @@
+// How the swimlane is drawn: methods of its class (see swimlane.js). Names of a trace are text: they
+// are drawn on the canvas or set as textContent, never as HTML.
+(function () {
+  "use strict";
+  const { COLORS, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words } = window.hvdtuneDrawing;
+  const { GUTTER, RULER, BAND } = window.hvdtuneDrawing.SIZES;
+
+  // Two settings that follow one another rarely have one colour, and equal ones always have.
+  function color_of_setting(text) {
+    let value = 0;
+    for (let i = 0; i < text.length; i++) value = (Math.imul(value, 31) + text.charCodeAt(i)) >>> 0;
+    return `hsl(${value % 360}, 55%, ${45 + (value >>> 9) % 25}%)`;
+  }
+
+  window.hvdtunePainting = {
+    paint_strip() {
+      // One pixel row per lane, scaled when it is drawn.
+      const tile = this.tile;
+      if (!tile.lanes || tile.exact) return;
+      this.strip.width = tile.pixels;
+      this.strip.height = tile.lanes;
+      const image = new ImageData(tile.pixels, tile.lanes);
+      tile.labels.forEach((label, lane) => {
+        const color = this.color_of(label);
+        const [red, green, blue] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+        for (let k = lane * tile.pixels; k < (lane + 1) * tile.pixels; k++) {
+          const level = tile.busy[k];
+          if (!level) continue;
+          image.data[4 * k] = red;
+          image.data[4 * k + 1] = green;
+          image.data[4 * k + 2] = blue;
+          image.data[4 * k + 3] = 50 + Math.round((205 * level) / 255);
+        }
+      });
+      this.strip.getContext("2d").putImageData(image, 0, 0);
+    },
+
+    color_of(label) {
+      return label[0] < 0 ? COLORS.tensor : COLORS[label[1]] || color_of_name(label[1]);
+    },
+
+    color_of_slice(k) {
+      const tile = this.tile, label = tile.labels[tile.lane[k]];
+      if (label[1] === "compute" && tile.row[k] >= 0) return SPAN_COLOR;
+      const name = tile.names[tile.name[k]];
+      if (label[0] < 0) return name === "NEGOTIATE" ? COLORS.negotiate : COLORS.tensor;
+      const foreign = KIND_COLORS[tile.kinds[tile.kind[k]]];
+      if (foreign) return COLORS[foreign];
+      return COLORS[label[1]] || color_of_name(name);
+    },
+
+    draw() {
+      const c = this.context, ratio = window.devicePixelRatio || 1;
+      const style = getComputedStyle(document.documentElement);
+      this.ink = style.getPropertyValue("--ink").trim() || "#1f2933";
+      this.muted = style.getPropertyValue("--muted").trim() || "#5d6b7a";
+      this.line = style.getPropertyValue("--line").trim() || "#dde3ea";
+      this.accent = style.getPropertyValue("--accent").trim() || "#2563a8";
+      this.surface = style.getPropertyValue("--surface").trim() || "#ffffff";
+      c.setTransform(ratio, 0, 0, ratio, 0, 0);
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
+      c.font = "12px system-ui, sans-serif";
+      c.textBaseline = "middle";
+      if (!this.tile) return;
+      const places = this.rows();
+      c.save();
+      c.beginPath();
+      c.rect(GUTTER, this.head, this.width, this.canvas.clientHeight);
+      c.clip();
+      this.draw_marks();
+      if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
+      this.draw_ticks(places);
+      this.draw_range();
+      this.draw_evidence(places);
+      c.restore();
+      this.draw_labels(places);
+      this.draw_ruler();
+      this.draw_settings();
+    },
+
+    draw_busy(places) {
+      const c = this.context, tile = this.tile;
+      c.imageSmoothingEnabled = false;
+      const left = this.x_of(tile.from), right = this.x_of(tile.to);
+      places.forEach((place, lane) => {
+        if (place.y > this.canvas.clientHeight || place.y + place.height < this.head) return;
+        c.drawImage(this.strip, 0, lane, tile.pixels, 1, left, place.y, right - left, place.height);
+      });
+    },
+
+    draw_slices(places) {
+      const c = this.context, tile = this.tile;
+      const deepest = Uint8Array.from(tile.labels, (label) => label[2] - 1);
+      for (let k = 0; k < tile.slices; k++) {
+        deepest[tile.lane[k]] = Math.max(deepest[tile.lane[k]], tile.depth[k]);
+      }
+      this.deepest = deepest;
+      for (let k = 0; k < tile.slices; k++) {
+        const box = this.box(k, places);
+        if (box.x > GUTTER + this.width || box.x + box.width < GUTTER) continue;
+        const color = this.color_of_slice(k);
+        c.fillStyle = color;
+        c.fillRect(box.x, box.y, box.width, box.height);
+        if (this.selected && this.selected.row === tile.row[k]
+            && this.selected.begin === tile.begin[k] && this.selected.lane === tile.lane[k]) {
+          c.strokeStyle = this.ink;
+          c.lineWidth = 2;
+          c.strokeRect(box.x - 1, box.y - 1, box.width + 2, box.height + 2);
+        }
+        if (box.width > 40 && box.height > 10) {
+          const left = Math.max(box.x, GUTTER) + 3;
+          const room = Math.min(box.x + box.width, GUTTER + this.width) - left - 3;
+          c.fillStyle = ink_on(color);
+          c.fillText(fitted(c, tile.names[tile.name[k]], room), left, box.y + box.height / 2 + 1);
+        }
+      }
+    },
+
+    box(k, places) {
+      const tile = this.tile, place = places[tile.lane[k]];
+      const share = place.height / (this.deepest[tile.lane[k]] + 1);
+      const x = this.x_of(tile.begin[k]);
+      return {
+        x, y: place.y + share * tile.depth[k],
+        width: Math.max(this.x_of(tile.end[k]) - x - 0.5, 1), height: Math.max(share - 0.5, 1),
+      };
+    },
+
+    draw_ticks(places) {
+      const c = this.context;
+      this.tile.ticks.forEach(([lane, ns, rank, last]) => {
+        const x = this.x_of(ns), place = places[lane];
+        c.fillStyle = last ? SPAN_COLOR : this.ink;
+        c.fillRect(x - 1, place.y, last ? 3 : 2, place.height);
+        if (last) c.fillText("r" + rank, x + 4, place.y + place.height - 7);
+      });
+    },
+
+    draw_marks() {
+      const c = this.context, top = this.head;
+      const height = Math.min(this.total - this.scroll, this.canvas.clientHeight) - top;
+      c.fillStyle = this.line;
+      if (this.tile.cycles.length < 200) {
+        this.tile.cycles.forEach((ns) => c.fillRect(this.x_of(ns), top, 1, height));
+      }
+      const steps = this.tile.steps;
+      const apart = steps.length > 1 ? this.x_of(steps[1][0]) - this.x_of(steps[0][0]) : this.width;
+      c.fillStyle = apart > 24 ? this.muted : this.line;
+      steps.forEach(([ns]) => c.fillRect(this.x_of(ns), top, 1, height));
+    },
+
+    // The setting in force, from each change to the next.
+    draw_settings() {
+      const c = this.context, adopted = this.tile.adopted;
+      if (!adopted.length) return;
+      c.fillStyle = this.surface;
+      c.fillRect(0, RULER, this.canvas.clientWidth, BAND);
+      c.save();
+      c.beginPath();
+      c.rect(GUTTER, RULER, this.width, BAND);
+      c.clip();
+      adopted.forEach(([ns, text], index) => {
+        const next = index + 1 < adopted.length ? adopted[index + 1][0] : this.to;
+        const x = this.x_of(ns);
+        c.fillStyle = color_of_setting(text);
+        c.fillRect(x, RULER + 1, Math.max(this.x_of(next) - x, 1), BAND - 3);
+      });
+      c.restore();
+      c.fillStyle = this.muted;
+      c.fillText("settings", 58, RULER + BAND / 2);
+    },
+
+    setting_at(x, y) {
+      if (!this.tile || y < RULER || y >= this.head || x < GUTTER) return "";
+      const before = this.tile.adopted.filter(([ns]) => this.x_of(ns) <= x);
+      return before.length ? before[before.length - 1][1] : "";
+    },
+
+    // The lanes in which a finding shows.
+    draw_evidence(places) {
+      const shown = this.config.evidence, c = this.context;
+      if (!shown) return;
+      const left = this.x_of(shown.first_ns), right = this.x_of(shown.last_ns);
+      c.strokeStyle = this.accent;
+      c.lineWidth = 2;
+      c.setLineDash([6, 3]);
+      this.tile.labels.forEach(([rank, label], lane) => {
+        if (label !== shown.lane || !shown.ranks.includes(rank)) return;
+        c.strokeRect(left - 1, places[lane].y - 2, right - left + 2, places[lane].height + 3);
+      });
+      c.setLineDash([]);
+    },
+
+    draw_range() {
+      if (!this.range) return;
+      const [left, right] = this.range.map((ns) => this.x_of(ns));
+      this.context.fillStyle = "rgba(37, 99, 168, 0.18)";
+      this.context.fillRect(left, this.head, right - left, this.canvas.clientHeight);
+    },
+
+    draw_labels(places) {
+      const c = this.context;
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, GUTTER - 1, this.canvas.clientHeight);
+      this.tile.labels.forEach(([rank, text], lane) => {
+        const place = places[lane];
+        if (place.y + place.height < this.head || place.y > this.canvas.clientHeight) return;
+        c.save();
+        c.beginPath();
+        c.rect(0, this.head, GUTTER - 6, this.canvas.clientHeight);
+        c.clip();
+        const first = rank >= 0 && (lane === 0 || this.tile.labels[lane - 1][0] !== rank);
+        c.fillStyle = this.ink;
+        if (first) c.fillText("rank " + rank, 4, place.y + place.height / 2 + 1);
+        c.fillStyle = rank < 0 ? this.ink : this.muted;
+        const left = rank < 0 ? 4 : 58;
+        c.fillText(fitted(c, text, GUTTER - 8 - left), left, place.y + place.height / 2 + 1);
+        c.restore();
+      });
+    },
+
+    draw_ruler() {
+      const c = this.context, span = this.to - this.from;
+      c.fillStyle = this.surface;
+      c.fillRect(0, 0, this.canvas.clientWidth, RULER);
+      let step = Math.pow(10, Math.floor(Math.log10(span / (this.width / 90))));
+      for (const factor of [1, 2, 5, 10]) {
+        if ((span / (step * factor)) * 90 <= this.width) { step *= factor; break; }
+      }
+      c.fillStyle = this.muted;
+      for (let ns = Math.ceil(this.from / step) * step; ns < this.to; ns += step) {
+        const x = this.x_of(ns);
+        c.fillRect(x, 12, 1, 6);
+        c.fillText(in_words(ns, step), x + 3, 8);
+      }
+      c.fillStyle = this.ink;
+      let free = GUTTER;
+      this.tile.steps.forEach(([ns, text]) => {
+        const x = this.x_of(ns);
+        if (x < free) return;
+        c.fillText(text, x + 2, 26);
+        free = x + c.measureText(text).width + 12;
+      });
+      c.fillStyle = this.line;
+      c.fillRect(0, RULER - 1, this.canvas.clientWidth, 1);
+    },
+  };
+})();

@@ -1,0 +1,78 @@
+"""Where in the timeline a finding shows: a step, lanes of ranks, and what they did in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hvdtune.dashboard.data import RunView
+from hvdtune.timeline.analysis.findings import TraceFinding
+from hvdtune.timeline.analysis.findings.finding import OF_RANKS
+from hvdtune.timeline.analysis.metrics import stragglers
+
+# Kind of a finding -> the column of the breakdown that it is about, and what a rank does meanwhile.
+_ABOUT = {
+    "oversubscribed": ("no_processor_ms", "is ready to run and has no processor"),
+    "slow-input": ("input_ms", "waits for input"),
+    "gc-pauses": ("gc_ms", "collects garbage"),
+    "checkpoint-pauses": ("checkpoint_ms", "writes checkpoints"),
+}
+_BUSY = ("own_ms", "does not wait for operations")
+_BLOCKED = ("blocked_ms", "waits for operations")
+MOST_RANKS = 8  # of whom a sentence tells
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows a finding.
+
+    Attributes:
+        step: the number of a typical step.
+        first_ns, last_ns: from where to where it lasts, over all ranks.
+        lane: the label of the lanes in which it shows.
+        ranks: whose lanes.
+        text: what ranks do in this step.
+    """
+
+    step: int
+    first_ns: int
+    last_ns: int
+    lane: str
+    ranks: Sequence[int]
+    text: str
+
+
+def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> Evidence | None:
+    """The evidence in a step, or in the one in which it is plainest; None where there is none."""
+    of_ranks = found.kind in OF_RANKS
+    column, does = _ABOUT.get(found.kind, _BUSY if of_ranks else _BLOCKED)
+    steps = run.steps.assign(own_ms=run.steps["step_ms"] - run.steps["blocked_ms"])
+    number = _typical(run, found) if step is None else step
+    rows = steps[steps["step"] == number].sort_values(column, ascending=False)
+    if rows.empty:
+        return None
+    ranks = found.ranks or (int(rows["rank"].iloc[0]),) if of_ranks else tuple(rows["rank"])
+    each = [
+        f"rank {rank} for {ms:.2f} of {lasts:.2f} ms"
+        for rank, ms, lasts in rows[["rank", column, "step_ms"]].head(MOST_RANKS).to_numpy(object)
+    ]
+    more = f" and {len(rows) - MOST_RANKS} ranks more" if len(rows) > MOST_RANKS else ""
+    when = " When in the step is not recorded." if found.kind == "oversubscribed" else ""
+    text = f"In step {number:,.0f} a rank {does}: {', '.join(each)}{more}.{when}"
+    first, last = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
+    lane = "compute" if of_ranks else "wait"
+    return Evidence(int(number), first, last, lane, tuple(int(rank) for rank in ranks), text)
+
+
+def _typical(run: RunView, found: TraceFinding) -> int:
+    """The typical step of the worst tenth: the very worst may be something else."""
+    own = stragglers.busy_times(run.steps)
+    if found.kind in _ABOUT:
+        values = stragglers.part(run.steps, _ABOUT[found.kind][0]).max(axis=1)
+    elif found.kind in OF_RANKS and found.ranks:
+        values = own[found.ranks[0]].to_numpy()
+    elif found.kind in OF_RANKS:
+        values = own.to_numpy().max(axis=1)
+    else:
+        values = stragglers.part(run.steps, "blocked_ms").min(axis=1)
+    return int(own.index[int(np.argsort(values)[int(0.95 * (len(values) - 1))])])
