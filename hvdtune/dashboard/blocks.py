@@ -9,6 +9,8 @@ import pandas as pd
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words
+
 GRAPH: Any = {
     "displaylogo": False,
     "showSendToCloud": False,
@@ -47,6 +49,27 @@ def card(title: str, value: str, explanation: str) -> Component:
             html.Div(explanation, className="card-note"),
         ],
         className="card",
+    )
+
+
+def quantity(key: str, value: float, explanation: str = "") -> Component:
+    """A card of one of `quantities.QUANTITIES`, which leads to its definition."""
+    about: Any = {"data-quantity": key, "data-value": in_words(key, value)}
+    return html.Div(
+        [
+            html.A(QUANTITIES[key].title, href=f"/definitions#{key}", className="card-title"),
+            html.Div(in_words(key, value), className="card-value"),
+            html.Div(explanation or QUANTITIES[key].unit, className="card-note"),
+        ],
+        className="card",
+        **about,
+    )
+
+
+def defined(key: str, text: str) -> Component:
+    """A sentence about a quantity, with a link to its definition."""
+    return html.P(
+        [text, " ", html.A("What is this?", href=f"/definitions#{key}")], className="note"
     )
 
 

@@ -16,6 +16,7 @@ from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.quantities import measure
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
@@ -63,7 +64,12 @@ class RunView:
         computing.
         """
         events = self.trace.events.iloc[:0] if self.arrivals is not None else self.trace.events
-        return breakdown.steady(breakdown.table(events, from_waits=True))
+        return breakdown.steady_steps(events)
+
+    @cached_property
+    def quantities(self) -> Mapping[str, float]:
+        """See `quantities.measure`."""
+        return measure(self.steps)
 
     @cached_property
     def tensors(self) -> list[str]:

@@ -25,7 +25,7 @@ serve([Path(path) for path in sys.argv[1:]], open_browser=False)
 
 
 SIZE = {"width": 1280, "height": 900}
-WAIT_MS = 20_000
+WAIT_MS = 200_000
 
 # What is not yet there of a page that is. A chart that is hidden is drawn when it is shown.
 _UNFINISHED = (

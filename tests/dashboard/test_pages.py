@@ -48,7 +48,11 @@ def test_every_page_opens_and_nothing_sticks_out_of_it(visit, path, widths):
         pytest.param(
             "/",
             [
-                *(("#content", "2 of 2"), ("#content", "on 2 hosts"), ("#content", "6 samples")),
+                *(
+                    ("#content", "2 of 2"),
+                    ("#content", "on 2 hosts"),
+                    ("#content", "5 steps of 2 ranks"),
+                ),
                 *(("#content", "12 events were dropped"), ("#verdict", "5 steps are few")),
             ],
             id="what the run is",

@@ -5,6 +5,7 @@ from types import ModuleType
 
 from hvdtune.dashboard.pages import (
     compare,
+    definitions,
     fusion,
     live,
     overview,
@@ -15,7 +16,8 @@ from hvdtune.dashboard.pages import (
 )
 
 PAGES: Mapping[str, ModuleType] = {
-    page.PATH: page for page in (overview, timeline, tensors, ranks, fusion, study, compare, live)
+    page.PATH: page
+    for page in (overview, timeline, tensors, ranks, fusion, study, compare, live, definitions)
 }
 
 __all__ = ["PAGES"]

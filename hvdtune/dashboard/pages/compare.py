@@ -22,7 +22,6 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import compare
-from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/compare", "Compare"
 
@@ -99,7 +98,7 @@ def _choice(runs: Runs, search: str | None) -> Component:
 
 
 def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
-    left, right = (breakdown.steady(breakdown.table(run.trace.events)) for run in (a, b))
+    left, right = a.steps, b.steps
     table = compare.of_steps(left, right)
     says = compare.sentence(table, {a.title: left, b.title: right})
     shown = [note(says), _pictures((a, b), left, right, theme)]

@@ -11,8 +11,10 @@ from hvdtune.dashboard.blocks import (
     capitalized,
     card,
     cards,
+    defined,
     figure,
     note,
+    quantity,
     section,
     sentences,
     spoken,
@@ -47,7 +49,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         _about(run),
         section(
             "Where the time of a step goes",
-            note(breakdown.sentence(run.steps)),
+            defined("share", breakdown.sentence(run.steps)),
             figure(
                 "breakdown", place.run, "Stacked bars, one per rank: the parts of a step in ms", 300
             ),
@@ -197,7 +199,6 @@ def _about(run: RunView) -> Component:
 
 
 def _step_cards(run: RunView) -> list[Component]:
-    said = run.summary
     if run.arrivals is not None and len(run.arrivals.steps):
         return [
             card(
@@ -206,19 +207,20 @@ def _step_cards(run: RunView) -> list[Component]:
                 f"{len(run.arrivals.steps):,} steps found from the recurrence of tensors",
             )
         ]
-    if "step_ms_p50" not in said:
-        return [card("Step time", "not known", "the trace marks no steps")]
+    values = run.quantities
+    if run.steps.empty:
+        return [quantity("step-time", values["step-time"], "the trace marks no steps")]
+    each = run.steps["step_ms"]
     spread = (
-        f"5 to 95 %: {said['step_ms_p5']:,.2f} to {said['step_ms_p95']:,.2f} ms, "
-        f"{said['steps']:,} samples, slowest rank"
+        f"mean; 5 to 95 %: {each.quantile(0.05):,.2f} to {each.quantile(0.95):,.2f} ms, "
+        f"{counted(run.steps['step'].nunique(), 'step')} of {counted(len(run.ranks), 'rank')}"
     )
     return [
-        card("Step time, median", f"{said['step_ms_p50']:,.2f} ms", spread),
-        card(
-            "Communicating",
-            f"{said['communicate_percent']:.0f} %",
-            "of step time a bucket is under way, hidden or not, on all ranks",
-        ),
+        quantity("step-time", values["step-time"], spread),
+        quantity("waiting-for-ranks", values["waiting-for-ranks"]),
+        quantity("exposed", values["exposed"]),
+        quantity("communicating", values["communicating"]),
+        quantity("lost-processor-time", values["lost-processor-time"]),
     ]
 
 
@@ -236,7 +238,7 @@ def _ranks(run: RunView, place: PageAddress) -> Component:
         return html.Span()
     return section(
         "Ranks",
-        note(stragglers.sentence(stragglers.table(run.steps))),
+        defined("rank-cost", stragglers.sentence(stragglers.table(run.steps))),
         figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
         html.A("Open Ranks", href=link("/ranks", place.run)),
     )

@@ -4,7 +4,7 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import defined, figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import arrivals
@@ -51,22 +51,21 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     steps = run.steps["step"].nunique()
     return [
         html.H1(TITLE),
-        note(f"{stragglers.sentence(table)} Steps measured: {steps}."),
+        defined("rank-cost", f"{stragglers.sentence(table)} Steps measured: {steps}."),
         section(
             "Who is late, and when",
             html.P(
-                "How much longer each rank is busy in each step than the fastest rank; the others "
-                "wait that long.",
+                "How much longer each rank is busy in each step than the rank that is busy least.",
                 className="hint",
             ),
             figure("lateness", place.run, "Heat map of rank by step: busy time above the fastest"),
         ),
         section(
             "Who waits for whom",
-            html.P(
+            defined(
+                "waiting-for-ranks",
                 "The mean time per step that a rank waits for the rank that announces a tensor "
-                "last.",
-                className="hint",
+                "last; a row adds up to what its rank waits for others.",
             ),
             figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms"),
         ),

@@ -29,7 +29,7 @@ def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         steps: two launches of the very same job may differ by more. There is no row where either
         trace has fewer than `BLOCKS` steady steps.
     """
-    return of_steps(*(breakdown.steady(breakdown.table(events)) for events in (a, b)))
+    return of_steps(*(breakdown.steady_steps(events) for events in (a, b)))
 
 
 def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
@@ -85,20 +85,21 @@ def _row(quantity: str, a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple
     left, right = (
         np.array([block.mean() for block in np.array_split(side, BLOCKS)]) for side in (a, b)
     )
-    change, half = _welch(left, right)
-    percent = 100 * change / float(left.mean()) if left.mean() else np.nan
+    # Blocks may differ by a step in length, so their means are not those of the steps.
+    mean_a, mean_b = float(a.mean()), float(b.mean())
+    change, half = mean_b - mean_a, _half_interval(left, right)
+    percent = 100 * change / mean_a if mean_a else np.nan
     low, high = change - half, change + half
     # Times are whole ns: what is below one is rounding.
     differs = bool(low > 1e-6 or high < -1e-6)
-    return quantity, left.mean(), right.mean(), change, low, high, percent, differs
+    return quantity, mean_a, mean_b, change, low, high, percent, differs
 
 
-def _welch(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[float, float]:
-    """The difference of means and half of its 95 % interval, for samples of unlike variance."""
+def _half_interval(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Half of the 95 % interval of a difference of means, for samples of unlike variance."""
     errors = np.array([side.var(ddof=1) / len(side) for side in (left, right)])
-    change = float(right.mean() - left.mean())
     if errors.sum() == 0:
-        return change, 0.0
+        return 0.0
     weights = errors**2 / (np.array([len(left), len(right)]) - 1)
     freedom = float(errors.sum() ** 2 / weights.sum())
-    return change, float(special.stdtrit(freedom, 0.975) * np.sqrt(errors.sum()))
+    return float(special.stdtrit(freedom, 0.975) * np.sqrt(errors.sum()))

@@ -56,14 +56,15 @@ class MetricTable:
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
     steps = breakdown.table(trace.events)
-    steady = breakdown.steady(breakdown.table(trace.events, from_waits=True))
+    steady = breakdown.steady_steps(trace.events)
     result = {}
     for name, metric in METRICS.items():
         if name == "breakdown":
             table = steps
         else:
             table = metric.table(steady if name in _OF_STEPS else trace.events)
-        result[name] = MetricTable(metric.TITLE, table, metric.sentence(table))
+        says = metric.sentence(steady if name == "breakdown" else table)
+        result[name] = MetricTable(metric.TITLE, table, says)
     return result
 
 

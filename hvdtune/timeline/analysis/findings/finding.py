@@ -136,7 +136,7 @@ class TraceEvidence:
 
     @classmethod
     def of(cls, events: pd.DataFrame, job: JobMetadata) -> "TraceEvidence":
-        return cls(events, job, breakdown.steady(breakdown.table(events, from_waits=True)))
+        return cls(events, job, breakdown.steady_steps(events))
 
     @cached_property
     def busy(self) -> pd.DataFrame:

@@ -108,6 +108,11 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def steady_steps(events: pd.DataFrame) -> pd.DataFrame:
+    """The steps that every page and command speaks of: `table` from wait to wait, and `steady`."""
+    return steady(table(events, from_waits=True))
+
+
 def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
     """Steps that all ranks have, without the first ones, in which caches fill and memory is new.
 

@@ -1,0 +1,161 @@
+"""What numbers about steps are called, and the one definition that each has on every page."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with a name.
+
+    Attributes:
+        title: what it is called.
+        unit: of its value.
+        definition: what it is, in sentences.
+        column: of `metrics.breakdown`, whose mean over steps and ranks it is; "": of none.
+        needs: a column without which it is unknown, "" for those that every trace with steps has.
+    """
+
+    title: str
+    unit: str
+    definition: str
+    column: str = ""
+    needs: str = ""
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "step-time": Quantity(
+        "Step time",
+        "ms",
+        "How long a step lasts: the mean over all ranks and all steps that every rank has, without "
+        "the first ones. A step is cut where its last wait for operations ends, since ranks meet "
+        "there, or where the script marks it if steps do not follow one another.",
+        "step_ms",
+    ),
+    "busy-time": Quantity(
+        "Busy time",
+        "ms per step",
+        "The time of a step in which a rank does not wait for operations: step time without "
+        "waiting. The rank that is busy longest sets the length of the step.",
+        "busy_ms",
+    ),
+    "waiting": Quantity(
+        "Waiting for communication",
+        "ms per step",
+        "The time in which the script waits for operations. It is the sum of waiting for ranks, "
+        "waiting for negotiation and waiting for buckets. Where a trace does not record it, a "
+        "script is taken to wait from its last announcement in a step to the end of its last "
+        "collective.",
+        "blocked_ms",
+    ),
+    "waiting-for-ranks": Quantity(
+        "Waiting for ranks",
+        "ms per step",
+        "The part of waiting in which no bucket is under way and not all ranks have announced what "
+        "this rank has. Who waits for whom shares it out: where a rank waits for several at once, "
+        "the time counts for the one that it waits for longest.",
+        "wait_ms",
+    ),
+    "waiting-for-negotiation": Quantity(
+        "Waiting for negotiation",
+        "ms per step",
+        "The part of waiting in which all ranks have announced and no bucket is under way yet.",
+        "negotiate_ms",
+    ),
+    "exposed": Quantity(
+        "Waiting for buckets",
+        "ms per step",
+        "The part of waiting in which a bucket is under way: communication that no computing "
+        "hides.",
+        "exposed_ms",
+    ),
+    "communicating": Quantity(
+        "Communicating",
+        "% of step time",
+        "The share of step time in which a bucket is under way, hidden by computing or not.",
+    ),
+    "lost-processor-time": Quantity(
+        "Without a processor",
+        "ms per step",
+        "The time of a step in which the script's thread could run and had no processor, as "
+        "Linux's scheduler counts it. Traces of other programs do not record it.",
+        "no_processor_ms",
+        "ran_ms",
+    ),
+    "share": Quantity(
+        "Share of a step",
+        "%",
+        "A time per step, of the step time. The cost of a finding and the parts of a step are told "
+        "so.",
+    ),
+    "rank-cost": Quantity(
+        "Cost of a rank",
+        "ms per step",
+        "By how much steps would be shorter (mean) were the rank busy no longer than the next one. "
+        "The others wait for longer than that where their waits come at other times.",
+    ),
+    "finding-cost": Quantity(
+        "Cost of a finding",
+        "ms per step",
+        "By how much steps would be shorter (mean) without what the finding names, with an "
+        "interval of 95 % over steps. Costs do not add up: each is what would be gained if it "
+        "alone went.",
+    ),
+    "noise-floor": Quantity(
+        "A/A noise floor",
+        "%",
+        "By how much the mean of so many pairs of the default against itself differs from 0 by "
+        "chance. The more pairs, the lower it is, so their number stands beside it.",
+    ),
+}
+
+
+def measure(steps: pd.DataFrame) -> dict[str, float]:
+    """The quantities of steps that have a number of their own; NaN: the trace does not tell.
+
+    Args:
+        steps: of `breakdown.steady_steps`.
+    """
+    known = {key: each for key, each in QUANTITIES.items() if each.column}
+    if steps.empty:
+        return dict.fromkeys([*known, "communicating"], np.nan)
+    steps = steps.assign(busy_ms=steps["step_ms"] - steps["blocked_ms"])
+    values = {
+        key: float(steps[each.column].mean())
+        if not each.needs or steps[each.needs].notna().any()
+        else np.nan
+        for key, each in known.items()
+    }
+    total = float(steps["step_ms"].sum())
+    values["communicating"] = 100 * float(steps["communicate_ms"].sum()) / total
+    return values
+
+
+def in_words(key: str, value: float) -> str:
+    """A value with its unit, or that it is not known."""
+    if np.isnan(value):
+        return "not known"
+    unit = QUANTITIES[key].unit
+    if unit.startswith("%"):
+        return f"{value:.0f} %"
+    return f"{value:,.2f} ms"
+
+
+def page() -> str:
+    """`docs/quantities.md`."""
+    rows = "\n".join(
+        f"| {each.title} | {each.unit} | {each.definition} |" for each in QUANTITIES.values()
+    )
+    return f"""# What numbers mean
+
+Every number about steps has one definition, on every page of the dashboard and in every command.
+This page and the dashboard's page of definitions are made from
+`hvdtune/timeline/analysis/quantities.py`. What a trace does not tell is called not known, not 0.
+
+| quantity | unit | definition |
+|---|---|---|
+{rows}
+"""

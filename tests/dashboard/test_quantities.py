@@ -1,0 +1,124 @@
+"""What bears one name is one number, on every page and in every command; unknown is not 0."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from hvdtune.cli.app import main
+from hvdtune.dashboard.data import RunView, open_run
+from hvdtune.dashboard.pages import PAGES
+from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline import write_chrome
+from hvdtune.timeline.analysis import compare
+from hvdtune.timeline.analysis.metrics import breakdown, overlap, stragglers
+from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
+from tests.kit.horovod_timeline import write_horovod_timeline
+from tests.kit.synthetic import Training
+from tests.kit.traces import KINETO
+
+DOCS = Path(__file__).parents[2] / "docs"
+_JOBS = {
+    "balanced": Training([10.0, 10.0], bucket_ms=4.0, noise_ms=0.3),
+    "uneven": Training([10.0, 13.0, 11.0], no_processor_ms=[0.5, 2.0, 0.0], noise_ms=0.4),
+    "input": Training([10.0, 10.0], spans={(1, None): [("input", 3.0)]}, noise_ms=0.2),
+    "without processor times": Training([10.0, 14.0], ran=False),
+}
+
+
+@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod"])
+def run(request, tmp_path_factory) -> RunView:
+    if request.param == "kineto":
+        return open_run(KINETO)
+    path = tmp_path_factory.mktemp("trace") / "trace.json"
+    if request.param == "horovod":
+        write_horovod_timeline(path, 40, [0, 5_000])
+    else:
+        write_chrome(_JOBS[request.param].trace(), path)
+    return open_run(path)
+
+
+def parts_of(part):
+    """All components of a page, and its texts."""
+    if isinstance(part, list | tuple):
+        for each in part:
+            yield from parts_of(each)
+    elif part is not None:
+        yield part
+        yield from parts_of(getattr(part, "children", None))
+
+
+def shown_on(run, path):
+    return [*parts_of(PAGES[path].layout(run, PageAddress(0, {})))]
+
+
+def printed(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["timeline", *words])
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_quantity_has_one_value_on_all_pages_and_unknown_ones_say_so(run):
+    found: dict[str, set[str]] = {}
+    for path in PAGES:
+        for part in shown_on(run, path):
+            key = getattr(part, "data-quantity", None)
+            if key is not None:
+                found.setdefault(key, set()).add(getattr(part, "data-value"))
+    values = measure(run.steps)
+    assert "step-time" in found or run.arrivals is not None
+    for key, texts in found.items():
+        assert texts == {in_words(key, values[key])}, key
+        assert (texts == {"not known"}) == math.isnan(values[key])
+
+
+def test_every_sentence_about_steps_has_the_same_step_time(run, capsys):
+    if run.arrivals is not None:
+        assert run.steps.empty
+        said = f"{run.answer.step_ms:.2f} ms"
+    else:
+        assert run.answer.step_ms == pytest.approx(run.quantities["step-time"])
+        said = f"{run.quantities['step-time']:.2f} ms"
+        assert breakdown.sentence(run.steps).startswith(f"A step takes {said},")
+    texts = [part for part in shown_on(run, "/") if isinstance(part, str)]
+    times = {match for text in texts for match in re.findall(r"steps of ([0-9.,]+ ms)", text)}
+    times |= {match for text in texts for match in re.findall(r"step takes ([0-9.,]+ ms)", text)}
+    assert times == {said}
+    assert said in run.answer.headline
+    document = json.loads(printed(capsys, "why", "--json", run.title))
+    assert f"{document['step_ms']:.2f} ms" == said
+
+
+def test_parts_and_tables_add_up_to_the_quantities(run):
+    if run.steps.empty:
+        pytest.skip("no steps")
+    values = run.quantities
+    parts = ("waiting-for-ranks", "waiting-for-negotiation", "exposed")
+    assert values["waiting"] == pytest.approx(sum(values[key] for key in parts))
+    assert values["busy-time"] + values["waiting"] == pytest.approx(values["step-time"])
+    ranks = stragglers.table(run.steps)
+    assert ranks["waited_ms_per_step"].mean() == pytest.approx(values["waiting-for-ranks"])
+    matrix = stragglers.waits_for(run.trace.events, run.steps)
+    assert matrix.sum(axis=1).mean() == pytest.approx(values["waiting-for-ranks"], abs=1e-9)
+    exposed = overlap.table(run.steps)["exposed_ms_per_step"].mean()
+    assert exposed == pytest.approx(values["exposed"])
+    compared = compare.of_steps(run.steps, run.steps)
+    if len(compared):
+        assert compared.loc[0, "a_ms"] == pytest.approx(values["step-time"])
+
+
+def test_what_a_trace_does_not_record_is_unknown():
+    values = open_run(KINETO).quantities
+    assert math.isnan(values["lost-processor-time"])
+    assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
+    nothing = breakdown.steady_steps(Training([1.0], steps=0).trace().events)
+    assert all(math.isnan(value) for value in measure(nothing).values())
+
+
+def test_definitions_are_on_their_page_and_in_the_documentation(run):
+    texts = [part for part in shown_on(run, "/definitions") if isinstance(part, str)]
+    assert {each.definition for each in QUANTITIES.values()} <= set(texts)
+    assert (DOCS / "quantities.md").read_text(encoding="utf-8") == page()
