@@ -173,6 +173,9 @@ def grid(
     return html.Div([button, made])
 
 
+_SIZES = {"from_bytes", "bytes"}
+
+
 def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str, Any]]:
     """Column definitions for a table of texts and numbers."""
     found = []
@@ -180,8 +183,10 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
         column = text_column(field, header)
         if pd.api.types.is_numeric_dtype(rows[field]):
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
-            if field.startswith("bytes_"):  # a median may be a half
-                column |= of_numbers(0)
+            if field in _SIZES or field.startswith("bytes_"):
+                column |= of_sizes()
+            elif field.endswith("_ms") or "_ms_" in field:
+                column |= of_times()
             if field.startswith("gb_per_s_"):  # of small buckets it is small
                 column |= of_format(",.3~r")
         found.append(column)
@@ -193,6 +198,16 @@ def text_column(field: str, header: str) -> dict[str, Any]:
     return {"field": field, "headerName": header, "minWidth": 74 + 7 * len(header)}
 
 
+def of_sizes() -> dict[str, Any]:
+    """The same as `of_numbers` for bytes, shown as `plural.sized` does."""
+    return _of("hvdtuneSize(params.value)")  # see page.js
+
+
+def of_times() -> dict[str, Any]:
+    """The same as `of_numbers` for ms, with no more digits than people read."""
+    return _of("hvdtuneMs(params.value)")
+
+
 def of_numbers(decimals: int) -> dict[str, Any]:
     """The entries that the definition of a column of numbers has besides those of any column."""
     return of_format(f",.{decimals}f")
@@ -200,6 +215,9 @@ def of_numbers(decimals: int) -> dict[str, Any]:
 
 def of_format(d3_format: str) -> dict[str, Any]:
     """The same as `of_numbers` for numbers of any format of d3's."""
-    shown = f"params.value == null ? '' : d3.format('{d3_format}')(params.value)"
+    return _of(f"params.value == null ? '' : d3.format('{d3_format}')(params.value)")
+
+
+def _of(shown: str) -> dict[str, Any]:
     formatter = {"function": shown}
     return {"type": "rightAligned", "filter": "agNumberColumnFilter", "valueFormatter": formatter}

@@ -123,6 +123,14 @@ def knob_text(knob: str, value: object) -> str:
     return str(value)
 
 
+def setting_text(knob: str, value: object) -> str:
+    """Write a knob and its value as people do: "fusion threshold 128 MiB", "cycle time 1 ms"."""
+    for ending, unit in (("_ms", " ms"), ("_us", " us"), ("_bytes", "")):
+        if knob.endswith(ending):
+            return f"{knob.removesuffix(ending).replace('_', ' ')} {knob_text(knob, value)}{unit}"
+    return f"{knob.replace('_', ' ')} {knob_text(knob, value)}"
+
+
 def knob_names(trials: pd.DataFrame) -> list[str]:
     """Every knob that some trial sets, in order of first appearance."""
     return list(dict.fromkeys(name for values in trials["values"] for name in values))

@@ -4,27 +4,26 @@ from typing import Any
 
 import pandas as pd
 
-from hvdtune.dashboard.blocks import of_numbers, text_column
+from hvdtune.dashboard.blocks import of_numbers, of_sizes, of_times, text_column
 from hvdtune.dashboard.study import knob_names, knob_text
-from hvdtune.timeline import Trace, tensor_table
 
 _TENSOR_GROUPS = {  # header -> (field, header below it)
-    "Tensor": (
-        ("tensor", "Name"),
+    "Tensor": (("tensor", "Name"),),
+    "What it is": (
         ("dtype", "Type and shape"),
         ("operation", "Operation"),
-        ("bytes", "Size (bytes)"),
+        ("bytes", "Size"),
         ("count", "Count"),
     ),
-    "Negotiate (us)": (("negotiate_p50_us", "p50"), ("negotiate_p95_us", "p95")),
-    "Queue (us)": (("queue_p50_us", "p50"), ("queue_p95_us", "p95")),
-    "Communicate (us)": (("communicate_p50_us", "p50"), ("communicate_p95_us", "p95")),
-    "Announced to done (us)": (("done_p50_us", "p50"), ("done_p95_us", "p95")),
-    "Bucket": (("bucket_bytes", "bytes, median"),),
+    "Negotiate (ms)": (("negotiate_p50_ms", "p50"), ("negotiate_p95_ms", "p95")),
+    "Queue (ms)": (("queue_p50_ms", "p50"), ("queue_p95_ms", "p95")),
+    "Communicate (ms)": (("communicate_p50_ms", "p50"), ("communicate_p95_ms", "p95")),
+    "Announced to done (ms)": (("done_p50_ms", "p50"), ("done_p95_ms", "p95")),
+    "Bucket": (("bucket_bytes", "size, median"),),
     "Announced last": (
         ("last_rank", "rank"),
         ("last_rank_percent", "how often (%)"),
-        ("late_p95_us", "late p95 (us)"),
+        ("late_p95_ms", "late p95 (ms)"),
         ("late_ms", "late in total (ms)"),
     ),
 }
@@ -48,10 +47,14 @@ def tensor_columns() -> list[dict[str, Any]]:
     return columns
 
 
-def tensor_rows(trace: Trace) -> pd.DataFrame:
-    """One row per tensor with the fields of `tensor_columns`."""
+def tensor_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a `tensor_table` with the fields of `tensor_columns`."""
     fields = [field for members in _TENSOR_GROUPS.values() for field, _ in members]
-    table = tensor_table(trace)[fields]
+    table = table.copy()
+    for name in map(str, table.columns):
+        if name.endswith("_us"):
+            table[f"{name.removesuffix('_us')}_ms"] = table[name] / 1000
+    table = table[fields]
     return table.assign(last_rank=table["last_rank"].where(table["last_rank"] >= 0))
 
 
@@ -83,4 +86,6 @@ def _column(field: str, header: str) -> dict[str, Any]:
     column = text_column(field, header)
     if field in {"tensor", "dtype", "operation", "state", "reason"}:
         return column
-    return column | of_numbers(1 if field.endswith("_us") else 0)
+    if field.endswith("bytes"):
+        return column | of_sizes()
+    return column | (of_times() if field.endswith("_ms") else of_numbers(0))

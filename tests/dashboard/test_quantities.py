@@ -13,7 +13,7 @@ from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import compare
-from hvdtune.timeline.analysis.metrics import breakdown, overlap, stragglers
+from hvdtune.timeline.analysis.metrics import breakdown, efficiency, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
 from tests.kit.horovod_timeline import write_horovod_timeline
 from tests.kit.synthetic import Training
@@ -103,6 +103,8 @@ def test_parts_and_tables_add_up_to_the_quantities(run):
     assert ranks["waited_ms_per_step"].mean() == pytest.approx(values["waiting-for-ranks"])
     matrix = stragglers.waits_for(run.trace.events, run.steps)
     assert matrix.sum(axis=1).mean() == pytest.approx(values["waiting-for-ranks"], abs=1e-9)
+    share = efficiency.table(run.steps)["percent"].iloc[0]
+    assert share == pytest.approx(100 * values["busy-time"] / values["step-time"])
     exposed = overlap.table(run.steps)["exposed_ms_per_step"].mean()
     assert exposed == pytest.approx(values["exposed"])
     compared = compare.of_steps(run.steps, run.steps)

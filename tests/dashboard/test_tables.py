@@ -4,6 +4,7 @@ import pytest
 from hvdtune.dashboard.blocks import number_columns
 from hvdtune.dashboard.study import open_study
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows, trial_columns, trial_rows
+from hvdtune.timeline import tensor_table
 
 from .studies import write_study
 from .synthetic import training_trace
@@ -15,7 +16,7 @@ def _fields(columns):
 
 
 def test_every_tensor_column_has_its_values():
-    rows = tensor_rows(training_trace(tensors=4))
+    rows = tensor_rows(tensor_table(training_trace(tensors=4)))
     assert list(rows.columns) == list(_fields(tensor_columns()))
     assert len(rows) == 4
 
@@ -28,14 +29,14 @@ def test_every_trial_column_has_its_values_and_knobs_are_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "values", "d3_format"),
+    ("field", "values", "shown"),
     [
-        pytest.param("bytes_p50", [133120.0], ",.0f", id="a median of bytes"),
-        pytest.param("gb_per_s_p50", [0.0031], ",.3~r", id="a bandwidth below 0.01"),
-        pytest.param("buckets", [4001], ",.0f", id="a count"),
-        pytest.param("busy_ms", [1.25], ",.2f", id="a time"),
+        pytest.param("bytes_p50", [133120.0], "hvdtuneSize(params.value)", id="a median of bytes"),
+        pytest.param("gb_per_s_p50", [0.0031], "d3.format(',.3~r')", id="a bandwidth below 0.01"),
+        pytest.param("buckets", [4001], "d3.format(',.0f')", id="a count"),
+        pytest.param("busy_ms", [1.25], "hvdtuneMs(params.value)", id="a time"),
     ],
 )
-def test_a_number_is_shown_with_the_digits_that_it_has(field, values, d3_format):
+def test_a_number_is_shown_with_the_digits_that_it_has(field, values, shown):
     (column,) = number_columns(pd.DataFrame({field: values}), {field: "x"})
-    assert f"d3.format('{d3_format}')" in column["valueFormatter"]["function"]
+    assert shown in column["valueFormatter"]["function"]

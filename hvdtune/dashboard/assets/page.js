@@ -11,6 +11,22 @@
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = stored || (prefersDark ? "dark" : "light");
 
+  // How cells of tables are written, see blocks.of_sizes and of_times.
+  const functions = (window.dashAgGridFunctions = window.dashAgGridFunctions || {});
+  functions.hvdtuneSize = function (bytes) {
+    if (bytes === null || bytes === undefined) return "";
+    for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+      if (bytes >= size) return Number((bytes / size).toPrecision(4)).toLocaleString("en") + " " + unit;
+    }
+    return bytes + " B";
+  };
+  functions.hvdtuneMs = function (ms) {
+    if (ms === null || ms === undefined) return "";
+    if (ms === 0) return "0";
+    const digits = Math.abs(ms) >= 100 ? 0 : Math.abs(ms) >= 10 ? 1 : Math.abs(ms) >= 1 ? 2 : 3;
+    return ms.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  };
+
   // Buttons of tables, see blocks.grid.
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-table]");

@@ -9,6 +9,7 @@ from hvdtune.plural import sized
 from hvdtune.timeline.analysis.metrics import fusion
 
 MOST_CYCLES = 2_000
+_MANY_BYTES = 4 << 20  # from here on an axis is in MiB
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
 
 
@@ -53,15 +54,17 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
     cycles = cycles.assign(apart_ms=apart_ms)[cycles["arg"].to_numpy() > 0].dropna()
     cycles = cycles.iloc[:: max(-(-len(cycles) // MOST_CYCLES), 1)]
     figure = empty_figure(theme, 280)
+    unit, size = ("MiB", 2**20) if cycles["bucket"].max() >= _MANY_BYTES else ("KiB", 2**10)
     figure.add_trace(
         go.Scatter(
             mode="markers",
-            x=cycles["bucket"].to_numpy() / 2**10,
+            x=cycles["bucket"].to_numpy() / size,
             y=cycles["apart_ms"].to_numpy(),
             marker={"size": 5, "color": theme.accent, "opacity": 0.5},
             customdata=cycles[["seq", "arg"]].to_numpy(),
             hovertemplate=(
-                "cycle %{customdata[0]:,}: %{customdata[1]:,} tensors, %{x:,.4~r} KiB, "
+                "cycle %{customdata[0]:,}: %{customdata[1]:,} tensors, %{x:,.4~r} "
+                f"{unit}, "
                 "%{y:,.3f} ms after the one before<extra></extra>"
             ),
         )
@@ -73,6 +76,6 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
             text="cycle time", showarrow=False, font={"color": theme.bad, "size": 11},
         )  # fmt: skip
     # From zero: the ticks of an axis as narrow as cycles that are alike would be fractions.
-    figure.update_xaxes(title="KiB announced in the cycle", rangemode="tozero", tickformat=",")
-    figure.update_yaxes(title="since the previous cycle (ms)", type="log")
+    figure.update_xaxes(title=f"{unit} announced in the cycle", rangemode="tozero", tickformat=",")
+    figure.update_yaxes(title="since the previous cycle (ms)", type="log", dtick=1)
     return figure

@@ -14,8 +14,8 @@ _REASONS = {
     "reason": "Closed because",
     "buckets": "Buckets",
     "tensors_per_bucket": "Tensors per bucket",
-    "bytes_p50": "Bytes, median",
-    "bytes_max": "Bytes, largest",
+    "bytes_p50": "Size, median",
+    "bytes_max": "Size, largest",
     "busy_ms": "Busy (ms)",
     "busy_percent": "% of all buckets' time",
 }
@@ -28,7 +28,7 @@ _CACHE = {
 }
 _BANDWIDTH = {
     "operation": "Operation",
-    "from_bytes": "Bytes, at least",
+    "from_bytes": "Size, at least",
     "buckets": "Buckets",
     "ms_p50": "ms, median",
     "gb_per_s_p50": "GB/s, median",

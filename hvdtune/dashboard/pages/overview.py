@@ -22,7 +22,7 @@ from hvdtune.dashboard.blocks import (
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.shell import PageAddress, link
-from hvdtune.dashboard.study import knob_text
+from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
@@ -187,7 +187,7 @@ def _about(run: RunView) -> Component:
         _clock_card(run),
     ]
     setting = [
-        dmc.Badge(f"{knob} {knob_text(knob, value)}", variant="light", color="gray", tt="none")
+        dmc.Badge(setting_text(knob, value), variant="light", color="gray", tt="none")
         for knob, value in sorted(job.setting.items())
     ]
     return section(
@@ -228,9 +228,9 @@ def _clock_card(run: RunView) -> Component:
     fits = run.trace.meta.get("clock", {}).values()
     residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
     if residuals:
-        return card("Clock", f"{max(residuals):,.1f} us", "alignment residual, worst rank")
+        return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
     alone = len(run.ranks) < 2
-    return card("Clock", "not aligned", "one rank" if alone else "offsets were not measured")
+    return card("Clocks", "not aligned", "one rank" if alone else "offsets were not measured")
 
 
 def _ranks(run: RunView, place: PageAddress) -> Component:

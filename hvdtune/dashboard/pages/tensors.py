@@ -24,7 +24,8 @@ _UNNAMED = (
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
-    rows = tensor_rows(run.trace)
+    table = tensors.tensor_table(run.trace)
+    rows = tensor_rows(table)
     if rows.empty:
         return [
             html.H1(TITLE),
@@ -35,7 +36,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         ]
     return [
         html.H1(TITLE),
-        note(_UNNAMED if run.names_no_tensors else tensors.sentence(rows)),
+        note(_UNNAMED if run.names_no_tensors else tensors.sentence(table)),
         section(
             "All tensors",
             html.P(

@@ -20,7 +20,8 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         events: see `schema.Trace`; the ranks that are in it are taken for all.
 
     Returns:
-        Columns operation, from_bytes (the size class reaches up to twice of it), buckets, ms_p50,
+        Columns operation, from_bytes (the size class reaches up to twice of it), buckets (each
+            counted once, not for each rank), ms_p50,
         gb_per_s_p50 and gb_per_s_p95 of bus bandwidth (10^9 bytes), best_percent (the median, of
         that of the best class).
     """
@@ -38,7 +39,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         [buckets["operation"].astype(str), size_class.rename("from_bytes")]
     )
     rows = by.agg(
-        buckets=("bytes", "size"),
+        buckets=("bucket", "nunique"),
         ms_p50=("ms", "median"),
         gb_per_s_p50=("rate", "median"),
         gb_per_s_p95=("rate", lambda values: values.quantile(0.95)),

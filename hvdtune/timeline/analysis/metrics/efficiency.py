@@ -41,6 +41,7 @@ def sentence(table: pd.DataFrame) -> str:
     whole, parts = table.iloc[0], table.iloc[1:]
     worst = parts.sort_values("percent").iloc[0]
     return (
-        f"Ranks compute in {whole['percent']:.0f} % of their time; {worst['factor']} "
+        f"Ranks are busy (not waiting) in {whole['percent']:.0f} % of their time; "
+        f"{worst['factor']} "
         f"({worst['percent']:.0f} %) is the largest loss."
     )

@@ -26,12 +26,12 @@ def sentence(table: pd.DataFrame) -> str:
     largest = table.sort_values("bytes", na_position="first").iloc[-1]
     return (
         f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
-        f"{sized(largest['bytes'])}, {largest['communicate_p50_us']:.0f} us in its bucket."
+        f"{sized(largest['bytes'])}, {largest['communicate_p50_us'] / 1000:,.2f} ms in its bucket."
     )
 
 
 def tensor_table(trace: Trace) -> pd.DataFrame:
-    """One row per tensor, over all ranks and occurrences; the longest communication first.
+    """One row per tensor, over all ranks and occurrences; the most communication in all first.
 
     Times are durations of single occurrences. A bucket's tensors share its time, so communicate
     is the time of the bucket, and sums over tensors mean nothing.
@@ -68,7 +68,9 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     table = table.join(_from_announcement(events, done))
     table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
-    table = table.sort_values("communicate_p50_us", ascending=False, kind="stable")
+    # What comes once, such as a broadcast before the first step, matters less than its length says.
+    in_all = table["communicate_p50_us"] * table["count"]
+    table = table.loc[in_all.sort_values(ascending=False, kind="stable").index]
     table = table.rename_axis("tensor").reset_index()
     names = texts.take(table["tensor"].to_numpy()).astype("str")
     shapes = trace.meta.get("shapes", {})
