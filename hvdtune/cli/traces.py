@@ -100,6 +100,23 @@ def export(
     return _write(paths, target, kind, as_json=as_json, mark_cycles=mark_cycles)
 
 
+@timeline.command()
+@explained("sql", metavar="SQL", help="A query over the tables slices, events and steps.")
+@_paths
+@json_option
+def query(sql: str, paths: tuple[Path, ...], *, as_json: bool) -> int:
+    """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
+    from hvdtune.timeline import open_trace
+    from hvdtune.timeline.analysis.query import query as ask
+
+    found = ask(open_trace(existing(paths)), sql)
+    if as_json:
+        print(found.to_json(orient="records"))
+    else:
+        print(found.to_string(index=False))
+    return 0
+
+
 timeline.add_command(why.why)
 # Under this name, too, which the help leaves out.
 _why_slow = copy.copy(why.why)

@@ -1,0 +1,59 @@
+"""SQL over traces."""
+
+import json
+import sys
+
+import pytest
+
+from hvdtune.cli.app import main
+from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.timeline import write_chrome
+from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.query import query
+from tests.kit.synthetic import Training
+
+TRACE = Training([10.0, 14.0]).trace()
+
+
+def test_without_duckdb_there_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(HvdtuneError, match=r"pip install 'hvdtune\[query\]'"):
+        query(TRACE, "SELECT 1")
+
+
+@pytest.fixture
+def duckdb():
+    return pytest.importorskip("duckdb")
+
+
+@pytest.mark.usefixtures("duckdb")
+class TestQueries:
+    def test_slices_and_steps_are_tables(self):
+        sql = "SELECT rank, count(*) AS n FROM slices WHERE kind = 'STEP' GROUP BY rank ORDER BY 1"
+        assert query(TRACE, sql).to_numpy().tolist() == [[0, 60], [1, 60]]
+        mean = query(TRACE, "SELECT avg(step_ms) AS ms FROM steps")["ms"].item()
+        steps = breakdown.steady_steps(TRACE.events)
+        assert mean == pytest.approx(steps["step_ms"].mean())
+
+    @pytest.mark.parametrize(
+        ("sql", "said"),
+        [
+            ("SELEC 1", "syntax error"),
+            ("SELECT * FROM nothing", "nothing does not exist"),
+            ("SELECT * FROM read_csv('/etc/passwd')", "file system operations are disabled"),
+            ("", "the query"),
+        ],
+    )
+    def test_a_query_that_cannot_be_answered_is_a_sentence(self, sql, said):
+        with pytest.raises(UsageError) as caught:
+            query(TRACE, sql)
+        assert said in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_the_command_prints_rows(self, tmp_path, capsys):
+        write_chrome(TRACE, tmp_path / "trace.json")
+        for words, read in (([], lambda text: text.split()), (["--json"], json.loads)):
+            sql = "SELECT max(step) AS last FROM steps"
+            with pytest.raises(SystemExit) as ended:
+                main(["timeline", "query", *words, sql, str(tmp_path / "trace.json")])
+            assert ended.value.code == 0
+            assert read(capsys.readouterr().out) in (["last", "59"], [{"last": 59}])
