@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -23,8 +23,16 @@ from hvdtune.errors import CollectiveError
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _FOREVER_S: Final = 3600.0
 _WAKE: Final = 0  # a token that no flight has
+
+
+def eager(function: F) -> F:
+    """The function, which torch.compile neither traces nor looks into."""
+    disabled: Any = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return cast(F, disabled)
 
 
 class Flight:
@@ -188,7 +196,7 @@ class Flight:
         self._fulfil()
 
     def _late(self, timeout_s: float) -> str:
-        return f"{self.what} has not ended within {timeout_s:g} s"
+        return f"{self.what}: Timed out after {timeout_s:g} s"
 
     def _end(self, failure: BaseException | None) -> None:
         """REQUIRES: _lock."""
@@ -272,16 +280,19 @@ class Work(distributed.Work):
         self._backward = backward
         self._source = source
 
+    @eager
     def wait(self, timeout: timedelta | None = None) -> bool:
         """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         self._flight.wait(seconds if seconds > 0 else None)
         return True
 
+    @eager
     def synchronize(self) -> None:
         """As `wait`."""
         self._flight.wait()
 
+    @eager
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """As torch's: holds the tensors of the operation."""
         self._backward.add(self._flight)

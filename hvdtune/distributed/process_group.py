@@ -19,7 +19,7 @@ from torch import distributed
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import tensors
-from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error
+from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
 from hvdtune.distributed.point_to_point import Pair
 from hvdtune.distributed.tensors import Memory
@@ -128,19 +128,23 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         """As `shutdown`."""
         self.shutdown()
 
+    @eager
     def allreduce(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.AllreduceOptions()
         return self._reduce("allreduce", given, given, opts.reduceOp, opts)
 
+    @eager
     def allreduce_coalesced(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.AllreduceCoalescedOptions()
         return self._reduce("allreduce", given, given, opts.reduceOp, opts)
 
+    @eager
     def reduce(self, given: Tensors, opts: Any) -> Work:
         is_root = opts.rootRank == self._place.rank
         outputs = given if is_root else [torch.empty_like(tensor) for tensor in given]
         return self._reduce("allreduce", given, outputs, opts.reduceOp, opts)
 
+    @eager
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or distributed.ReduceScatterOptions()
         for output, parts in zip(outputs, inputs, strict=True):
@@ -149,11 +153,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         flat = [_joined(parts) for parts in inputs]
         return self._reduce("reducescatter", flat, outputs, opts.reduceOp, opts)
 
+    @eager
     def reduce_scatter_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> Work:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
+    @eager
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -162,6 +168,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             self._check_shares(output, given, "reduce_scatter")
         return self._reduce("reducescatter", inputs, outputs, opts.reduceOp, opts)
 
+    @eager
     def broadcast(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.BroadcastOptions()
         outputs = [tensors.as_output(tensor) for tensor in given]
@@ -176,6 +183,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         reads, writes = _all_moved(inputs), _all_moved(inputs if is_root else outputs)
         return self._start("broadcast", reads, writes, finish, opts, root=opts.rootRank)
 
+    @eager
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         flat = [_room_for(parts) for parts in outputs]
 
@@ -186,17 +194,20 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         return self._gather(flat, inputs, finish, opts)
 
+    @eager
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None
     ) -> Work:
         # torch has a list of tensors for each rank here, and of ranks for each tensor there.
         return self.allgather(list(zip(*outputs, strict=True)), inputs, opts)
 
+    @eager
     def all_gather_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> Work:
         return self.all_gather_single_coalesced([output], [given], opts)
 
+    @eager
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -210,6 +221,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         return self._gather(flat, inputs, finish, opts)
 
+    @eager
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         (given,) = inputs
         is_root = opts.rootRank == self._place.rank
@@ -218,6 +230,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         parts = outputs[0] if is_root else []
         return self._exchange(given, splits, parts, opts)
 
+    @eager
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
         is_root = opts.rootRank == self._place.rank
@@ -228,10 +241,12 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         splits = [part.numel() for part in parts] or [0] * self._place.size
         return self._exchange(given, splits, [output], opts)
 
+    @eager
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         splits = [tensor.numel() for tensor in inputs]
         return self._exchange(_joined(inputs), splits, outputs, opts)
 
+    @eager
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -244,13 +259,16 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._splits_of(output, output_splits)
         return self._exchange(given, sent, [output], opts)
 
+    @eager
     def barrier(self, opts: Any = None) -> Work:
         return self._start("barrier", [], [], lambda _: [], opts)
 
+    @eager
     def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
         staged = [tensors.as_input(tensor) for tensor in given]
         return self._transfer("send", given, staged, to_rank, tag)
 
+    @eager
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
         staged = [tensors.as_output(tensor) for tensor in given]
         return self._transfer("recv", given, staged, from_rank, tag)

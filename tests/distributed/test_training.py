@@ -2,8 +2,12 @@
 
 import hashlib
 
+import pytest
 import torch
 from torch import distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.distributed import members
@@ -39,3 +43,60 @@ def body(rank, size):
 def test_ranks_agree_and_gradients_have_the_same_bits_whatever_the_buckets(tmp_path):
     digests = members.run(body, 3, tmp_path)
     assert len({digest for pair in digests for digest in pair}) == 1
+
+
+def in_graphs(rank, size):
+    world = dist.group.WORLD
+    assert functional.all_reduce(torch.ones(3), "sum", world).tolist() == [size] * 3
+    whole = functional.all_gather_tensor(torch.full((2,), float(rank)), 0, world)
+    assert whole.tolist() == [float(r) for r in range(size) for _ in range(2)]
+    share = functional.reduce_scatter_tensor(torch.ones(2 * size), "sum", 0, world)
+    assert share.tolist() == [size] * 2
+    given = torch.arange(float(size)) + 10 * rank
+    came = functional.all_to_all_single(given, None, None, world)
+    assert came.tolist() == [10.0 * r + rank for r in range(size)]
+
+
+def test_functional_collectives_reach_the_backend_from_torch_in_cpp(tmp_path):
+    members.run(in_graphs, 2, tmp_path)
+
+
+def sharded(rank, size):
+    """The weights of FSDP2 after three steps, and those of DDP on the same data."""
+    weights = []
+    for wrap in (_fully_sharded, DistributedDataParallel):
+        torch.manual_seed(0)
+        model = wrap(torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Linear(9, 2)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(rank)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(4, 6)).square().mean().backward()
+            optimizer.step()
+        whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]
+        weights.append([each.detach() for each in whole])
+    for one, other in zip(*weights, strict=True):
+        assert torch.allclose(one, other)
+
+
+def _fully_sharded(model):
+    return fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+def test_fsdp2_trains_as_ddp_does(tmp_path):
+    members.run(sharded, 2, tmp_path)
+
+
+def compiled(rank, size):
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(6, 2)
+    model = torch.compile(DistributedDataParallel(plain), backend="aot_eager")
+    for _ in range(2):
+        plain.zero_grad()
+        model(torch.full((3, 6), float(rank))).sum().backward()
+    assert torch.allclose(plain.weight.grad, torch.full((2, 6), 3 * (size - 1) / 2))
+
+
+@pytest.mark.slow  # to compile takes torch seconds
+def test_a_compiled_ddp_model_trains(tmp_path):
+    members.run(compiled, 2, tmp_path)
