@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Begin = Callable[["_native.Runtime"], None]
 
 
-class Pair:
+class PairRuntime:
     """This member and another one.
 
     Thread rule: any thread; `_lock` guards all state. Operations of one direction and tag have

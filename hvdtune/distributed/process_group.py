@@ -21,7 +21,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
-from hvdtune.distributed.point_to_point import Pair
+from hvdtune.distributed.point_to_point import PairRuntime
 from hvdtune.distributed.tensors import Memory
 from hvdtune.errors import CollectiveError, UsageError
 
@@ -70,7 +70,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._count = 0
         self._flights: list[Flight | None] = [None] * _NAMES
         self._backward = BackwardPass()
-        self._pairs: dict[int, Pair] = {}
+        self._pairs: dict[int, PairRuntime] = {}
 
     def getBackendName(self) -> str:
         return self._backend
@@ -285,7 +285,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         sends = kind == "send"
         with self._lock:
             if peer not in self._pairs:
-                self._pairs[peer] = Pair(self._place, peer)
+                self._pairs[peer] = PairRuntime(self._place, peer)
             pair = self._pairs[peer]
         number = pair.number(tag, sends=sends)
         memory = _all_moved(staged)
