@@ -12,6 +12,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -26,10 +27,9 @@ from hvdtune.core.config.environment import (
 )
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import ranges, usable_processors
-from hvdtune.core.toolchain import op_library
+from hvdtune.core.toolchain import nccl, op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
-from hvdtune.core.toolchain.nccl import wheel_library
 from hvdtune.errors import HvdtuneError, UsageError
 
 
@@ -224,18 +224,37 @@ def _mpi_plugin() -> Finding:
 
 def _gpu_libraries() -> list[Finding]:
     """The libraries that the core would load for tensors on a GPU, as `init` finds them."""
-    from hvdtune.core import _native
-
     environ = inherited_environ()
-    named = environ.get("HVDTUNE_NCCL_LIBRARY") or wheel_library()
-    report = _native.gpu_report(environ.get("HVDTUNE_CUDA_LIBRARY", ""), named)
+    cuda, named = (environ.get(f"HVDTUNE_{name}_LIBRARY", "") for name in ("CUDA", "NCCL"))
+    report = nccl.report(cuda, named)
     gpus = ", ".join(report.get("gpus", ())) or "no GPU"
     driver = f"{report.get('cuda_version')}, {gpus}"
-    nccl = f"{report.get('nccl_version')}, {report.get('nccl_path')}; never run on a GPU yet"
+    library = f"{report.get('nccl_version')}, {report.get('nccl_path')}; never run on a GPU yet"
     return [
         _loadable("CUDA driver", driver, report.get("cuda_error")),
-        _loadable("NCCL", nccl, report.get("nccl_error")),
+        _loadable("NCCL", library, report.get("nccl_error")),
+        _gpu_operations(environ, report["unusable"]),
     ]
+
+
+def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
+    """Who carries CUDA tensors of a job that this environment starts."""
+    chosen = launch_defaults(environ).gpu_operations
+    if chosen == "host":
+        way = (
+            "CUDA tensors of PyTorch travel through pinned host memory, HVDTUNE_GPU_OPERATIONS=nccl"
+        )
+        return Finding("library", "GPU operations", "ok", f"{way} has NCCL carry them")
+    if not unusable:
+        detail = "NCCL carries CUDA tensors of PyTorch, which has never run on a GPU yet"
+        return Finding("library", "GPU operations", "ok", detail)
+    if chosen == "auto":
+        own = bool(environ.get("HVDTUNE_GPU_OPERATIONS"))
+        asked = "HVDTUNE_GPU_OPERATIONS=auto" if own else "HOROVOD_GPU_OPERATIONS=NCCL"
+        detail = f"{asked} changes nothing here: {unusable}"
+        return Finding("library", "GPU operations", "ok", detail)
+    advice = "init raises UsageError: unset HVDTUNE_GPU_OPERATIONS"
+    return Finding("library", "GPU operations", "absent", unusable, advice)
 
 
 def _loadable(name: str, detail: str, why_not: str | None) -> Finding:

@@ -131,6 +131,11 @@ def _backend(text: str) -> str:
     return choices[parse.one_of([*choices], text)]
 
 
+def _gpu_operations(text: str) -> str:
+    # Horovod's installation reads it: whatever is left of that must not keep a job from starting.
+    return "auto" if text.lower() == "nccl" else "host"
+
+
 def _port(text: str) -> int:
     return max(0, parse.integer(text))  # Horovod's -1 is no port
 
@@ -289,6 +294,7 @@ _OTHERS: Final = (
     _sets("HOROVOD_CONTROLLER", _backend, "HVDTUNE_CONTROLLER", option="controller",
           key="controller"),
     _sets("HOROVOD_CPU_OPERATIONS", _backend, "HVDTUNE_CPU_OPERATIONS"),
+    _sets("HOROVOD_GPU_OPERATIONS", _gpu_operations, "HVDTUNE_GPU_OPERATIONS"),
     _idle("HOROVOD_CCL_CACHE", parse.switch, _NO_CCL),
     _idle(
         "HOROVOD_MPI_THREADS_DISABLE",

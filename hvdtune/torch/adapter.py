@@ -7,7 +7,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from hvdtune.core.rank.adapter import Buffer, Ready
+from hvdtune.core.rank.adapter import Buffer, OnGpu, Ready
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 
 DTYPES: Final = {
@@ -26,26 +27,44 @@ DTYPES: Final = {
 
 
 class TorchAdapter:
-    """Implements hvdtune.core.rank.adapter.Adapter for dense tensors in host or CUDA memory."""
+    """Implements hvdtune.core.rank.adapter.Adapter for dense tensors in host or CUDA memory.
+
+    With HVDTUNE_GPU_OPERATIONS=nccl the core carries tensors in CUDA memory where they are, else
+    they travel through pinned host memory.
+    """
+
+    def __init__(self, *, stages: bool = False) -> None:
+        """`stages`: tensors in CUDA memory travel through host memory in any job."""
+        self._stages = stages
+
+    def _is_staged(self, tensor: torch.Tensor) -> bool:
+        if not tensor.is_cuda:
+            return False
+        return self._stages or not PROCESS.place.get("gpu_operations", False)
+
+    def on_host(self) -> TorchAdapter:
+        return _STAGING
 
     def copy_in(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Ready | None]:
         require_dense(tensor)
-        if tensor.is_cuda:
+        if self._is_staged(tensor):
             host = self.staging_output(tensor)
             return host, copy_to_host(tensor.detach(), host)
         return tensor.detach().contiguous(), None
 
     def staging_output(self, output: torch.Tensor) -> torch.Tensor:
-        if not output.is_cuda:
-            return output
-        return torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
+        if self._is_staged(output):
+            return torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
+        if output.is_cuda and not output.is_contiguous():
+            return torch.empty(output.shape, dtype=output.dtype, device=output.device)
+        return output
 
     def copy_out(self, staged: torch.Tensor, output: torch.Tensor) -> None:
-        if output.is_cuda:
+        if output.is_cuda and staged.data_ptr() != output.data_ptr():
             output.detach().copy_(staged, non_blocking=True)
 
     def buffer(self, tensor: torch.Tensor) -> Buffer:
-        if tensor.device.type != "cpu":
+        if tensor.device.type != "cpu" and (not tensor.is_cuda or self._is_staged(tensor)):
             raise UsageError(
                 f"the tensor is on {tensor.device}; tensors in host memory and on CUDA devices can "
                 "be reduced: use tensor.cpu()"
@@ -55,7 +74,8 @@ class TorchAdapter:
             raise UsageError(f"{tensor.dtype} cannot be reduced; supported are {_supported()}")
         if not tensor.is_contiguous():
             raise UsageError("the tensor must be contiguous to be reduced in place")
-        return Buffer(tensor.data_ptr(), tuple(tensor.shape), DTYPES[tensor.dtype], tensor)
+        gpu = _gpu_of(tensor) if tensor.is_cuda else None
+        return Buffer(tensor.data_ptr(), tuple(tensor.shape), DTYPES[tensor.dtype], tensor, gpu)
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
@@ -70,6 +90,15 @@ def require_dense(tensor: torch.Tensor) -> None:
         raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
+
+
+def _gpu_of(tensor: torch.Tensor) -> OnGpu:
+    device = tensor.device
+
+    def current() -> int:
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    return OnGpu(device.index, current(), current)
 
 
 _side_streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -96,3 +125,4 @@ def _supported() -> str:
 
 
 ADAPTER: Final = TorchAdapter()
+_STAGING: Final = TorchAdapter(stages=True)

@@ -164,7 +164,9 @@ class _Combining:
             part = collectives.prepare_allreduce(
                 ADAPTER, tensors, tensors, name, options.reduction, options.process_set
             )
-            self._batch.add(part.request, part.inputs, part.outputs, part.owners, part.ready)
+            self._batch.add(
+                part.request, part.inputs, part.outputs, part.owners, part.ready, part.gpu
+            )
             self._parts.append(part)
 
     def wait(self) -> None:

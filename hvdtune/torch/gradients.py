@@ -18,13 +18,14 @@ import torch
 from hvdtune.core.gradients.plan import FlatBuffer, Gradient, joint_name
 from hvdtune.core.gradients.request_batcher import RequestBatcher
 from hvdtune.core.rank import runtime
-from hvdtune.core.rank.adapter import Buffer, Ready
+from hvdtune.core.rank.adapter import Buffer, OnGpu, Ready
+from hvdtune.core.rank.collectives import gpu_of
 from hvdtune.errors import StepOrderError, UsageError
 from hvdtune.torch.adapter import ADAPTER, DTYPES
 from hvdtune.torch.compression import Compression
 
 # Makes the request for an operation of this name on tensors of these dtypes and shapes.
-MakeRequest = Callable[[str, Sequence[tuple[str, Sequence[int]]]], Any]
+MakeRequest = Callable[[str, Sequence[tuple[str, Sequence[int]]], OnGpu | None], Any]
 
 # For the compressors that keep the shape. What others send is known when they have made it.
 _WIRE_DTYPES: Final = {
@@ -267,6 +268,7 @@ class InPlace:
         self._nbytes = sum(row.nbytes for row in rows)
         self._is_fixed = compression in _WIRE_DTYPES
         self._request: Any = None
+        self._is_on_gpu = False  # what the request says
         self._ready: set[torch.Tensor] = set()
 
     def is_complete(self, parameter: torch.Tensor) -> bool:
@@ -280,7 +282,7 @@ class InPlace:
         return any(row.parameter.requires_grad for row in self.members)
 
     def send(self, batcher: RequestBatcher) -> None:
-        if self._request is not None and len(self._parts) == 1:
+        if self._request is not None and len(self._parts) == 1 and not self._is_on_gpu:
             gradient = self._parts[0].whole()
             if gradient is not None:
                 # Which keeps the memory when the gradient is given another.
@@ -292,13 +294,16 @@ class InPlace:
                 return
         taken = [part.take() for part in self._parts]
         buffers = [buffer for buffer, _ in taken]
-        if self._request is None or not self._is_fixed:
+        gpu = gpu_of(buffers)
+        is_on_gpu = gpu is not None
+        if self._request is None or not self._is_fixed or is_on_gpu != self._is_on_gpu:
+            self._is_on_gpu = is_on_gpu
             specs = [(buffer.dtype, buffer.shape) for buffer in buffers]
-            self._request = self._make_request(joint_name(self.members), specs)
+            self._request = self._make_request(joint_name(self.members), specs, gpu)
         ready = [each for _, each in taken if each is not None]
         addresses = [buffer.address for buffer in buffers]
         owners = [buffer.owner for buffer in buffers]
-        batcher.add(self._request, addresses, self._nbytes, owners, ready)
+        batcher.add(self._request, addresses, self._nbytes, owners, ready, gpu)
         self.sent = True
         batcher.flush_when_full()
 
@@ -333,7 +338,7 @@ class Packed:
         zero_copy: bool,
     ) -> None:
         self.members = list(pack.members)
-        self._request = make_request(pack.name, [(pack.members[0].dtype, (pack.count,))])
+        self._request = make_request(pack.name, [(pack.members[0].dtype, (pack.count,))], None)
         shared = _shared_tensor(pack.count, dtype) if zero_copy else None
         self._memory = torch.empty(pack.count, dtype=dtype) if shared is None else shared
         self._parameters = [member.parameter for member in pack.members]

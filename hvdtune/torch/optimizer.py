@@ -186,7 +186,9 @@ class GradientOptimizer(Wrapper):
     @property
     def _make_request(self) -> MakeRequest:
         reduction, process_set = self._options.reduction, self._options.process_set
-        return lambda name, tensors: allreduce_request(name, tensors, reduction, process_set)
+        return lambda name, tensors, gpu: allreduce_request(
+            name, tensors, reduction, process_set, gpu
+        )
 
     def _gradient_ready(self, parameter: torch.Tensor) -> None:
         if self._in_flight:

@@ -68,3 +68,23 @@ def test_init_says_what_is_missing():
     )
     assert done.returncode == 1
     assert "UsageError: CUDA's driver cannot be loaded: /nonexistent/libcuda.so" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["NCCL", "nccl"])
+def test_a_leftover_of_horovods_installation_changes_nothing_without_a_gpu(value):
+    script = (
+        "from hvdtune.core.rank import runtime\n"
+        "from hvdtune.core.rank.process import PROCESS\n"
+        "runtime.init()\n"
+        "print(PROCESS.place['gpu_operations'])"
+    )
+    environ = {"HOROVOD_GPU_OPERATIONS": value, "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    asked = [sys.executable, "-m", "hvdtune", "doctor"]
+    told = subprocess.run(asked, env=environ, capture_output=True, text=True).stdout
+    assert (
+        "HOROVOD_GPU_OPERATIONS=NCCL changes nothing here: CUDA's driver cannot be loaded" in told
+    )

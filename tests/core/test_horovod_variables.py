@@ -26,6 +26,8 @@ _HONOURED = [
     ("HOROVOD_TORUS_ALLREDUCE", "No", "torus_allreduce", False),
     ("HOROVOD_CONTROLLER", "GLOO", "controller", "hvdtune"),
     ("HOROVOD_CPU_OPERATIONS", "mpi", "cpu_operations", "mpi"),
+    ("HOROVOD_GPU_OPERATIONS", "NCCL", "gpu_operations", "auto"),
+    ("HOROVOD_GPU_OPERATIONS", "MPI", "gpu_operations", "host"),
     ("HOROVOD_THREAD_AFFINITY", "3,1", "thread_core", 3),
     ("HOROVOD_STALL_CHECK_DISABLE", "yes", "hang_warning_s", 0.0),
     ("HOROVOD_STALL_CHECK_DISABLE", "0", "hang_warning_s", 5.0),

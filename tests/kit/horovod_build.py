@@ -2,7 +2,8 @@
 
 from typing import Final
 
-# Horovod's installation asks these; HOROVOD_CPU_OPERATIONS is above.
+# Horovod's installation asks these; HOROVOD_CPU_OPERATIONS and HOROVOD_GPU_OPERATIONS, which mean
+# something to hvdtune, are not among them.
 BUILD_TIME: Final = (
     *(
         f"HOROVOD_{wish}_{part}"
@@ -14,7 +15,7 @@ BUILD_TIME: Final = (
     *(
         f"HOROVOD_GPU_{operation}"
         for operation in (
-            "OPERATIONS", "ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER",
+            "ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER",
         )
     ),
     "HOROVOD_GPU",

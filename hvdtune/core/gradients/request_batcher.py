@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from hvdtune.core.rank import handles, runtime
-from hvdtune.core.rank.adapter import Ready
+from hvdtune.core.rank.adapter import OnGpu, Ready
 from hvdtune.errors import CollectiveError, HvdtuneError
 
 FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each other up to this
@@ -38,6 +38,7 @@ class RequestBatcher:
         nbytes: int,
         owners: Iterable[object],
         ready: Sequence[Ready] = (),
+        gpu: OnGpu | None = None,
     ) -> None:
         """Adds an operation on the memory at these addresses, one for each tensor, in place.
 
@@ -46,9 +47,11 @@ class RequestBatcher:
         Args:
             owners: objects that keep the memory as long as they live.
         """
+        if self._batches and not self._batches[-1].takes(gpu):
+            self.flush()
         if not self._batches or self._batches[-1].is_submitted:
             self._batches.append(handles.Batch())
-        self._batches[-1].add(request, addresses, addresses, owners, ready)
+        self._batches[-1].add(request, addresses, addresses, owners, ready, gpu)
         self._bytes += nbytes
 
     def flush_when_full(self) -> None:

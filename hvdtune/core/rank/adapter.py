@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class OnGpu:
+    """A GPU, by its number in this process, and the stream that has made a tensor on it.
+
+    `stream` is the address of the CUDA driver's handle, 0 for the GPU's own. `current_stream`
+    returns the one of whoever calls it, which is to wait for a result.
+    """
+
+    number: int
+    stream: int
+    current_stream: Callable[[], int] = field(compare=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of one contiguous tensor in host memory, and who keeps it alive.
+    """Memory of one contiguous tensor, and who keeps it alive.
 
-    `dtype` is a NumPy name or "bfloat16"; `shape` is in elements, () for a scalar.
+    `dtype` is a NumPy name or "bfloat16"; `shape` is in elements, () for a scalar. `gpu` is None
+    for host memory.
     """
 
     address: int
     shape: tuple[int, ...]
     dtype: str
     owner: object
+    gpu: OnGpu | None = None
 
 
 Ready = Callable[[], object]  # returns when values that are on their way have arrived
@@ -28,18 +43,21 @@ Ready = Callable[[], object]  # returns when values that are on their way have a
 class Adapter(Protocol[T]):
     """A framework's tensors. One object per framework, without state.
 
-    The core reads and writes host memory. A tensor on another device travels through a host tensor
-    each way.
+    The core reads and writes host memory, and that of a GPU where the job has GPU operations. A
+    tensor on another device travels through a host tensor each way.
     """
 
+    def on_host(self) -> Adapter[T]:
+        """One by which every tensor travels through host memory."""
+
     def copy_in(self, tensor: T) -> tuple[T, Ready | None]:
-        """The values in contiguous host memory: the tensor itself where it is that already.
+        """The values where the core can read them, contiguous: the tensor itself where it is that.
 
         Returns None where they are there at once. Raises UsageError for what is no tensor.
         """
 
     def staging_output(self, output: T) -> T:
-        """The host tensor that the core fills for `output`: itself where it can be."""
+        """The tensor that the core fills for `output`: itself where it can be."""
 
     def copy_out(self, staged: T, output: T) -> None:
         """Gives `output` what is in `staged`, in the order of its device's work."""

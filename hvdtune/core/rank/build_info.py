@@ -48,7 +48,7 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """0: NCCL is not used, so that nothing that needs it may be relied on."""
+    """0: NCCL is used only where it is asked for, so nothing may rely on it."""
     return 0
 
 
@@ -63,10 +63,10 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """False: the core has no CUDA code; tensors on a GPU travel through host memory."""
+    """False: nothing is compiled with CUDA, and by default NCCL is not used."""
     return False
 
 
 def rocm_built() -> bool:
-    """False: the core has no ROCm code; tensors on a GPU travel through host memory."""
+    """False: nothing is compiled with ROCm, and by default RCCL is not used."""
     return False

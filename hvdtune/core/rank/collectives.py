@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hvdtune.core.rank import handles, runtime
-from hvdtune.core.rank.adapter import Adapter, Buffer, Ready
+from hvdtune.core.rank.adapter import Adapter, Buffer, OnGpu, Ready
 from hvdtune.core.rank.handles import Scope, complete, poll, synchronize
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import UsageError
 from hvdtune.plural import counted
@@ -132,6 +133,7 @@ def _request(
     reduction: Reduction = _AS_IT_IS,
     root: int = 0,
     splits: Sequence[int] = (),
+    gpu: OnGpu | None = None,
 ) -> _native.Request:
     from hvdtune.core import _native
 
@@ -146,6 +148,7 @@ def _request(
         postscale=factor_of("postscale_factor", reduction.postscale_factor),
         process_set=number,
         splits=list(splits),
+        on_gpu=gpu is not None,
     )
 
 
@@ -167,6 +170,20 @@ def factor_of(name: str, value: float) -> float:
     if not isinstance(value, numbers.Real) or math.isnan(value):
         raise UsageError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+def gpu_of(buffers: Sequence[Buffer]) -> OnGpu | None:
+    """The GPU that has the tensors of one operation; None for the host's memory.
+
+    Raises UsageError where they are in several places.
+    """
+    places = {buffer.gpu for buffer in buffers}
+    if len(places) > 1:
+        raise UsageError(
+            "the tensors of one operation must all be in the host's memory, or all on one GPU and "
+            "made on one stream"
+        )
+    return next(iter(places), None)
 
 
 def _specs(buffers: Sequence[Buffer]) -> list[tuple[str, Sequence[int]]]:
@@ -194,12 +211,14 @@ def allreduce_request(
     tensors: Sequence[tuple[str, Sequence[int]]],
     reduction: Reduction,
     process_set: ProcessSet = global_process_set,
+    gpu: OnGpu | None = None,
 ) -> _native.Request:
     """Return the request that allreduce_async would submit for such tensors.
 
-    `tensors` holds a dtype and a shape for each. The request can be submitted more than once.
+    `tensors` holds a dtype and a shape for each, `gpu` says where they are. The request can be
+    submitted more than once.
     """
-    return _request("allreduce", name, tensors, process_set, reduction=reduction)
+    return _request("allreduce", name, tensors, process_set, reduction=reduction, gpu=gpu)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +234,7 @@ class Prepared(Generic[T]):
     owners: Sequence[T]
     ready: Sequence[Ready]
     finish: Callable[[], list[T]]
+    gpu: OnGpu | None = None
 
 
 def prepare_allreduce(
@@ -229,13 +249,16 @@ def prepare_allreduce(
 
     Raises UsageError as `allreduce_async` does.
     """
+    if reduction.op is ReduceOp.ADASUM:
+        adapter = adapter.on_host()
     sources, ready = _staged(adapter, tensors)
     read = [adapter.buffer(source) for source in sources]
+    gpu = gpu_of(read)
     if outputs is None:
         outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
     staging = [adapter.staging_output(output) for output in outputs]
     written = [adapter.buffer(staged) for staged in staging]
-    request = allreduce_request(name, _specs(read), reduction, process_set)
+    request = allreduce_request(name, _specs(read), reduction, process_set, gpu)
 
     def finish() -> list[T]:
         _check_places(adapter, staging, written, request)
@@ -244,7 +267,7 @@ def prepare_allreduce(
         return list(outputs)
 
     owners = (*sources, *staging)
-    return Prepared(request, _addresses(read), _addresses(written), owners, ready, finish)
+    return Prepared(request, _addresses(read), _addresses(written), owners, ready, finish, gpu)
 
 
 def allreduce_async(
@@ -276,11 +299,13 @@ def allreduce_async(
     """
     own = prepare_allreduce(adapter, tensors, outputs, name, reduction, process_set)
 
-    def finish(_: _native.Operation) -> Any:
+    def finish(_: object) -> Any:
         results = own.finish()
         return results if grouped else results[0]
 
-    return handles.start(own.request, own.inputs, own.outputs, own.owners, finish, own.ready)
+    return handles.start(
+        own.request, own.inputs, own.outputs, own.owners, finish, own.ready, own.gpu
+    )
 
 
 def broadcast_async(
@@ -304,15 +329,15 @@ def broadcast_async(
     result = adapter.empty(read.shape, tensor) if output is None else output
     staged = adapter.staging_output(result)
     written = adapter.buffer(staged)
-    request = _request("broadcast", name, _specs([read]), process_set, root=root_rank)
+    request = _request("broadcast", name, _specs([read]), process_set, root=root_rank, gpu=read.gpu)
 
-    def finish(_: _native.Operation) -> T:
+    def finish(_: object) -> T:
         _check_places(adapter, [staged], [written], request)
         adapter.copy_out(staged, result)
         return result
 
     keep = (source, staged)
-    return handles.start(request, [read.address], [written.address], keep, finish, ready)
+    return handles.start(request, [read.address], [written.address], keep, finish, ready, read.gpu)
 
 
 def allgather_async(
@@ -345,8 +370,12 @@ def allgather_async(
         results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
         return present(results) if grouped else results[0]
 
-    request = _request("allgather", name, _specs(read), process_set)
-    return handles.start(request, _addresses(read), [0] * len(read), sources, finish, ready)
+    gpu = gpu_of(read)
+    request = _request("allgather", name, _specs(read), process_set, gpu=gpu)
+    nothing = [0] * len(read)
+    return handles.start(
+        request, _addresses(read), nothing, sources, finish, ready, gpu, has_results=True
+    )
 
 
 def alltoall_async(
@@ -374,12 +403,14 @@ def alltoall_async(
     (source,), ready = _staged(adapter, [tensor])
     read = adapter.buffer(source)
     rows = _row_counts(splits)
-    request = _request("alltoall", name, _specs([read]), process_set, splits=rows)
+    request = _request("alltoall", name, _specs([read]), process_set, splits=rows, gpu=read.gpu)
 
     def finish(operation: _native.Operation) -> Any:
         return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
 
-    return handles.start(request, [read.address], [0], [source], finish, ready)
+    return handles.start(
+        request, [read.address], [0], [source], finish, ready, read.gpu, has_results=True
+    )
 
 
 def _row_counts(splits: Sequence[int] | None) -> list[int]:
@@ -418,9 +449,12 @@ def reducescatter_async(
     for tensor, buffer in zip(tensors, read, strict=True):
         outputs.append(adapter.empty(_own_part(buffer.shape, process_set), tensor))
     staging = [adapter.staging_output(output) for output in outputs]
-    request = _request("reducescatter", name, _specs(read), process_set, reduction=reduction)
+    gpu = gpu_of(read)
+    request = _request(
+        "reducescatter", name, _specs(read), process_set, reduction=reduction, gpu=gpu
+    )
 
-    def finish(_: _native.Operation) -> Any:
+    def finish(_: object) -> Any:
         for staged, output in zip(staging, outputs, strict=True):
             adapter.copy_out(staged, output)
         return outputs if grouped else outputs[0]
@@ -431,7 +465,7 @@ def reducescatter_async(
         for staged, buffer in zip(staging, read, strict=True)
     ]
     keep = (*sources, *staging)
-    return handles.start(request, _addresses(read), written, keep, finish, ready)
+    return handles.start(request, _addresses(read), written, keep, finish, ready, gpu)
 
 
 def _own_part(shape: Sequence[int], process_set: ProcessSet) -> tuple[int, ...]:
@@ -468,7 +502,11 @@ def join(process_set: ProcessSet = global_process_set) -> int:
 def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: T) -> T:
     result = adapter.empty(operation.result_shape(index), like)
     staged = adapter.staging_output(result)
-    operation.copy_result(index, adapter.buffer(staged).address, operation.result_bytes(index))
+    place = adapter.buffer(staged)
+    if place.gpu is not None:
+        PROCESS.native().copy_gpu_result(operation, index, place.address, place.gpu.stream)
+    else:
+        operation.copy_result(index, place.address, operation.result_bytes(index))
     adapter.copy_out(staged, result)
     return result
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from hvdtune.core.rank.adapter import Ready
+from hvdtune.core.rank.adapter import OnGpu, Ready
 from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, HvdtuneError, UsageError
@@ -27,15 +27,20 @@ class Batch:
     handler may raise between any two instructions of its methods: then the batch is still what it
     was, and the method can be called again.
 
+    Of operations on a GPU's memory, `finish` lets the caller's stream wait and not the host, unless
+    their results are wanted: then the batch has not ended when it returns, and is abandoned.
+
     Thread rule: one thread at a time, but for `settle`.
     """
 
     __slots__ = (
         "_failure",
+        "_gpu",
         "_late",
         "_native",
         "_operations",
         "_ready",
+        "_stream_waits",
         "_waiting",
         "handles",
         "inputs",
@@ -53,6 +58,8 @@ class Batch:
         self.handles: list[int] = []  # the core's: it adds them, and makes them 0 when they end
         self._operations: list[_native.Operation] | None = [] if keeps_operations else None
         self._failure: HvdtuneError | None = None
+        self._gpu: OnGpu | None = None
+        self._stream_waits = False
         self._ready: list[Ready] = []
         self._native: Any = None  # the _native.Runtime that it is submitted to
         self._late: Future[None] | None = None
@@ -65,16 +72,23 @@ class Batch:
         outputs: Sequence[int],
         owners: Iterable[object],
         ready: Iterable[Ready] = (),
+        gpu: OnGpu | None = None,
     ) -> None:
         """Adds an operation on the memory at these addresses, one for each of its tensors.
 
         Where values are still on their way, the last of `ready` to return is when they can be read.
+        REQUIRES: `takes(gpu)`.
         """
+        self._gpu = gpu or self._gpu
         self.owners += owners
         self._ready += ready
         self.inputs += inputs
         self.outputs += outputs
         self.requests += [request]
+
+    def takes(self, gpu: OnGpu | None) -> bool:
+        """Whether an operation on memory of this place can be added: there can be one GPU only."""
+        return gpu is None or self._gpu in (None, gpu)
 
     @property
     def is_submitted(self) -> bool:
@@ -98,7 +112,7 @@ class Batch:
             if self._ready:
                 self._late = _submitter().submit(self._submit_when_ready)
             else:
-                native.submit(self.requests, self.inputs, self.outputs, self.handles)
+                self._submit_now(native)
         finally:
             if not self.handles and self._late is None:
                 PROCESS.in_flight.discard(self)
@@ -108,7 +122,11 @@ class Batch:
         for wait in self._ready:
             wait()
         if not self.handles and self._native is not None:
-            self._native.submit(self.requests, self.inputs, self.outputs, self.handles)
+            self._submit_now(self._native)
+
+    def _submit_now(self, native: _native.Runtime) -> None:
+        gpu = (-1, 0) if self._gpu is None else (self._gpu.number, self._gpu.stream)
+        native.submit(self.requests, self.inputs, self.outputs, self.handles, *gpu)
 
     def has_ended(self) -> bool:
         """Whether `finish` would return, or raise, at once."""
@@ -123,7 +141,7 @@ class Batch:
         return self._failure is not None
 
     def finish(self) -> None:
-        """Returns when every operation has ended; the core's handles end.
+        """Returns when every operation has ended, or the stream waits; the core's handles end.
 
         Raises:
             CollectiveError: the first failure, after all have ended.
@@ -132,6 +150,8 @@ class Batch:
         try:
             if self._late is not None:
                 self._late.result()
+            if self._let_stream_wait():
+                return
             while self._native is not None and not self.is_over:
                 if not self._native.finish(self.handles, WAIT_SLICE_S, self._operations):
                     note_wait(self._native)
@@ -150,10 +170,27 @@ class Batch:
             finally:  # or it and this would hold each other, and the tensors
                 self._failure = failure = None
 
-    def only_operation(self) -> _native.Operation:
-        """Returns the operation of a batch that has only one, once `finish` has returned."""
-        assert self._operations is not None
-        return self._operations[0]
+    def _let_stream_wait(self) -> bool:
+        """Whether the caller's stream waits from now on, and nobody needs to wait on the host."""
+        gpu, native = self._gpu, self._native
+        if gpu is None or native is None or self._operations is not None or self._stream_waits:
+            return False
+        stream = gpu.current_stream()
+        try:
+            while not native.wait_on_stream(self.handles, stream, WAIT_SLICE_S):
+                note_wait(native)
+        except CollectiveError:
+            return False  # the host waits until all have ended, and is then told
+        PROCESS.abandoned.add(self)
+        self._stream_waits = True
+        return True
+
+    def only_operation(self) -> _native.Operation | None:
+        """Returns the operation of a batch that has only one, once `finish` has returned.
+
+        None where operations are not kept.
+        """
+        return self._operations[0] if self._operations else None
 
     def settle(self) -> None:
         """Lets go of the memory and of the core, whose job has ended; `finish` tells how.
@@ -250,7 +287,7 @@ def _end_submitter() -> None:
 @dataclass(frozen=True, eq=False)
 class _Pending:
     batch: Batch  # of one operation, which it keeps
-    finish: Callable[[_native.Operation], Any]
+    finish: Callable[[Any], Any]  # of the operation, None where nobody waits on the host
     thread: int  # that started it
 
 
@@ -293,12 +330,17 @@ def start(
     inputs: Sequence[int],
     outputs: Sequence[int],
     keep_alive: Iterable[object],
-    finish: Callable[[_native.Operation], Any],
+    finish: Callable[[Any], Any],
     ready: Sequence[Ready] = (),
+    gpu: OnGpu | None = None,
+    *,
+    has_results: bool = False,
 ) -> int:
     """Submits one request on the memory at these addresses, which `keep_alive` must own.
 
     Where values are still on their way, the last of `ready` to return is when they can be read.
+    `has_results` says that `finish` reads the operation's own results or numbers; on a GPU the host
+    then waits for them.
 
     Returns:
         A handle, of which `synchronize` returns what `finish` makes of the done operation.
@@ -308,8 +350,8 @@ def start(
             `ready`, `synchronize` raises them.
     """
     native = PROCESS.native()
-    batch = Batch(keeps_operations=True)
-    batch.add(request, inputs, outputs, keep_alive, ready)
+    batch = Batch(keeps_operations=gpu is None or has_results)
+    batch.add(request, inputs, outputs, keep_alive, ready, gpu)
     handle = next(PROCESS.handles)
     pending = _Pending(batch, finish, threading.get_ident())
     PROCESS.pending[handle] = pending

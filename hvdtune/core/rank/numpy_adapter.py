@@ -31,6 +31,9 @@ Array = np.ndarray[Any, Any]
 class ArrayAdapter:
     """Implements hvdtune.core.rank.adapter.Adapter for arrays, which are in host memory."""
 
+    def on_host(self) -> ArrayAdapter:
+        return self
+
     def copy_in(self, tensor: Array) -> tuple[Array, Ready | None]:
         return np.ascontiguousarray(tensor).reshape(tensor.shape), None
 

@@ -131,6 +131,7 @@ class Process:
             config = config or _config_of_environment()
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
+            config = _with_gpu_operations(config)
             for text in config.vain if config.rank == 0 else ():
                 warnings.warn(text, stacklevel=3)  # of who calls init
             # Loaded when a job is formed, for the sake of those who only import a framework.
@@ -159,6 +160,7 @@ class Process:
             self.place = runtime.topology() | {
                 "job": _job_name(config),
                 "mpi": by_mpi,
+                "gpu_operations": config.gpu_operations == "nccl",
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
                 "horovod_timeline": config.horovod_timeline,
@@ -308,6 +310,16 @@ def _of_meeting() -> dict[str, Any]:
     from hvdtune.core.job import meeting
 
     return {"launched": False, "generation": meeting.GENERATION}
+
+
+def _with_gpu_operations(config: Config) -> Config:
+    """This with "host" or "nccl" in place of "auto"."""
+    if config.gpu_operations != "auto":
+        return config
+    from hvdtune.core.toolchain import nccl
+
+    unusable = nccl.report(config.cuda_library, config.nccl_library)["unusable"]
+    return dataclasses.replace(config, gpu_operations="host" if unusable else "nccl")
 
 
 def _gpu_options(config: Config) -> dict[str, Any]:

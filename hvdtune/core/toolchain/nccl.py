@@ -1,9 +1,10 @@
-"""The NCCL that frameworks bring: that of NVIDIA's wheel."""
+"""CUDA's driver and NCCL: the wheel's, and whether they can be used here."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 
 def wheel_library() -> str:
@@ -17,3 +18,17 @@ def wheel_library() -> str:
         if path.exists():
             return str(path)
     return ""
+
+
+def report(cuda_library: str, nccl_library: str) -> dict[str, Any]:
+    """What there is of both, the named ones first: see `_native.gpu_report`.
+
+    "unusable" says in a sentence why tensors on a GPU cannot be carried by NCCL, "" if they can.
+    """
+    from hvdtune.core import _native
+
+    found: dict[str, Any] = _native.gpu_report(cuda_library, nccl_library or wheel_library())
+    why = found.get("cuda_error") or found.get("nccl_error") or ""
+    if not why and not found["gpus"]:
+        why = "this process sees no GPU"
+    return found | {"unusable": why}

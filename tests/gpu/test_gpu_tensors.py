@@ -1,0 +1,119 @@
+"""Collectives of Python on tensors in a GPU's memory, on the fake of tests/fake_gpu."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from hvdtune.core.rank import collectives, runtime
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete, poll, synchronize
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import UsageError
+from tests.gpu import fake_device
+from tests.gpu.fake_device import ADAPTER, Driver, FakeTensor
+from tests.parallel.ranks import Server, run
+
+pytestmark = pytest.mark.slow  # compiles the fake
+SUM = Reduction(ReduceOp.SUM)
+SERVER = Server(FAKE_GPU_KERNELS=str(fake_device.KERNELS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fake_libraries():
+    fake_device.CUDA.exists() or fake_device.build()
+
+
+def on_gpus(body, size=2):
+    libraries = {"cuda_library": str(fake_device.CUDA), "nccl_library": str(fake_device.NCCL)}
+    return run(body, size, forked_from=SERVER, gpu_operations="nccl", **libraries)
+
+
+def reduced(driver, values, **more):
+    tensor = FakeTensor.of(driver, values)
+    return complete(
+        collectives.allreduce_async(ADAPTER, [tensor], None, None, SUM, grouped=False, **more)
+    )
+
+
+def every_collective():
+    driver, rank = Driver(runtime.rank()), runtime.rank()
+    mine = np.arange(6.0, dtype=np.float32).reshape(2, 3) + rank
+    total = reduced(driver, mine).numpy()
+    rows = FakeTensor.of(driver, np.full((rank + 1, 2), rank, np.int64))
+    gathered = complete(collectives.allgather_async(ADAPTER, [rows], None, grouped=False)).numpy()
+    root = FakeTensor.of(driver, np.array([float(rank)]))
+    given = complete(collectives.broadcast_async(ADAPTER, root, None, 1, None)).numpy()
+    part = collectives.reducescatter_async(
+        ADAPTER, [FakeTensor.of(driver, np.ones((3, 2)))], None, SUM, grouped=False
+    )
+    kept = complete(part).numpy()
+    sent, counts = complete(
+        collectives.alltoall_async(ADAPTER, FakeTensor.of(driver, np.arange(2)), [1, 1], None)
+    )
+    assert driver.violations() == ""
+    return total, gathered, given, kept, sent.numpy(), counts
+
+
+def test_every_collective_takes_and_returns_tensors_on_a_gpu():
+    ranks = on_gpus(every_collective)
+    for rank, (total, gathered, given, kept, sent, counts) in enumerate(ranks):
+        assert np.array_equal(total, 2 * np.arange(6.0).reshape(2, 3) + 1)
+        assert gathered.tolist() == [[0, 0], [1, 1], [1, 1]]
+        assert given.tolist() == [1.0]
+        assert kept.tolist() == [[2.0, 2.0]] * (2 - rank)
+        assert (sent.tolist(), counts) == ([rank, rank], [1, 1])
+
+
+def the_stream_waits():
+    driver = Driver(runtime.rank())
+    reduced(driver, np.ones(3))  # the communicator is there before streams stand still
+    tensor = FakeTensor.of(driver, np.ones(1000))
+    tensor.numpy()
+    driver.pause(True)
+    handle = collectives.allreduce_async(ADAPTER, [tensor], [tensor], "x", SUM, grouped=False)
+    batch = PROCESS.pending[handle].batch
+    output = synchronize(handle)
+    assert not batch.has_ended()
+    address, held = tensor.address, any(owner is tensor for owner in batch.owners)
+    del tensor, output
+    gc.collect()
+    driver.pause(False)
+    while not batch.has_ended():
+        pass
+    reduced(driver, np.ones(3))  # lets go of what has ended
+    assert driver.violations() == ""
+    return held, address != 0, batch.owners, batch in PROCESS.in_flight
+
+
+def test_the_stream_waits_and_not_the_host_and_memory_is_kept_until_its_event():
+    assert on_gpus(the_stream_waits) == [(True, True, [], False)] * 2
+
+
+def refusals():
+    driver = Driver(runtime.rank())
+    reduced(driver, np.ones(3))
+    tensor = FakeTensor.of(driver, np.ones(3))
+    texts = []
+    driver.set_capturing(True)
+    with pytest.raises(UsageError) as captured:
+        collectives.allreduce_async(ADAPTER, [tensor], [tensor], "graph", SUM)
+    driver.set_capturing(False)
+    texts.append(str(captured.value))
+    other = FakeTensor.of(driver, np.ones(3))
+    other.driver = Driver(runtime.rank())
+    with pytest.raises(UsageError) as mixed:
+        collectives.allreduce_async(ADAPTER, [tensor, other], None, "mixed", SUM)
+    texts.append(str(mixed.value))
+    handle = collectives.allreduce_async(ADAPTER, [tensor], [tensor], "graph", SUM)
+    synchronize(handle)
+    with pytest.raises(UsageError, match="unknown, or was synchronized before"):
+        poll(handle)
+    return texts
+
+
+def test_what_cannot_be_on_a_gpu_is_refused_with_a_sentence():
+    for captured, mixed in on_gpus(refusals):
+        assert (
+            'tensor "allreduce.graph": its stream is being captured into a CUDA graph' in captured
+        )
+        assert "or all on one GPU and made on one stream" in mixed
