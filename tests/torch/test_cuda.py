@@ -1,4 +1,4 @@
-"""Tensors on a GPU travel through pinned host memory."""
+"""Tensors on a GPU, by NCCL and through pinned host memory. NCCL wants a GPU for each rank."""
 
 import pytest
 import torch
@@ -9,7 +9,17 @@ from tests.parallel.ranks import run
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 
+BY_NCCL = pytest.param(
+    "nccl", marks=pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two GPUs here")
+)
+
+
+def choose_gpu():
+    torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+
+
 def every_collective():
+    choose_gpu()
     mine = torch.arange(6.0, device="cuda").reshape(2, 3) + hvd.rank()
     product = mine @ mine.T  # still being computed when the operation is asked for
     total = hvd.allreduce(product, op=hvd.Sum)
@@ -23,8 +33,9 @@ def every_collective():
     return [result.cpu() for result in results], received.tolist()
 
 
-def test_every_collective_takes_and_returns_gpu_tensors():
-    first, second = run(every_collective, 2)
+@pytest.mark.parametrize("operations", ["host", BY_NCCL])
+def test_every_collective_takes_and_returns_gpu_tensors(operations):
+    first, second = run(every_collective, 2, gpu_operations=operations)
     for here, there in zip(first[0][:4], second[0][:4], strict=True):
         assert torch.equal(here, there)
     base = torch.arange(6.0).reshape(2, 3)
@@ -37,6 +48,7 @@ def test_every_collective_takes_and_returns_gpu_tensors():
 
 
 def train(device, set_to_none):
+    choose_gpu()
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256), torch.nn.Linear(256, 1)
@@ -54,9 +66,10 @@ def train(device, set_to_none):
     return [p.detach().cpu() for p in model.parameters()]
 
 
+@pytest.mark.parametrize("operations", ["host", BY_NCCL])
 @pytest.mark.parametrize("set_to_none", [True, False])
-def test_a_model_on_the_gpu_trains_as_one_in_host_memory(set_to_none):
-    on_gpu = run(train, 2, "cuda", set_to_none)
+def test_a_model_on_the_gpu_trains_as_one_in_host_memory(set_to_none, operations):
+    on_gpu = run(train, 2, "cuda", set_to_none, gpu_operations=operations)
     on_host = run(train, 2, "cpu", set_to_none)
     for here, there, host in zip(*on_gpu, on_host[0], strict=True):
         assert torch.equal(here, there)
