@@ -181,6 +181,8 @@ def _print(
         for line in result.tail[-_LAST_LINES:]:
             print(f"    {line}", file=page)
     print(f"verdict: {document['text']}", file=page)
+    if document.get("advice"):
+        print(document["advice"], file=page)
     for path, meaning in contents(result.run_dir):
         print(f"    {path}  {meaning}", file=page)
     if as_json:

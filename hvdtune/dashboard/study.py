@@ -14,14 +14,16 @@ from hvdtune.plural import counted, sized
 
 if TYPE_CHECKING:
     from hvdtune.tuner.storage.pair_log import Pair
-    from hvdtune.tuner.storage.study_store import StudyView
+    from hvdtune.tuner.storage.study_store import StudyView, TrialView
 
 STANDARD_ERRORS = 2
 _ABOVE_BY_CHANCE = 0.0228  # of readings of nothing, by more than two standard errors
 FILES = ("study.db", "pairs.jsonl", "verdict.json")
 _TRIAL_COLUMNS = [
-    "trial", "state", "gain_percent", "spread_percent", "pairs", "reason", "values", "steps",
+    "trial", "state", "believed_percent", "believed_low_percent", "believed_high_percent",
+    "gain_percent", "spread_percent", "pairs", "reason", "values", "steps",
 ]  # fmt: skip
+_BELIEF_COLUMNS = ("believed_percent", "believed_low_percent", "believed_high_percent")
 _PAIR_COLUMNS = [
     "pair", "launch", "trial", "gain_percent", "setting_step_ms", "reference_step_ms", "steps",
     "order",
@@ -39,14 +41,17 @@ class VerdictSummary:
     improved: bool
     interval_percent: tuple[float, float] | None
     floor: tuple[float, int] | None = None
+    advice: str = ""
 
 
 @dataclass(frozen=True)
 class StudyFrames:
     """One study.
 
-    trials: trial, state (complete | pruned | failed | running | waiting), gain_percent,
-    spread_percent (STANDARD_ERRORS standard errors), pairs, reason, values (knob -> value), steps
+    trials: trial, state (complete | pruned | failed | running | waiting), believed_percent with its
+    95 % interval (believed_low_percent, believed_high_percent; nan before the search has ended and
+    of hopeless settings), gain_percent (the reading), spread_percent (STANDARD_ERRORS standard
+    errors), pairs, reason, values (knob -> value), steps
     (that were measured until it ended).
     verification: pair, launch, trial (-1: of none), gain_percent, setting_step_ms,
     reference_step_ms, steps, order.
@@ -84,6 +89,11 @@ class StudyFrames:
             percent, pairs = of_verdict
             parts[-1] += f" and, as it falls with their number, {percent:.2f} % over {pairs}"
         return "; ".join(parts) + "."
+
+    @property
+    def has_beliefs(self) -> bool:
+        """Whether the search has ended, so that its readings are put together."""
+        return bool(self.trials["believed_percent"].notna().any())
 
     @property
     def unproved(self) -> str:
@@ -176,6 +186,7 @@ def describe_study(view: "StudyView") -> StudyFrames:
         {
             "trial": trial.number,
             "state": trial.state,
+            **_believed(view, trial),
             "gain_percent": trial.gain_percent,
             "spread_percent": None
             if trial.stderr_percent is None
@@ -188,7 +199,7 @@ def describe_study(view: "StudyView") -> StudyFrames:
         for trial in view.trials
     ]
     trials = pd.DataFrame(rows, columns=_TRIAL_COLUMNS)
-    measured = ["gain_percent", "spread_percent"]
+    measured = [name for name in _TRIAL_COLUMNS if name.endswith("_percent")]
     return StudyFrames(
         trials=trials.astype(dict.fromkeys(measured, float)),
         verification=_verification(view.pairs),
@@ -197,6 +208,16 @@ def describe_study(view: "StudyView") -> StudyFrames:
         trials_text=view.trials_text if view.trials else "",
         verdict=None if view.verdict is None else _verdict(view.verdict),
     )
+
+
+def _believed(view: "StudyView", trial: "TrialView") -> dict[str, float | None]:
+    belief = view.beliefs.get(trial.number)
+    if view.beliefs and trial.setting == view.default and not trial.is_duplicate:
+        return dict.fromkeys(_BELIEF_COLUMNS, 0.0)
+    if belief is None or trial.is_duplicate:
+        return dict.fromkeys(_BELIEF_COLUMNS)
+    values = (belief.gain_percent, belief.low_percent, belief.high_percent)
+    return dict(zip(_BELIEF_COLUMNS, values, strict=True))
 
 
 def _steps_until(pairs: "Sequence[Pair]") -> dict[int, int]:
@@ -234,6 +255,7 @@ def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
     return VerdictSummary(
         floor=_floor(stored),
         text=str(stored.get("text", "")),
+        advice=str(stored.get("advice", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
     )

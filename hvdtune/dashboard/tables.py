@@ -30,7 +30,10 @@ _TENSOR_GROUPS = {  # header -> (field, header below it)
 _TRIAL_HEADERS = {
     "trial": "Trial",
     "state": "State",
-    "gain_percent": "Gain (%)",
+    "believed_percent": "Believed (%)",
+    "believed_low_percent": "at least (%)",
+    "believed_high_percent": "at most (%)",
+    "gain_percent": "Reading (%)",
     "spread_percent": "+/- 2 s.e. (%)",
     "pairs": "Pairs",
     "reason": "Reason",
@@ -62,7 +65,7 @@ def trial_columns(trials: pd.DataFrame) -> list[dict[str, Any]]:
     """Column definitions of the trial table; each knob of the study is a column."""
     columns = [_column(field, header) for field, header in _TRIAL_HEADERS.items()]
     for column in columns:
-        if column["field"] in {"gain_percent", "spread_percent"}:
+        if str(column["field"]).endswith("_percent"):
             column |= of_numbers(2)
         if column["field"] == "reason":
             column |= {"minWidth": 180, "tooltipField": "reason"}

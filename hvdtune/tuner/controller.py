@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.plural import counted
@@ -17,9 +19,11 @@ from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallC
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunOver, TrialFailed
 from hvdtune.tuner.measure.runs import make_run
+from hvdtune.tuner.results.advice import advice_on
 from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report
+from hvdtune.tuner.search.beliefs import posteriors
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
@@ -29,6 +33,7 @@ from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
+from hvdtune.tuner.stats.posterior import belief_of
 from hvdtune.tuner.stats.verdict import Verdict, keep_default, verdict_document
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
@@ -183,8 +188,14 @@ def _run(
     except RunOver:
         cut_short = _cut_short(store)
         verdict = _unproved(context, f"the default is kept: {cut_short}", cut_short)
+    verdict = dataclasses.replace(verdict, advice=advice_on(verdict, runner.default))
+    found = posteriors(context, store) if len(options.objectives) == 1 else {}
+    beliefs = {number: belief_of(posterior) for number, posterior in found.items()}
+    store.set("beliefs", msgspec.to_builtins(beliefs, str_keys=True))
     store.set("verdict", json.dumps(verdict_document(verdict)))
-    report = render_report(verdict, runner.default, calibration, store.trials(), runner.log.pairs)
+    report = render_report(
+        verdict, runner.default, calibration, store.trials(), runner.log.pairs, beliefs
+    )
     report += "\n" + render_search(store, runner, verdict.candidate)
     known, job = study.fingerprint, runner.run.job_info
     write_results(run_dir, verdict, runner.default, known, job, report)

@@ -56,6 +56,23 @@ def test_a_study_is_shown_with_its_trials(study, run_dir):
     assert "2 trials (2 complete): 1 of the default, 1 of other settings" in out
 
 
+def test_what_is_believed_stands_beside_the_reading(study, run_dir):
+    belief = {"gain_percent": 1.2, "low_percent": -0.4, "high_percent": 2.8}
+    space = make_space(load_knobs(), default_setting(), tunable=("cycle_time_ms",))
+    with StudyStore(run_dir, space, TuneOptions(trials=2)) as store:
+        store.set("beliefs", {"1": belief})
+        store.set("verdict", json.dumps({**VERDICT, "advice": "Keep the default."}))
+    _, out, _ = study("show", "train-1")
+    lines = out.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
+    assert lines[head].split()[2:6] == ["believed", "95", "%", "of"]
+    assert lines[head + 1].split()[2:6] == ["0", "%", "by", "definition"]
+    assert lines[head + 2].split()[2:9] == ["+1.2", "%", "-0.4", "to", "+2.8", "+5.1", "%"]
+    assert f"verdict: {VERDICT['text']}\nKeep the default.\n" in out
+    _, out, _ = study("show", "train-1", "--json")
+    assert [trial["belief"] for trial in json.loads(out)["trials"]] == [None, belief]
+
+
 def test_each_further_objective_has_a_column(study, tmp_path):
     folder = tmp_path / "runs" / "train-2"
     folder.mkdir(parents=True)
@@ -67,8 +84,9 @@ def test_each_further_objective_has_a_column(study, tmp_path):
     code, out, _ = study("show", "train-2")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
-    assert (code, lines[head].split()) == (0, ["trial", "state", "gain", "+-", "cpu_time", "pairs",
-                                               "setting", "why"])  # fmt: skip
+    assert code == 0
+    columns = ["trial", "state", "reading", "+-", "cpu_time", "pairs", "setting", "why"]
+    assert lines[head].split() == columns
     assert lines[head + 1].split()[:7] == ["0", "complete", "+5.1", "%", "2.0", "+2.0", "%"]
 
 

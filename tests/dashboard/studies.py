@@ -2,12 +2,17 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
 
 from hvdtune.core.config.knobs import Knob, default_setting
 from hvdtune.tuner.results.profile import FORMAT_VERSION, Profile, ProfileVerdict, write_profile
 from hvdtune.tuner.space.search_space import make_space
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.storage.pair_log import Pair, PairLog
 from hvdtune.tuner.storage.study_store import StudyStore, TrialOutcome
 
@@ -39,7 +44,11 @@ def verification_pair(launch: int, gain_percent: float, phase: str = "verify") -
     )
 
 
-def write_study(folder: Path, reason: str = "slower than the default") -> None:
+def write_study(
+    folder: Path,
+    reason: str = "slower than the default",
+    beliefs: Mapping[int, Belief] = MappingProxyType({}),
+) -> None:
     """Write study.db, pairs.jsonl and verdict.json with one trial of each outcome."""
     knob = Knob("cycle_time_ms", "ms", "float", 0.1, 50.0, True, 1.0, "live")
     options = TuneOptions(trials=3)
@@ -54,6 +63,9 @@ def write_study(folder: Path, reason: str = "slower than the default") -> None:
             store.tell(number, outcome)
         store.set("noise_floor", 0.6)
         store.set("noise_floor_pairs", 20)
+        store.set(
+            "beliefs", {number: msgspec.to_builtins(each) for number, each in beliefs.items()}
+        )
         store.set("verdict", json.dumps(VERDICT))
     with PairLog(folder / "pairs.jsonl") as log:
         log.append(verification_pair(1, 0.1, "calibrate"))

@@ -105,6 +105,38 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
     assert view.verdict["kind"] == verdict.kind
     assert view.noise_floor_percent == verdict.noise_floor_percent
     assert view.trials[0].setting == DEFAULT
+    assert view.verdict["advice"] == verdict.advice
+    assert f"\n\n{verdict.advice}\n" in (tmp_path / "report.md").read_text()
+
+
+def test_lucky_readings_are_not_believed_and_the_verified_setting_is(tmp_path: Path) -> None:
+    Bed(tmp_path / "equal", Script(step_noise=0.15, slow_noise=0.03)).tune()
+    equal = read_study(tmp_path / "equal")
+    trials = [trial for trial in equal.trials if trial.number in equal.beliefs]
+    luckiest = max(trials, key=lambda trial: trial.log_ratio)
+    believed = equal.beliefs[luckiest.number]
+    assert luckiest.gain_percent is not None
+    assert believed.gain_percent < luckiest.gain_percent / 2
+    assert believed.low_percent < 0 < believed.high_percent
+
+    verdict = (
+        Bed(tmp_path / "better", Script(gain=faster_with_short_cycles)).tune(trials=20).verdict
+    )
+    better = read_study(tmp_path / "better")
+    verified = next(trial for trial in better.trials if trial.setting == verdict.candidate)
+    believed, true_gain = (
+        better.beliefs[verified.number],
+        faster_with_short_cycles(verified.setting),
+    )
+    assert believed.low_percent < 100 * math.expm1(true_gain) < believed.high_percent
+    default = next(trial for trial in better.trials if trial.setting == DEFAULT)
+    assert default.number not in better.beliefs
+    row = f"| {verified.number} | {believed.gain_percent:+.1f} | {believed.interval_text} | "
+    assert row in (tmp_path / "better" / "report.md").read_text()
+    assert (
+        f"| {default.number} | 0 | by definition | "
+        in (tmp_path / "better" / "report.md").read_text()
+    )
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,8 @@ def print_study(study: OpenStudy) -> None:
         over = "" if pairs is None else f", over {counted(pairs, 'pair')}"
         console.print(Text(f"A/A noise floor{over}: {floor:.2f} %"))
     console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
+    if study.advice:
+        console.print(Text(study.advice))
     if study.failure:
         console.print(Text(f"ended before it was complete: {study.failure}"))
     folder = study.place.folder
@@ -70,15 +72,27 @@ def print_study(study: OpenStudy) -> None:
 def _trials(study: OpenStudy) -> Table:
     shared = any(trial.by for trial in study.view.trials)
     further = list(dict.fromkeys(name for each in study.view.trials for name in each.further))
-    columns = ("trial", "state", "gain", "+-", *further, "pairs", "setting", "why")
-    numbers = (0, *range(2, 5 + len(further)))
+    beliefs = study.view.beliefs
+    believed = ("believed", "95 % of it") if beliefs else ()
+    columns = ("trial", "state", *believed, "reading", "+-", *further, "pairs", "setting", "why")
+    numbers = (0, *range(2, 5 + len(believed) + len(further)))
     table = _table(*columns, *(["by"] if shared else []), numbers=numbers)
     for trial in study.view.trials:
-        row = [str(trial.number), trial.state, *_gain(trial)]
+        row = [str(trial.number), trial.state]
+        if beliefs:
+            row += _belief(trial, study)
+        row += _gain(trial)
         row += [_further(trial, name) for name in further]
         row += [str(trial.pairs), describe(trial.setting, study.view.default or {}), trial.reason]
         table.add_row(*_texts(*row, *([trial.by] if shared else [])))
     return table
+
+
+def _belief(trial: TrialView, study: OpenStudy) -> tuple[str, str]:
+    if trial.setting == study.view.default:
+        return "0 %", "by definition"
+    belief = study.view.beliefs.get(trial.number)
+    return ("", "") if belief is None else (f"{belief.gain_percent:+.1f} %", belief.interval_text)
 
 
 def _gain(trial: TrialView) -> tuple[str, str]:

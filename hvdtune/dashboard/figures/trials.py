@@ -26,9 +26,11 @@ def trials_figure(
     theme: Theme,
     floor_basis: str = "",
 ) -> go.Figure:
-    """Draw trials (trial, state, gain_percent, spread_percent, pairs, reason, values).
+    """Draw trials (trial, state, believed_percent, believed_low_percent, believed_high_percent,
+    gain_percent, spread_percent, pairs, reason, values).
 
-    `spread_percent` is the length of the error bar to either side.
+    A point with its bar is what is believed, and a small cross the reading beside it. Where
+    nothing is believed the point is the reading, and `spread_percent` its bar to either side.
 
     Trials without a measured gain stand on the zero line; the band is the A/A noise floor, and
     `floor_basis` says over how many pairs.
@@ -56,6 +58,9 @@ def trials_figure(
         chosen = trials[trials["state"] == state]
         if not chosen.empty:
             figure.add_trace(_state_points(chosen, state, symbol, colours[state]))
+    believed = trials[trials["believed_percent"].notna() & trials["gain_percent"].notna()]
+    if not believed.empty:
+        figure.add_trace(_readings(believed, theme.muted))
     most = int(trials["trial"].max()) if len(trials) else 0
     every = next(size for size in _TICKS if most <= _MOST_TICKS * size)
     figure.update_xaxes(title="trial", tickformat="d", tick0=0, dtick=every, showgrid=False)
@@ -68,14 +73,19 @@ def _state_points(trials: pd.DataFrame, state: str, symbol: str, colour: str) ->
         [plain(_gain_text(trial)), plain(trial["reason"]), plain(_setting_text(trial["values"]))]
         for trial in trials.to_dict("records")
     ]
+    read, spread = trials["gain_percent"].fillna(0.0), trials["spread_percent"].fillna(0.0)
+    center = trials["believed_percent"].fillna(read)
+    above = (trials["believed_high_percent"] - center).fillna(spread)
+    below = (center - trials["believed_low_percent"]).fillna(spread)
     return go.Scatter(
         name=state,
         mode="markers",
         x=trials["trial"].to_numpy(),
-        y=trials["gain_percent"].fillna(0.0).to_numpy(),
+        y=center.to_numpy(),
         error_y={
             "type": "data",
-            "array": trials["spread_percent"].fillna(0.0).to_numpy(),
+            "array": above.to_numpy(),
+            "arrayminus": below.to_numpy(),
             "thickness": 1.2,
             "width": 3,
             "color": colour,
@@ -95,12 +105,28 @@ def _state_points(trials: pd.DataFrame, state: str, symbol: str, colour: str) ->
     )
 
 
+def _readings(trials: pd.DataFrame, colour: str) -> go.Scatter:
+    return go.Scatter(
+        name="reading",
+        mode="markers",
+        x=trials["trial"].to_numpy(),
+        y=trials["gain_percent"].to_numpy(),
+        marker={"symbol": "x-thin-open", "size": 5, "color": colour},
+        hovertemplate="reading of trial %{x}: %{y:+.2f} %<extra></extra>",
+    )
+
+
 def _gain_text(trial: Mapping[Any, Any]) -> str:
     if pd.isna(trial["gain_percent"]):
         return "no gain was measured"
     spread = trial["spread_percent"]
     bar = "" if pd.isna(spread) else f" +/- {spread:.2f} (2 standard errors)"
-    return f"{trial['gain_percent']:+.2f} %{bar}, {trial['pairs']} pairs"
+    read = f"{trial['gain_percent']:+.2f} %{bar}, {trial['pairs']} pairs"
+    if pd.isna(trial["believed_percent"]):
+        return read
+    low, high = trial["believed_low_percent"], trial["believed_high_percent"]
+    believed = f"believed {trial['believed_percent']:+.2f} %, 95 %: {low:+.2f} to {high:+.2f} %"
+    return f"{believed}; reading {read}"
 
 
 def _setting_text(values: Mapping[str, object]) -> str:

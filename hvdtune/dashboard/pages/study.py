@@ -14,6 +14,12 @@ from hvdtune.dashboard.study import StudyFrames
 from hvdtune.dashboard.tables import trial_columns, trial_rows
 from hvdtune.errors import HvdtuneError
 
+_HINT_READINGS = "Readings are over the reference; bars show two standard errors."
+_HINT_BELIEFS = (
+    "A point with its bar is what is believed of a setting, and where the truth lies 19 times in "
+    "20: its own reading (the small cross) weighed with those of similar settings, and with the "
+    "fresh pairs of what was verified. Single readings are mostly luck."
+)
 PATH, TITLE = "/study", "Study"
 
 # Target of an export -> the name of its file.
@@ -42,6 +48,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         mood = "good" if study.verdict.improved else "neutral"
         words: list[Component | str] = [html.Strong("Verdict  "), study.verdict.text]
         parts.insert(1, html.P(words, id="verdict", className=f"verdict {mood}"))
+        if study.verdict.advice:
+            parts.insert(2, html.P(study.verdict.advice, id="advice"))
     parts.append(sentences("About this study", study.warnings) or html.Span())
     if study.profile is not None and study.verdict and study.verdict.improved:
         parts.append(_exports(place))
@@ -78,9 +86,7 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
         section(
             "Trials",
             note(study.unproved) if study.unproved else None,
-            html.P(
-                "Gains are over the reference; bars show two standard errors.", className="hint"
-            ),
+            html.P(_HINT_BELIEFS if study.has_beliefs else _HINT_READINGS, className="hint"),
             figure("trials", place.run, "Points with error bars: gain of each trial in %", 340),
             grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
         ),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from hvdtune.core.config.knobs import Setting
@@ -13,11 +14,23 @@ from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.space.search_space import describe, shown
 from hvdtune.tuner.stats.estimates import estimate, to_percent
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.storage.study_store import TrialView
 
 _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
+
+_TRIAL_HEAD = (
+    "| trial | believed % | 95 % of it | reading % | +- 2 s.e. | pairs | state | setting |",
+    "|---|---|---|---|---|---|---|---|",
+)
+_READINGS_NOTE = "Readings of trials are single ones under selection: only the verification counts."
+_TRIALS_NOTE = (
+    "A reading is what a trial's own few pairs say, and the best of many is mostly a lucky one. "
+    "What is believed weighs it with the readings of similar settings, and with the fresh pairs of "
+    "the setting that was verified; only the verification is proof."
+)
 
 # The interval of two pairs says nothing: Student's t is 12.7 there.
 _LEAST_PAIRS = 3
@@ -39,13 +52,14 @@ def render_report(
     calibration: Calibration,
     trials: Sequence[TrialView],
     pairs: Sequence[Pair],
+    beliefs: Mapping[int, Belief] = MappingProxyType({}),
 ) -> str:
-    """The report as Markdown."""
+    """The report as Markdown; `beliefs` are by the trials' numbers."""
     sections = [
-        f"# Tuning report\n\n**{verdict.text}**",
+        f"# Tuning report\n\n**{verdict.text}**\n\n{verdict.advice}".rstrip(),
         _settings(verdict, default),
         _verification(verdict, pairs),
-        _trials(trials, default),
+        _trials(trials, default, beliefs),
         _method(calibration.shape, pairs, calibration),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -122,24 +136,28 @@ def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
     return rows
 
 
-def _trials(trials: Sequence[TrialView], default: Setting) -> str:
+def _trials(trials: Sequence[TrialView], default: Setting, beliefs: Mapping[int, Belief]) -> str:
     measured = [trial for trial in trials if trial.setting and not trial.is_duplicate]
     order = {"complete": 0, "pruned": 1}
-    measured.sort(key=lambda trial: (order.get(trial.state, 2), -trial.log_ratio))
-    rows = [
-        "## Trials",
-        "",
-        "Gains of trials are single readings under selection: only the verification counts.",
-        "",
-        "| trial | gain % | +- 2 s.e. | pairs | state | setting |",
-        "|---|---|---|---|---|---|",
-    ]
+
+    def place(trial: TrialView) -> tuple[int, float]:
+        belief = beliefs.get(trial.number)
+        gain = to_percent(trial.log_ratio) if belief is None else belief.gain_percent
+        return order.get(trial.state, 2), -gain
+
+    measured.sort(key=place)
+    rows = ["## Trials", "", _TRIALS_NOTE if beliefs else _READINGS_NOTE, "", *_TRIAL_HEAD]
     for trial in measured:
+        belief = beliefs.get(trial.number)
+        believed = "" if belief is None else f"{belief.gain_percent:+.1f}"
+        likely = "" if belief is None else belief.interval_text
+        if trial.setting == default:
+            believed, likely = "0", "by definition"
         gain = "" if trial.gain_percent is None else f"{trial.gain_percent:+.1f}"
         spread = "" if trial.stderr_percent is None else f"{2 * trial.stderr_percent:.1f}"
         state = f"{trial.state}: {trial.reason}" if trial.reason else trial.state
-        setting = describe(trial.setting, default)
-        rows.append(f"| {trial.number} | {gain} | {spread} | {trial.pairs} | {state} | {setting} |")
+        cells = [str(trial.number), believed, likely, gain, spread, str(trial.pairs), state]
+        rows.append(f"| {' | '.join(cells)} | {describe(trial.setting, default)} |")
     known = [str(trial.number) for trial in trials if trial.setting and trial.is_duplicate]
     if known:
         rows += [

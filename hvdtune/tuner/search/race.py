@@ -1,36 +1,23 @@
 """The race: the best trials are measured again, side by side; each time the worse half drops out.
 
-Single readings are noise: of forty the largest is a lucky one. So a trial stands where a Gaussian
-process puts it that has seen all of them, each with its standard error.
+A trial stands where `beliefs` puts it, not where its own reading does.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hvdtune.plural import counted
 from hvdtune.tuner.measure.run import TrialFailed
+from hvdtune.tuner.search.beliefs import search_posteriors
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.space.objectives import by_merit
-from hvdtune.tuner.stats.estimates import from_percent, pooled, t_reach
+from hvdtune.tuner.stats.estimates import from_percent, t_reach
+from hvdtune.tuner.stats.posterior import Posterior
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 
 # A setting less likely than this to gain what the study can resolve is not worth a verification.
 _LIKELY = 0.2
-
-
-@dataclass(frozen=True)
-class Posterior:
-    """What all trials together make of one: its log ratio, and how sure that is."""
-
-    mean: float
-    sd: float
-
-    def chance(self, log_ratio: float) -> float:
-        """How likely the setting is better than this."""
-        return float(0.5 * math.erfc((log_ratio - self.mean) / (math.sqrt(2) * self.sd)))
 
 
 @dataclass(frozen=True)
@@ -50,7 +37,7 @@ def finalists(context: StudyContext, store: StudyStore) -> list[Candidate]:
     ]
     if len(context.options.objectives) > 1:
         return _by_merit(context, completed)
-    posteriors = _posteriors(context, store)
+    posteriors = search_posteriors(context, store)
     worth = from_percent(context.options.resolution_percent)
     candidates = [Candidate(t, posteriors[t.number]) for t in completed if t.number in posteriors]
     hopeful = [
@@ -88,32 +75,6 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
         if round_number < context.options.race_pairs:
             running = running[: max(2, math.ceil(len(running) / 2))]
     return running
-
-
-def _posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Posterior]:
-    observed = store.observations()
-    for trial in store.trials():
-        raced = (
-            context.runner.search_log_ratios("race", trial.setting)
-            if trial.number in observed
-            else []
-        )
-        if raced:
-            values = context.runner.search_log_ratios("search", trial.setting) + raced
-            own = pooled(values, context.calibration.search_noise, 0.95)
-            observed[trial.number] = replace(
-                observed[trial.number], value=own.mean, stderr=own.stderr
-            )
-    if len(observed) < 2:
-        return {}
-    from hvdtune.tuner.stats.gaussian_process import fit  # scipy takes half a second
-
-    process = fit(list(observed.values()))
-    means, sds = process.predict(np.array([each.point for each in observed.values()]))
-    return {
-        number: Posterior(float(mean), float(sd))
-        for number, mean, sd in zip(observed, means, sds, strict=True)
-    }
 
 
 def _by_merit(context: StudyContext, trials: Sequence[TrialView]) -> list[Candidate]:

@@ -48,7 +48,8 @@ class Verdict:
 
     `setting` is the one to use: the candidate if `kind` is "improved", else the default. Gain and
     interval are the candidate's (None when there was none to verify), in percent, at 95 %. The
-    noise floor is over `noise_floor_pairs` pairs: the more there are, the lower it is.
+    noise floor is over `noise_floor_pairs` pairs: the more there are, the lower it is. `advice` is
+    what to do and why, without statistics; a comparison has none.
     """
 
     kind: VerdictKind
@@ -62,6 +63,7 @@ class Verdict:
     noise_floor_pairs: int
     p_value: float | None
     text: str
+    advice: str = ""
 
     @property
     def improved(self) -> bool:

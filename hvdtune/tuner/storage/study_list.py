@@ -77,10 +77,20 @@ class OpenStudy:
         """The verdict in one line, "" while there is none."""
         return "" if self.view.verdict is None else str(self.view.verdict.get("text", ""))
 
+    @property
+    def advice(self) -> str:
+        """What to do and why, "" while there is no verdict."""
+        return "" if self.view.verdict is None else str(self.view.verdict.get("advice", ""))
+
     def document(self) -> dict[str, Any]:
         """Return what programs need to know of the study, without its pairs."""
+        beliefs = self.view.beliefs
         trials = [
-            {"is_duplicate": trial.is_duplicate, **msgspec.to_builtins(trial)}
+            {
+                "is_duplicate": trial.is_duplicate,
+                **msgspec.to_builtins(trial),
+                "belief": msgspec.to_builtins(beliefs.get(trial.number)),
+            }
             for trial in self.view.trials
         ]
         return {

@@ -13,6 +13,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from hvdtune.errors import StudyError
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.storage.database import (
     as_study_error,
     file_url,
@@ -64,6 +65,7 @@ def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> S
         return stored.attributes.get(f"{name}:{tuner}", stored.attributes.get(name))
 
     verdict = attribute("verdict")
+    beliefs: Mapping[str, Any] = attribute("beliefs") or {}
     return StudyView(
         trials=tuple(view_trials(stored.trials)),
         pairs=(*own, *stored.pairs),
@@ -71,6 +73,7 @@ def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> S
         default=stored.attributes.get("default_setting"),
         verdict=None if verdict is None else json.loads(verdict),
         noise_floor_pairs=attribute("noise_floor_pairs"),
+        beliefs={int(number): Belief(**belief) for number, belief in beliefs.items()},
     )
 
 

@@ -13,6 +13,7 @@ from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import Space
 from hvdtune.tuner.space.unit_cube import to_cube
 from hvdtune.tuner.stats.estimates import Observation, from_percent
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.storage.pair_log import Pair
 
 # Of the attributes by which Optuna knows a trial's artifacts.
@@ -102,7 +103,8 @@ class StudyView:
 
     `noise_floor_percent` is over `noise_floor_pairs` pairs, as many as a verification takes at
     least (None: the study does not say how many); that in the text of a verdict is over the pairs
-    which that rests on.
+    which that rests on. `beliefs` are those of trials by number, from the end of the search on; the
+    default's gain is 0 by definition, and of hopeless settings only the readings are kept.
     """
 
     trials: tuple[TrialView, ...]
@@ -111,6 +113,7 @@ class StudyView:
     default: Mapping[str, Value] | None
     verdict: Mapping[str, Any] | None
     noise_floor_pairs: int | None = None
+    beliefs: Mapping[int, Belief] = field(default_factory=dict)
 
     @property
     def trials_text(self) -> str:

@@ -12,6 +12,7 @@ from hvdtune.dashboard.figures.theme import LIGHT
 from hvdtune.dashboard.figures.trials import trials_figure
 from hvdtune.dashboard.figures.verification import verification_figure
 from hvdtune.dashboard.study import open_study
+from hvdtune.tuner.stats.posterior import Belief
 
 from ..studies import write_study
 
@@ -25,6 +26,18 @@ def test_each_state_is_a_trace_and_a_failed_trial_tells_its_reason(tmp_path):
     assert np.isclose(traces["complete"].error_y.array[0], 0.8)
     assert traces["failed"].customdata[0][1] == "rank 1 was lost"
     assert traces["pruned"].customdata[0][1] == "&lt;script&gt;alert(1)&lt;/script&gt;"
+
+
+def test_what_is_believed_has_the_bar_and_the_reading_is_a_cross_beside_it(tmp_path):
+    write_study(tmp_path, beliefs={1: Belief(-0.5, -2.0, 1.5)})
+    figure = trials_figure(open_study(tmp_path).trials, None, LIGHT)
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces["reading"].x) == [0, 1] and np.allclose(traces["reading"].y, [5.0, -3.0])
+    default, other = traces["complete"], traces["pruned"]
+    assert (default.y[0], default.error_y.array[0], default.error_y.arrayminus[0]) == (0, 0, 0)
+    shown = [other.y[0], other.error_y.array[0], other.error_y.arrayminus[0]]
+    assert np.allclose(shown, [-0.5, 2.0, 1.5])
+    assert other.customdata[0][0].startswith("believed -0.50 %, 95 %: -2.00 to +1.50 %; reading -3")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""What all readings of a study together make of one setting. Pure."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from hvdtune.tuner.stats.estimates import Estimate, to_percent
+
+# Half the width of a normal 95 % interval, in standard deviations.
+_REACH: Final = 1.96
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The log ratio that is believed of a setting, and how sure that is."""
+
+    mean: float
+    sd: float
+
+    def chance(self, log_ratio: float) -> float:
+        """How likely the setting is better than this."""
+        return float(0.5 * math.erfc((log_ratio - self.mean) / (math.sqrt(2) * self.sd)))
+
+    def given(self, fresh: Estimate) -> "Posterior":
+        """The same after fresh pairs, weighed by their interval at 95 %; one of them says nothing.
+
+        Student's interval of few launches is wider than a normal one: so is what is made of it.
+        """
+        spread = (fresh.high - fresh.low) / 2 / _REACH
+        if not math.isfinite(spread):
+            return self
+        own, other = self.sd**-2, max(spread, 1e-6) ** -2
+        mean = (own * self.mean + other * fresh.mean) / (own + other)
+        return Posterior(mean, (own + other) ** -0.5)
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A posterior for people: a gain over the default with its 95 % interval, in percent."""
+
+    gain_percent: float
+    low_percent: float
+    high_percent: float
+
+    @property
+    def interval_text(self) -> str:
+        """The interval, as "-0.3 to +3.9"."""
+        return f"{self.low_percent:+.1f} to {self.high_percent:+.1f}"
+
+
+def belief_of(posterior: Posterior) -> Belief:
+    """The belief that a posterior is."""
+    reach = _REACH * posterior.sd
+    return Belief(
+        to_percent(posterior.mean),
+        to_percent(posterior.mean - reach),
+        to_percent(posterior.mean + reach),
+    )
