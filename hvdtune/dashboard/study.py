@@ -49,7 +49,7 @@ class StudyFrames:
     """One study.
 
     trials: trial, state (complete | pruned | failed | running | waiting), believed_percent with its
-    95 % interval (believed_low_percent, believed_high_percent; nan before the search has ended and
+    range (believed_low_percent, believed_high_percent; nan before the search has ended and
     of hopeless settings), gain_percent (the reading), spread_percent (STANDARD_ERRORS standard
     errors), pairs, reason, values (knob -> value), steps
     (that were measured until it ended).

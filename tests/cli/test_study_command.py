@@ -65,7 +65,7 @@ def test_what_is_believed_stands_beside_the_reading(study, run_dir):
     _, out, _ = study("show", "train-1")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
-    assert lines[head].split()[2:6] == ["believed", "95", "%", "of"]
+    assert lines[head].split()[2:5] == ["believed", "range", "reading"]
     assert lines[head + 1].split()[2:6] == ["0", "%", "by", "definition"]
     assert lines[head + 2].split()[2:9] == ["+1.2", "%", "-0.4", "to", "+2.8", "+5.1", "%"]
     assert f"verdict: {VERDICT['text']}\nKeep the default.\n" in out

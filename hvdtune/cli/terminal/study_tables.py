@@ -73,7 +73,7 @@ def _trials(study: OpenStudy) -> Table:
     shared = any(trial.by for trial in study.view.trials)
     further = list(dict.fromkeys(name for each in study.view.trials for name in each.further))
     beliefs = study.view.beliefs
-    believed = ("believed", "95 % of it") if beliefs else ()
+    believed = ("believed", "range") if beliefs else ()
     columns = ("trial", "state", *believed, "reading", "+-", *further, "pairs", "setting", "why")
     numbers = (0, *range(2, 5 + len(believed) + len(further)))
     table = _table(*columns, *(["by"] if shared else []), numbers=numbers)

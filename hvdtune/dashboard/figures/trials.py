@@ -125,7 +125,7 @@ def _gain_text(trial: Mapping[Any, Any]) -> str:
     if pd.isna(trial["believed_percent"]):
         return read
     low, high = trial["believed_low_percent"], trial["believed_high_percent"]
-    believed = f"believed {trial['believed_percent']:+.2f} %, 95 %: {low:+.2f} to {high:+.2f} %"
+    believed = f"believed {trial['believed_percent']:+.2f} %, {low:+.2f} to {high:+.2f} %"
     return f"{believed}; reading {read}"
 
 

@@ -16,9 +16,9 @@ from hvdtune.errors import HvdtuneError
 
 _HINT_READINGS = "Readings are over the reference; bars show two standard errors."
 _HINT_BELIEFS = (
-    "A point with its bar is what is believed of a setting, and where the truth lies 19 times in "
-    "20: its own reading (the small cross) weighed with those of similar settings, and with the "
-    "fresh pairs of what was verified. Single readings are mostly luck."
+    "A point with its bar is what is believed of a setting, and how surely: its own reading (the "
+    "small cross) weighed with those of similar settings, and with the fresh pairs of what was "
+    "verified. The best of many single readings is mostly luck, and only the verification is proof."
 )
 PATH, TITLE = "/study", "Study"
 

@@ -22,7 +22,7 @@ from hvdtune.tuner.storage.study_store import TrialView
 _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
 
 _TRIAL_HEAD = (
-    "| trial | believed % | 95 % of it | reading % | +- 2 s.e. | pairs | state | setting |",
+    "| trial | believed % | range | reading % | +- 2 s.e. | pairs | state | setting |",
     "|---|---|---|---|---|---|---|---|",
 )
 _READINGS_NOTE = "Readings of trials are single ones under selection: only the verification counts."

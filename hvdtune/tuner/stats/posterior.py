@@ -8,6 +8,9 @@ from hvdtune.tuner.stats.estimates import Estimate, to_percent
 
 # Half the width of a normal 95 % interval, in standard deviations.
 _REACH: Final = 1.96
+# The process is surer than it should be: in 41 simulated studies of recorded grids, 10 or 11 of
+# each, the interval of the setting believed best held the truth 35 times, and widened so 39 times.
+_WIDENED: Final = 1.3
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,11 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Belief:
-    """A posterior for people: a gain over the default with its 95 % interval, in percent."""
+    """A posterior for people: a gain over the default with a range, in percent.
+
+    The range is made to hold the truth of the setting that is believed best in 95 % of studies.
+    Settings that are unlike those around them lie outside theirs more often.
+    """
 
     gain_percent: float
     low_percent: float
@@ -44,13 +51,13 @@ class Belief:
 
     @property
     def interval_text(self) -> str:
-        """The interval, as "-0.3 to +3.9"."""
+        """The range, as "-0.3 to +3.9"."""
         return f"{self.low_percent:+.1f} to {self.high_percent:+.1f}"
 
 
 def belief_of(posterior: Posterior) -> Belief:
     """The belief that a posterior is."""
-    reach = _REACH * posterior.sd
+    reach = _REACH * _WIDENED * posterior.sd
     return Belief(
         to_percent(posterior.mean),
         to_percent(posterior.mean - reach),

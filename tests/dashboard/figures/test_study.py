@@ -37,7 +37,7 @@ def test_what_is_believed_has_the_bar_and_the_reading_is_a_cross_beside_it(tmp_p
     assert (default.y[0], default.error_y.array[0], default.error_y.arrayminus[0]) == (0, 0, 0)
     shown = [other.y[0], other.error_y.array[0], other.error_y.arrayminus[0]]
     assert np.allclose(shown, [-0.5, 2.0, 1.5])
-    assert other.customdata[0][0].startswith("believed -0.50 %, 95 %: -2.00 to +1.50 %; reading -3")
+    assert other.customdata[0][0].startswith("believed -0.50 %, -2.00 to +1.50 %; reading -3")
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ def test_few_launches_weigh_less_than_a_normal_interval_would_have_it() -> None:
 def test_a_belief_is_in_percent_of_speed() -> None:
     belief = belief_of(Posterior(from_percent(2.0), 0.01))
     assert belief.gain_percent == pytest.approx(2.0)
-    assert belief.high_percent == pytest.approx(100 * math.expm1(math.log(1.02) + 0.0196))
-    assert belief.interval_text == "+0.0 to +4.0"
+    assert belief.high_percent == pytest.approx(100 * math.expm1(math.log(1.02) + 1.3 * 0.0196))
+    assert belief.interval_text == "-0.6 to +4.6"
 
 
 @pytest.mark.parametrize(("gain", "chance"), [(0.02, 0.5), (0.0, 0.977), (0.04, 0.023)])
