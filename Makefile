@@ -198,7 +198,7 @@ $(VENV)-recommenders/.ready: $(VENV)/.test
 	$(PYTHON) -m venv $(VENV)-recommenders
 	$(VENV)-recommenders/bin/python -m pip install -q --no-compile --disable-pip-version-check \
 	  "numpy<2" tensorflow==2.16.2 tf_keras==2.16.0 tensorflow-recommenders-addons==0.8.1 \
-	  click cloudpickle msgspec psutil pyyaml
+	  click cloudpickle msgspec psutil ruamel.yaml
 	touch $@
 
 # What wheels are built with, beside a C++ compiler

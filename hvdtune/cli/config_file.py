@@ -8,10 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import yaml
-
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import TERMS
+from hvdtune.yaml_text import MappingNode, Node, ScalarNode, YAMLError, compose, value_of
 
 # Key, and the name of the option's field.
 KEYS: Final = MappingProxyType({term.key: term.option for term in TERMS if term.key})
@@ -34,13 +33,13 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = compose(text)
         leaves = [] if root is None else list(_leaves(root, path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: the file is not text") from None
-    except yaml.YAMLError as error:
+    except YAMLError as error:
         raise UsageError(f"{path}: the file is not YAML: {' '.join(str(error).split())}") from None
     found: dict[str, Leaf] = {}
     for leaf in leaves:
@@ -50,12 +49,12 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
     return {name: leaf for name, leaf in found.items() if leaf.value is not None}
 
 
-def _leaves(root: yaml.Node, path: Path) -> Iterator[Leaf]:
+def _leaves(root: Node, path: Path) -> Iterator[Leaf]:
     for where, name, node in _entries(root, path, "the file"):
         if name in KEYS:
             yield _leaf(name, node, where)
         elif name in _SECTIONS:
-            if _scalar(node) is None:
+            if isinstance(node, ScalarNode) and value_of(node) is None:
                 continue  # `params:` with nothing below
             for inner_where, inner, value in _entries(node, path, name):
                 if f"{name}.{inner}" not in KEYS:
@@ -65,19 +64,14 @@ def _leaves(root: yaml.Node, path: Path) -> Iterator[Leaf]:
             raise UsageError(f"{where}: unknown key {name}")
 
 
-def _entries(node: yaml.Node, path: Path, name: str) -> Iterator[tuple[str, str, yaml.Node]]:
-    if not isinstance(node, yaml.MappingNode):
+def _entries(node: Node, path: Path, name: str) -> Iterator[tuple[str, str, Node]]:
+    if not isinstance(node, MappingNode):
         raise UsageError(f"{path}:{node.start_mark.line + 1}: {name} must be a mapping of keys")
     for key, value in node.value:
         yield f"{path}:{key.start_mark.line + 1}", str(key.value), value
 
 
-def _leaf(key: str, node: yaml.Node, where: str) -> Leaf:
-    if not isinstance(node, yaml.ScalarNode):
+def _leaf(key: str, node: Node, where: str) -> Leaf:
+    if not isinstance(node, ScalarNode):
         raise UsageError(f"{where}: {key} must be a single value")
-    value = _scalar(node)
-    return Leaf(key, value, where)
-
-
-def _scalar(node: yaml.Node) -> Any:
-    return yaml.SafeLoader("").construct_object(node)
+    return Leaf(key, value_of(node), where)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
+from hvdtune import yaml_text
 from hvdtune.errors import UsageError
 from hvdtune.own_files import replacement
 
@@ -33,7 +33,7 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} is not a text file") from error
 
 
-def yaml_error(where: object, error: yaml.YAMLError) -> UsageError:
+def yaml_error(where: object, error: yaml_text.YAMLError) -> UsageError:
     """The error for a text that is not YAML: one line, with the number of the wrong line."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""

@@ -17,7 +17,7 @@ print(*sorted({{*sys.modules}} - before))
 """
 # Loaded where they are needed: by a launcher, under MPI, to pickle objects, to record.
 _LATER = {
-    "asyncio", "click", "cloudpickle", "glob", "msgspec", "multiprocessing", "psutil", "yaml",
+    "asyncio", "click", "cloudpickle", "glob", "msgspec", "multiprocessing", "psutil", "ruamel",
     "xml", "email", "http", "urllib", "ssl", "unittest",
 }  # fmt: skip
 _UNITS = (

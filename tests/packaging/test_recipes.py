@@ -9,6 +9,7 @@ import tomllib
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import hvdtune
 
@@ -22,7 +23,7 @@ def lower_bounds(texts):
     found = {}
     for requirement in map(Requirement, texts):
         (lowest,) = (each.version for each in requirement.specifier if each.operator == ">=")
-        found[requirement.name.lower()] = lowest
+        found[canonicalize_name(requirement.name)] = lowest
     return found
 
 
@@ -69,7 +70,7 @@ def easyconfig():
 
 def test_easybuild(easyconfig):
     assert easyconfig["version"] == hvdtune.__version__
-    installed = {each[0].lower(): each[1] for each in easyconfig["exts_list"]}
+    installed = {canonicalize_name(each[0]): each[1] for each in easyconfig["exts_list"]}
     assert installed.pop("hvdtune") == hvdtune.__version__
     assert set(installed) >= RUNTIME.keys() - {"numpy"}  # which SciPy-bundle has
     assert installed.keys() <= RUNTIME.keys() | BUILDING.keys()
@@ -87,7 +88,7 @@ def test_conda():
 
     def versions(section):
         named = (text.partition(" >=") for text in recipe["requirements"][section])
-        return {name: version for name, _, version in named if version}
+        return {canonicalize_name(name): version for name, _, version in named if version}
 
     running = versions("run")
     assert running.pop("python") == PYTHON

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
+from hvdtune import yaml_text
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, validate
 from hvdtune.errors import UsageError
 from hvdtune.tuner.files import field_fault, read_text, replace_file
@@ -78,7 +78,7 @@ def make_profile(
 
 def write_profile(profile: Profile, path: Path) -> None:
     """Write the file whole or not at all."""
-    text = yaml.safe_dump(msgspec.to_builtins(profile), sort_keys=False, allow_unicode=True)
+    text = yaml_text.dump(msgspec.to_builtins(profile))
     replace_file(path, text)
 
 
@@ -166,10 +166,10 @@ def _read_yaml(path: Path, otherwise: str) -> Any:
     if path.is_dir():
         raise UsageError(f"{path} is a folder: name a file in it, such as profile.yaml")
     try:
-        return yaml.safe_load(read_text(path))
+        return yaml_text.load(read_text(path))
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be a profile") from error
-    except yaml.YAMLError as error:
+    except yaml_text.YAMLError as error:
         # Without a mark the text as a whole cannot be YAML: it is of another kind.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         detail = f"; line {mark.line + 1} is not YAML: {problem}" if mark is not None else ""

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from hvdtune import yaml_text
 from hvdtune.core.config.knobs import Knob, Value, validate
 from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
@@ -60,27 +59,24 @@ def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobR
 
 
 def _entries(text: str, where: str) -> list[tuple[int, Any, Any]]:
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
+        node = yaml_text.compose(text)
         if node is None:
             return []
-        if not isinstance(node, yaml.MappingNode):
+        if not isinstance(node, yaml_text.MappingNode):
             raise UsageError(f"{where}:{node.start_mark.line + 1}: not of the form `knob: range`")
         return [
             (
                 key.start_mark.line + 1,
-                loader.construct_object(key, deep=True),
-                loader.construct_object(value, deep=True),
+                yaml_text.value_of(key),
+                yaml_text.value_of(value),
             )
             for key, value in node.value
         ]
-    except yaml.YAMLError as error:
+    except yaml_text.YAMLError as error:
         raise yaml_error(where, error) from error
     except RecursionError as error:
         raise UsageError(f"{where} is nested too deeply to be a space") from error
-    finally:
-        loader.dispose()
 
 
 def _range(knob: Knob, wanted: Any) -> KnobRange:
