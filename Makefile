@@ -10,7 +10,8 @@ LANES ?= 2
 # How many compilers, or C++ tests, one target of those below runs at a time
 JOBS ?= 2
 RUN ?= runs/demo
-WHEEL_TOOLS ?= build/wheels/tools-$(notdir $(PYTHON))
+# An environment for each Python, whatever its program is called
+WHEEL_TOOLS ?= build/wheels/tools-$(shell $(PYTHON) -c "import sys; print(sys.implementation.cache_tag)")
 # Modules are compiled when they are first imported; most of TensorFlow's never are.
 INSTALL := install -q --no-compile --disable-pip-version-check -c constraints.txt
 export PATH := $(abspath $(BIN)):$(PATH)

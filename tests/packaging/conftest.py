@@ -35,7 +35,7 @@ def built():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     sdist, wheel = re.findall(r"^(\S+(?:\.tar\.gz|\.whl)): ", done.stdout, re.MULTILINE)
-    (tools,) = ROOT.glob(f"build/wheels/tools-{Path(sys.executable).name}/bin/python")
+    (tools,) = ROOT.glob(f"build/wheels/tools-{sys.implementation.cache_tag}/bin/python")
     return Built(Path(sdist), Path(wheel), tools)
 
 
