@@ -157,7 +157,7 @@ def data_of_tensorflow():
     except ImportError as error:
         return str(error)
 
-print(json.dumps({
+seen = {
     "different": different("tensorflow", ["elastic"])
     + different("tensorflow.keras", ["callbacks", "elastic"])
     + different("keras", ["callbacks", "elastic"]),
@@ -183,12 +183,12 @@ print(json.dumps({
     "powers": check_num_rank_power_of_2(4),
     "data": data_of_tensorflow(),
     "available": [extension_available(name) for name in ("tensorflow", "torch", "keras", "mxnet")],
-}))
+}
 """
 
 
-def test_the_names_of_tensorflow_and_keras_are_there_and_are_hvdtunes(python):
-    seen = json.loads(python(_LOOK_AT_TENSORFLOW))
+def test_the_names_of_tensorflow_and_keras_are_there_and_are_hvdtunes(looked):
+    seen = dict(looked["seen"])
     assert comes_later("tensorflow.data", seen.pop("data"))
     assert seen == {
         "different": [],
@@ -209,16 +209,21 @@ def comes_later(module, message):
     return message.startswith(f"hvdtune {hvdtune.__version__} has no horovod.{module}: ")
 
 
-_IMPORT_ALL = """
-import hvdtune.alias
-import importlib, json, sys
-said = {}
-for name in sys.stdin.read().split():
+_ASK_FOR_WHAT_IS_ABSENT = """
+import sys
+asked, modules, names = json.load(sys.stdin), {}, {}
+for name in asked["modules"]:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        said[name] = [str(error), error.name]
-print(json.dumps(said))
+        modules[name] = [str(error), error.name]
+for statement in asked["statements"]:
+    exec(statement)
+    try:
+        call(1, key=2)
+    except NotImplementedError as error:
+        names[statement] = str(error)
+print(json.dumps({"seen": seen, "modules": modules, "names": names}))
 """
 
 # What Horovod 0.28.1 has below `horovod.runner` and beside its frameworks.
@@ -244,45 +249,41 @@ REASONS = (
 )
 
 
+ABSENT = {
+    "from horovod.runner import _HorovodArgs as call": "runner._HorovodArgs",
+    "from horovod.runner.launch import _run as call": "runner.launch._run",
+    "from horovod.runner.launch import parse_args as call": "runner.launch.parse_args",
+    "from horovod.torch.mpi_ops import _allreduce_async as call": "torch.mpi_ops._allreduce",
+}
+
+
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory):
+def looked():
+    """What one process has seen: importing all frameworks takes many seconds."""
+    asked = {"modules": [f"horovod.{name}" for name in REASONS], "statements": list(ABSENT)}
     done = subprocess.run(
-        [sys.executable, "-c", _IMPORT_ALL],
-        input="\n".join(f"horovod.{name}" for name in REASONS),
+        [sys.executable, "-c", _LOOK_AT_TENSORFLOW + _ASK_FOR_WHAT_IS_ABSENT],
+        input=json.dumps(asked),
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ
+        | {"PYTHONPATH": str(Path(__file__).parents[2]), "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize(("module", "reason"), REASONS.items())
-def test_an_absent_module_is_an_import_error_that_says_why(refused, module, reason):
-    message, name = refused[f"horovod.{module}"]
+def test_an_absent_module_is_an_import_error_that_says_why(looked, module, reason):
+    message, name = looked["modules"][f"horovod.{module}"]
     assert f"horovod.{module}.".startswith(f"{name}.")
     assert message.startswith(f"hvdtune {hvdtune.__version__} has no {name}: {reason}")
 
 
-@pytest.mark.parametrize(
-    ("statement", "name"),
-    [
-        ("from horovod.runner import _HorovodArgs as call", "runner._HorovodArgs"),
-        ("from horovod.runner.launch import _run as call", "runner.launch._run"),
-        ("from horovod.runner.launch import parse_args as call", "runner.launch.parse_args"),
-        ("from horovod.torch.mpi_ops import _allreduce_async as call", "torch.mpi_ops._allreduce"),
-    ],
-)
-def test_an_absent_name_can_be_imported_and_refuses_to_be_called(python, statement, name):
-    body = f"""
-import hvdtune.alias
-{statement}
-try:
-    call(1, key=2)
-except NotImplementedError as error:
-    print(error)
-"""
-    assert python(body).startswith(f"hvdtune {hvdtune.__version__} has no horovod.{name}")
+@pytest.mark.parametrize(("statement", "name"), ABSENT.items())
+def test_an_absent_name_can_be_imported_and_refuses_to_be_called(looked, statement, name):
+    said = looked["names"][statement]
+    assert said.startswith(f"hvdtune {hvdtune.__version__} has no horovod.{name}")
 
 
 def test_horovodrun_s_module_is_the_command(python):
@@ -318,6 +319,7 @@ for make in (ObjectState, State, lambda: run_fn(print, print), notification_mana
     assert python(body).count(f"hvdtune {hvdtune.__version__} has no elastic training") == 4
 
 
+@pytest.mark.slow  # as the page's, which tests/alias/test_docs.py runs
 def test_horovod_run_returns_the_results_of_all_ranks(python):
     body = """
 import hvdtune.alias

@@ -21,6 +21,9 @@ from tests.parallel import ranks
 KINDS = ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
 TWO_HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"]
 PLACES = {"1": (1, None), "2": (2, None), "3": (3, None), "4": (4, None), "2x2": (4, TWO_HOSTS)}
+# How many ranks there are is the core's affair, which every framework shares: with these numbers
+# torch's tests say what TensorFlow's would.
+AS_TORCH = [("3", "tensorflow"), ("4", "tensorflow"), ("3", "tf.function")]
 SHAPES = [(), (0,), (1,), (5, 3), (7, 0, 2), (2, 3, 4), (40_001,)]
 
 
@@ -64,8 +67,13 @@ def carry_out(name):
     return problems, len(calls)
 
 
-@pytest.mark.parametrize("framework", WITH_GRAPHS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "framework"),
+    [
+        pytest.param(*each, marks=[pytest.mark.slow] if each in AS_TORCH else [])
+        for each in itertools.product(PLACES, WITH_GRAPHS)
+    ],
+)
 def test_a_collective_gives_what_its_definition_says(place, framework):
     size, hosts = PLACES[place]
     for problems, count in run(carry_out, size, framework, hosts=hosts):
