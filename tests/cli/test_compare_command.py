@@ -18,7 +18,13 @@ for _ in range({steps}):
 """
 
 
-@pytest.mark.parametrize("words", [("--variant", "quick"), ("--variant=quick=true",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--variant", "quick"),
+        pytest.param(("--variant=quick=true",), marks=pytest.mark.slow),  # as without a value
+    ],
+)
 def test_a_variant_is_compared_within_one_run(hvdtune, script, tmp_path, words):
     script(_STEPS.format(steps=10**6))
     run = hvdtune("compare", "-np", "2", "--pairs", "6", "--json", "-o", "kept", "train.py", *words)

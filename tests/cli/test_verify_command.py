@@ -65,7 +65,14 @@ def test_a_script_against_itself_has_a_floor(hvdtune, script, tmp_path):
     assert floor["text"] in (tmp_path / floor["run"] / "report.md").read_text()
 
 
-@pytest.mark.parametrize("words", [("verify", "--b", "b.yaml"), ("aa",), ("run", "--trials", "2")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify", "--b", "b.yaml"),
+        pytest.param(("aa",), marks=pytest.mark.slow),  # as verify
+        ("run", "--trials", "2"),
+    ],
+)
 def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words):
     script("init(); step(); sys.exit(7)")
     write_b(tmp_path)
