@@ -15,6 +15,7 @@
     |-- StudyError            a tuning study could not be stored, read or resumed
     |-- LaunchError           the processes of a job could not be started
     |-- FunctionError         a function did not return on a rank of `hvdtune.run`
+    |-- RankRemovedError      the host of this rank has left an elastic job; no failure
     |-- HostsUpdatedInterrupt  the hosts of an elastic job changed; no failure
     `-- HorovodVersionMismatchError  a framework is not the one an extension was built for
 
@@ -125,6 +126,10 @@ class FunctionError(HvdtuneError, RuntimeError):
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class RankRemovedError(HvdtuneError, RuntimeError):
+    """The host of this rank is no longer a part of the elastic job, which goes on without it."""
 
 
 class HostsUpdatedInterrupt(HvdtuneError, RuntimeError):

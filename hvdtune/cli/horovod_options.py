@@ -131,12 +131,37 @@ class HorovodOptions:
     )
     autotune_gaussian_process_noise: float | None = _silent(type=Number(0, 1))
 
-    min_num_proc: int | None = _silent("--min-np", "--min-num-proc", type=WholeNumber())
-    max_num_proc: int | None = _silent("--max-np", "--max-num-proc", type=WholeNumber())
-    elastic_timeout: int | None = _silent(type=WholeNumber())
-    reset_limit: int | None = _silent(type=WholeNumber())
-    blacklist_cooldown_range: tuple[int, int] | None = _silent(type=WholeNumber(), nargs=2)
-    host_discovery_script: str | None = _silent()
+    min_num_proc: int | None = option(
+        "--min-np",
+        "--min-num-proc",
+        type=WholeNumber(1),
+        help="Elastic: go on while there are so many ranks. [default: -np, or 1]",
+    )
+    max_num_proc: int | None = option(
+        "--max-np",
+        "--max-num-proc",
+        type=WholeNumber(1),
+        help="Elastic: use at most so many slots. [default: -np, or all]",
+    )
+    host_discovery_script: str | None = option(
+        metavar="COMMAND",
+        help="Elastic: run this every second; it prints a line 'host' or 'host:slots' for each.",
+    )
+    elastic_timeout: float | None = option(
+        type=Number(1),
+        help="Elastic: seconds to wait for ranks while there are too few. [default: 600]",
+    )
+    reset_limit: int | None = option(
+        type=WholeNumber(0),
+        help="Elastic: end the job when ranks are to come or go once more. [default: none]",
+    )
+    blacklist_cooldown_range: tuple[int, int] | None = option(
+        type=WholeNumber(1, 3600),
+        nargs=2,
+        metavar="FIRST MOST",
+        help="Elastic: seconds after which a slot is used again whose process has failed: at "
+        "first, doubled each time, and at most. [default: never]",
+    )
 
     timeline_mark_cycles: bool | None = switch(
         help="Show cycles in a trace of Horovod's format; other traces always show them."

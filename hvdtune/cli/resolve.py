@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from hvdtune.cli.cluster.elastic import elastic_request, is_elastic
 from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.normalize import (
     check_restart,
@@ -36,6 +37,7 @@ from hvdtune.launcher.plan import Slot, build_command, plan_slots
 from hvdtune.launcher.run import JobOptions
 from hvdtune.workflows.requests import (
     ComparisonRequest,
+    ElasticRequest,
     JobRequest,
     MpiRequest,
     OutputRequest,
@@ -73,7 +75,7 @@ class Resolved:
     """
 
     workflow: Literal["launch", "tune", "autotune"]
-    job: JobRequest | MpiRequest
+    job: JobRequest | MpiRequest | ElasticRequest
     study: StudyRequest
     trace: TraceRequest
     output: OutputRequest
@@ -98,7 +100,7 @@ def resolve(options: RunOptions) -> Resolved:
         check_timeline(options, compares=compares)
     return Resolved(
         _workflow(options),
-        _mpi_request(options, values) if options.mpi else _job_request(options, values),
+        _request(options, values),
         _study_request(options),
         trace_request(options),
         OutputRequest(
@@ -112,6 +114,14 @@ def resolve(options: RunOptions) -> Resolved:
         allocated if restart else (*allocated, *notices(options)),
         options.as_json,
     )
+
+
+def _request(
+    options: RunOptions, values: SettingRequest
+) -> JobRequest | MpiRequest | ElasticRequest:
+    if is_elastic(options):
+        return elastic_request(options, _hosts(options), values, rank_variables(options))
+    return _mpi_request(options, values) if options.mpi else _job_request(options, values)
 
 
 def _in_allocation(

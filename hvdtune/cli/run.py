@@ -11,12 +11,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.cli import handover
+from hvdtune.cli.cluster.elastic import is_elastic
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.parameters import spellings_of
 from hvdtune.cli.resolve import Resolved, rank_variables, resolve
 from hvdtune.core.config.environment import launch_defaults, node_meeting, slots_of_node
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.workflows.requests import ComparisonRequest, JobRequest, MpiRequest
+from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
 from hvdtune.workflows.results import MeasuredRun
 from hvdtune.workflows.run_folder import contents
 
@@ -49,6 +50,8 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
 
     if options.mpi:
         raise UsageError("--mpi: start `hvdtune run --mpi` once, not on every node")
+    if is_elastic(options):
+        raise UsageError("--min-np: start an elastic `hvdtune run` once, not on every node")
     size, config = point.place.size or 1, launch_defaults(variables=rank_variables(options))
     timeout_s, asked = config.start_timeout_s, asked_alike(options, words[0])
     share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
@@ -100,6 +103,10 @@ def _run(
         from hvdtune.workflows.launch import run_by_mpi
 
         run_by_mpi(request.job, reporter, verbose=request.output.verbose)
+    if isinstance(request.job, ElasticRequest):
+        from hvdtune.workflows.elastic import launch_elastic
+
+        return launch_elastic(request.job, request.output, reporter).exit_code
     if request.comparison is not None:
         return _compare(request, request.job, request.comparison, reporter)
     if request.workflow == "tune":

@@ -140,7 +140,7 @@ def _port(text: str) -> int:
     return max(0, parse.integer(text))  # Horovod's -1 is no port
 
 
-_ELASTIC: Final = "elastic training comes in a later version"
+_ELASTIC: Final = "an elastic job is started by `hvdtune run --min-np`, not by Horovod's launcher"
 _OF_A_PLACE: Final = (
     "a rank's place is given by `hvdtune run` or mpirun; start the job with one of them, and not "
     "with Horovod's launcher or by hand"
@@ -353,20 +353,13 @@ _OTHERS: Final = (
         for level in ("", "LOCAL_", "CROSS_")
         for name, kind in (("RANK", parse.whole), ("SIZE", _others))
     ),
-    _idle("HOROVOD_ELASTIC_TIMEOUT", parse.positive, _ELASTIC),
+    _asked("HOROVOD_ELASTIC_TIMEOUT", parse.positive, "elastic_timeout", ""),
     _idle("HOROVOD_SPARK_START_TIMEOUT", parse.positive, _SPARK),
     _idle("HOROVOD_SPARK_PYTHONPATH", str, _SPARK),
     _idle("HOROVOD_SPARK_WORK_DIR", str, _SPARK),
     _idle("HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX", parse.switch, _SPARK),
     _idle("_HOROVOD_SECRET_KEY", str, "every job makes a key of its own"),
     _idle("DDL_OPTIONS", str, _NO_DDL),
-    *(
-        Term(option=option, effect=Refused(_ELASTIC))
-        for option in (
-            "min_num_proc", "max_num_proc", "elastic_timeout", "reset_limit",
-            "blacklist_cooldown_range", "host_discovery_script",
-        )
-    ),
     Term(option="disable_cache", effect=Idle("no check of a host is remembered")),
     Term(option="jsrun", effect=Refused("jobs are not started by LSF's jsrun; use --mpi there")),
 )  # fmt: skip

@@ -46,7 +46,7 @@ class Command:
         self._report: ExitReport | None = None
         self._stopped = self._signalled = False
         self._group = ProcessGroup()
-        self._output = Output(len(plan.environs), writers, _TAIL_LINES)
+        self._output = Output(writers, _TAIL_LINES)
         self._children: list[subprocess.Popen[bytes]] = []
         defer_signals(self)
         try:

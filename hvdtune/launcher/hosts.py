@@ -82,6 +82,14 @@ def read_hostfile(path: Path, slots: int = 1) -> tuple[Host, ...]:
     return _distinct(hosts, partial(ArgumentError, "hostfile", value=path))
 
 
+def parse_discovered(text: str, slots: int = 1) -> tuple[Host, ...]:
+    """What a discovery script prints: a line `name` or `name:slots` for each host; a name alone has
+    `slots`. Raises UsageError."""
+    fault = partial(ArgumentError, "host_discovery_script")
+    lines = [line.strip() for line in text.splitlines()]
+    return _distinct([_entry(_ENTRY, line, slots, fault) for line in lines if line], fault)
+
+
 def remote_hosts(names: Iterable[str]) -> tuple[str, ...]:
     """The names that are other machines', each once, in order."""
     return tuple(name for name in dict.fromkeys(names) if not is_local(name))

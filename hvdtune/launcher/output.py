@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import IO, Final
 
 # Takes "stdout" or "stderr" and whole lines, prefixed; called from the reading thread only.
@@ -47,29 +48,38 @@ class LineSplitter:
 class Output:
     """Reads the ranks' pipes on a thread of its own and notes the order in which ranks end.
 
-    `watch()` and `close()` belong to one thread; everything else may be called from any.
+    `watch()`, `start()` and `close()` belong to one thread; everything else may be called from any.
 
     Args:
-        ranks: number of ranks.
         writers: where the prefixed lines go.
         tail_lines: how many of its last lines are kept per rank.
     """
 
-    def __init__(self, ranks: int, writers: Sequence[Writer], tail_lines: int) -> None:
+    def __init__(self, writers: Sequence[Writer], tail_lines: int) -> None:
         self._writers = list(writers)
-        self._tails = [deque[str](maxlen=tail_lines) for _ in range(ranks)]
+        self._tails: defaultdict[int, deque[str]] = defaultdict(
+            lambda: deque[str](maxlen=tail_lines)
+        )
+        self._new: SimpleQueue[tuple[int, subprocess.Popen[bytes]]] = SimpleQueue()
         self.write_error = ""
         self._ended: list[int] = []
         self._changed = threading.Event()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._stop)
-        self._stopping = False
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._stopping = self._closing = False
         self._open = 0
         self._thread = threading.Thread(target=self._run, name="hvdtune-output", daemon=True)
 
     def watch(self, rank: int, child: subprocess.Popen[bytes]) -> None:
-        """Adds a rank. Takes over its pipes. Only before `start()`."""
+        """Adds a rank. Takes over its pipes."""
+        if self._thread.ident is None:
+            self._register(rank, child)
+        else:
+            self._new.put((rank, child))
+            os.write(self._wake_write, b"n")
+
+    def _register(self, rank: int, child: subprocess.Popen[bytes]) -> None:
         for stream, pipe in (("stdout", child.stdout), ("stderr", child.stderr)):
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
@@ -83,7 +93,7 @@ class Output:
             self._open += 1
 
     def start(self) -> None:
-        """Begins to read."""
+        """Begins to read, until `close()`."""
         self._thread.start()
 
     def wait_for_change(self, timeout_s: float) -> None:
@@ -97,7 +107,7 @@ class Output:
 
     def tail(self, rank: int) -> tuple[str, ...]:
         """The rank's last lines, without prefix and terminator, stdout and stderr together."""
-        return tuple(self._tails[rank])
+        return tuple(self._tails.get(rank, ()))
 
     def close(self, timeout_s: float) -> None:
         """Reads what is still in the pipes, at most for the timeout, and ends the thread.
@@ -105,8 +115,9 @@ class Output:
         A pipe stays open beyond its rank when a process that left the group holds it.
         """
         if self._thread.ident is not None:
+            os.write(self._wake_write, b"c")
             self._thread.join(timeout_s)
-            os.write(self._wake_write, b"x")
+            os.write(self._wake_write, b"s")
             self._thread.join()
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, _Reader | _Exit):
@@ -116,12 +127,17 @@ class Output:
         os.close(self._wake_write)
 
     def _run(self) -> None:
-        while self._open > 0 and not self._stopping:
+        while not self._stopping and not (self._closing and self._open == 0):
             for key, _ in self._selector.select():
                 key.data()
 
-    def _stop(self) -> None:
-        self._stopping = True
+    def _woken(self) -> None:
+        """Each byte is an order: there are new ranks, close when all is read, or stop at once."""
+        orders = os.read(self._wake_read, _READ_BYTES)
+        while not self._new.empty():
+            self._register(*self._new.get())
+        self._closing |= b"c" in orders
+        self._stopping |= b"s" in orders
 
     def forget(self, fd: int | IO[bytes]) -> None:
         self._selector.unregister(fd)

@@ -27,13 +27,13 @@ import msgspec
 from hvdtune import __version__
 from hvdtune.core.config.environment import inherited_environ
 from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.job import proof
 from hvdtune.core.job.child_command import module_command, of_ranks
+from hvdtune.core.job.sealed import SealedChannel
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
 from hvdtune.launcher.mpirun import is_own
-from hvdtune.launcher.nodes import proof
-from hvdtune.launcher.nodes.sealed import SealedChannel
 from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16

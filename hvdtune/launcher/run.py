@@ -169,7 +169,7 @@ class Job:
         self._plan, self._options = plan, options
         self.channel = channel
         self._group = ProcessGroup()
-        self._output = Output(len(plan.slots), writers, options.tail_lines)
+        self._output = Output(writers, options.tail_lines)
         self._children: list[subprocess.Popen[bytes]] = []
         self._pending: deque[JobEvent] = deque()
         self._gone: list[int] = []

@@ -229,6 +229,8 @@ class GradientOptimizer(Wrapper):
         """
         self._by_scaler = False
         if not self._travels:
+            self._travel_if_others_came()
+        if not self._travels:
             self._synchronized = False
             return
         try:
@@ -250,6 +252,13 @@ class GradientOptimizer(Wrapper):
         self._synchronized = True
         self._make_sparse_again()
         self._in_flight = False
+
+    def _travel_if_others_came(self) -> None:
+        """A rank that was alone when it wrapped the optimizer may be in a larger job by now."""
+        process_set = self._options.process_set
+        if process_set.included() and process_set.size() > 1:
+            self._travels = True
+            self._travel_with(parameters_of(self.param_groups), self._options.groups)
 
     def _send(self) -> None:
         self._take_unfrozen()

@@ -12,6 +12,8 @@ from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting, Value
+    from hvdtune.launcher.elastic.slots import Cooldown
+    from hvdtune.launcher.hosts import Host
     from hvdtune.launcher.mpirun import MpiJob
     from hvdtune.launcher.run import JobOptions, JobPlan
     from hvdtune.tuner.measure.progress import StudyProgress
@@ -78,6 +80,31 @@ class MpiRequest:
     job: MpiJob
     variables: Mapping[str, str]
     values: SettingRequest = SettingRequest()
+
+
+@dataclass(frozen=True)
+class ElasticRequest:
+    """A job whose ranks may come and go.
+
+    It runs on `hosts`, or on those that `discovery_script` prints, which have `slots_per_host`
+    where it prints no number. It needs `min_ranks` and uses at most `max_ranks` slots (None: all).
+    `variables` go to its ranks; the rest as in launcher.elastic.membership.ElasticLimits.
+    """
+
+    words: tuple[str, ...]
+    command: tuple[str, ...]
+    hosts: tuple[Host, ...]
+    discovery_script: str | None
+    slots_per_host: int
+    min_ranks: int
+    max_ranks: int | None
+    elastic_timeout_s: float
+    reset_limit: int | None
+    cooldown: Cooldown | None
+    variables: Mapping[str, str]
+    values: SettingRequest = SettingRequest()
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
 
 
 @dataclass(frozen=True)

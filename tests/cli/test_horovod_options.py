@@ -79,18 +79,18 @@ _ACCEPTED = [
     ("-hostfile hosts", "hostfile", Path("hosts")),
     ("--hostfile hosts", "hostfile", Path("hosts")),
     ("--slots-per-host 2", "slots_per_host", 2),
+    ("--min-np 2", "min_num_proc", 2),
+    ("--min-num-proc 2", "min_num_proc", 2),
+    ("--max-np 2", "max_num_proc", 2),
+    ("--max-num-proc 2", "max_num_proc", 2),
+    ("--elastic-timeout 5", "elastic_timeout", 5.0),
+    ("--reset-limit 5", "reset_limit", 5),
+    ("--blacklist-cooldown-range 10 100", "blacklist_cooldown_range", (10, 100)),
+    ("--host-discovery-script ./hosts.sh", "host_discovery_script", "./hosts.sh"),
     ("--gloo", "gloo", True),
     ("--mpi", "mpi", True),
 ]
 _REFUSED = {
-    "--min-np 2": "elastic training",
-    "--min-num-proc 2": "elastic training",
-    "--max-np 2": "elastic training",
-    "--max-num-proc 2": "elastic training",
-    "--elastic-timeout 5": "elastic training",
-    "--reset-limit 5": "elastic training",
-    "--blacklist-cooldown-range 10 100": "elastic training",
-    "--host-discovery-script ./hosts.sh": "elastic training",
     "--jsrun": "LSF's jsrun",
 }
 # Those that print and end.

@@ -48,6 +48,7 @@ _LAUNCHERS = [
     ("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.8", 0.8),
     ("HOROVOD_TIMELINE", "trace.json", "trace.json"),
     ("HOROVOD_TIMELINE_MARK_CYCLES", "1", True),
+    ("HOROVOD_ELASTIC_TIMEOUT", "60", 60.0),
 ]
 _IDLE = [row.variable for row in VARIABLES if row.idle]
 _SWITCHES = [row.variable for row in VARIABLES if row.parse.__name__ in ("switch", "_no_warning")]
@@ -109,7 +110,7 @@ def test_a_text_that_is_no_number_is_refused(variable):
 @pytest.mark.parametrize(
     ("environ", "fault"),
     [
-        ({"HOROVOD_ELASTIC": "1"}, "elastic training comes in a later version"),
+        ({"HOROVOD_ELASTIC": "1"}, "started by `hvdtune run --min-np`"),
         ({"HOROVOD_CONTROLLER": "mpl"}, "HOROVOD_CONTROLLER=mpl is none of mpi, gloo, ccl"),
         ({"HOROVOD_LOG_LEVEL": "loud"}, "HOROVOD_LOG_LEVEL=loud is none of trace, debug"),
         ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is none of this host's interfaces"),

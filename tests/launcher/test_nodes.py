@@ -16,12 +16,12 @@ import pytest
 from hvdtune.cli.app import app
 from hvdtune.cli.run import asked_alike
 from hvdtune.core.config.environment import node_meeting, slots_of_node
+from hvdtune.core.job import proof
+from hvdtune.core.job.sealed import SealedChannel, Sealing
 from hvdtune.errors import LaunchError
-from hvdtune.launcher.nodes import proof
 from hvdtune.launcher.nodes.admission import MOST_HALF_OPEN, Admission
 from hvdtune.launcher.nodes.control import NodeFacts
 from hvdtune.launcher.nodes.gathering import require_same
-from hvdtune.launcher.nodes.sealed import SealedChannel, Sealing
 
 _KEY = b"k" * 32
 

@@ -79,7 +79,9 @@ class Config:
     `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
     lets gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
     costs on this host; None: as it was measured before, and `measures_costs` that they are measured
-    anew. `failpoint` is for cores compiled with failpoints (`csrc/base/failpoint.h`).
+    anew. `worker` is this process's number in an elastic job, whose launcher then is at the
+    rendezvous and tells it rank and size; -1 elsewhere. `failpoint` is for cores compiled with
+    failpoints (`csrc/base/failpoint.h`).
     """
 
     rank: int = 0
@@ -118,6 +120,7 @@ class Config:
     host_costs: Mapping[str, float] | None = None
     measures_costs: bool = False
     thread_core: int = -1
+    worker: int = -1
     mpi_launcher: MpiLauncher | None = None
     meeting: MeetingPoint | None = None
     vain: tuple[str, ...] = ()
@@ -217,6 +220,7 @@ class Config:
             host_costs=_read(env, "HVDTUNE_HOST_COSTS", host_costs.parse, None),
             measures_costs=env.get("HVDTUNE_HOST_COSTS") == "measure",
             thread_core=_launched_core(env),
+            worker=_read(env, "HVDTUNE_WORKER", parse.whole, -1),
         )
 
 

@@ -28,7 +28,7 @@ OWN_PLACE: Final = PLACE | {
     f"HVDTUNE_{name}"
     for name in (
         "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "RENDEZVOUS",
-        "KEY_FD", "KEY_FILE", "KEY", "NODE", "NODES",
+        "KEY_FD", "KEY_FILE", "KEY", "NODE", "NODES", "WORKER",
     )
 }  # fmt: skip
 # What horovodrun sets for its ranks beside their place.

@@ -29,6 +29,7 @@ from hvdtune.errors import UsageError
 if TYPE_CHECKING:
     from hvdtune.core import _native
     from hvdtune.core.config.environment import Config
+    from hvdtune.core.job.worker import ElasticWorker
 
 Undo = Callable[[], None]
 Started = tuple["_native.Runtime", "StackSource | None"]
@@ -64,6 +65,7 @@ class Process:
         submitter: submits what waits for its values, on one thread, so in the order of calls.
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
+        worker: this process as one of an elastic job, from the first `init` on; None elsewhere.
         script_knobs: those that the script has declared in this job, by name.
         watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
     """
@@ -86,6 +88,7 @@ class Process:
             itertools.count
         )
         self.joins: Counter[tuple[int, int]] = Counter()
+        self.worker: ElasticWorker | None = None
         self.script_knobs: dict[str, Any] = {}
         self.watchers: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
@@ -144,6 +147,8 @@ class Process:
                     config = place.config
                     runtime, self._stacks = _start(config, more)
                     place.await_formed()
+            elif meet is None and config.worker >= 0:
+                config, (runtime, self._stacks) = self._join_elastic(config, check)
             elif meet is not None or (config.meeting is not None and not config.rendezvous_port):
                 point = config.meeting
                 check(config.size if point is None else point.place.size or 1)
@@ -173,6 +178,19 @@ class Process:
         atexit.register(self.leave)
         return True
 
+    def _join_elastic(
+        self, config: Config, check: Callable[[int], None]
+    ) -> tuple[Config, tuple[_native.Runtime, StackSource | None]]:
+        from hvdtune.core.job.worker import ElasticWorker
+
+        def start(placed: Config) -> tuple[_native.Runtime, StackSource | None]:
+            check(placed.size)
+            return _start(placed, {})
+
+        if self.worker is None:
+            self.worker = ElasticWorker(config)
+        return self.worker.join(config, start)
+
     def leave(self) -> None:
         """Leaves the job; operations still pending fail on every rank. Without a job, nothing.
 
@@ -194,7 +212,7 @@ class Process:
         """Forget the parent's connections and threads, which a child does not own."""
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
-        self.pending, self.submitter = {}, None
+        self.pending, self.submitter, self.worker = {}, None, None
         for batch in self.in_flight:  # whoever has started it may still wait for it
             batch.leave_to_parent(_Refusal())
         self.in_flight, self.abandoned, self.blocked = set(), set(), set()

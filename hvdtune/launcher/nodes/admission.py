@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from hvdtune.launcher.nodes import proof
+from hvdtune.core.job import proof
 
 _HANDSHAKE_S: Final = 5.0
 MOST_HALF_OPEN: Final = 64

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from hvdtune.core.job.sealed import SealedChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.frames import REFUSED, Frames, frame
-from hvdtune.launcher.nodes.sealed import SealedChannel
 
 _READ_BYTES: Final = 1 << 16
 # A host that has lost its power or its network closes nothing. After 45 s it is given up, as ssh

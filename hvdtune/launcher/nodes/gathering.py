@@ -15,12 +15,11 @@ import msgspec
 from hvdtune import __version__, parse
 from hvdtune.core.config.dialect import ToldPlace
 from hvdtune.core.config.meeting_point import MeetingPoint
-from hvdtune.core.job import meeting, route
+from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.job_file import OfferedError
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, is_local
-from hvdtune.launcher.nodes import proof
 from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 from hvdtune.launcher.nodes.serving import PART

@@ -15,14 +15,13 @@ import msgspec
 
 from hvdtune import __version__, parse
 from hvdtune.core.config.meeting_point import MeetingPoint
-from hvdtune.core.job import meeting, route
+from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.child_command import module_command
+from hvdtune.core.job.sealed import SealedChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
-from hvdtune.launcher.nodes import proof
 from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
-from hvdtune.launcher.nodes.sealed import SealedChannel
 
 PART: Final = "/nodes"
 _HANDSHAKE_S: Final = 5.0

@@ -1,23 +1,25 @@
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
-from hvdtune.core.rank.elastic import ObjectState, State, refuse, run
+from hvdtune.core.rank.elastic import ObjectState, State, run_fn
 
 __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 
 
-def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Any:
-    """Horovod makes its elastic decorators of it. Raises NotImplementedError."""
-    return run(func)
-
-
 class _NotificationManager:
-    """Tells Horovod's workers of new hosts. Its methods raise NotImplementedError."""
+    """Horovod's listener for news of hosts. Here they come over the connection that `hvd.init()`
+    makes, and `state.check_host_updates()` looks for them: `init` has nothing to do."""
 
-    def init(self, *_: object, **__: object) -> NoReturn:
-        refuse("notification_manager")
+    def init(self) -> None:
+        pass
 
-    register_listener = remove_listener = handle_hosts_updated = init
+    def register_listener(self, listener: Callable[..., Any]) -> None:
+        raise NotImplementedError(
+            "notification_manager.register_listener: news of hosts reach a State only; call "
+            "state.check_host_updates()"
+        )
+
+    remove_listener = handle_hosts_updated = register_listener
 
 
 notification_manager = _NotificationManager()

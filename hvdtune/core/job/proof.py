@@ -32,6 +32,7 @@ _SESSION: Final = b"hvdtune node session "
 
 # What a connection is for.
 RANK: Final = b"r"
+WORKER: Final = b"w"
 CONTROL: Final = b"c"
 # The node that launches.
 FIRST: Final = 0

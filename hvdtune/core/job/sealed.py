@@ -24,13 +24,19 @@ import struct
 import threading
 from typing import Final
 
-_RECORD_BYTES: Final = 1 << 16
-_HEAD: Final = struct.Struct(">I")
+RECORD_BYTES: Final = 1 << 16
+HEAD: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
-_TAG_BYTES: Final = 32
+TAG_BYTES: Final = 32
 _DIRECTIONS: Final = (b"from the dialer", b"from the acceptor")
 # What was written last may take so long to leave.
 _FLUSH_S: Final = 10.0
+
+
+def directions(*, dialed: bool) -> tuple[bytes, bytes]:
+    """The names of what an end sends and of what it receives."""
+    own, other = _DIRECTIONS if dialed else reversed(_DIRECTIONS)
+    return own, other
 
 
 class Sealing:
@@ -42,16 +48,16 @@ class Sealing:
         self._number = 0
 
     def seal(self, data: bytes) -> bytes:
-        """The record of at most `_RECORD_BYTES`."""
+        """The record of at most `RECORD_BYTES`."""
         number = self._next()
-        body = _HEAD.pack(len(data)) + self._xor(data, number)
+        body = HEAD.pack(len(data)) + self._xor(data, number)
         return body + hmac.digest(self._tag_key, number + body, hashlib.sha256)
 
     def open(self, body: bytes, tag: bytes) -> bytes | None:
         """What a record's length and bytes stand for; None for one that is not the other end's."""
         number = self._next()
         right = hmac.digest(self._tag_key, number + body, hashlib.sha256)
-        return self._xor(body[_HEAD.size :], number) if hmac.compare_digest(tag, right) else None
+        return self._xor(body[HEAD.size :], number) if hmac.compare_digest(tag, right) else None
 
     def _next(self) -> bytes:
         self._number += 1
@@ -71,7 +77,7 @@ class SealedChannel:
     """
 
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
-        own, other = _DIRECTIONS if dialed else reversed(_DIRECTIONS)
+        own, other = directions(dialed=dialed)
         self.local, self._inner = socket.socketpair()
         self._connection = connection
         threads = {"out": (self._carry_out, own), "in": (self._carry_in, other)}
@@ -96,7 +102,7 @@ class SealedChannel:
 
     def _carry_out(self, sealing: Sealing) -> None:
         try:
-            while data := self._inner.recv(_RECORD_BYTES):
+            while data := self._inner.recv(RECORD_BYTES):
                 self._connection.sendall(sealing.seal(data))
             self._connection.shutdown(socket.SHUT_WR)
         except OSError:
@@ -104,7 +110,7 @@ class SealedChannel:
 
     def _carry_in(self, sealing: Sealing) -> None:
         with contextlib.suppress(OSError):
-            while head := self._receive(_HEAD.size):
+            while head := self._receive(HEAD.size):
                 data = self._opened(sealing, head)
                 if data is None:
                     _end(self._connection)  # whoever has done that is not told more, either
@@ -116,10 +122,10 @@ class SealedChannel:
 
     def _opened(self, sealing: Sealing, head: bytes) -> bytes | None:
         """Read the rest of this record and open it; None for a wrong one."""
-        (length,) = _HEAD.unpack(head)
-        if length > _RECORD_BYTES:
+        (length,) = HEAD.unpack(head)
+        if length > RECORD_BYTES:
             return None
-        body, tag = self._receive(length), self._receive(_TAG_BYTES)
+        body, tag = self._receive(length), self._receive(TAG_BYTES)
         return sealing.open(head + body, tag)
 
     def _receive(self, count: int) -> bytes:

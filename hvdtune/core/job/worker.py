@@ -1,0 +1,131 @@
+"""A rank's side of an elastic job: asks the launcher for its place, again for each generation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from hvdtune import parse
+from hvdtune.core.job import proof
+from hvdtune.core.job.worker_messages import Arrival, Messages, Placement, Removed, Update
+from hvdtune.errors import (
+    CollectiveError,
+    LaunchError,
+    RankLostError,
+    RankRemovedError,
+    RendezvousError,
+)
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.environment import Config
+
+T = TypeVar("T")
+
+# A launcher whose descriptors are used up for a moment is asked again.
+_ATTEMPTS: Final = 5
+
+
+class ElasticWorker:
+    """This process as a worker of an elastic job, from the first `init` to its end.
+
+    Thread rule: one thread at a time, as for `init` and `shutdown`.
+
+    Attributes:
+        has_state: whether it holds a state of the training that all ranks had.
+        commits: how often that was committed.
+        seed: rank 0's at the start of the training; 0: not told yet.
+        must_sync: whether the other ranks may hold another one.
+        place: the latest, None before the first.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Raises RendezvousError when the launcher cannot be reached."""
+        self.number = config.worker
+        self.has_state = False
+        self.commits = 0
+        self.seed = 0
+        self.must_sync = True
+        self.place: Placement | None = None
+        self._lost: set[int] = set()
+        self._messages = _connect(config)
+
+    def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
+        """Waits for a place and takes it; when its generation cannot form, for the next one.
+
+        The launcher ends the wait, at the latest when its --elastic-timeout is over.
+
+        Raises:
+            RankRemovedError: this worker's host is no longer a part of the job.
+            RendezvousError: the launcher has ended.
+        """
+        while True:
+            place = self._await_place()
+            host, port = parse.endpoint(place.rendezvous)
+            placed = dataclasses.replace(
+                config,
+                rank=place.rank,
+                size=place.size,
+                generation=place.generation,
+                rendezvous_address=host,
+                rendezvous_port=port,
+            )
+            try:
+                return placed, start(placed)
+            except RendezvousError:
+                self.must_sync = True  # with whoever is in the next one
+
+    def note_failure(self, error: CollectiveError) -> None:
+        """The training goes back to its last commit; the launcher is told who was lost."""
+        self.must_sync = True
+        if isinstance(error, RankLostError) and error.rank >= 0:
+            self._lost.add(error.rank)
+
+    def note_synced(self, commits: int) -> None:
+        """This worker's state is that of all ranks."""
+        self.has_state, self.must_sync, self.commits = True, False, commits
+
+    def take_update(self) -> Update | None:
+        """Whether the launcher has asked to end the generation at the next commit."""
+        found = None
+        while (message := self._messages.take()) is not None:
+            if isinstance(message, Update):
+                found = message
+        return found
+
+    def _await_place(self) -> Placement:
+        before = -1 if self.place is None else self.place.generation
+        lost, self._lost = tuple(sorted(self._lost)), set()
+        said = Arrival(self.number, before, self.has_state, self.commits, self.must_sync, lost)
+        try:
+            self._messages.send(said)
+            while True:
+                message = self._messages.receive()
+                if isinstance(message, Placement):
+                    self.place = message
+                    return message
+                if isinstance(message, Removed):
+                    raise RankRemovedError("this rank's host is no longer a part of the job")
+        except (OSError, RendezvousError) as error:
+            raise RendezvousError(f"the launcher of this job has gone: {error}") from None
+
+
+def _connect(config: Config) -> Messages:
+    address = config.rendezvous_address, config.rendezvous_port
+    for attempt in range(_ATTEMPTS):
+        try:
+            connection, session = proof.dial(
+                address, config.key, proof.WORKER, proof.FIRST, config.start_timeout_s
+            )
+            return Messages(connection, session, dialed=True)
+        except proof.CutOffError as error:
+            if attempt == _ATTEMPTS - 1:
+                raise _unreachable(config, error) from None
+        except (OSError, LaunchError) as error:
+            raise _unreachable(config, error) from None
+    raise AssertionError
+
+
+def _unreachable(config: Config, error: Exception) -> RendezvousError:
+    where = f"{config.rendezvous_address} port {config.rendezvous_port}"
+    return RendezvousError(f"the launcher of this job cannot be reached at {where}: {error}")

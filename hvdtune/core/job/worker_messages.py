@@ -1,0 +1,128 @@
+"""What a worker of an elastic job and its launcher say to each other, over a proved connection.
+
+    worker -> launcher   Arrival     it has called `init` and waits for its place
+    launcher -> worker   Placement   its place in a generation that forms
+                         Removed     it is not needed any more
+                         Update      the generation is to end at the next commit
+
+Each is one record of `hvdtune.core.job.sealed`: msgpack that nobody else can read or make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from typing import Final
+
+import msgspec
+
+from hvdtune.core.job.sealed import HEAD, RECORD_BYTES, TAG_BYTES, Sealing, directions
+from hvdtune.errors import RendezvousError
+
+_READ_BYTES: Final = 1 << 16
+
+
+class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
+    """A worker waits in `init`. `generation` is the one that it was in, -1 for none; it holds a
+    state of the training (`has_state`) after so many `commits`, which the others may not have
+    (`must_sync`). Its runtime has given up the `lost` ranks of that generation."""
+
+    worker: int
+    generation: int
+    has_state: bool
+    commits: int
+    must_sync: bool
+    lost: tuple[int, ...]
+
+
+class Placement(msgspec.Struct, frozen=True, tag="placement"):
+    """A rank of a generation, whose ranks meet at `rendezvous` (host:port). `must_sync`: rank 0
+    is to send its state to the others."""
+
+    generation: int
+    rank: int
+    size: int
+    rendezvous: str
+    must_sync: bool
+
+
+class Removed(msgspec.Struct, frozen=True, tag="removed"):
+    """The worker's slot is gone."""
+
+
+class Update(msgspec.Struct, frozen=True, tag="update"):
+    """The hosts have changed; `added`: there are newcomers."""
+
+    added: bool
+
+
+Message = Arrival | Placement | Removed | Update
+
+
+class Messages:
+    """One end of a connection. Sending and receiving may be two threads' business."""
+
+    def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
+        own, other = directions(dialed=dialed)
+        self._connection = connection
+        self._seal, self._open = Sealing(session, own), Sealing(session, other)
+        self._decoder = msgspec.msgpack.Decoder(Message)
+        self._buffer = bytearray()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def send(self, message: Message) -> None:
+        """Raises OSError when the other end has hung up."""
+        self._connection.sendall(self._seal.seal(msgspec.msgpack.encode(message)))
+
+    def receive(self) -> Message:
+        """The next message, however long it takes. Raises RendezvousError when the other end hangs
+        up, or what comes is not its."""
+        while (message := self._next()) is None:
+            self._read()
+        return message
+
+    def take(self) -> Message | None:
+        """The next message that has come, None for none. Raises as `receive` does."""
+        while (message := self._next()) is None:
+            if not select.select([self._connection], [], [], 0)[0]:
+                return None
+            self._read()
+        return message
+
+    def close(self) -> None:
+        """Hangs up; a thread in `receive` raises."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def _read(self) -> None:
+        try:
+            data = self._connection.recv(_READ_BYTES)
+        except OSError:
+            data = b""
+        if not data:
+            raise RendezvousError("the connection has ended")
+        self._buffer += data
+
+    def _next(self) -> Message | None:
+        if len(self._buffer) < HEAD.size:
+            return None
+        (length,) = HEAD.unpack_from(self._buffer)
+        if length > RECORD_BYTES:
+            raise RendezvousError("what came is no record")
+        body_end, end = HEAD.size + length, HEAD.size + length + TAG_BYTES
+        if len(self._buffer) < end:
+            return None
+        body, tag = bytes(self._buffer[:body_end]), bytes(self._buffer[body_end:end])
+        del self._buffer[:end]
+        data = self._open.open(body, tag)
+        if data is None:
+            raise RendezvousError("what came is not the other end's")
+        try:
+            message: Message = self._decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise RendezvousError(f"a message cannot be read: {error}") from None
+        return message

@@ -1,0 +1,94 @@
+"""The launcher's end of the workers' connections: what they say and what they are told."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable
+
+from hvdtune.core.job import proof
+from hvdtune.core.job.worker_messages import Arrival, Message, Messages
+from hvdtune.errors import RendezvousError
+from hvdtune.launcher.nodes.admission import Admission
+
+
+class Coordinator:
+    """Listens for the workers of one elastic job, each of which proves that it has the key.
+
+    Thread rule: one thread uses it, but for `_receive`, which runs on a thread per connection, and
+    `_admit`, which runs on the admission's. `_lock` guards `_connections` and `_is_closed`.
+    """
+
+    def __init__(self, key: bytes, bind_host: str, woken: Callable[[], None]) -> None:
+        """`woken` is called, on any thread, when there is something to `take`."""
+        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
+        listener = socket.create_server((bind_host, 0), family=family)
+        self._bind_host, self._port = bind_host, int(listener.getsockname()[1])
+        self._woken = woken
+        self._lock = threading.Lock()
+        self._connections: dict[int, Messages] = {}
+        self._open: set[Messages] = set()
+        self._is_closed = False
+        self._threads: list[threading.Thread] = []
+        self._came: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self._admission = Admission(listener, key, proof.WORKER, proof.FIRST, self._admit)
+
+    @property
+    def address(self) -> str:
+        """`host:port` for HVDTUNE_RENDEZVOUS; `[host]:port` with an address of IPv6."""
+        host = self._bind_host.partition("%")[0]
+        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+
+    def take(self) -> Arrival | None:
+        """The oldest word of a worker not yet taken, None for none."""
+        try:
+            return self._came.get_nowait()
+        except queue.Empty:
+            return None
+
+    def tell(self, worker: int, message: Message) -> None:
+        """Sends a message. One whose process has ended meanwhile needs none."""
+        with self._lock:
+            connection = self._connections.get(worker)
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.send(message)
+
+    def close(self) -> None:
+        """Hangs up on all workers."""
+        self._admission.close()
+        with self._lock:
+            self._is_closed = True
+            for connection in self._open:
+                connection.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _admit(self, connection: socket.socket, session: bytes) -> None:
+        messages = Messages(connection, session, dialed=False)
+        thread = threading.Thread(
+            target=self._receive, args=(messages,), name="hvdtune-worker", daemon=True
+        )
+        with self._lock:
+            if self._is_closed:
+                messages.close()
+                return
+            self._open.add(messages)
+            self._threads.append(thread)
+            thread.start()
+
+    def _receive(self, messages: Messages) -> None:
+        """Until the worker hangs up, which its process's end says better."""
+        with contextlib.suppress(RendezvousError):
+            while True:
+                said = messages.receive()
+                if isinstance(said, Arrival):
+                    with self._lock:
+                        self._connections[said.worker] = messages
+                    self._came.put(said)
+                    self._woken()
+        with self._lock:
+            self._open.discard(messages)
+        messages.close()

@@ -1,0 +1,333 @@
+"""A job whose ranks come and go: its processes, its generations and how it ends."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hvdtune.core.config.environment import worker_environ
+from hvdtune.core.config.key_source import KEY_BYTES
+from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
+from hvdtune.core.job.worker_messages import Arrival, Placement, Removed, Update
+from hvdtune.launcher.elastic.coordinator import Coordinator
+from hvdtune.launcher.elastic.discovery import Discovery
+from hvdtune.launcher.elastic.membership import (
+    Abandon,
+    Action,
+    Dismiss,
+    ElasticLimits,
+    Finish,
+    Form,
+    JobPhase,
+    Kill,
+    Membership,
+    Notify,
+    Readiness,
+    Start,
+    Status,
+)
+from hvdtune.launcher.elastic.slots import SlotName
+from hvdtune.launcher.hosts import is_local
+from hvdtune.launcher.output import Output, Writer
+from hvdtune.launcher.relay import relay_command
+from hvdtune.launcher.run import (
+    ExitReport,
+    JobOptions,
+    describe_exit,
+    setting_environ,
+    shell_code,
+    wait_for_end,
+)
+from hvdtune.launcher.spawn import ProcessGroup, sealed_file
+from hvdtune.plural import counted
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.core.job.channel import JobChannel
+
+# Between two looks at the ranks' processes and at the job channel.
+_TURN_S: Final = 0.02
+_LAST_OUTPUT_S: Final = 2.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ElasticPlan:
+    """What runs, and on which hosts; `ssh` are further words for ssh to those elsewhere."""
+
+    command: tuple[str, ...]
+    title: str
+    discovery: Discovery
+    limits: ElasticLimits
+    ssh: tuple[str, ...] = ()
+
+
+class ElasticJob:
+    """A running elastic job. A context manager: leaving it leaves no process.
+
+    Thread rule: one thread. `_woken` is an Event, which any may set.
+    """
+
+    def __init__(
+        self,
+        plan: ElasticPlan,
+        setting: Setting,
+        options: JobOptions,
+        writers: Sequence[Writer],
+        say: Say,
+    ) -> None:
+        """Starts nothing yet. `say` takes a sentence about each change of the job."""
+        self._plan, self._options, self._say = plan, options, say
+        self._setting = setting_environ(setting)
+        self._key = os.urandom(KEY_BYTES)
+        self._woken = threading.Event()
+        self._membership = Membership(plan.limits)
+        self._group = ProcessGroup()
+        self._output = Output(writers, options.tail_lines)
+        self._coordinator = Coordinator(self._key, options.address, self._woken.set)
+        self._channel: JobChannel | None = None
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._ended: set[int] = set()
+        self._failures: list[tuple[int, int]] = []  # worker and code, since the last generation
+        self._report: ExitReport | None = None
+        self._began_s = time.monotonic()
+        self._out_of_reach: set[str] = set()
+        defer_signals(self)
+        self._output.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    @property
+    def write_error(self) -> str:
+        """Why the ranks' output could not be passed on, "" when it was."""
+        return self._output.write_error
+
+    def wait(self) -> ExitReport:
+        """Runs the job to its end. Raises LaunchError when a process cannot be started."""
+        while self._report is None:
+            check_signals()
+            self._turn()
+            if self._woken.wait(_TURN_S):
+                self._woken.clear()
+        return self._report
+
+    def _turn(self) -> None:
+        now_s = self._now_s()
+        self._membership.note_hosts(self._hosts())
+        if remark := self._plan.discovery.take_remark():
+            self._say(remark)
+        self._note_exits(now_s)
+        while (said := self._coordinator.take()) is not None:
+            self._note_ready(said, now_s)
+        self._note_channel(now_s)
+        self._note_stopped()
+        # What one decision changes may call for the next.
+        while actions := self._membership.decide(now_s):
+            for action in actions:
+                self._carry_out(action)
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def _hosts(self) -> Mapping[str, int]:
+        """The hosts, less those that could not reach this launcher on loopback."""
+        found = self._plan.discovery.found
+        if not self._options.address.startswith("127."):
+            return found
+        reached = {name: slots for name, slots in found.items() if self._is_in_reach(name)}
+        for name in found.keys() - reached.keys() - self._out_of_reach:
+            self._out_of_reach.add(name)
+            self._say(
+                f"host {name} is left out: this launcher listens on {self._options.address}, which "
+                "it cannot reach; HVDTUNE_INTERFACE names the interface that leads there"
+            )
+        return reached
+
+    def _is_in_reach(self, name: str) -> bool:
+        return name in self._membership_hosts or is_local(name)
+
+    @functools.cached_property
+    def _membership_hosts(self) -> frozenset[str]:
+        """This machine's, of those that were there at the start: asked once."""
+        return frozenset(name for name in self._plan.discovery.found if is_local(name))
+
+    def _note_exits(self, now_s: float) -> None:
+        for worker, child in self._children.items():
+            code = child.poll()
+            if code is None or worker in self._ended:
+                continue
+            self._ended.add(worker)
+            one = self._membership.workers[worker]
+            unwanted = one.status is Status.KILLED and not one.is_failure
+            if code != 0 and one.status is not Status.DISMISSED and not unwanted:
+                self._failures.append((worker, code))
+                self._say(f"{self._name(worker)} {describe_exit(code)}")
+            self._membership.note_exit(worker, code, now_s)
+
+    def _note_ready(self, said: Arrival, now_s: float) -> None:
+        members = self._membership.members
+        is_current = said.generation == self._membership.generation
+        lost = [rank for rank in said.lost if is_current and rank < len(members)]
+        readiness = Readiness(
+            said.generation,
+            said.has_state,
+            said.commits,
+            said.must_sync,
+            frozenset(members[rank] for rank in lost),
+        )
+        if said.worker in self._membership.workers:
+            self._membership.note_ready(said.worker, readiness, now_s)
+
+    def _note_channel(self, now_s: float) -> None:
+        from hvdtune.core.job.channel import Formed, Lost
+
+        while self._channel is not None and (event := self._channel.next_event(0.0)) is not None:
+            generation = self._membership.generation
+            if isinstance(event, Formed):
+                self._membership.note_formed(generation, now_s)
+                self._failures = []
+                hosts = counted(len({rank.host for rank in event.ranks}), "host")
+                size = counted(len(event.ranks), "rank")
+                self._say(f"generation {generation} has {size} on {hosts}")
+            elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
+                self._membership.note_failed_to_form(generation, event.message, now_s)
+
+    def _note_stopped(self) -> None:
+        """Accused processes of this machine may show that they are stopped."""
+        if self._membership.phase is not JobPhase.GATHERING:
+            return
+        for number, worker in self._membership.workers.items():
+            child = self._children.get(number)
+            accused = 0 <= worker.accused_s < float("inf")
+            if worker.status is Status.MEMBER and accused and child and _is_stopped(child.pid):
+                self._membership.note_stopped(number)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Start(worker=worker, slot=slot):
+                self._start(worker, slot)
+            case Kill(worker=worker):
+                self._children[worker].kill()
+            case Dismiss(worker=worker):
+                self._coordinator.tell(worker, Removed())
+            case Notify(added=added):
+                # Rank 0 tells the others, so that all end at the same commit.
+                self._coordinator.tell(self._membership.members[0], Update(added))
+            case Abandon(why=why):
+                self._close_channel(why)
+            case Form():
+                self._form(action)
+            case Finish(why=why):
+                self._finish(why)
+
+    def _start(self, worker: int, slot: SlotName) -> None:
+        told = {
+            "HVDTUNE_RENDEZVOUS": self._coordinator.address,
+            "HVDTUNE_START_TIMEOUT_S": f"{self._options.start_timeout_s:g}",
+            "HVDTUNE_HEARTBEAT_TIMEOUT_S": f"{self._options.heartbeat_timeout_s:g}",
+            "HVDTUNE_TRANSPORT": self._options.transport,
+            "HVDTUNE_WORKER": str(worker),
+            "HVDTUNE_HOST": slot.host,
+            "HOROVOD_HOSTNAME": slot.host,
+            "PYTHONUNBUFFERED": "1",
+        }
+        shared = dict(self._options.environ) | self._setting
+        with sealed_file("hvdtune-key", self._key) as key_fd:
+            environ = worker_environ(shared | told | {"HVDTUNE_KEY_FD": str(key_fd)})
+            command = self._plan.command
+            if not is_local(slot.host):
+                wait_s = self._options.start_timeout_s
+                command = relay_command(slot.host, self._plan.ssh, wait_s, (key_fd,), command)
+            child = self._group.start(command, environ, (key_fd,))
+        self._children[worker] = child
+        self._output.watch(worker, child)
+
+    def _form(self, form: Form) -> None:
+        from hvdtune.core.job.channel import JobChannel
+
+        self._close_channel("another generation forms")
+        size = len(form.members)
+        wait_s = self._options.start_timeout_s
+        channel = JobChannel(self._key, size, self._options.address, wait_s, form.generation)
+        self._channel = channel
+        for rank, worker in enumerate(form.members):
+            place = Placement(form.generation, rank, size, channel.address, form.must_sync)
+            self._coordinator.tell(worker, place)
+
+    def _close_channel(self, why: str) -> None:
+        if self._channel is not None:
+            self._channel.abort(why)
+            self._channel.close()
+            self._channel = None
+
+    def _finish(self, why: str) -> None:
+        dismissed = [n for n, w in self._membership.workers.items() if w.status is Status.DISMISSED]
+
+        def leaving() -> list[int]:
+            return [n for n in dismissed if self._children[n].poll() is None]
+
+        wait_for_end(self._output, leaving, self._options.terminate_grace_s)
+        code, rank = 0, 0
+        if why:
+            worker, failed = self._failures[0] if self._failures else (0, 1)
+            code, rank = shell_code(failed), worker
+            if self._failures:
+                why = f"{self._name(worker)} {describe_exit(failed)}: {why}"
+        self._end(ExitReport(code, why, self._output.tail(rank), rank))
+
+    def _stop(self) -> None:
+        """Ends the job, if it runs: SIGTERM to the ranks, SIGKILL to all that is left."""
+        if self._report is None:
+            self._group.signal_children(signal.SIGTERM)
+            try:
+                wait_for_end(self._output, self._running, self._options.terminate_grace_s)
+            finally:
+                code = 128 + signal.SIGTERM
+                self._end(ExitReport(code, f"{self._plan.title} was stopped", ()))
+
+    def _running(self) -> list[int]:
+        return [number for number, child in self._children.items() if child.poll() is None]
+
+    def _end(self, report: ExitReport) -> None:
+        """Leaves no process, thread or descriptor."""
+        if self._report is None:
+            self._report = report
+            try:
+                self._plan.discovery.close()
+                self._group.kill()
+                self._output.close(_LAST_OUTPUT_S)
+                self._close_channel("the job is over")
+                self._coordinator.close()
+                # Only now all that they have written is there.
+                tail = self._output.tail(report.rank)
+                self._report = replace(report, tail=tail)
+            finally:
+                resume_signals(self)
+
+    def _name(self, worker: int) -> str:
+        """How a process is called: as its output is marked, and where it is."""
+        slot = self._membership.workers[worker].slot
+        return f"worker {worker} (slot {slot.number} of {slot.host})"
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False  # it has ended
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")

@@ -1,0 +1,418 @@
+"""Who is in the next generation of an elastic job, and when it forms. Pure: no socket, no clock.
+
+A worker is a process that the launcher has started; a worker that is in a generation is its member
+and has a rank there. What happens is told by `note_...`; `decide` then says what is to be done, and
+`next_deadline_s` when to ask again although nothing has happened.
+
+    GATHERING   no job: waits for the workers that live to call `init`
+    FORMING     they were told their places and connect to each other
+    RUNNING     they train; newcomers and removals wait for the next commit
+
+A member that is lost is not seen by its silence here: the others, whose runtime has given it up,
+come back and accuse it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from hvdtune.launcher.elastic.slots import Cooldown, SlotName, Slots
+from hvdtune.plural import counted
+
+
+@dataclass(frozen=True)
+class ElasticLimits:
+    """How an elastic job is run; times are in seconds.
+
+    `hosts_are_fixed`: no host comes that is not there from the start. `reset_limit` None is none.
+    """
+
+    min_ranks: int
+    max_ranks: int
+    elastic_timeout_s: float = 600.0
+    start_timeout_s: float = 30.0
+    heartbeat_timeout_s: float = 2.0
+    reset_limit: int | None = None
+    cooldown: Cooldown | None = None
+    hosts_are_fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process is to be started in the slot."""
+
+    worker: int
+    slot: SlotName
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The worker's process is to be ended."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """These workers are the next generation, in the order of their ranks.
+
+    `must_sync`: rank 0 has to send its state to the others, of which some have none or another one.
+    """
+
+    generation: int
+    members: tuple[int, ...]
+    must_sync: bool
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """The generation that forms cannot: a member of it is lost."""
+
+    generation: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Notify:
+    """The members are to end their generation at the next commit. `added`: there are newcomers."""
+
+    added: bool
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """The worker, which waits in `init`, is no longer wanted and is to be told so."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The job is over; `why` is "" where a rank has returned from its script, else what failed."""
+
+    why: str
+
+
+Action = Start | Kill | Form | Abandon | Notify | Dismiss | Finish
+
+
+class JobPhase(Enum):
+    GATHERING = "gathering"
+    FORMING = "forming"
+    RUNNING = "running"
+
+
+class Status(Enum):
+    STARTING = "starting"
+    READY = "ready"  # waits in `init`
+    MEMBER = "member"
+    DISMISSED = "dismissed"
+    KILLED = "killed"  # and not ended yet
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What a worker says when it calls `init`.
+
+    `generation` is the one that it was in, -1 for none. `has_state`: it holds a state that all had,
+    with so many `commits`. `must_sync`: it has gone back to its last commit, or holds no state.
+    `accused` are the workers that its runtime has given up.
+    """
+
+    generation: int = -1
+    has_state: bool = False
+    commits: int = 0
+    must_sync: bool = True
+    accused: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process. `since_s` is when it came to this status; `accused_s` when it was first accused,
+    infinity for never."""
+
+    slot: SlotName
+    since_s: float
+    status: Status = Status.STARTING
+    said: Readiness = Readiness()
+    accused_s: float = math.inf
+    is_failure: bool = False  # that it was killed is its slot's fault
+
+    @property
+    def lives(self) -> bool:
+        return self.status not in (Status.ENDED, Status.KILLED, Status.DISMISSED)
+
+
+class Membership:
+    """Decides. Thread rule: one thread."""
+
+    def __init__(self, limits: ElasticLimits) -> None:
+        self.limits = limits
+        self.slots = Slots(limits.cooldown)
+        self.workers: dict[int, Worker] = {}
+        self.phase = JobPhase.GATHERING
+        self.generation = -1
+        self.members: tuple[int, ...] = ()
+        self.resets = 0
+        self.is_over = False
+        self._since_s = 0.0  # of the phase
+        self._has_formed = False  # a generation, ever
+        self._has_failed_to_form = False  # the last generation
+        self._is_state_known = False  # somebody has trained
+        self._is_finishing = False  # a rank has returned from its script
+        self._is_notified = False  # the members of this generation
+        self._urgent: list[Action] = []
+
+    # What has happened.
+
+    def note_hosts(self, hosts: Mapping[str, int]) -> None:
+        """Discovery has found these hosts, with their numbers of slots."""
+        self.slots.update(hosts)
+
+    def note_ready(self, worker: int, said: Readiness, now_s: float) -> None:
+        """The worker has called `init`."""
+        if not self.workers[worker].lives:
+            return
+        was_member = self.workers[worker].status is Status.MEMBER
+        self._set(worker, now_s, status=Status.READY, said=said, accused_s=math.inf)
+        self._is_state_known |= said.has_state
+        if not was_member:
+            return
+        if self.phase is JobPhase.FORMING:
+            self._abandon(f"worker {worker} could not join", now_s)
+        elif self.phase is JobPhase.RUNNING:
+            self._gather(now_s, failed_to_form=False)
+        for accused in said.accused & set(self.members):
+            accused_s = min(now_s, self.workers[accused].accused_s)
+            if self.workers[accused].status is Status.MEMBER:
+                self._set(accused, None, accused_s=accused_s)
+
+    def note_stopped(self, worker: int) -> None:
+        """The process of an accused worker is seen to be stopped, so it need not be waited for."""
+        if self.workers[worker].accused_s < math.inf and self.phase is JobPhase.GATHERING:
+            self._set(worker, None, accused_s=-math.inf)
+
+    def note_exit(self, worker: int, code: int, now_s: float) -> None:
+        """The worker's process has ended."""
+        one = self.workers[worker]
+        was_member = one.status is Status.MEMBER
+        is_failure = one.is_failure if one.status is Status.KILLED else code != 0
+        if is_failure and one.status is not Status.DISMISSED:
+            self.slots.note_failure(one.slot, now_s)
+        if code == 0 and one.lives:
+            self._is_finishing = True
+            self._has_formed |= was_member  # the news of it may still be on its way
+        self._set(worker, now_s, status=Status.ENDED)
+        if was_member and self.phase is JobPhase.FORMING:
+            self._abandon(f"worker {worker} ended while the job formed", now_s)
+        if self.phase is JobPhase.RUNNING and not self._living(self.members):
+            # Nobody is left who could come back.
+            self._is_state_known = True
+            self._gather(now_s, failed_to_form=False)
+
+    def note_formed(self, generation: int, now_s: float) -> None:
+        """Every member has joined the generation."""
+        if self.phase is JobPhase.FORMING and generation == self.generation:
+            if self._has_formed:
+                self.resets += 1
+            self.phase, self._since_s = JobPhase.RUNNING, now_s
+            self._has_formed, self._is_notified = True, False
+
+    def note_failed_to_form(self, generation: int, why: str, now_s: float) -> None:
+        """The generation's members did not find each other."""
+        if self.phase is JobPhase.FORMING and generation == self.generation:
+            self._abandon(why, now_s)
+
+    # What is to be done.
+
+    def decide(self, now_s: float) -> list[Action]:
+        """What follows from what has happened; asking again without news gives nothing."""
+        if self.is_over:
+            return []
+        actions, self._urgent = self._urgent, []
+        actions += self._drop_unwanted(now_s)
+        actions += self._start(now_s)
+        if self.phase is JobPhase.RUNNING:
+            actions += self._notify(now_s)
+        elif self.phase is JobPhase.GATHERING:
+            actions += self._form(now_s)
+        return actions
+
+    def next_deadline_s(self, now_s: float) -> float:
+        """When `decide` may have something to say although nothing happens; infinity for never."""
+        limits, deadlines = self.limits, [self.slots.next_return_s(now_s)]
+        if self.phase is JobPhase.GATHERING:
+            deadlines += [self._since_s + limits.start_timeout_s]
+            deadlines += [self._since_s + limits.elastic_timeout_s]
+            deadlines += [self._patience_s(member) for member in self._missing()]
+        newcomers = self._of(Status.READY)
+        deadlines += [self.workers[one].since_s + limits.start_timeout_s for one in newcomers]
+        return min((deadline for deadline in deadlines if deadline > now_s), default=math.inf)
+
+    def _drop_unwanted(self, now_s: float) -> list[Action]:
+        """Ends those whose slot is gone; members stay until they are back in `init`."""
+        actions: list[Action] = []
+        for number, worker in self.workers.items():
+            if self.slots.exists(worker.slot):
+                continue
+            if worker.status is Status.READY and number in self.members:
+                self._set(number, now_s, status=Status.DISMISSED)
+                actions.append(Dismiss(number))
+            elif worker.status in (Status.STARTING, Status.READY):
+                actions += self._kill(number, now_s, is_failure=False)
+        return actions
+
+    def _start(self, now_s: float) -> list[Action]:
+        if self._is_finishing:
+            return []
+        taken = {one.slot for one in self.workers.values() if one.status is not Status.ENDED}
+        wanted = [one for one in self.workers.values() if one.lives and self._is_wanted(one)]
+        free = [slot for slot in self.slots.usable(now_s) if slot not in taken]
+        actions: list[Action] = []
+        for slot in free[: max(0, self.limits.max_ranks - len(wanted))]:
+            number = len(self.workers)
+            self.workers[number] = Worker(slot, now_s)
+            actions.append(Start(number, slot))
+        return actions
+
+    def _notify(self, now_s: float) -> list[Action]:
+        if self._is_notified or self._is_finishing:
+            return []
+        staying = [one for one in self._living(self.members) if self._is_wanted(self.workers[one])]
+        leaving = len(self._living(self.members)) - len(staying)
+        newcomers = self._of(Status.READY) if len(staying) < self.limits.max_ranks else []
+        # Those who start at about the same time come in together.
+        if newcomers and self._of(Status.STARTING):
+            waiting_s = now_s - min(self.workers[one].since_s for one in newcomers)
+            if waiting_s < self.limits.start_timeout_s:
+                newcomers = []
+        if not newcomers and not leaving:
+            return []
+        self._is_notified = True
+        return [Notify(added=bool(newcomers))]
+
+    def _form(self, now_s: float) -> list[Action]:
+        missing = self._missing()
+        late = [one for one in missing if self._patience_s(one) <= now_s]
+        if late:
+            return [action for one in late for action in self._kill(one, now_s, is_failure=True)]
+        if missing or self._still_ending():
+            return []
+        if self._is_finishing:
+            return self._finish_training(now_s)
+        ready = self._in_order(self._of(Status.READY))
+        if self._is_state_known and not self._any_left_with_state():
+            return self._finish("no rank is left that held the state of the training")
+        if len(ready) < self.limits.min_ranks:
+            return self._wait_for_more(len(ready), now_s)
+        is_first_wait = not self._has_formed and self._of(Status.STARTING)
+        if is_first_wait and now_s < self._first_ready_s() + self.limits.start_timeout_s:
+            return []
+        return self._form_of(ready, now_s)
+
+    def _finish_training(self, now_s: float) -> list[Action]:
+        """Members whose peers have ended before them go on by themselves, however few they are."""
+        left = [one for one in self._in_order(self._of(Status.READY)) if one in self.members]
+        if left:
+            return self._form_of(left, now_s)
+        # A script without `init` ends on each of its workers by itself.
+        never_joined = not self._has_formed and self._of(Status.STARTING)
+        late = now_s >= self._since_s + self.limits.elastic_timeout_s
+        return [] if never_joined and not late else self._finish("")
+
+    def _form_of(self, ready: list[int], now_s: float) -> list[Action]:
+        limit = self.limits.reset_limit
+        if limit is not None and self._has_formed and self.resets >= limit:
+            return self._finish(
+                f"the job was to be formed anew once more than --reset-limit {limit} allows"
+            )
+        members = tuple(self._by_host(ready[: self.limits.max_ranks]))
+        must_sync = any(self.workers[one].said.must_sync for one in members)
+        self.generation += 1
+        self.members, self.phase, self._since_s = members, JobPhase.FORMING, now_s
+        for one in members:
+            self._set(one, now_s, status=Status.MEMBER, accused_s=math.inf)
+        return [Form(self.generation, members, must_sync)]
+
+    def _wait_for_more(self, ready: int, now_s: float) -> list[Action]:
+        limits = self.limits
+        are = "is" if ready == 1 else "are"
+        few = f"{counted(ready, 'rank')} of at least {limits.min_ranks} {are} left"
+        can_come = self._of(Status.STARTING) or self.slots.next_return_s(now_s) < math.inf
+        if limits.hosts_are_fixed and not can_come:
+            return self._finish(f"{few}, and no slot to start another one in")
+        if now_s >= self._since_s + limits.elastic_timeout_s:
+            return self._finish(f"{few}, and no more came in {limits.elastic_timeout_s:g} s")
+        return []
+
+    def _finish(self, why: str) -> list[Action]:
+        self.is_over = True
+        return [Finish(why)]
+
+    def _abandon(self, why: str, now_s: float) -> None:
+        self._urgent.append(Abandon(self.generation, why))
+        self._gather(now_s, failed_to_form=True)
+
+    def _gather(self, now_s: float, *, failed_to_form: bool) -> None:
+        self.phase, self._since_s = JobPhase.GATHERING, now_s
+        self._has_failed_to_form = failed_to_form
+
+    def _kill(self, number: int, now_s: float, *, is_failure: bool) -> list[Action]:
+        self._set(number, now_s, status=Status.KILLED, is_failure=is_failure)
+        return [Kill(number)]
+
+    # What is the case.
+
+    def _missing(self) -> list[int]:
+        """The members of the generation before that live and have not come back."""
+        return [one for one in self.members if self.workers[one].status is Status.MEMBER]
+
+    def _still_ending(self) -> bool:
+        """Whether a member is being killed: until it is dead it might still write its files."""
+        return any(self.workers[one].status is Status.KILLED for one in self.members)
+
+    def _patience_s(self, member: int) -> float:
+        """Until when a missing member is waited for. It may compute for long before it finds out
+        that the others have left; one that could not join waits for nothing else."""
+        limits = self.limits
+        wait_s = limits.start_timeout_s if self._has_failed_to_form else limits.elastic_timeout_s
+        accused_s = self.workers[member].accused_s + limits.heartbeat_timeout_s
+        return min(self._since_s + wait_s, accused_s)
+
+    def _first_ready_s(self) -> float:
+        return min(self.workers[one].since_s for one in self._of(Status.READY))
+
+    def _any_left_with_state(self) -> bool:
+        return any(self.workers[one].said.has_state for one in self._of(Status.READY))
+
+    def _is_wanted(self, worker: Worker) -> bool:
+        return self.slots.exists(worker.slot)
+
+    def _of(self, status: Status) -> list[int]:
+        return [number for number, one in self.workers.items() if one.status is status]
+
+    def _living(self, numbers: tuple[int, ...]) -> list[int]:
+        return [number for number in numbers if self.workers[number].lives]
+
+    def _in_order(self, numbers: list[int]) -> list[int]:
+        """Who holds the latest state first, then the oldest: rank 0 sends its state to the rest."""
+
+        def place(number: int) -> tuple[bool, int, int]:
+            said = self.workers[number].said
+            return not said.has_state, -said.commits, number
+
+        return sorted(numbers, key=place)
+
+    def _by_host(self, numbers: list[int]) -> list[int]:
+        """The ranks of a host follow each other, and the hosts each other as their first ranks."""
+        hosts = list(dict.fromkeys(self.workers[one].slot.host for one in numbers))
+        return sorted(numbers, key=lambda one: hosts.index(self.workers[one].slot.host))
+
+    def _set(self, number: int, now_s: float | None, **changes: object) -> None:
+        if now_s is not None:
+            changes["since_s"] = now_s
+        self.workers[number] = replace(self.workers[number], **changes)  # type: ignore[arg-type]

@@ -1,0 +1,185 @@
+"""What is kept of a training with PyTorch: models, optimizers, samplers and plain objects."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from hvdtune.core.rank import runtime
+from hvdtune.core.rank.elastic import ObjectState
+from hvdtune.core.rank.objects import broadcast_object
+from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
+from hvdtune.torch.elastic.sampler import ElasticSampler
+
+_SEED_BYTES: Final = 8
+
+
+class StateHandler:
+    """Saves, restores and sends one value of a TorchState; a base to derive from."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keeps a copy of the value."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Gives the value what was kept last."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives the value rank 0's content. The TorchState saves all when all are sent."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Fits the value to a new generation."""
+
+    def set_value(self, value: Any) -> None:
+        """Handles another value from now on, and keeps it."""
+        self.value = value
+        self.save()
+
+
+class _StateDictHandler(StateHandler):
+    """Keeps what `state_dict` returns. What it sends is that, as a pickle."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._saved: Any = None
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+
+
+class ModelStateHandler(_StateDictHandler):
+    """A StateHandler of a torch.nn.Module."""
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self._saved)  # which copies
+
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+
+
+class OptimizerStateHandler(_StateDictHandler):
+    """A StateHandler of a torch.optim.Optimizer."""
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Drops the gradients, which belong to no step any more."""
+        self.value.zero_grad()
+
+
+class SamplerStateHandler(_StateDictHandler):
+    """A StateHandler of an ElasticSampler."""
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+Registry = list[tuple[type, type[StateHandler]]]
+_registry: Registry = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> Registry:
+    """Which StateHandler a TorchState takes for a value, by the value's type; the first counts."""
+    return _registry
+
+
+def set_handler_registry(registry: Registry) -> None:
+    """Replaces what `get_handler_registry` returns."""
+    global _registry
+    _registry = registry
+
+
+class TorchState(ObjectState):
+    """A State of models, optimizers, samplers and whatever else is given by name.
+
+    What has `state_dict` and `load_state_dict` (schedulers, a GradScaler) is kept by these, other
+    values as in an ObjectState. `state.model` and so on are the values.
+
+    After a change of ranks the generators of random numbers (torch's, Python's and numpy's) are
+    seeded from rank 0's first seed, the number of commits and the rank, so that the same changes
+    at the same commits give the same numbers.
+
+    Args:
+        model: a torch.nn.Module, or None.
+        optimizer: a torch.optim.Optimizer, or None.
+        kwargs: further values.
+    """
+
+    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
+        values = {"model": model, "optimizer": optimizer, **kwargs}
+        handlers = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers: dict[str, StateHandler] = {
+            name: handler for name, handler in handlers.items() if handler is not None
+        }
+        for name, handler in self._handlers.items():
+            object.__setattr__(self, name, handler.value)
+        self._first_seed = torch.initial_seed()
+        plain = {name: value for name, value in values.items() if name not in self._handlers}
+        super().__init__(broadcast_object, runtime.rank, **plain)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handler = self.__dict__.get("_handlers", {}).get(name)
+        if handler is not None:
+            handler.set_value(value)
+        super().__setattr__(name, value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        self._sync_attributes()
+        self.save()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            handler.reset()
+
+    def seed(self) -> int:
+        return self._first_seed
+
+    def deal_randomness(self, seed: int, commits: int) -> None:
+        words = f"{seed} {commits} {runtime.rank()}".encode()
+        number = int.from_bytes(hashlib.blake2b(words, digest_size=_SEED_BYTES).digest(), "little")
+        torch.manual_seed(number)
+        random.seed(number)
+        np.random.seed(number % 2**32)
+
+
+def _handler_of(value: Any) -> StateHandler | None:
+    for kind, handler in _registry:
+        if isinstance(value, kind):
+            return handler(value)
+    can_load = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    return _StateDictHandler(value) if can_load else None

@@ -1,0 +1,80 @@
+"""One launch of an elastic job."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+
+from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
+from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
+from hvdtune.launcher.elastic.membership import ElasticLimits
+from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
+from hvdtune.launcher.jobs import rank_options
+from hvdtune.launcher.output import Writer
+from hvdtune.launcher.plan import plan_slots
+from hvdtune.workflows.launches import output_writers
+from hvdtune.workflows.requests import ElasticRequest, OutputRequest, StatusReporter, report_exit
+from hvdtune.workflows.results import LaunchResult
+
+
+def launch_elastic(
+    request: ElasticRequest, output: OutputRequest, reporter: StatusReporter
+) -> LaunchResult:
+    """Runs the job to its end, whatever ranks come and go meanwhile.
+
+    Raises UsageError and LaunchError as a job of fixed size does, and for a discovery script that
+    fails at once.
+    """
+    with ExitStack() as stack:
+        writers = output_writers(output, reporter, 0, stack)
+        discovery = _discovery(request)
+        try:
+            with stop_signals():
+                job = _job(request, discovery, writers, reporter)
+                with job:
+                    report = job.wait()
+                    remark = job.write_error
+        except Stopped as stop:
+            result = LaunchResult(stop.exit_code, str(stop))
+        else:
+            if remark:
+                reporter.warning(remark)
+            result = LaunchResult(report.returncode, report.reason, report.tail)
+        finally:
+            discovery.close()
+        report_exit(reporter, result.exit_code, result.reason)
+    return result
+
+
+def _job(
+    request: ElasticRequest,
+    discovery: Discovery,
+    writers: list[Writer],
+    reporter: StatusReporter,
+) -> ElasticJob:
+    hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
+    remote = remote_hosts(host.name for host in hosts)
+    # Without a host yet, the job listens where this one's would.
+    hosts = hosts or this_host(1)
+    slots = plan_slots(hosts, sum(host.slots for host in hosts))
+    options = rank_options(slots, request.variables)
+    limits = ElasticLimits(
+        min_ranks=request.min_ranks,
+        max_ranks=request.max_ranks or sys.maxsize,
+        elastic_timeout_s=request.elastic_timeout_s,
+        start_timeout_s=options.start_timeout_s,
+        heartbeat_timeout_s=options.heartbeat_timeout_s,
+        reset_limit=request.reset_limit,
+        cooldown=request.cooldown,
+        hosts_are_fixed=discovery.is_fixed,
+    )
+    ssh = checked_ssh_args(remote, request.ssh_port, request.ssh_identity_file)
+    plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh)
+    return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info)
+
+
+def _discovery(request: ElasticRequest) -> Discovery:
+    if request.discovery_script is None:
+        return FixedHosts(request.hosts)
+    return DiscoveryScript(request.discovery_script, request.slots_per_host)

@@ -1,0 +1,106 @@
+"""Elastic jobs of real processes."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kit.programs import run_cli
+
+TRAINING = Path(__file__).with_name("training.py")
+ONCE = "every sample once"
+
+
+def train(tmp_path, options, *words, codes=(0,)):
+    return run_cli("run", *options.split(), TRAINING, *words, folder=tmp_path, codes=codes)
+
+
+def ends(done):
+    """The sizes over time and the weights, which all ranks that are left must agree on."""
+    lines = re.findall(r"ended with (\d+): (.*); sizes (.*); weights (\w+)", done.stdout)
+    assert lines, done.stdout + done.stderr
+    assert {account for _, account, _, _ in lines} == {ONCE}
+    assert len({line[2:] for line in lines}) == 1
+    assert len(lines) == int(lines[0][0])
+    return lines[0][2], lines[0][3]
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop", "raise"])
+def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
+    options = "-np 3 --min-np 1 -H localhost:3 --heartbeat-timeout 1"
+    done = train(tmp_path, options, 24, 1, f"1:3:{fault}")
+    assert ends(done)[0] == "3,3,2,2,2"
+    assert "generation 1 has 2 ranks" in done.stderr
+
+
+def test_rank_0_can_be_lost(tmp_path):
+    done = train(tmp_path, "-np 2 --min-np 1 -H localhost:2", 12, 1, "0:2:kill")
+    assert ends(done)[0] == "2,1,1,1,1"
+
+
+def test_a_failed_slot_is_used_again_after_its_cooldown(tmp_path):
+    options = "-np 2 --min-np 2 -H localhost:2 --blacklist-cooldown-range 1 5"
+    done = train(tmp_path, options, 12, 2, "1:2:kill")
+    assert set(ends(done)[0].split(",")) == {"2"}
+    assert "worker 1 (slot 1 of localhost) was killed by SIGKILL" in done.stderr
+
+
+def test_a_host_that_goes_as_planned_leaves_the_bits_of_one_that_fails(tmp_path):
+    (tmp_path / "hosts.sh").write_text(
+        "echo 127.0.0.1\nif [ -e gone ]; then touch seen; else echo 127.0.0.2:1; fi\n"
+    )
+    options = "--min-np 1 --host-discovery-script"
+    words = ("run", *options.split(), "sh hosts.sh", "--", TRAINING, 4000, 1)
+    planned = run_cli(*words, "0:3:remove", folder=tmp_path)
+    sizes, weights = ends_of_one(planned)
+    failed = train(
+        tmp_path,
+        "-np 2 --min-np 1 -H 127.0.0.1,127.0.0.2",
+        4000,
+        1,
+        f"1:{sizes.count('2') + 1}:kill",
+    )
+    assert ends(failed) == (sizes, weights)
+
+
+def ends_of_one(done):
+    sizes, weights = ends(done)
+    assert {*sizes.split(",")} == {"1", "2"}
+    return sizes, weights
+
+
+def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
+    done = train(tmp_path, "-np 2 --min-np 2 -H localhost:2", 12, 1, "1:2:leave", codes=(1,))
+    assert "1 rank of at least 2 is left, and no slot to start another one in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_reset_limit_ends_the_job_with_a_sentence(tmp_path):
+    options = "-np 3 --min-np 1 -H localhost:3 --reset-limit 0"
+    done = train(tmp_path, options, 24, 1, "1:2:leave", codes=(1,))
+    assert "more than --reset-limit 0 allows" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ("--max-np 2", "--max-np needs --min-np"),
+        ("--min-np 2 -np 1", "--min-np 2 is more than -np 1"),
+        ("--min-np 2 -H localhost:1", "--min-np 2 is more than the hosts' slots, 1"),
+        ("--min-np 1 --trials 2", "--trials cannot be combined with --min-np"),
+        ("--min-np 1 --mpi", "--mpi cannot be combined with --min-np"),
+        ("--min-np 1 --timeline-filename t.json", "--timeline-filename cannot be combined"),
+        ("--min-np 1 --blacklist-cooldown-range 5 1", "the first is more than the most"),
+        ("--host-discovery-script true -H a", "not both"),
+        ("--min-np 1 --host-discovery-script false", "failed with exit code 1"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(tmp_path, options, fault, capfd, monkeypatch):
+    from hvdtune.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *options.split(), sys.executable])
+    assert ended.value.code in (1, 2)
+    assert fault in capfd.readouterr().err

@@ -1,0 +1,86 @@
+"""A training without a framework, which keeps an account of its samples and has faults at will.
+
+    training.py SAMPLES EPOCHS [WORKER:STEP:FAULT ...]
+
+Worker WORKER has its FAULT in its own step STEP: kill, stop, raise, leave (exit code 1), or remove,
+which makes the file `gone` and waits for `seen`. A step trains two samples on each rank. At the end
+every rank prints its size, the weights and what is wrong with the account.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from hvdtune.core.rank import elastic
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
+from hvdtune.core.rank.handles import synchronize
+from hvdtune.core.rank.numpy_adapter import ADAPTER
+from hvdtune.core.rank.objects import allgather_object, broadcast_object
+from hvdtune.core.rank.runtime import init, rank, size
+
+_BATCH = 2
+
+samples, epochs = int(sys.argv[1]), int(sys.argv[2])
+worker = os.environ["HVDTUNE_WORKER"]
+faults = {}
+for word in sys.argv[3:]:
+    number, step, fault = word.split(":", 2)
+    if number == worker:
+        faults[int(step)] = fault
+own_steps = 0
+
+
+def fail_if_told() -> None:
+    global own_steps
+    own_steps += 1
+    fault = faults.get(own_steps, "")
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif fault == "raise":
+        raise ValueError("as told")
+    elif fault == "leave":
+        os._exit(1)
+    elif fault == "remove":
+        Path("gone").touch()
+        while not Path("seen").exists():
+            time.sleep(0.01)
+
+
+init()
+state = elastic.ObjectState(
+    broadcast_object, rank, weights=np.zeros(8), epoch=0, done=0, ledger=[], sizes=[]
+)
+
+
+@elastic.run
+def train(state):
+    while state.epoch < epochs:
+        while state.done < samples:
+            fail_if_told()
+            batch = range(state.done, samples)[rank() :: size()][:_BATCH]
+            gradient = sum((np.sin((n + 1) * (state.weights + 1)) for n in batch), np.zeros(8))
+            handle = allreduce_async(
+                ADAPTER, [gradient], [gradient], "gradient", Reduction(ReduceOp.SUM)
+            )
+            synchronize(handle)
+            state.weights = state.weights + 0.01 * gradient
+            trained = [n for part in allgather_object(list(batch)) for n in part]
+            state.ledger.append(trained)
+            state.sizes.append(size())
+            state.done += len(trained)
+            state.commit()
+        state.epoch, state.done = state.epoch + 1, 0
+
+
+train(state)
+trained = sorted(n for step in state.ledger for n in step)
+wanted = sorted(list(range(samples)) * epochs)
+account = "every sample once" if trained == wanted else "samples lost or doubled"
+sizes = ",".join(map(str, state.sizes))
+print(f"ended with {size()}: {account}; sizes {sizes}; weights {state.weights.tobytes().hex()}")
