@@ -113,6 +113,7 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	python -m tests.parallel.failpoint_soak --runs 1000
 	python -m tests.memory.soak --programs 2000
 	python -m tests.memory.soak --framework tensorflow --programs 200
+	HVDTUNE_ELASTIC_SCHEDULES=1000 python -m pytest tests/launcher/elastic/test_random_schedules.py -m slow
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
 	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/reading/test_damage.py -m slow
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
