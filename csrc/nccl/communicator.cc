@@ -26,8 +26,14 @@ class Pause {
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLibrary> library, const NcclId& id, int size,
-                                   int rank, std::string name, const StopSignal& stop)
-    : library_(std::move(library)), size_(size), rank_(rank), name_(std::move(name)), stop_(stop) {
+                                   int rank, std::string name, const StopSignal& stop,
+                                   const RankLease& lease)
+    : library_(std::move(library)),
+      size_(size),
+      rank_(rank),
+      name_(std::move(name)),
+      stop_(stop),
+      lease_(lease) {
   NcclConfig config = library_->config();
   begun_ = library_->init_rank(&comm_, size, id, rank, &config);
 }
@@ -67,6 +73,7 @@ void NcclCommunicator::fail(NcclResult result, const char* what) const {
 }
 
 void NcclCommunicator::leave() {
+  lease_.await(stop_);
   settle(library_->finalize(comm_), "ncclCommFinalize");
   check(library_->destroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
 }

@@ -1,11 +1,13 @@
 // A communicator of NCCL that no call blocks on: every wait looks at its state and at the stop
-// signal.
+// signal. Nothing is put on a stream without the lease: kernels of NCCL write into other ranks'
+// memory, which those who have given this rank up may have taken back.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
 
+#include "base/lease.h"
 #include "base/stop.h"
 #include "nccl/library.h"
 
@@ -17,7 +19,7 @@ class NcclCommunicator {
   // Begins to meet the others: those of the same id, each with another rank below `size`. `name`
   // says in messages whose it is. Every wait throws Error(kShutdown) once `stop` is raised.
   NcclCommunicator(std::shared_ptr<NcclLibrary> library, const NcclId& id, int size, int rank,
-                   std::string name, const StopSignal& stop);
+                   std::string name, const StopSignal& stop, const RankLease& lease);
   // Gives it up if leave() has not been called.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -34,6 +36,7 @@ class NcclCommunicator {
   // communicator; returns when it is there, which says nothing about when it is carried out.
   template <typename Call>
   void issue(const char* what, Call call) {
+    lease_.await(stop_);
     settle(call(*library_, comm_), what);
   }
   // Several operations as one, which no order between them can block.
@@ -41,6 +44,7 @@ class NcclCommunicator {
   void issue_group(const char* what, Calls calls) {
     check(library_->group_start(), what);
     calls(*library_, comm_);
+    lease_.await(stop_);  // only now are they put there
     settle(library_->group_end(), what);
   }
   // For calls within a group.
@@ -67,6 +71,7 @@ class NcclCommunicator {
   const int rank_;
   const std::string name_;
   const StopSignal& stop_;
+  const RankLease& lease_;
   NcclComm comm_ = nullptr;
   NcclResult begun_ = kNcclSuccess;
 };

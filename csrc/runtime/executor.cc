@@ -62,6 +62,7 @@ Executor::Executor(const Services& services, BackendSource* backends, ResponseCa
     : mesh_(services.mesh),
       backends_(backends),
       stop_(services.stop),
+      lease_(services.lease),
       table_(services.table),
       cache_(cache),
       sets_(sets),
@@ -109,8 +110,10 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
     return hand_to_gpu(members, setting, reason);
   }
   run(members, setting);
+  FAILPOINT("executor/carried_out");
   // A rank that was given up while it could not run must not report success.
   if (mesh_.arena) mesh_.arena->check_not_abandoned();
+  lease_.await(stop_);
   work_counter_.moved();
   FAILPOINT("executor/done");
   // Recorded before completion: a script that ends with its last tensor still has its record.

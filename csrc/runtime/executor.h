@@ -76,6 +76,7 @@ class Executor : private Observer {
   Mesh& mesh_;
   BackendSource* backends_;
   const StopSignal& stop_;
+  const RankLease& lease_;
   OperationTable& table_;
   ResponseCache& cache_;
   const ProcessSets& sets_;

@@ -82,11 +82,11 @@ Runtime::Runtime(const RuntimeOptions& options)
       std::make_unique<HangDetector>(place.rank, place.size, options.hang, table_, work_counter_,
                                      [this] { return cycle_->process_sets()->all(); });
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
-  health_ = std::make_unique<Health>(mesh_, health, stop_, health_events_, *hang_detector_);
+  health_ = std::make_unique<Health>(mesh_, health, stop_, lease_, health_events_, *hang_detector_);
   if (options.gpu.enabled) gpu_ = std::make_unique<GpuThread>(options.gpu, gpu_services());
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return apply_order(order); }};
-  const Services services{mesh_,         table_,    *health_,      stop_,
+  const Services services{mesh_,         table_,    *health_,      stop_,     lease_,
                           work_counter_, recorder_, cycle_events_, gpu_.get()};
   cycle_ = std::make_unique<CycleThread>(services, cycle);
   if (gpu_) gpu_->begin();
@@ -177,9 +177,8 @@ GpuServices Runtime::gpu_services() {
   const auto check_member = [this] {
     if (mesh_.arena) mesh_.arena->check_not_abandoned();
   };
-  return {place.rank,  place.local_rank, stop_,
-          table_,      work_counter_,    recorder_,
-          gpu_events_, check_member,     [this] { cycle_->wake(); }};
+  return {place.rank,    place.local_rank, stop_,       lease_,       table_,
+          work_counter_, recorder_,        gpu_events_, check_member, [this] { cycle_->wake(); }};
 }
 
 // Null for tensors in the host's memory.

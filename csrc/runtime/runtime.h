@@ -144,6 +144,7 @@ class Runtime {
 
   const RuntimeOptions options_;
   StopSignal stop_;
+  RankLease lease_;
   Mesh mesh_;
   std::unique_ptr<BackendSource> backends_;
   Recorder recorder_;

@@ -1,6 +1,7 @@
 // What the cycle thread and its executor use of the rest of a rank.
 #pragma once
 
+#include "base/lease.h"
 #include "base/stop.h"
 #include "runtime/health/work_counter.h"
 #include "timeline/recorder.h"
@@ -18,6 +19,7 @@ struct Services {
   OperationTable& table;
   Health& health;
   StopSignal& stop;
+  const RankLease& lease;
   WorkCounter& work_counter;
   Recorder& recorder;
   Recorder::EventBuffer& events;  // of the cycle thread

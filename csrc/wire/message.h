@@ -36,7 +36,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 7;
+inline constexpr uint8_t kWireVersion = 8;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 struct TensorSpec {

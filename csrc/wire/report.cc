@@ -11,7 +11,7 @@ static void fields(auto& archive, OneOf<ProcessIdentity> auto& identity) {
 }
 
 static void fields(auto& archive, OneOf<Pulse> auto& pulse) {
-  archive(pulse.sent_ns, pulse.stuck_ns, pulse.cpu_ns, pulse.blocked);
+  archive(pulse.sent_ns, pulse.stuck_ns, pulse.cpu_ns, pulse.blocked, pulse.heard_ns);
 }
 
 static void fields(auto& archive, OneOf<Called> auto& called) {

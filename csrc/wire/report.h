@@ -1,7 +1,7 @@
 // What ranks tell rank 0 about themselves on their health connections.
 //
 //   ProcessIdentity = i32 pid, u64 pid_namespace, u64 started
-//   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns, u8 blocked
+//   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns, u8 blocked, u64 heard_ns
 //   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called],
 //                     u8 blocked, u64 cycles
 //   Called          = u32 process_set, u8 joins, u64 age_ns, str name, str description
@@ -32,6 +32,7 @@ struct Pulse {
   uint64_t stuck_ns = 0;  // for how long an operation has been pending and nothing moved
   uint64_t cpu_ns = 0;    // processor time of the whole process since its start
   bool blocked = false;   // every thread that could call hvdtune waits in it
+  uint64_t heard_ns = 0;  // when the last answer was sent that has come, by its sender's clock
 
   bool operator==(const Pulse&) const = default;
 };

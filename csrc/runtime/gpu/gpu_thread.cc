@@ -223,7 +223,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
   if (!kernels_) kernels_ = std::make_unique<KernelLauncher>(here.gpu);
   const std::string name = "process set " + std::to_string(task.process_set);
   auto comm = std::make_unique<NcclCommunicator>(nccl_, *task.id, task.size, task.rank, name,
-                                                 services_.stop);
+                                                 services_.stop, services_.lease);
   auto made = std::make_unique<GpuCollectives>(std::move(comm), here.gpu, here.stream.get(),
                                                here.pool, *kernels_, task.order, options_.bits);
   GpuCollectives& kept = *sets_.emplace(task.process_set, std::move(made)).first->second;
@@ -233,6 +233,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
 
 void GpuThread::start(GpuTask task) {
   FAILPOINT("gpu/start");
+  services_.lease.await(services_.stop);
   Place& here = place(-1);
   if (!current_) current_.emplace(*here.gpu);
   GpuCollectives& collectives = collectives_of(task);
@@ -251,9 +252,11 @@ void GpuThread::start(GpuTask task) {
 bool GpuThread::reap() {
   bool any = false;
   while (!flights_.empty() && flights_.front().done->has_passed()) {
+    // The GPU goes on while the process is stopped: a rank that the others may have given up waits
+    // for word from them before it reports success.
+    if (!services_.lease.is_held()) return any;
     Flight flight = std::move(flights_.front());
     flights_.pop_front();
-    // A rank that was given up while it could not run must not report success.
     services_.check_member();
     if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
     services_.work_counter.moved_by_gpu(flight.task.process_set);

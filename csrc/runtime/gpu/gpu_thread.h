@@ -45,6 +45,7 @@ struct GpuServices {
   int rank;
   int local_rank;
   StopSignal& stop;
+  const RankLease& lease;
   OperationTable& table;
   WorkCounter& work_counter;
   Recorder& recorder;

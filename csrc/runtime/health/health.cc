@@ -23,6 +23,9 @@ constexpr uint64_t kProberNs = 200 * kMillisecond;
 constexpr uint64_t kProbeAgainNs = 1000 * kMillisecond;
 // A stack takes milliseconds to be written.
 constexpr uint64_t kReportTurnNs = 10 * kMillisecond;
+// The part of the timeout by which a lease is shorter: clocks of two hosts differ in rate by less,
+// and what is done under a lease takes less.
+constexpr uint64_t kLeaseMargin = 20;
 
 uint64_t count(std::chrono::nanoseconds time) { return static_cast<uint64_t>(time.count()); }
 
@@ -35,7 +38,7 @@ std::string in_seconds(uint64_t ns) {
 
 }  // namespace
 
-Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
+Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, RankLease& lease,
                Recorder::EventBuffer& events, HangDetector& detector)
     : rank_(mesh.topology.rank),
       topology_(mesh.topology),
@@ -44,6 +47,7 @@ Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
       interval_ns_(std::clamp(timeout_ns_ / 4, 20 * kMillisecond, 500 * kMillisecond)),
       self_(own_identity()),
       failed_(failed),
+      lease_(lease),
       events_(events),
       hang_detector_(detector) {
   const uint64_t now = now_ns();
@@ -59,6 +63,7 @@ Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
 void Health::start() {
   const uint64_t now = now_ns();
   for (Peer& peer : peers_) peer.heard_ns = now;
+  extend_lease();
   if (!peers_.empty()) thread_ = std::thread(&Health::run, this);
 }
 
@@ -207,16 +212,10 @@ void Health::receive_all(Peer& peer, uint64_t now) {
 
 void Health::take(Peer& peer, const Frame& frame) {
   switch (frame.kind) {
-    case FrameKind::kPing: {
-      const Pulse pulse = decode_pulse(frame.payload);
-      if (rank_ == 0) hang_detector_.note(peer.rank, pulse, now_ns());
-      Writer reply;
-      reply.put(pulse.sent_ns);
-      reply.put(now_ns());
-      return send_frame(peer, FrameKind::kPong, reply.take());
-    }
+    case FrameKind::kPing:
+      return take_ping(peer, frame);
     case FrameKind::kPong:
-      return take_pong(frame);
+      return take_pong(peer, frame);
     case FrameKind::kLost: {
       const Notice notice = decode_notice(frame.payload);
       return take_news({ErrorCode::kRankLost, notice.text, notice.subject}, peer.rank);
@@ -226,7 +225,8 @@ void Health::take(Peer& peer, const Frame& frame) {
       return take_news({ErrorCode::kHang, notice.text, notice.subject}, -1);
     }
     case FrameKind::kBye:
-      return peer.channel.reset();
+      peer.channel.reset();
+      return extend_lease();
     default:
       return take_order(peer, frame);
   }
@@ -262,14 +262,45 @@ void Health::take_order(Peer& peer, const Frame& frame) {
   }
 }
 
-void Health::take_pong(const Frame& frame) {
-  if (rank_ == 0) return;  // a probe's
+void Health::take_ping(Peer& peer, const Frame& frame) {
+  const Pulse pulse = decode_pulse(frame.payload);
+  if (rank_ == 0) hang_detector_.note(peer.rank, pulse, now_ns());
+  note_reached(peer, pulse.heard_ns);
+  Writer reply;
+  reply.put(pulse.sent_ns);
+  reply.put(now_ns());
+  send_frame(peer, FrameKind::kPong, reply.take());
+}
+
+void Health::take_pong(Peer& peer, const Frame& frame) {
   Reader in(frame.payload);
   const uint64_t sent = in.get<uint64_t>();
   const uint64_t theirs = in.get<uint64_t>();
+  note_reached(peer, sent);
+  if (rank_ == 0) return;  // a probe's
+  // Rank 0 learns from the next ping that it was heard: the first one need not wait for its time.
+  if (std::exchange(peer.answered_ns, theirs) == 0) next_pulse_ns_ = now_ns();
   const uint64_t round_trip = now_ns() - sent;
   const uint64_t middle = sent + round_trip / 2;
   events_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
+}
+
+// It has received what was sent then.
+void Health::note_reached(Peer& peer, uint64_t sent_ns) {
+  peer.reached_ns = std::max(peer.reached_ns, std::min(sent_ns, now_ns()));
+  extend_lease();
+}
+
+// Whoever has received something takes nobody for silent before the timeout from then on. A rank
+// that has left gives nobody up.
+void Health::extend_lease() {
+  uint64_t until = RankLease::kForEver;
+  for (const Peer& peer : peers_) {
+    if (!peer.channel) continue;
+    const uint64_t lasts = peer.reached_ns + timeout_ns_ - timeout_ns_ / kLeaseMargin;
+    until = std::min(until, peer.reached_ns == 0 ? 0 : lasts);
+  }
+  lease_.extend(until);
 }
 
 void Health::take_news(Error error, int reporter) {
@@ -288,10 +319,13 @@ void Health::take_news(Error error, int reporter) {
 void Health::pulse(uint64_t now) {
   if (now < next_pulse_ns_) return;
   next_pulse_ns_ = now + (++pings_ < kQuickPings ? std::min(kQuickNs, interval_ns_) : interval_ns_);
-  const Pulse pulse = hang_detector_.pulse(now_ns());
+  Pulse pulse = hang_detector_.pulse(now_ns());
   if (rank_ == 0) return hang_detector_.note(0, pulse, now);
   FAILPOINT("health/pulse");
-  for (Peer& peer : peers_) send_frame(peer, FrameKind::kPing, encode(pulse));
+  for (Peer& peer : peers_) {
+    pulse.heard_ns = peer.answered_ns;
+    send_frame(peer, FrameKind::kPing, encode(pulse));
+  }
 }
 
 uint64_t Health::silent_ns(const Peer& peer, uint64_t now) const {

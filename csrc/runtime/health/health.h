@@ -8,6 +8,10 @@
 //
 // The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
 // and carry what the hang detector needs; it speaks over these connections, too.
+//
+// What a rank is answered shows that it was heard, for which nobody gives it up before the
+// heartbeat timeout: so long it holds the lease. Rank 0, which answers, reads in a ping which
+// answer has come.
 #pragma once
 
 #include <atomic>
@@ -18,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/lease.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/stop.h"
@@ -40,8 +45,9 @@ class Health {
  public:
   static constexpr int kStarvedTimeouts = 15;
 
-  // `failed` is raised when a rank is lost. `detector` must outlive this.
-  Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed,
+  // `failed` is raised when a rank is lost; `lease` is held while no other rank can give this one
+  // up. They and `detector` must outlive this.
+  Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, RankLease& lease,
          Recorder::EventBuffer& events, HangDetector& detector);
   ~Health();
   // Call it once everything that the detector reads is there.
@@ -68,6 +74,8 @@ class Health {
     int rank = 0;
     bool is_ready = false;  // something has arrived, or the kernel takes more
     uint64_t heard_ns = 0;
+    uint64_t reached_ns = 0;   // the last thing sent that it has surely received, when it was sent
+    uint64_t answered_ns = 0;  // when its last answer was sent, by its clock
     ProcessIdentity identity;
     // While it is silent.
     bool probed = false;
@@ -82,7 +90,10 @@ class Health {
   void send_identity();
   void receive_all(Peer& peer, uint64_t now);
   void take(Peer& peer, const Frame& frame);
-  void take_pong(const Frame& frame);
+  void take_ping(Peer& peer, const Frame& frame);
+  void take_pong(Peer& peer, const Frame& frame);
+  void note_reached(Peer& peer, uint64_t sent_ns);
+  void extend_lease();
   void take_news(Error error, int reporter);
   void take_order(Peer& peer, const Frame& frame);
   void pulse(uint64_t now);
@@ -111,6 +122,7 @@ class Health {
   const uint64_t interval_ns_;
   const ProcessIdentity self_;
   StopSignal& failed_;
+  RankLease& lease_;
   Recorder::EventBuffer& events_;
   HangDetector& hang_detector_;
   std::vector<Peer> peers_;

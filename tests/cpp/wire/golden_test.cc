@@ -34,7 +34,7 @@ std::vector<uint8_t> bytes_of_all() {
   add(encode(Proposal{9, Setting{}}));
   add(encode(sample_timeline_order()));
   add(encode(ProcessIdentity{1234, 5678, 9012}));
-  add(encode(Pulse{1, 2, 3, true}));
+  add(encode(Pulse{1, 2, 3, true, 4}));
   add(encode(sample_report()));
   add(encode(ProbeRequest{4, {1234, 5678, 9012}}));
   add(encode(ProbeResult{5, ProcessState::kStopped}));

@@ -346,6 +346,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
   if (const CUresult error = entered("cuStreamWaitEvent")) return error;
+  stop_process("stop-wait", {});
   const std::lock_guard lock(engine().mutex);
   Stream* stream = stream_of(handle, "cuStreamWaitEvent");
   const Event* event = event_of(event_handle, "cuStreamWaitEvent");
@@ -456,6 +457,7 @@ CUresult cuEventQuery(CUevent handle) {
   if (!event->is_recorded) return CUDA_SUCCESS;
   if (!is_done(event->recorded.stream, event->recorded.number)) return CUDA_ERROR_NOT_READY;
   host_learns(event->context, event->recorded.clock);
+  stop_process("stop-query", {{"stream", static_cast<int64_t>(event->recorded.stream)}});
   return CUDA_SUCCESS;
 }
 

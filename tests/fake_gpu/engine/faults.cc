@@ -1,5 +1,7 @@
 #include "faults.h"
 
+#include <signal.h>
+
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -15,9 +17,9 @@
 namespace fake_gpu {
 namespace {
 
-constexpr std::string_view kKinds[] = {"late-peer",  "never-ready", "async-error",
-                                       "slow-abort", "hung-abort",  "refuse-init",
-                                       "kill",       "slow-launch", "out-of-memory"};
+constexpr std::string_view kKinds[] = {"late-peer",     "never-ready", "async-error", "slow-abort",
+                                       "hung-abort",    "refuse-init", "kill",        "slow-launch",
+                                       "out-of-memory", "stop-query",  "stop-wait"};
 
 struct Planned {
   Fault fault;
@@ -108,6 +110,11 @@ std::optional<Fault> strike(std::string_view kind,
     return planned.fault;
   }
   return std::nullopt;
+}
+
+void stop_process(std::string_view kind,
+                  std::initializer_list<std::pair<std::string_view, int64_t>> place) {
+  if (strike(kind, place)) ::raise(SIGSTOP);
 }
 
 uint64_t faults_hit(std::string_view kind) {

@@ -25,6 +25,10 @@ void set_faults(std::string_view text);
 std::optional<Fault> strike(std::string_view kind,
                             std::initializer_list<std::pair<std::string_view, int64_t>> place);
 
+// The process gets SIGSTOP, in this call, if there is such a fault.
+void stop_process(std::string_view kind,
+                  std::initializer_list<std::pair<std::string_view, int64_t>> place);
+
 uint64_t faults_hit(std::string_view kind);
 void forget_faults();
 

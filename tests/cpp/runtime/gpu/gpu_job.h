@@ -17,6 +17,7 @@ namespace hvdtune::testing {
 // What a test says to the fake, and asks it: tests/fake_gpu/include/fake_gpu.h.
 struct Fake {
   int (*set_faults)(const char*);
+  uint64_t (*faults_hit)(const char*);
   uint64_t (*violations)(const char*);
   const char* (*last_violation)();
   void (*reset)();
@@ -41,6 +42,7 @@ struct Fake {
     if (handle == nullptr) fail(__FILE__, __LINE__, dlerror());
     Fake fake{};
     find(handle, "fakeGpuSetFaults", fake.set_faults);
+    find(handle, "fakeGpuFaultsHit", fake.faults_hit);
     find(handle, "fakeGpuViolations", fake.violations);
     find(handle, "fakeGpuLastViolation", fake.last_violation);
     find(handle, "fakeGpuReset", fake.reset);

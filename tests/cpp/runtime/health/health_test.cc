@@ -50,7 +50,8 @@ TEST(a_health_thread_that_fails_ends_the_job_and_says_so) {
   HangDetector detector(0, 2, options, table, work_counter,
                         []() -> SetRanks { throw std::bad_alloc(); });
   StopSignal failed;
-  Health health(*meshes[0], {}, failed, recorder.add_buffer(), detector);
+  RankLease lease;
+  Health health(*meshes[0], {}, failed, lease, recorder.add_buffer(), detector);
   health.start();
   // Stuck for a second: rank 0 asks, and explains what it is told.
   other.queue(FrameKind::kPing, encode(Pulse{1, 1'000'000'000, 1}));
