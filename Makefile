@@ -28,8 +28,8 @@ THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.r
 comma := ,
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak bench \
-  wheels third-party clean
+.PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak gpu-fake-soak \
+  bench wheels third-party clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
@@ -117,6 +117,15 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
 	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/reading/test_damage.py -m slow
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
+
+# 3,000 random faults of NCCL, of GPUs and of ranks on the fake GPU of tests/fake_gpu, with ranks as
+# processes; how long it took until the others knew; then 1,600 with ranks as threads
+gpu-fake-soak: $(VENV)/.cmake
+	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON > /dev/null
+	cmake --build $(BUILD) --target runtime_gpu_tests
+	HVDTUNE_TEST_CASES=500 $(BUILD)/runtime_gpu_tests /process_faults_test.cc
+	HVDTUNE_TEST_CASES=100 $(BUILD)/runtime_gpu_tests /random_faults_test.cc
 
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py
