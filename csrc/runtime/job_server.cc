@@ -97,11 +97,12 @@ void JobServer::run() {
 }
 
 void JobServer::hold_job(uint32_t generation) {
-  JobFormed formed;
   const FormationOptions formation{options_.key, options_.size, generation, options_.start_timeout};
+  const auto all_connected = [this](std::vector<RankInfo> members) {
+    publish(JobFormed{std::move(members)});
+  };
   std::vector<SecureChannel> channels =
-      form_job(listener_, formation, stop_, &formed.members, &failed_start_);
-  publish(std::move(formed));
+      form_job(listener_, formation, stop_, all_connected, &failed_start_);
   serve(std::move(channels[0]));
 }
 

@@ -22,14 +22,15 @@ enum class FormationPhase : uint8_t { kRegister, kConnect, kGo };
 
 class Formation {
  public:
-  Formation(Listener& listener, const FormationOptions& options, FailedStart* failed)
-      : failed_(failed),
+  Formation(Listener& listener, const FormationOptions& options, AllConnected all_connected,
+            FailedStart* failed)
+      : all_connected_(std::move(all_connected)),
+        failed_(failed),
         acceptor_(listener, options.key, kStoreRank, options.generation),
         size_(options.size),
         ranks_(static_cast<size_t>(options.size)) {}
 
   std::vector<SecureChannel> run(std::chrono::nanoseconds timeout, const StopSignal& stop);
-  std::vector<RankInfo> members() const;
 
  private:
   struct Rank {
@@ -39,6 +40,7 @@ class Formation {
     bool released = false;
   };
 
+  std::vector<RankInfo> members() const;
   void wait(Deadline deadline, const StopSignal& stop);
   void step(Deadline deadline, const StopSignal& stop);
   bool is_aborted() const { return failed_ != nullptr && failed_->abort.raised(); }
@@ -60,6 +62,7 @@ class Formation {
   std::string name_of(const Rank& rank) const;
   std::string missing() const;
 
+  const AllConnected all_connected_;
   FailedStart* failed_;
   std::optional<std::string> refusal_;  // what every rank is told once the start has failed
   std::optional<Error> unreported_;     // nobody has been told of it yet
@@ -247,6 +250,7 @@ void Formation::advance_phase() {
   } else if (phase_ == FormationPhase::kConnect &&
              all([](const Rank& rank) { return rank.connected; })) {
     phase_ = FormationPhase::kGo;
+    if (all_connected_) all_connected_(members());
     send_to_all(StoreMessage::go());
   }
 }
@@ -304,12 +308,9 @@ std::string Formation::missing() const {
 }  // namespace
 
 std::vector<SecureChannel> form_job(Listener& listener, const FormationOptions& options,
-                                    const StopSignal& stop, std::vector<RankInfo>* members,
+                                    const StopSignal& stop, AllConnected all_connected,
                                     FailedStart* failed) {
-  Formation formation(listener, options, failed);
-  std::vector<SecureChannel> channels = formation.run(options.timeout, stop);
-  if (members != nullptr) *members = formation.members();
-  return channels;
+  return Formation(listener, options, std::move(all_connected), failed).run(options.timeout, stop);
 }
 
 }  // namespace hvdtune

@@ -33,6 +33,10 @@ struct FormationOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);
 };
 
+// Called with what the ranks said, on the server's thread, once all have connected and before the
+// first of them is let go: whatever a rank does in the job comes after it.
+using AllConnected = std::function<void(std::vector<RankInfo>)>;
+
 // For a server that outlives a start-up that failed, so that ranks which come late hear why.
 struct FailedStart {
   // Raised by a launcher that sees a rank's process end before it connected, which nobody else can
@@ -44,7 +48,7 @@ struct FailedStart {
 
 // Waits until all ranks have registered, tells each where the others are, waits until each has
 // connected to its peers and lets all go at once. Returns one channel per rank, in rank order,
-// kept open as the job channels; `members`, if given, receives what the ranks said.
+// kept open as the job channels.
 //
 // A rank that registers twice or for another job size is refused with a text; the others go on
 // waiting. Throws Error(kRendezvous) when a rank leaves or fails before all were let go, naming it,
@@ -54,8 +58,7 @@ struct FailedStart {
 // is raised. Once `abort` is raised, ranks that are there and those that still come are told why,
 // until stop is raised.
 std::vector<SecureChannel> form_job(Listener& listener, const FormationOptions& options,
-                                    const StopSignal& stop,
-                                    std::vector<RankInfo>* members = nullptr,
+                                    const StopSignal& stop, AllConnected all_connected = {},
                                     FailedStart* failed = nullptr);
 
 }  // namespace hvdtune

@@ -131,10 +131,14 @@ class ElasticJob:
         self._membership.note_hosts(self._hosts())
         if remark := self._plan.discovery.take_remark():
             self._say(remark)
-        self._note_exits(now_s)
-        while (said := self._coordinator.take()) is not None:
-            self._note_ready(said, now_s)
+        # That a generation has formed is noted before what its members did in it, so what is noted
+        # first is asked for last.
+        exits, arrivals = self._take_exits(), self._take_arrivals()
         self._note_channel(now_s)
+        for said in arrivals:
+            self._note_ready(said, now_s)
+        for worker, code in exits:
+            self._note_exit(worker, code, now_s)
         self._note_stopped()
         # What one decision changes may call for the next.
         while actions := self._membership.decide(now_s):
@@ -166,18 +170,24 @@ class ElasticJob:
         """This machine's, of those that were there at the start: asked once."""
         return frozenset(name for name in self._plan.discovery.found if is_local(name))
 
-    def _note_exits(self, now_s: float) -> None:
-        for worker, child in self._children.items():
-            code = child.poll()
-            if code is None or worker in self._ended:
-                continue
-            self._ended.add(worker)
-            one = self._membership.workers[worker]
-            unwanted = one.status is Status.KILLED and not one.is_failure
-            if code != 0 and one.status is not Status.DISMISSED and not unwanted:
-                self._failures.append((worker, code))
-                self._say(f"{self._name(worker)} {describe_exit(code)}")
-            self._membership.note_exit(worker, code, now_s)
+    def _take_exits(self) -> list[tuple[int, int]]:
+        """The workers whose processes have ended since the last turn, with their exit codes."""
+        codes = {worker: child.poll() for worker, child in self._children.items()}
+        exits = [(worker, code) for worker, code in codes.items() if code is not None]
+        new = [(worker, code) for worker, code in exits if worker not in self._ended]
+        self._ended |= {worker for worker, _ in new}
+        return new
+
+    def _take_arrivals(self) -> list[Arrival]:
+        return list(iter(self._coordinator.take, None))
+
+    def _note_exit(self, worker: int, code: int, now_s: float) -> None:
+        one = self._membership.workers[worker]
+        unwanted = one.status is Status.KILLED and not one.is_failure
+        if code != 0 and one.status is not Status.DISMISSED and not unwanted:
+            self._failures.append((worker, code))
+            self._say(f"{self._name(worker)} {describe_exit(code)}")
+        self._membership.note_exit(worker, code, now_s)
 
     def _note_ready(self, said: Arrival, now_s: float) -> None:
         members = self._membership.members

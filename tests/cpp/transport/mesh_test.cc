@@ -29,7 +29,8 @@ class Server {
   explicit Server(int size, std::chrono::nanoseconds timeout = std::chrono::seconds(50),
                   uint32_t generation = 0)
       : listener_("127.0.0.1"), channels_(std::async(std::launch::async, [=, this] {
-          return form_job(listener_, {kMeshKey, size, generation, timeout}, stop_, &members_);
+          return form_job(listener_, {kMeshKey, size, generation, timeout}, stop_,
+                          [this](std::vector<RankInfo> members) { members_ = std::move(members); });
         })) {}
 
   MeshOptions options(int rank, int size, std::string host) const {
@@ -352,6 +353,31 @@ TEST(two_of_the_same_rank_are_both_told_while_another_is_missing) {
     CHECK(contains(failure_of(twin), "two processes say that they are rank 1: pid "));
   }
   CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
+}
+
+TEST(no_rank_is_let_go_before_the_caller_knows_that_all_have_connected) {
+  Listener listener("127.0.0.1");
+  const StopSignal stop;
+  std::promise<void> called;
+  std::promise<void> seen;
+  auto channels = std::async(std::launch::async, [&] {
+    return form_job(listener, {kMeshKey, 1, 0, std::chrono::seconds(50)}, stop,
+                    [&](const std::vector<RankInfo>&) {
+                      called.set_value();
+                      seen.get_future().wait();
+                    });
+  });
+  MeshOptions options;
+  options.size = 1;
+  options.store_port = listener.port();
+  options.key = kMeshKey;
+  options.start_timeout = std::chrono::seconds(50);
+  std::future<Mesh> mesh = start(options, stop);
+  called.get_future().wait();
+  CHECK(mesh.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  seen.set_value();
+  mesh.get();
+  CHECK_EQ(channels.get().size(), 1U);
 }
 
 TEST(a_rank_of_another_job_size_is_refused) {

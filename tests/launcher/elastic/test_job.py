@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hvdtune.launcher.elastic.discovery import FixedHosts
+from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
+from hvdtune.launcher.elastic.membership import ElasticLimits
+from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.run import JobOptions
 from tests.kit.programs import run_cli
 
 TRAINING = Path(__file__).with_name("training.py")
@@ -80,6 +85,23 @@ def test_the_reset_limit_ends_the_job_with_a_sentence(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3 --reset-limit 0"
     done = train(tmp_path, options, 24, 1, "1:2:leave", codes=(1,))
     assert "more than --reset-limit 0 allows" in done.stderr
+
+
+def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tmp_path):
+    class LateHosts(FixedHosts):
+        """Keeps the launcher from looking until worker 1 has trained and left."""
+
+        def take_remark(self) -> str:
+            if job._channel is not None:
+                job._children[1].wait(60)
+            return ""
+
+    command = (sys.executable, str(TRAINING), "24", "1", "1:2:leave")
+    limits = ElasticLimits(min_ranks=1, max_ranks=2, reset_limit=0, hosts_are_fixed=True)
+    plan = ElasticPlan(command, "training.py", LateHosts((Host("localhost", 2),)), limits)
+    with ElasticJob(plan, {}, JobOptions(), [], lambda sentence: None) as job:
+        report = job.wait()
+    assert "more than --reset-limit 0 allows" in report.reason
 
 
 @pytest.mark.parametrize(
