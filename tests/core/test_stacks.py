@@ -28,3 +28,24 @@ def test_who_is_asked_when_nobody_answers_any_more_lives(from_thread):
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "lives\n", "")
+
+
+# Python's signal.getsignal() does not know of faulthandler's handler, which is C.
+_ANOTHER_USER = """
+import faulthandler, signal, sys
+from hvdtune.core.rank.stacks import open_stack_source
+
+taken = signal.SIGRTMAX - 1
+faulthandler.register(taken, file=sys.stdout, all_threads=False)
+stacks = open_stack_source()
+assert stacks.signal != taken
+stacks.close()
+signal.raise_signal(taken)
+"""
+
+
+def test_a_signal_that_somebody_else_handles_stays_theirs():
+    command = [sys.executable, "-c", _ANOTHER_USER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<module>" in done.stdout

@@ -12,6 +12,7 @@ import faulthandler
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 # Real-time signals are nobody's by convention; from the top, because libraries take the first ones.
@@ -36,12 +37,24 @@ class StackSource:
 
 def open_stack_source() -> StackSource | None:
     """None where no signal is free or no file in memory can be made."""
-    number = next((n for n in CANDIDATES if signal.getsignal(n) == signal.SIG_DFL), None)
-    if number is None or not hasattr(os, "memfd_create"):
+    if not hasattr(os, "memfd_create"):
         return None
     try:
+        number = next((n for n in CANDIDATES if not _has_handler(n)), None)
+        if number is None:
+            return None
         fd = os.memfd_create("hvdtune-stack", os.MFD_CLOEXEC)
     except OSError:
         return None  # hvdtune works without stacks
     faulthandler.register(number, file=fd, all_threads=False, chain=False)
     return StackSource(number, fd)
+
+
+def _has_handler(number: int) -> bool:
+    """Whether the signal is caught or ignored; Python itself knows only of its own handlers."""
+    caught_or_ignored = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("SigCgt", "SigIgn"):
+            caught_or_ignored |= int(value, 16)
+    return bool(caught_or_ignored >> (number - 1) & 1)
