@@ -20,7 +20,7 @@ _HEADERS = {
     "late_percent": "Last in (% of steps)",
     "cost_ms_per_step": "Cost to others (ms per step)",
     "reason": "Main cause",
-    "excess_ms": "Excess over others (ms)",
+    "excess_ms": "Cost of the main cause (ms per step)",
     "waited_ms_per_step": "Waited for others (ms per step)",
 }
 

@@ -4,6 +4,7 @@ import dataclasses
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hvdtune.timeline.analysis.metrics import (
@@ -122,6 +123,23 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
     assert f"they would be {cost_ms:.2f} ms shorter" in stragglers.sentence(table)
     assert f"Mostly, it {it}" in stragglers.sentence(table)
+
+
+def test_the_main_cause_is_what_makes_a_rank_the_last_not_what_it_has_more_of_on_average() -> None:
+    # In one step of two one rank lacks a processor for 20 ms, in the other the other one does, and
+    # rank 1 sleeps for 2 ms in each.
+    rows = [
+        dict.fromkeys(breakdown.COLUMNS, 0.0)
+        | {"rank": rank, "step": step, "step_ms": 30.0, "no_processor_ms": lacks}
+        | {"blocked_ms": 20.0 - lacks - 2 * rank, "compute_ms": 10.0 + 2 * rank, "ran_ms": 10.0}
+        | {"off_processor_ms": 2.0 * rank}
+        for step in range(40)
+        for rank, lacks in ((0, 20.0 * (step % 2)), (1, 20.0 * (1 - step % 2)))
+    ]
+    table = stragglers.table(pd.DataFrame(rows)).set_index("rank")
+    assert table.loc[1, "reason"] == "no processor"
+    assert table.loc[1, "cost_ms_per_step"] == pytest.approx(11.0)
+    assert table.loc[1, "excess_ms"] == pytest.approx(10.0)
 
 
 def test_waits_are_for_the_rank_that_announces_last() -> None:

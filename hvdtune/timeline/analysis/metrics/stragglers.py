@@ -46,9 +46,9 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns rank, own_ms (median of a step), late_percent (steps in which it had most busy
-        time), cost_ms_per_step (saved if its busy time were that of the next rank), reason (where
-        its busy time exceeds that of the others most: compute, input ...), excess_ms (by how much),
-        waited_ms_per_step (for others).
+        time), cost_ms_per_step (saved if its busy time were that of the next rank), reason (the
+        part of its busy time that costs most: compute, input ...), excess_ms (what that part
+        costs, ms per step), waited_ms_per_step (for others).
     """
     own = busy_times(breakdown)
     rows = []
@@ -151,11 +151,22 @@ def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
 
 
 def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:
+    """What the rank's cost is made of: the part in which it exceeds the next rank most.
+
+    The ms per step of all parts add up to the cost.
+    """
+    own = busy_times(breakdown)
+    others = own.drop(columns=rank)
+    if others.empty:
+        return REASONS["compute_ms"], 0.0
+    late = (own[rank] > others.max(axis=1)).to_numpy()
+    mine = own.columns.get_loc(rank)
+    following = own.columns.get_indexer(others.idxmax(axis=1))
+    steps = np.arange(len(own))
     excess = {}
     for column in REASONS:
-        means = breakdown.groupby("rank")[column].mean().fillna(0.0)
-        others = means.drop(rank)
-        excess[column] = float(means[rank] - others.median()) if len(others) else 0.0
+        times = part(breakdown, column)
+        excess[column] = float(((times[:, mine] - times[steps, following]) * late).mean())
     # What is off the processor is part of what is called computing.
     if excess["off_processor_ms"] < excess["compute_ms"] / 2:
         excess["off_processor_ms"] = 0.0
