@@ -80,8 +80,10 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
         warning(text)
     print(says)
     if not table.empty:
-        shown = table.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.3f}")
-        print(shown)
+        names = {"quantity": "", "a_ms": "A (ms)", "b_ms": "B (ms)", "change_ms": "change (ms)"}
+        names |= {"interval_ms": "95 % interval", "percent": "change (%)"}
+        rows = compare.shown(table).rename(columns=names)
+        print(rows.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.2f}"))
     return 0
 
 

@@ -170,7 +170,7 @@ def test_two_runs_are_compared(visit):
     page.locator("#compare-a").click()
     page.get_by_role("option", name="other.json").click()
     wait_for(page, "#compare-shown", "No difference of step times is shown")
-    wait_for(page, "#compare-table [col-id=quantity]", "step")
+    wait_for(page, "#compare-table [col-id=quantity]", "Step time")
     page.wait_for_selector("#compare-shown .pair .barlayer")
     page.wait_for_selector("#compare-shown .pair .boxlayer")
     settle(page)

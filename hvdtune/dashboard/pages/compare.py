@@ -30,10 +30,8 @@ _HEADERS = {
     "a_ms": "First (ms)",
     "b_ms": "Second (ms)",
     "change_ms": "Change (ms)",
-    "low_ms": "95 % low (ms)",
-    "high_ms": "95 % high (ms)",
+    "interval_ms": "95 % interval (ms)",
     "percent": "Change (%)",
-    "shown": "Significant",
 }
 
 
@@ -106,8 +104,7 @@ def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
 
 
 def _parts(table: pd.DataFrame, a: RunView, b: RunView) -> Component:
-    rows = table.assign(shown=["yes" if row else "no" for row in table["differs"]])
-    rows = rows[list(_HEADERS)]
+    rows = compare.shown(table)
     return section(
         "Parts of a step",
         html.P(

@@ -13,6 +13,19 @@ TITLE = "Differences"
 BLOCKS = 10  # neighbouring steps are alike, so they are counted as one
 
 _PARTS = (*breakdown.PARTS, "communicate_ms")
+# What people call the quantities. The parts of waiting are called as in `quantities.QUANTITIES`.
+TITLES = {
+    "step": "Step time",
+    "compute": "Computing",
+    "input": "Waiting for input",
+    "gc": "Collecting garbage",
+    "checkpoint": "Writing checkpoints",
+    "no_processor": "Without a processor",
+    "wait": "Waiting for ranks",
+    "negotiate": "Waiting for negotiation",
+    "exposed": "Waiting for buckets",
+    "communicate": "Communicating, hidden or not",
+}
 _COLUMNS = ["quantity", "a_ms", "b_ms", "change_ms", "low_ms", "high_ms", "percent", "differs"]
 
 
@@ -58,17 +71,36 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
             f"{' and '.join(few)}; at least {BLOCKS} are needed."
         )
     step = table.iloc[0]
-    interval = f"{step['change_ms']:+.3f} ms [{step['low_ms']:+.3f}, {step['high_ms']:+.3f}]"
     if not step["differs"]:
-        return f"No difference of step times is shown: {interval} per step."
+        return f"No difference of step times is shown: {_change(step)} per step."
     word = "longer" if step["change_ms"] > 0 else "shorter"
-    text = f"Steps are {abs(step['percent']):.1f} % {word} in the second: {interval}."
-    parts = table.iloc[1:]
-    parts = parts[parts["differs"] & (np.sign(parts["change_ms"]) == np.sign(step["change_ms"]))]
-    if parts.empty:
-        return text
-    most = parts.loc[parts["change_ms"].abs().idxmax()]
-    return f"{text} The part that changed most is {most['quantity']} ({most['change_ms']:+.3f} ms)."
+    text = f"Steps are {abs(step['percent']):.1f} % {word} in the second: {_change(step)}."
+    # These add up to the step, so the change of one of them is the largest.
+    parts = table[(table["quantity"] + "_ms").isin(breakdown.PARTS)]
+    most = parts.loc[(parts["change_ms"] * np.sign(step["change_ms"])).idxmax()]
+    doubt = "" if most["differs"] else ", which may be chance"
+    title = TITLES[most["quantity"]].lower()
+    return f"{text} The part that changed most is {title}: {_change(most)}{doubt}."
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `of_steps` that either side has time in, for people.
+
+    Returns:
+        Columns quantity (its title), a_ms, b_ms, change_ms, interval_ms (a text), percent.
+    """
+    rows = table[(table["a_ms"] != 0) | (table["b_ms"] != 0)]
+    interval = [_interval(row) for _, row in rows.iterrows()]
+    rows = rows.assign(quantity=rows["quantity"].map(TITLES), interval_ms=interval)
+    return rows[["quantity", "a_ms", "b_ms", "change_ms", "interval_ms", "percent"]]
+
+
+def _change(row: pd.Series) -> str:
+    return f"{row['change_ms']:+.2f} ms (95 % interval {_interval(row)})"
+
+
+def _interval(row: pd.Series) -> str:
+    return f"{row['low_ms']:+.2f} to {row['high_ms']:+.2f}"
 
 
 def _step_count(steps: pd.DataFrame) -> int:

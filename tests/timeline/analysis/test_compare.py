@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import pandas as pd
 import pytest
 
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.quantities import QUANTITIES
 from tests.kit.synthetic import Training
 
 
@@ -17,9 +19,42 @@ def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:
     assert step["low_ms"] <= 2.0 <= step["high_ms"]
     assert step["differs"]
     assert table.loc["exposed", "change_ms"] == pytest.approx(2.0)
-    assert "changed most is exposed" in compare.sentence(table.reset_index(), {}).replace(
-        "communicate", "exposed"
+    says = compare.sentence(table.reset_index(), {})
+    assert "changed most is waiting for buckets: +2.00 ms (95 % interval +" in says
+    assert "chance" not in says
+
+
+def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> None:
+    rows = pd.DataFrame(
+        [
+            ("step", 63.8, 50.2, -13.6, -26.6, -0.6, -21.3, True),
+            ("compute", 8.4, 6.4, -2.0, -3.0, -0.9, -23.8, True),
+            ("no_processor", 40.2, 28.8, -11.4, -24.1, 1.3, -28.4, False),
+            ("communicate", 44.9, 13.2, -31.7, -33.0, -30.0, -70.6, True),
+        ],
+        columns=compare.table(NOISY.trace().events, NOISY.trace().events).columns,
     )
+    assert compare.sentence(rows, {}) == (
+        "Steps are 21.3 % shorter in the second: -13.60 ms (95 % interval -26.60 to -0.60). The "
+        "part that changed most is without a processor: -11.40 ms (95 % interval -24.10 to +1.30), "
+        "which may be chance."
+    )
+
+
+def test_parts_that_neither_trace_has_are_not_shown() -> None:
+    events = Training([10.0, 10.0], noise_ms=0.2).trace().events
+    table = compare.table(events, events)
+    assert set(table["quantity"]) == set(compare.TITLES)
+    titles = list(compare.shown(table)["quantity"])
+    assert titles[:2] == ["Step time", "Computing"]
+    assert "Collecting garbage" not in titles
+    assert "Waiting for ranks" in titles
+
+
+def test_quantities_with_a_definition_are_called_as_there() -> None:
+    defined = {each.column.removesuffix("_ms"): each.title for each in QUANTITIES.values()}
+    for quantity in compare.TITLES.keys() & defined.keys():
+        assert compare.TITLES[quantity] == defined[quantity]
 
 
 NOISY = Training([10.0, 10.0], noise_ms=2.0, steps=60)
