@@ -88,7 +88,6 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
         ("--slurm --slots-per-host 2 train.py", "--slots-per-host: the scheduler says where"),
         ("--slurm -H a:2 train.py", "-H: the scheduler says where ranks run"),
-        ("--lsf --per-node train.py", "--per-node: how LSF would start one `hvdtune run` on each"),
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
         ("--slurm --knobs a train.py", "--knobs needs --trials"),
         ("--slurm --trials 0 train.py", "'--trials': it must be at least 1"),

@@ -45,7 +45,7 @@ PER_NODE = replace(LARGE, run_options=("--trials", "40"), per_node=True)
 JOBS = {"small": SMALL, "large": LARGE, "tuned": TUNED}
 CASES = [(name, job) for name in SCHEDULERS for job in JOBS]
 JOBS["per-node"] = PER_NODE
-CASES += [("slurm", "per-node"), ("pbs", "per-node")]
+CASES += [(name, "per-node") for name in SCHEDULERS]
 
 
 @pytest.mark.parametrize(("name", "job"), CASES)
@@ -83,6 +83,12 @@ test "$1 $3" = "-n --" || exit 9
 [ "$2" = 0 ] || exit 0
 shift 3; exec env -i HOME=/nowhere PATH="$PATH" "$@"
 """
+# The same by names.
+BLAUNCH = """#!/bin/sh
+test "$1" = -no-shell || exit 9
+case "$2" in n1) ;; n2) exit 0 ;; *) exit 9 ;; esac
+shift 2; exec env -i HOME=/nowhere PATH="$PATH" "$@"
+"""
 
 
 @pytest.fixture
@@ -93,6 +99,7 @@ def cluster(tmp_path, monkeypatch):
         ("srun", PROGRAM),
         ("hvdtune", PROGRAM),
         ("pbsdsh", PBSDSH),
+        ("blaunch", BLAUNCH),
         (
             "scontrol",
             '#!/bin/sh\ntest "$1 $2 $3" = "show hostnames n[1-2]" && printf "n1\\nn2\\n"\n',
@@ -148,6 +155,7 @@ WORDS = "[--note][it's a $HOME]"
         ),
         ("pbs", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
         ("lsf", (), False, f"[run][-H][n1:4,n2:4][--][train.py]{WORDS}", 0),
+        ("lsf", (), True, f"[run][-np][8][--][train.py]{WORDS} on 0 of 2", 0),
     ],
 )
 def test_a_shell_starts_the_ranks(cluster, tmp_path, name, run_options, per_node, started, key):
@@ -199,11 +207,6 @@ def test_values_that_would_be_read_as_something_else_are_refused(name, field, va
     with pytest.raises(UsageError) as refused:
         render(job, SCHEDULERS[name])
     assert said.replace("\\\\", "\\") in str(refused.value)
-
-
-def test_one_launcher_on_each_node_is_refused_where_nothing_starts_it():
-    with pytest.raises(UsageError, match=r"^--per-node: how LSF would start .* by hand"):
-        render(PER_NODE, SCHEDULERS["lsf"])
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ class SubmitOptions:
     All options stand before the script; everything behind it is the script's own. Under Slurm, srun
     starts one task for each rank. Under PBS and LSF, and with options of `hvdtune run` such as
     --trials, which are taken too, the batch script starts `hvdtune run` on the first node, and ssh
-    has to reach the others from there; with --per-node srun or pbsdsh starts one on each node.
+    has to reach the others from there; with --per-node srun, pbsdsh or blaunch starts one
+    on each node.
 
     \b
     hvdtune submit --slurm --nodes 2 --gpus-per-node 4 --time 2h train.py --lr 0.1
@@ -81,8 +82,8 @@ class SubmitOptions:
     gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
     cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
     per_node: bool = flag(
-        help="Let srun or pbsdsh start one `hvdtune run` on each node: no ssh, and options of "
-        "`hvdtune run` are taken."
+        help="Let srun, pbsdsh or blaunch start one `hvdtune run` on each node: no ssh, and "
+        "options of `hvdtune run` are taken."
     )
     time: float | None = option(
         type=parse_time_limit,

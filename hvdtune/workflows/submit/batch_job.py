@@ -65,10 +65,10 @@ class Scheduler:
     `{awk}` reads the nodes of a job, each once or several times. `start_tasks` makes the words that
     start the tasks of a job, None where schedulers of this kind have no such program everywhere.
     `start_node` is a shell command that starts what `$start` holds on the node of number `$node`,
-    "" where that can be done by `start_tasks`, or not at all. `options_of` has the names of the
-    scheduler's options in one of its lines, each under one spelling, of which no two lines may set
-    the same; a line with one of `gives_way` is left out where the user has one. `queue` is what a
-    queue is called.
+    "" where `start_tasks` does that; `names_nodes` is one that makes `hosts` the array of their
+    names, where it needs them. `options_of` has the names of the scheduler's options in
+    one of its lines, each under one spelling, of which no two lines may set the same; a line with
+    one of `gives_way` is left out where the user has one. `queue` is what a queue is called.
     """
 
     title: str
@@ -79,6 +79,7 @@ class Scheduler:
     options_of: Callable[[str], frozenset[str]]
     start_tasks: Callable[[BatchJob], list[str]] | None = None
     start_node: str = ""
+    names_nodes: str = ""
     gives_way: frozenset[str] = frozenset()
     queue: str = "queue"
 

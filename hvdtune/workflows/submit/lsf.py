@@ -10,9 +10,11 @@ from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
 
 
 def _directives(job: BatchJob) -> list[str]:
-    lines = [f"-J {job.name}", f"-n {job.ranks}", f'-R "span[ptile={job.ranks_per_node}]"']
+    # Cores belong to slots, and what blaunch starts on a node has those of one slot.
+    slots = job.tasks_per_node if job.cpus_per_rank else job.ranks_per_node
+    lines = [f"-J {job.name}", f"-n {job.nodes * slots}", f'-R "span[ptile={slots}]"']
     if job.cpus_per_rank:
-        lines.append(f'-R "affinity[core({job.cpus_per_rank})]"')
+        lines.append(f'-R "affinity[core({job.cpus_per_task})]"')
     if job.gpus_per_node:
         lines.append(f'-gpu "num={job.gpus_per_node}"')
     if job.time_s:
@@ -40,4 +42,7 @@ LSF: Final = Scheduler(
     directives=_directives,
     hosts='{awk} "$LSB_DJOB_HOSTFILE"',
     options_of=_options_of,
+    names_nodes="mapfile -t hosts < <(awk '!seen[$1]++ { print $1 }' \"$LSB_DJOB_HOSTFILE\")",
+    # Without it a shell there would take the words apart.
+    start_node='blaunch -no-shell "${hosts[node]}" /bin/bash -l -c "$start" hvdtune "$node"',
 )

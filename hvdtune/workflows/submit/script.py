@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvdtune import __version__
-from hvdtune.errors import ArgumentError, UsageError
+from hvdtune.errors import ArgumentError
 from hvdtune.launcher.plan import is_script
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
 from hvdtune.workflows.submit.lsf import LSF
@@ -40,11 +40,6 @@ def render(job: BatchJob, scheduler: Scheduler) -> str:
     """The batch script. Raises UsageError for values that a line for the scheduler cannot have."""
     for name in ("name", "queue", "account", "output"):
         _check_plain(name, getattr(job, name), scheduler)
-    if job.per_node and scheduler.start_tasks is None and not scheduler.start_node:
-        raise UsageError(
-            f"--per-node: how {scheduler.title} would start one `hvdtune run` on each node has not "
-            "been tried: write the script by hand (docs/schedulers.md)"
-        )
     lines = _lines(job, scheduler)
     parts = [
         "#!/bin/bash\n"
@@ -127,7 +122,7 @@ def _launcher(job: BatchJob) -> tuple[str, ...]:
     return (*job.hvdtune, "run", "-np", str(job.ranks), *job.run_options, "--", *job.command)
 
 
-def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
+def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str, str]:
     """What starts a node at a time, without this shell's environment."""
     there = [
         *_enter(job).splitlines(),
@@ -139,9 +134,11 @@ def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
     while end in "\n".join(there).splitlines():
         end += "_"
     text = "\n".join(there)
+    named = f"# The names of the nodes\n{scheduler.names_nodes}\n" if scheduler.names_nodes else ""
     return (
         "# What each node does, which gets its number and nothing of this shell's environment\n"
         f"read -r -d '' start << '{end}' || true\n{text}\n{end}\n",
+        named,
         f"# {_on_each_node(job)}\n"
         "started=()\n"
         f"for ((node = 0; node < {job.nodes}; node++)); do\n"
