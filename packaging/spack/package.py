@@ -1,17 +1,13 @@
-"""Spack's recipe: `packages/py-hvdtune/package.py` of a repository of your own.
+"""Spack's recipe: `packages/py_hvdtune/package.py` of a repository of your own, for
+Spack 1.0 and later.
 
 make wheels && cd dist && spack install --no-checksum py-hvdtune +mpi
 """
 
 import os
 
-from spack.package import (
-    PythonPackage,
-    depends_on,
-    license,
-    variant,
-    version,
-)
+from spack.package import depends_on, license, variant, version
+from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyHvdtune(PythonPackage):
