@@ -7,6 +7,7 @@ import ctypes
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOPBACK: Final = "127.0.0.1"
+# Between two looks into the store, where a wait must end when the group is left.
+_FIRST_LOOK_S: Final = 0.001
+_LAST_LOOK_S: Final = 0.05
 # What HVDTUNE_STARTED_BY says where nobody else's variables are to tell this process its place.
 _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 
@@ -36,7 +40,8 @@ _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 class GroupPlace:
     """Where the members of a group find each other, and which of them this process is.
 
-    `ranks` are the members' numbers in the job, in the order of those in the group.
+    `ranks` are the members' numbers in the job, in the order of those in the group. `is_left` tells
+    whether this process does not want the group any more: then it does not wait for the others.
     """
 
     store: Any
@@ -44,6 +49,7 @@ class GroupPlace:
     size: int
     timeout_s: float
     ranks: tuple[int, ...]
+    is_left: Callable[[], bool] | None = None
 
 
 class GroupRuntime:
@@ -51,10 +57,14 @@ class GroupRuntime:
 
     The first group of a process has the runtime that `hvdtune.core` counts as this process's job:
     the timeline, the tuner and `hvdtune.torch` know it. Every other group has one of its own.
+
+    Attributes:
+        count: how many groups of this name its members had formed with this store before.
     """
 
-    def __init__(self, runtime: _native.Runtime, *, is_of_process: bool) -> None:
+    def __init__(self, runtime: _native.Runtime, count: int, *, is_of_process: bool) -> None:
         self.native = runtime
+        self.count = count
         self._is_of_process = is_of_process
         if not is_of_process:
             _OWN.append(runtime)
@@ -70,12 +80,14 @@ class GroupRuntime:
 
 
 _OWN: Final[list[_native.Runtime]] = []  # those that are no process's job
+_FOR_STORE: Final[list[_native.Runtime]] = []  # of `form_for_store`, which no group has yet
 
 
 def _forget_after_fork() -> None:
     for runtime in _OWN:  # never destroyed: that would wait for threads that are not here
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
     _OWN.clear()
+    _FOR_STORE.clear()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -89,6 +101,8 @@ def form(place: GroupPlace) -> GroupRuntime:
         RendezvousError: the ranks have called, but did not reach each other.
         UsageError: a variable of the environment has a value that cannot be.
     """
+    if _FOR_STORE and _FOR_STORE.pop() is PROCESS.runtime:
+        return GroupRuntime(PROCESS.native(), 0, is_of_process=True)
     is_free = PROCESS.runtime is None
     launched = _launched(place) if is_free else None
     own = _own_config(place)
@@ -99,12 +113,21 @@ def form(place: GroupPlace) -> GroupRuntime:
         PROCESS.form(launched, None, _any_size)
     else:
         PROCESS.form(own, None, _any_size, met.join if place.size > 1 else None)
-    return GroupRuntime(PROCESS.native(), is_of_process=True)
+    return GroupRuntime(PROCESS.native(), met.count, is_of_process=True)
+
+
+def form_for_store() -> None:
+    """Joins the job that the launcher's variables describe; the next group of all ranks has it.
+
+    Does nothing where this process is in a job. Raises as `hvdtune.core.rank.runtime.init` does.
+    """
+    if PROCESS.form(None, None, _any_size):
+        _FOR_STORE[:] = [PROCESS.native()]
 
 
 def form_beside(place: GroupPlace) -> GroupRuntime:
-    """As `form`, but never the job of the process."""
-    own = _own_config(place)
+    """As `form`, but never the job of the process, and its operations may wait for any time."""
+    own = dataclasses.replace(_own_config(place), hang_abort_s=0.0)
     return _Meeting(place, own.host, is_launched=False).form_beside(own)
 
 
@@ -139,7 +162,7 @@ class _Meeting:
 
     def __init__(self, place: GroupPlace, host: str, *, is_launched: bool) -> None:
         self._place = place
-        self._count = place.store.add(f"hvdtune/comes/{place.rank}", 1)
+        self.count = place.store.add(f"hvdtune/comes/{place.rank}", 1)
         hello = {"host": host, "launched": is_launched}
         place.store.set(self._key(place.rank), json.dumps(hello))
         hellos = self._hellos()
@@ -147,17 +170,32 @@ class _Meeting:
         self._is_on_one_host = len({hello["host"] for hello in hellos}) == 1
 
     def _key(self, what: object) -> str:
-        return f"hvdtune/{self._count}/{what}"
+        return f"hvdtune/{self.count}/{what}"
 
     def _get(self, key: str) -> Mapping[str, Any]:
+        self._await([key])
         found: Mapping[str, Any] = json.loads(self._place.store.get(key))
         return found
+
+    def _await(self, keys: list[str]) -> None:
+        """Returns when the store has them. Raises DistStoreError when the time is over."""
+        place = self._place
+        if place.is_left is None:
+            place.store.wait(keys, timedelta(seconds=place.timeout_s))
+            return
+        deadline_s = time.monotonic() + place.timeout_s
+        pause_s = _FIRST_LOOK_S
+        while not place.store.check(keys):
+            if place.is_left() or time.monotonic() > deadline_s:
+                raise distributed.DistStoreError("the others have not come")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LAST_LOOK_S)
 
     def _hellos(self) -> list[Mapping[str, Any]]:
         keys = [self._key(rank) for rank in range(self._place.size)]
         try:
-            self._place.store.wait(keys, timedelta(seconds=self._place.timeout_s))
-        except distributed.DistError:
+            self._await(keys)
+        except RuntimeError:  # a file store knows no other
             missing = [str(rank) for rank, key in enumerate(keys) if not self._has(key)]
             raise distributed.DistStoreError(
                 f"rank {self._place.rank} of {self._place.size}: no word from rank "
@@ -174,9 +212,9 @@ class _Meeting:
         """Joins a job beside that of the process, which alone is recorded."""
         config = dataclasses.replace(config, timeline="")
         if self._place.size == 1:
-            return GroupRuntime(process.start_beside(config), is_of_process=False)
+            return GroupRuntime(process.start_beside(config), self.count, is_of_process=False)
         _, runtime = self.join(config, process.start_beside)
-        return GroupRuntime(runtime, is_of_process=False)
+        return GroupRuntime(runtime, self.count, is_of_process=False)
 
     def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
         """As hvdtune.core.job.meeting.join, through the store."""
@@ -186,7 +224,7 @@ class _Meeting:
             return config, start(config)
         key = os.urandom(KEY_BYTES)
         wait_s = config.start_timeout_s
-        host = self._listening_address(config)
+        host = listening_address(config, is_on_one_host=self._is_on_one_host)
         channel = JobChannel(key, config.size, host, wait_s, meeting.GENERATION)
         with contextlib.closing(channel):
             offer = {"address": channel.address, "key": key.hex()}
@@ -196,13 +234,15 @@ class _Meeting:
             channel.await_formed(wait_s)
         return config, started
 
-    def _listening_address(self, config: Config) -> str:
-        if self._is_on_one_host:
-            return _LOOPBACK
-        address = config.address or route.default_address()
-        if not address:
-            raise UsageError(
-                "no way leads from this host to others: set HVDTUNE_INTERFACE to the interface "
-                "that the hosts have in common"
-            )
-        return address
+
+def listening_address(config: Config, *, is_on_one_host: bool) -> str:
+    """Where rank 0 listens for the others. Raises UsageError where they could not reach it."""
+    if is_on_one_host:
+        return _LOOPBACK
+    address = config.address or route.default_address()
+    if not address:
+        raise UsageError(
+            "no way leads from this host to others: set HVDTUNE_INTERFACE to the interface that "
+            "the hosts have in common"
+        )
+    return address

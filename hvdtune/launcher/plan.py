@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hvdtune.core.config.launched import TORCH_PLACE
 from hvdtune.core.job.child_command import of_ranks
 from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.hosts import Host
@@ -71,7 +72,10 @@ def build_command(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def slot_environ(slot: Slot, size: int) -> dict[str, str]:
-    """The variables that tell a process its place, under hvdtune's names and Horovod's."""
+    """The variables that tell a process its place: under hvdtune's names, Horovod's and torch's.
+
+    Those of torch do not say where its ranks meet: hvdtune.distributed does (`launched.py`).
+    """
     place = {
         "RANK": slot.rank,
         "SIZE": size,
@@ -85,17 +89,18 @@ def slot_environ(slot: Slot, size: int) -> dict[str, str]:
     variables |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
     for name, value in place.items():
         variables[f"HVDTUNE_{name}"] = variables[f"HOROVOD_{name}"] = str(value)
-    return variables
+    return variables | _torch_place(slot, size)
+
+
+def _torch_place(slot: Slot, size: int) -> dict[str, str]:
+    told = (slot.rank, size, slot.local_rank, slot.local_size)
+    return dict(zip(TORCH_PLACE, map(str, told), strict=True))
 
 
 def torch_environ(slot: Slot, size: int, address: str, port: int) -> dict[str, str]:
     """The variables by which `torch.distributed.init_process_group` finds its place, as torchrun
     sets them; rank 0 listens at the address."""
-    return {
-        "RANK": str(slot.rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(slot.local_rank),
-        "LOCAL_WORLD_SIZE": str(slot.local_size),
+    return _torch_place(slot, size) | {
         "GROUP_RANK": str(slot.cross_rank),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),

@@ -14,7 +14,7 @@ from hvdtune.core.config.environment import (
     worker_environ,
 )
 from hvdtune.core.config.knobs import Knob
-from hvdtune.core.config.launched import NOTE, give
+from hvdtune.core.config.launched import NOTE, TORCH_PLACE, give
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import VARIABLES
 from hvdtune.launcher.plan import Slot, slot_environ
@@ -53,7 +53,8 @@ def rank():
 
 
 def ours(environ):
-    return {name: environ[name] for name in environ if name.startswith(("HVDTUNE_", "HOROVOD_"))}
+    known = {name for name in environ if name.startswith(("HVDTUNE_", "HOROVOD_"))}
+    return {name: environ[name] for name in {*known, *TORCH_PLACE}.intersection(environ)}
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,10 @@ def test_commands_that_are_not_there_are_usage_errors(words, fault):
         build_command(words)
 
 
-def test_a_slot_is_told_under_both_names():
+def test_a_slot_is_told_under_the_names_of_hvdtune_horovod_and_torch():
     environ = slot_environ(Slot(3, "b", 1, 2, 1, 2), 4)
     for name, value in {"RANK": "3", "SIZE": "4", "LOCAL_RANK": "1", "CROSS_SIZE": "2"}.items():
         assert environ[f"HVDTUNE_{name}"] == environ[f"HOROVOD_{name}"] == value
     assert environ["HVDTUNE_HOST"] == environ["HOROVOD_HOSTNAME"] == "b"
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    assert [environ[name] for name in names] == ["3", "4", "1", "2"]

@@ -35,12 +35,14 @@ OWN_PLACE: Final = PLACE | {
 _OF_HOROVODRUN: Final = (
     "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC", "HOROVOD_GLOO_IFACE",
 )  # fmt: skip
+# What `hvdtune run` sets for its ranks as torchrun does: scripts of torch read their place there.
+TORCH_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _INTERFACES: Final = ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE")
 
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """What a rank was started with: Horovod's variables and hvdtune's.
+    """What a rank was started with: Horovod's variables, hvdtune's and those of torch's place.
 
     `before` has those that the launcher has set itself, with what the launcher's own environment
     says, None for nothing.
@@ -145,4 +147,5 @@ def in_vain(environ: Mapping[str, str], name: str, why: str) -> str:
 
 
 def _is_noted(name: str) -> bool:
-    return name.startswith(("HVDTUNE_", "HOROVOD_")) and name != NOTE
+    ours = name.startswith(("HVDTUNE_", "HOROVOD_")) and name != NOTE
+    return ours or name in TORCH_PLACE

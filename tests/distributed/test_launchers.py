@@ -1,0 +1,116 @@
+"""Groups of the backend hvdtune whose ranks a launcher has started, by each kind of store."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvdtune.distributed import rendezvous
+from hvdtune.errors import UsageError
+from tests.mpi.conftest import AS_ROOT, OPENMPI
+from tests.mpi.environment import environment
+
+SIZE = 3
+SCRIPT = str(Path(__file__).parent / "scripts" / "meets.py")
+BIN = Path(sys.executable).parent
+_OF_LAUNCHERS = ("HVDTUNE_", "HOROVOD_", "SLURM", "PMI", "OMPI_", "MPI_", "TORCHELASTIC", "MASTER_")
+
+
+def command_of(launcher, size):
+    if launcher in ("openmpi", "mpich"):
+        binding = OPENMPI if launcher == "openmpi" else []
+        mpirun = str(environment(launcher) / "bin" / "mpirun")
+        return [mpirun, *binding, "-n", str(size), sys.executable]
+    return {
+        "alone": [sys.executable],
+        "run": [sys.executable, "-m", "hvdtune", "run", "-np", str(size)],
+        "torchrun": [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(size)],
+    }[launcher]
+
+
+def run(launcher, *arguments, size=SIZE, **variables):
+    """What the ranks of a launcher print, joined."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LAUNCHERS)}
+    process = subprocess.Popen(
+        [*command_of(launcher, size), *arguments],
+        env=kept | AS_ROOT | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said, errors = process.communicate(timeout=200)
+    finally:
+        # A launcher that is asked to end ends its ranks; one that is killed leaves them.
+        process.terminate()
+        process.wait()
+    assert process.returncode == 0, said + errors
+    return said
+
+
+def check(output, size=SIZE):
+    """That the ranks met twice, and each had what its left neighbour sent."""
+    said = re.findall(r"said (\[[^]]*\])", output)
+    total = size * (size + 1) // 2
+    expected = [f"[{rank}, {size}, {total}, {(rank - 1) % size}]" for rank in range(size)]
+    assert sorted(said) == sorted(2 * expected), output
+
+
+def test_hvdtune_run_needs_no_word_about_where_ranks_meet():
+    check(run("run", SCRIPT, "env"))
+
+
+@pytest.mark.slow  # starts as many processes that import torch
+@pytest.mark.parametrize("way", ["env", "tcp", "file"])
+@pytest.mark.parametrize("launcher", ["run", "torchrun", "openmpi", "mpich"])
+def test_a_launcher_and_a_store(launcher, way, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    urls = {"tcp": f"tcp://127.0.0.1:{port}", "file": f"file://{tmp_path}/store"}
+    if launcher == "torchrun":  # which opens the store itself: no rank does
+        urls["tcp"] = "tcp://{MASTER_ADDR}:{MASTER_PORT}"
+    check(run(launcher, SCRIPT, urls.get(way, way)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["openmpi", "mpich"])
+def test_mpirun_with_torchs_variables_of_where_rank_0_listens(launcher):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    check(run(launcher, SCRIPT, "env://", **where))
+
+
+@pytest.mark.slow
+def test_a_process_alone_with_a_hash_store():
+    check(run("alone", SCRIPT, "hash"), size=1)
+
+
+_RUN = {"HVDTUNE_RENDEZVOUS": "127.0.0.1:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}
+_TORCH = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "url", "expected"),
+    [
+        (_RUN, "env://", True),
+        (_RUN, "env://?rank=0&world_size=2", True),
+        (_RUN | {"RANK": "0", "WORLD_SIZE": "2"}, "env://", True),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, "env://", True),
+        (_RUN | _TORCH, "env://", False),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "2"}, "env://?rank=0&world_size=2", False),
+        ({}, "env://", False),
+    ],
+)
+def test_torchs_own_way_comes_first_and_then_the_launchers(environ, url, expected):
+    assert rendezvous.is_ours(environ, url) is expected
+
+
+def test_an_elastic_job_is_refused(monkeypatch):
+    monkeypatch.setenv("HVDTUNE_WORKER", "0")
+    with pytest.raises(UsageError, match="without --min-np"):
+        next(rendezvous.meet("env://"))
