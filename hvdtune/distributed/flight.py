@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hvdtune.core import _native
 
 F = TypeVar("F", bound=Callable[..., Any])
+Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
 
 _FOREVER_S: Final = 3600.0
 _WAKE: Final = 0  # a token that no flight has
@@ -42,6 +43,8 @@ class Flight:
 
     Attributes:
         what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
+        source: the rank that sends, of a receipt; -1 elsewhere, and where it is not known yet.
+        is_lost: whether it failed because another member was lost, rather than has left.
     """
 
     def __init__(
@@ -49,15 +52,19 @@ class Flight:
         what: str,
         timeout_s: float,
         owners: Sequence[object],
-        finish: Callable[[_native.Operation], list[torch.Tensor]],
+        finish: Finish,
         ranks: tuple[int, ...],
+        source: int = -1,
     ) -> None:
         """
         Args:
-            finish: makes the result of the ended operation; called once.
+            finish: makes the result of the ended operation, None of one that has landed; called
+                once.
             ranks: of the job, by their numbers in the runtime.
         """
         self.what = what
+        self.source = source
+        self.is_lost = False
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         self._native: _native.Runtime | None = None
@@ -94,11 +101,20 @@ class Flight:
         if is_watched:
             COMPLETER.add(self, native, self._handles[0])
 
-    def fail(self, error: BaseException | None) -> None:
+    def fail(self, error: BaseException) -> None:
         """Ends it, which has not begun."""
         with self._lock:
             if not self._ended:
                 self._end(error)
+        self._begun.set()
+        self._tell()
+
+    def land(self, source: int) -> None:
+        """Ends it, which the core never knew: its memory has what `source` has sent."""
+        with self._lock:
+            if not self._ended:
+                self.source = source
+                self._ended, self._result, self._owners = True, self._finish(None), ()
         self._begun.set()
         self._tell()
 
@@ -207,6 +223,7 @@ class Flight:
                 failure = error
         if failure is not None:
             self._error = backend_error(self.what, failure, self._ranks)
+            self.is_lost = self._native is not None and self._native.has_lost_a_rank()
         self._ended = True
         self._owners = ()
         self._operations = []
@@ -273,12 +290,10 @@ class BackwardPass:
 class Work(distributed.Work):
     """What torch gives its users for an operation in flight."""
 
-    def __init__(self, flight: Flight, backward: BackwardPass, source: int = -1) -> None:
-        """`source`: the rank that sends, of a receipt."""
+    def __init__(self, flight: Flight, backward: BackwardPass) -> None:
         super().__init__()
         self._flight = flight
         self._backward = backward
-        self._source = source
 
     @eager
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -303,7 +318,7 @@ class Work(distributed.Work):
         return self._flight.result()
 
     def _source_rank(self) -> int:
-        return self._source
+        return self._flight.source
 
     def is_completed(self) -> bool:
         """As torch's."""
@@ -370,7 +385,7 @@ class Completer:
             late = [flight for flight in self._flights.values() if flight.deadline_s <= now_s]
             coming = [f.deadline_s for f in self._flights.values() if f.deadline_s > now_s]
             self._wakes_s = min(coming, default=now_s + _FOREVER_S)
-            wait_s = self._wakes_s - now_s
+            wait_s = min(self._wakes_s - now_s, _FOREVER_S)
         for flight in late:
             flight.expire()
         return wait_s

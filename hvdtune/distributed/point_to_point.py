@@ -1,26 +1,42 @@
 """Operations between two members of a group.
 
-Each two of them that communicate have a runtime of their own, in which a broadcast from the one
-that sends carries the tensor. It is formed with their first operation, by a thread that ends then:
-neither waits for the other to call before its own call returns.
+Each two of them that communicate have a runtime of their own, in which an alltoall that only one of
+them has something for carries the tensor. It is formed with their first operation, by a thread that
+ends then: neither waits for the other to call before its own call returns.
+
+The core brings together the sender's n-th operation of a tag with the receiver's. A receipt from
+any source does not know whose operation that is, so an `Inbox` takes part in one of every other
+member, and gives what comes to the receipts.
 """
 
 from __future__ import annotations
 
+import atexit
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+import torch
 from torch import distributed
 
+from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import Flight
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form_beside
+from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
 Begin = Callable[["_native.Runtime"], None]
+Settle = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+# How many names the operations of a direction and tag have; see _NAMES of process_group.py.
+_NAMES: Final = 1024
+# In which a thread that waits for the other member hears that nobody needs it, and ends.
+_GRACE_S: Final = 5.0
 
 
 class PairRuntime:
@@ -40,33 +56,90 @@ class PairRuntime:
             2,
             place.timeout_s,
             (place.ranks[low], place.ranks[high]),
+            self._is_left,
         )
+        self._peer = peer
         self._lock = threading.Lock()
         self._runtime: GroupRuntime | None = None
         self._error: BaseException | None = None
         self._is_over = False
         self._early: list[tuple[Flight, Begin]] = []
         self._counts: Counter[tuple[bool, int]] = Counter()
-        threading.Thread(target=self._form, name="hvdtune-pair", daemon=True).start()
+        self._thread = threading.Thread(target=self._form, name="hvdtune-pair", daemon=True)
+        self._thread.start()
+        atexit.register(self.leave)
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The numbers of both in the job."""
-        return self._place.ranks
+    def send(self, tag: int, tensor: torch.Tensor, title: str, timeout_s: float) -> Flight:
+        """Starts to send a contiguous tensor; `title` is for messages, as in `to rank 1`."""
+        memory = tensors.moved(tensor)
+        number = self._number(tag, sends=True)
+        what = f"send {number} {title}"
+        flight = Flight(what, timeout_s, [tensor], lambda _: [tensor], self._place.ranks)
+        self._start(flight, self._place.rank, tag, number, (memory.address, memory.bytes))
+        return flight
 
-    def root(self, *, sends: bool) -> int:
-        """Who of the two has the tensor."""
-        return self._place.rank if sends else 1 - self._place.rank
+    def receive(
+        self, tag: int, tensor: torch.Tensor, settle: Settle, title: str, timeout_s: float
+    ) -> Flight:
+        """Starts to receive into a contiguous tensor, which must have the message's size.
 
-    def number(self, tag: int, *, sends: bool) -> int:
+        Args:
+            settle: makes of it the result.
+        """
+        memory = tensors.moved(tensor)
+        number = self._number(tag, sends=False)
+
+        def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
+            assert operation is not None
+            require_size(operation.result_bytes(0), memory.bytes)
+            return settle([tensor])
+
+        what = f"recv {number} {title}"
+        flight = Flight(what, timeout_s, [tensor], finish, self._place.ranks, self._peer)
+        into = (memory.address, memory.bytes)
+        self._start(flight, 1 - self._place.rank, tag, number, into)
+        return flight
+
+    def receive_any_size(self, tag: int) -> Flight:
+        """Starts to receive into new memory, the result: bytes. It may take any time."""
+        number = self._number(tag, sends=False)
+
+        def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
+            assert operation is not None
+            message = torch.empty(operation.result_bytes(0), dtype=torch.uint8)
+            operation.copy_result(0, message.data_ptr(), message.numel())
+            return [message]
+
+        what = f"recv {number} from rank {self._peer}, tag {tag}"
+        flight = Flight(what, math.inf, [], finish, self._place.ranks, self._peer)
+        self._start(flight, 1 - self._place.rank, tag, number, (0, 0))
+        return flight
+
+    def _number(self, tag: int, *, sends: bool) -> int:
         """How many operations of this direction and tag there were before; counts one more."""
         with self._lock:
             count = self._counts[sends, tag]
             self._counts[sends, tag] += 1
             return count
 
-    def start(self, flight: Flight, begin: Begin) -> None:
-        """Calls begin(runtime) when there is a runtime; otherwise the flight fails."""
+    def _start(
+        self, flight: Flight, sender: int, tag: int, number: int, memory: tuple[int, int]
+    ) -> None:
+        """`memory`: where the message is, or is to be, and its size; (0, 0) for anywhere."""
+        address, size = memory
+        sends = sender == self._place.rank
+        splits = [0, 0]
+        splits[1 - sender] = size if sends else 0
+        request = _native_request(f"alltoall.{sender}.{tag}.{number % _NAMES}", splits)
+        inputs, outputs = ([address], [0]) if sends else ([0], [address])
+        expected = [0 if sends else size]
+
+        def begin(native: _native.Runtime) -> None:
+            flight.submit(native, request, inputs, outputs, expected)
+
+        self._begin_or_keep(flight, begin)
+
+    def _begin_or_keep(self, flight: Flight, begin: Begin) -> None:
         with self._lock:
             if self._error is None and self._runtime is None:
                 self._early.append((flight, begin))
@@ -75,12 +148,18 @@ class PairRuntime:
         _begin(flight, begin, runtime, error)
 
     def leave(self) -> None:
-        """Ends the runtime; what is in flight fails."""
+        """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
+        atexit.unregister(self.leave)
         with self._lock:
             self._is_over = True
             runtime = self._runtime
+        # A thread that is in torch's store or the core when the interpreter ends would abort it.
+        self._thread.join(_GRACE_S)
         if runtime is not None:
             runtime.leave()
+
+    def _is_left(self) -> bool:
+        return self._is_over
 
     def _form(self) -> None:
         runtime: GroupRuntime | None = None
@@ -103,9 +182,154 @@ def _begin(
     flight: Flight, begin: Begin, runtime: GroupRuntime | None, error: BaseException | None
 ) -> None:
     if runtime is None:
+        assert error is not None
         flight.fail(error)
         return
     try:
         begin(runtime.native)
     except Exception as refused:
         flight.fail(refused)
+
+
+def _native_request(name: str, splits: Sequence[int]) -> _native.Request:
+    from hvdtune.core import _native
+
+    # As bytes: the receiver may not know yet what comes.
+    spec = ("uint8", [sum(splits)])
+    return _native.Request(op="alltoall", name=name, tensors=[spec], splits=list(splits))
+
+
+def require_size(came: int, room: int) -> None:
+    """Raises UsageError unless a message of `came` bytes fills a tensor of `room` bytes."""
+    if came != room:
+        raise UsageError(f"the message has {came} bytes, the tensor for it has {room}")
+
+
+@dataclass(eq=False)
+class _Receipt:
+    """What waits for a message: from `source`, or from any for None."""
+
+    source: int | None
+    tensor: torch.Tensor
+    flight: Flight
+
+    def land(self, source: int, message: torch.Tensor) -> None:
+        room = tensors.moved(self.tensor)
+        try:
+            require_size(message.numel(), room.bytes)
+        except UsageError as error:
+            self.flight.fail(error)
+            return
+        if room.bytes:
+            self.tensor.view(-1).view(torch.uint8).copy_(message)
+        self.flight.land(source)
+
+
+@dataclass
+class _Box:
+    """The receipts of one tag, in call order, and what has come for none of them yet.
+
+    `posted` counts the messages that are being received from each member; who cannot send any more
+    is in `gone`, with the reason, and in `lost` unless it has left of itself.
+    """
+
+    receipts: list[_Receipt] = field(default_factory=list)
+    messages: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+    posted: Counter[int] = field(default_factory=Counter)
+    gone: dict[int, BaseException] = field(default_factory=dict)
+    lost: list[int] = field(default_factory=list)
+
+    def matched(self) -> list[tuple[_Receipt, int, torch.Tensor]]:
+        """Takes out the receipts for which there is a message, each with the first one for it."""
+        found = []
+        for receipt in list(self.receipts):
+            for at, (source, _) in enumerate(self.messages):
+                if receipt.source in (None, source):
+                    self.receipts.remove(receipt)
+                    found.append((receipt, *self.messages.pop(at)))
+                    break
+        return found
+
+    def hopeless(self, peers: Sequence[int]) -> list[tuple[_Receipt, BaseException]]:
+        """Takes out the receipts that will get no message, each with why.
+
+        One from any source does not outlive a member that was lost; one that has left is no more
+        than silent.
+        """
+        are_gone = len(self.gone) == len(peers)
+        fatal = self.lost or (list(self.gone) if are_gone else [])
+        found = []
+        for receipt in list(self.receipts):
+            sources = fatal if receipt.source is None else [receipt.source]
+            error = self.gone.get(sources[0]) if sources else None
+            if error is not None:
+                self.receipts.remove(receipt)
+                found.append((receipt, error))
+        return found
+
+    def missing(self, peers: Sequence[int]) -> list[int]:
+        """The members from whom another message is to be received; counts them as posted."""
+        found = []
+        for peer in peers:
+            if peer not in self.gone:
+                wanted = sum(receipt.source in (None, peer) for receipt in self.receipts)
+                more = max(0, wanted - self.posted[peer])
+                self.posted[peer] += more
+                found += [peer] * more
+        return found
+
+
+class Inbox:
+    """What is sent to this member, where it receives from any source.
+
+    From the first such receipt of a tag on, every message of that tag is received into memory of
+    its own, and then goes to the first receipt in call order that may have it.
+
+    Thread rule: any thread; `_lock` guards the boxes and is held while nothing is waited for.
+    """
+
+    def __init__(self, peers: Sequence[int], pair_with: Callable[[int], PairRuntime]) -> None:
+        self._peers = peers
+        self._pair_with = pair_with
+        self._lock = threading.Lock()
+        self._boxes: dict[int, _Box] = {}
+
+    def has(self, tag: int) -> bool:
+        """Whether messages of this tag are received here."""
+        with self._lock:
+            return tag in self._boxes
+
+    def receive(self, tag: int, source: int | None, tensor: torch.Tensor, flight: Flight) -> None:
+        """The flight lands when the contiguous tensor has the message."""
+        with self._lock:
+            box = self._boxes.setdefault(tag, _Box())
+            box.receipts.append(_Receipt(source, tensor, flight))
+        self._go_on(tag, box)
+
+    def _go_on(self, tag: int, box: _Box) -> None:
+        with self._lock:
+            landing = box.matched()
+            failing = box.hopeless(self._peers)
+            posts = box.missing(self._peers)
+        for receipt, source, message in landing:
+            receipt.land(source, message)
+        for receipt, error in failing:
+            receipt.flight.fail(error)
+        for peer in posts:
+            self._post(tag, box, peer)
+
+    def _post(self, tag: int, box: _Box, peer: int) -> None:
+        flight = self._pair_with(peer).receive_any_size(tag)
+
+        def note(_: object) -> None:
+            with self._lock:
+                box.posted[peer] -= 1
+                if flight.error is None:
+                    box.messages.append((peer, flight.result()[0]))
+                else:
+                    box.gone.setdefault(peer, flight.error)
+                    if flight.is_lost:
+                        box.lost.append(peer)
+            self._go_on(tag, box)
+
+        flight.future().add_done_callback(note)

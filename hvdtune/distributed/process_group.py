@@ -18,10 +18,11 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
-from hvdtune.distributed import tensors
+from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
-from hvdtune.distributed.point_to_point import PairRuntime
+from hvdtune.distributed.point_to_point import Inbox, PairRuntime
+from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
 from hvdtune.errors import CollectiveError, UsageError
 
@@ -49,6 +50,28 @@ def create(backend: str, options: Any) -> HvdtuneProcessGroup:
     return HvdtuneProcessGroup(backend, str(options.group_id), place, form(place))
 
 
+def monitored_barrier(
+    group: distributed.ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """A barrier that tells who has not come, as torch's function of this name for gloo.
+
+    Args:
+        group: of this backend; the default group for None.
+        timeout: how long rank 0 of the group waits for the others; the group's timeout for None.
+        wait_all_ranks: name all that have not come, instead of the first.
+
+    Raises:
+        DistBackendError: names who has not come, on every member that has; `rank` has the first.
+        UsageError: the group is of another backend.
+    """
+    found: Any = distributed.group.WORLD if group is None else group
+    if not isinstance(found, HvdtuneProcessGroup):
+        raise UsageError("monitored_barrier of hvdtune takes a group of the backend hvdtune")
+    found.monitored_barrier(timeout, wait_all_ranks)
+
+
 class HvdtuneProcessGroup(distributed.ProcessGroup):
     """Implements torch's ProcessGroup: methods are named, and called, as torch's are.
 
@@ -68,9 +91,12 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._timeout_s = place.timeout_s
         self._lock = threading.Lock()
         self._count = 0
+        self._rolls = 0
         self._flights: list[Flight | None] = [None] * _NAMES
         self._backward = BackwardPass()
         self._pairs: dict[int, PairRuntime] = {}
+        others = [rank for rank in range(place.size) if rank != place.rank]
+        self._inbox = Inbox(others, self._pair_with)
 
     def getBackendName(self) -> str:
         return self._backend
@@ -263,51 +289,66 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def barrier(self, opts: Any = None) -> Work:
         return self._start("barrier", [], [], lambda _: [], opts)
 
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """As `hvdtune.distributed.monitored_barrier`."""
+        seconds = timeout.total_seconds() if timeout is not None else self._timeout_s
+        with self._lock:
+            number, self._rolls = self._rolls, self._rolls + 1
+        name = f"{self._job.count}/{number}"
+        call_roll(self._place, name, seconds, wait_all=wait_all_ranks)
+
     @eager
     def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
-        staged = [tensors.as_input(tensor) for tensor in given]
-        return self._transfer("send", given, staged, to_rank, tag)
+        (tensor,) = given
+        title = self._title_of_message("to", to_rank, tag)
+        staged = tensors.as_input(tensor)
+        return Work(
+            self._pair_with(to_rank).send(tag, staged, title, self._timeout_s), self._backward
+        )
 
     @eager
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
-        staged = [tensors.as_output(tensor) for tensor in given]
-        return self._transfer("recv", given, staged, from_rank, tag)
+        if self._inbox.has(tag):
+            return self._receive(given, from_rank, tag)
+        (tensor,) = given
+        title = self._title_of_message("from", from_rank, tag)
+        pair = self._pair_with(from_rank)
+        staged = tensors.as_output(tensor)
 
+        def finish(result: Tensors) -> list[torch.Tensor]:
+            tensors.copy_back(result, given)
+            return list(given)
+
+        return Work(pair.receive(tag, staged, finish, title, self._timeout_s), self._backward)
+
+    @eager
     def recv_anysource(self, given: Tensors, tag: int) -> Work:
-        raise UsageError(
-            "the backend hvdtune receives from a rank that is named: give recv a src, or use "
-            "all_to_all"
-        )
+        return self._receive(given, None, tag)
 
-    def _transfer(self, kind: str, given: Tensors, staged: Tensors, peer: int, tag: int) -> Work:
-        from hvdtune.core import _native
+    def _receive(self, given: Tensors, from_rank: int | None, tag: int) -> Work:
+        (tensor,) = given
+        staged = tensors.as_output(tensor)
 
-        sends = kind == "send"
+        def finish(_: object) -> list[torch.Tensor]:
+            tensors.copy_back([staged], given)
+            return list(given)
+
+        title = self._title_of_message("from", from_rank, tag)
+        flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, ())
+        self._inbox.receive(tag, from_rank, staged, flight)
+        return Work(flight, self._backward)
+
+    def _title_of_message(self, way: str, peer: int | None, tag: int) -> str:
+        who = "any rank" if peer is None else f"rank {peer}"
+        return f"{way} {who}, tag {tag}, of process group {self._title}"
+
+    def _pair_with(self, peer: int) -> PairRuntime:
         with self._lock:
             if peer not in self._pairs:
                 self._pairs[peer] = PairRuntime(self._place, peer)
-            pair = self._pairs[peer]
-        number = pair.number(tag, sends=sends)
-        memory = _all_moved(staged)
-        root = pair.root(sends=sends)
-        request = _native.Request(
-            op="broadcast",
-            name=f"broadcast.{root}.{tag}.{number % _NAMES}",
-            tensors=[each.spec for each in memory],
-            root=root,
-        )
-        addresses = [each.address for each in memory]
-
-        def finish(_: _native.Operation) -> list[torch.Tensor]:
-            if not sends:
-                tensors.copy_back(staged, given)
-            return list(given)
-
-        way = f"to rank {peer}" if sends else f"from rank {peer}"
-        what = f"{kind} {number} {way}, tag {tag}, of process group {self._title}"
-        flight = Flight(what, self._timeout_s, staged, finish, pair.ranks)
-        pair.start(flight, lambda native: flight.submit(native, request, addresses, addresses))
-        return Work(flight, self._backward, -1 if sends else peer)
+            return self._pairs[peer]
 
     # As torch called them before 2.13.
     _allgather_base = all_gather_single
@@ -341,6 +382,11 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return [count * width for count in rows]
 
     def _reduce(self, kind: str, given: Tensors, into: Tensors, op: Any, opts: Any) -> Work:
+        way = tensors.kind_of(op)
+        if gathered.is_bitwise(way):
+            return self._fold(kind, given, into, way, opts)
+        if kind == "allreduce" and all(t.layout is torch.sparse_coo for t in given):
+            return self._sum_sparse(given, into, way, opts)
         how = tensors.reduction_of(op)
         inputs = [tensors.as_input(tensor) for tensor in given]
         outputs = [tensors.as_output(tensor) for tensor in into]
@@ -352,6 +398,36 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         reads = [tensors.reduced(tensor, op) for tensor in inputs]
         writes = [tensors.reduced(tensor, op) for tensor in outputs]
         return self._start(kind, reads, writes, finish, opts, reduction=how)
+
+    def _fold(self, kind: str, given: Tensors, into: Tensors, way: Any, opts: Any) -> Work:
+        """A bitwise reduction; of a reducescatter a rank folds only its own part."""
+        for tensor in given:
+            gathered.require_bits(tensor, way)
+        size = self._place.size
+        rooms = [tensor.new_empty(size * tensor.numel()) for tensor in given]
+
+        def finish(_: _native.Operation) -> list[torch.Tensor]:
+            for room, target in zip(rooms, into, strict=True):
+                rows = room.view(size, -1)
+                if kind == "reducescatter":
+                    rows = rows[:, self._place.rank * target.numel() :][:, : target.numel()]
+                target.detach().copy_(gathered.folded(rows, way).view(target.shape))
+            return list(into)
+
+        return self._gather(rooms, given, finish, opts)
+
+    def _sum_sparse(self, given: Tensors, into: Tensors, way: Any, opts: Any) -> Work:
+        sums = [gathered.SparseSum(tensor, way) for tensor in given]
+        reads = _all_moved([part for each in sums for part in each.parts])
+
+        def finish(operation: _native.Operation) -> list[torch.Tensor]:
+            for number, (each, target) in enumerate(zip(sums, into, strict=True)):
+                first = number * len(each.parts)
+                with torch.no_grad():  # of a detached one, only its own indices would change
+                    target.copy_(each.sum_of(operation, first, self._place.size))
+            return list(into)
+
+        return self._start("allgather", reads, [], finish, opts)
 
     def _gather(self, flat: Tensors, inputs: Tensors, finish: Finish, opts: Any) -> Work:
         reads = _all_moved([tensors.as_input(tensor) for tensor in inputs])
@@ -434,7 +510,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
                 self._job.native,
                 request,
                 [memory.address for memory in reads],
-                [memory.address for memory in writes],
+                [memory.address for memory in writes] or [0] * len(reads),
                 expected,
             )
         except CollectiveError as error:

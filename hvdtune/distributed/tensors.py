@@ -52,8 +52,13 @@ def reduction_of(op: Any) -> Reduction:
     kind, factor = _kind_and_factor(op)
     found = _REDUCTIONS.get(kind)
     if found is None:
-        raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT")
+        raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
     return Reduction(found, 1.0 if factor is None else float(factor))
+
+
+def kind_of(op: Any) -> Any:
+    """The kind of a reduction, one of ReduceOp's constants."""
+    return _kind_and_factor(op)[0]
 
 
 def _kind_and_factor(op: Any) -> tuple[Any, Any]:

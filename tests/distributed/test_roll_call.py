@@ -1,0 +1,33 @@
+"""A barrier that tells who has not come."""
+
+from datetime import timedelta
+
+import pytest
+from torch import distributed as dist
+
+from hvdtune.distributed import monitored_barrier
+from tests.distributed import members
+
+
+def misses_two(rank, size):
+    limit = timedelta(seconds=60 if rank else 0.3)  # rank 0's decides
+    monitored_barrier()
+    pair = dist.new_group([0, 1])
+    if rank < 2:
+        monitored_barrier(pair)
+        said = []
+        for wait_all in (False, True):
+            with pytest.raises(dist.DistBackendError, match="monitored_barrier") as caught:
+                monitored_barrier(timeout=limit, wait_all_ranks=wait_all)
+            said.append((caught.value.rank, str(caught.value)))
+        dist.barrier()
+        return said
+    dist.barrier()
+    return None
+
+
+def test_who_has_not_come_is_named_on_all_that_have(tmp_path):
+    found = members.run(misses_two, 4, tmp_path)
+    one = (2, "monitored_barrier: rank 2 did not call in 0.3 s")
+    both = (2, "monitored_barrier: rank 2, rank 3 did not call in 0.3 s")
+    assert found == [[one, both], [one, both], None, None]
