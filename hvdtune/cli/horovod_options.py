@@ -141,7 +141,7 @@ class HorovodOptions:
         "--max-np",
         "--max-num-proc",
         type=WholeNumber(1),
-        help="Elastic: use at most so many slots. [default: -np, or all]",
+        help="Elastic: use at most so many slots. [default: -np, all with a discovery script]",
     )
     host_discovery_script: str | None = option(
         metavar="COMMAND",

@@ -69,7 +69,9 @@ def _job(
         cooldown=request.cooldown,
         hosts_are_fixed=discovery.is_fixed,
     )
-    ssh = checked_ssh_args(remote, request.ssh_port, request.ssh_identity_file)
+    # A host that is discovered later may be another machine.
+    elsewhere = remote if discovery.is_fixed else ("a discovered host",)
+    ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
     plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh)
     return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info)
 

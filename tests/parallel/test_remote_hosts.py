@@ -16,6 +16,7 @@ import pytest
 from hvdtune.errors import UsageError
 from hvdtune.launcher.control import connect
 from tests.kit import programs
+from tests.launcher.elastic.test_job import GROWING, TRAINING
 from tests.parallel import netns
 
 
@@ -236,6 +237,16 @@ def test_who_asks_the_launcher_is_told_the_steps_of_all_hosts(hosts, launch, tmp
             assert time.monotonic() < give_up_s
         assert caller.state().remote == 1
     assert all(len(row) == 2 and min(row) > 0 for row in steps)
+
+
+def test_a_host_that_is_discovered_later_joins(hosts, launch, tmp_path):
+    here, there, _ = hosts
+    (tmp_path / "hosts.sh").write_text(GROWING.format(here.address, there.address))
+    words = ("--min-np", 1, "--host-discovery-script", "sh hosts.sh", *LOGIN, "--")
+    code, out, err = finish(launch("run", *words, TRAINING, 24, 1, "0:3:grow"))
+    assert code == 0, err
+    assert out.count("every sample once; sizes 1,1,2,2,2,2,2;") == 2
+    assert "generation 1 has 2 ranks on 2 hosts" in err
 
 
 def test_the_trace_has_the_ranks_of_all_hosts(hosts, launch, tmp_path):

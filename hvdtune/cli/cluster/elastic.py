@@ -66,7 +66,8 @@ def elastic_request(
         raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
     room = None if script is not None else sum(host.slots for host in hosts)
     least = options.min_num_proc or options.num_proc or 1
-    most = options.max_num_proc or options.num_proc or room
+    # As with Horovod, -np is no limit to what a script discovers.
+    most = options.max_num_proc or (room and options.num_proc) or room
     for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
         if number is not None and number < least:
             raise UsageError(f"--min-np {least} is more than {option} {number}")

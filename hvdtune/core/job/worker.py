@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from hvdtune import parse
 from hvdtune.core.job import proof
+from hvdtune.core.job.route import address_for_peers, is_loopback
 from hvdtune.core.job.worker_messages import Arrival, Messages, Placement, Removed, Update
 from hvdtune.errors import (
     CollectiveError,
@@ -64,6 +65,7 @@ class ElasticWorker:
             host, port = parse.endpoint(place.rendezvous)
             placed = dataclasses.replace(
                 config,
+                address=config.address or _own_address(host),
                 rank=place.rank,
                 size=place.size,
                 generation=place.generation,
@@ -124,6 +126,12 @@ def _connect(config: Config) -> Messages:
         except (OSError, LaunchError) as error:
             raise _unreachable(config, error) from None
     raise AssertionError
+
+
+def _own_address(launcher: str) -> str:
+    """Where this rank listens in a generation of several hosts, "" for loopback where they are all
+    one machine's."""
+    return "" if is_loopback(launcher) else address_for_peers(launcher)
 
 
 def _unreachable(config: Config, error: Exception) -> RendezvousError:

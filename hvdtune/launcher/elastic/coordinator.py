@@ -18,28 +18,34 @@ class Coordinator:
     """Listens for the workers of one elastic job, each of which proves that it has the key.
 
     Thread rule: one thread uses it, but for `_receive`, which runs on a thread per connection, and
-    `_admit`, which runs on the admission's. `_lock` guards `_connections` and `_is_closed`.
+    `_admit`, which runs on an admission's. `_lock` guards `_connections`, `_open`, `_threads` and
+    `_is_closed`.
     """
 
-    def __init__(self, key: bytes, bind_host: str, woken: Callable[[], None]) -> None:
+    def __init__(self, key: bytes, woken: Callable[[], None]) -> None:
         """`woken` is called, on any thread, when there is something to `take`."""
-        family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
-        listener = socket.create_server((bind_host, 0), family=family)
-        self._bind_host, self._port = bind_host, int(listener.getsockname()[1])
-        self._woken = woken
+        self._key, self._woken = key, woken
+        self._admissions: dict[str, tuple[str, Admission]] = {}
         self._lock = threading.Lock()
         self._connections: dict[int, Messages] = {}
         self._open: set[Messages] = set()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._came: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
-        self._admission = Admission(listener, key, proof.WORKER, proof.FIRST, self._admit)
 
-    @property
-    def address(self) -> str:
-        """`host:port` for HVDTUNE_RENDEZVOUS; `[host]:port` with an address of IPv6."""
-        host = self._bind_host.partition("%")[0]
-        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+    def listen(self, bind_host: str) -> str:
+        """Listens on an address of this machine, if it does not yet.
+
+        Returns `host:port` for HVDTUNE_RENDEZVOUS; `[host]:port` with an address of IPv6.
+        """
+        if bind_host not in self._admissions:
+            family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
+            listener = socket.create_server((bind_host, 0), family=family)
+            host, port = bind_host.partition("%")[0], int(listener.getsockname()[1])
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            admission = Admission(listener, self._key, proof.WORKER, proof.FIRST, self._admit)
+            self._admissions[bind_host] = address, admission
+        return self._admissions[bind_host][0]
 
     def take(self) -> Arrival | None:
         """The oldest word of a worker not yet taken, None for none."""
@@ -58,7 +64,8 @@ class Coordinator:
 
     def close(self) -> None:
         """Hangs up on all workers."""
-        self._admission.close()
+        for _, admission in self._admissions.values():
+            admission.close()
         with self._lock:
             self._is_closed = True
             for connection in self._open:

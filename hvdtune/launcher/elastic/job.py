@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import subprocess
@@ -13,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hvdtune.core.config.environment import worker_environ
+from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
+from hvdtune.core.job.route import is_loopback
 from hvdtune.core.job.worker_messages import Arrival, Placement, Removed, Update
+from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.elastic.coordinator import Coordinator
 from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.membership import (
@@ -35,7 +36,7 @@ from hvdtune.launcher.elastic.membership import (
     Status,
 )
 from hvdtune.launcher.elastic.slots import SlotName
-from hvdtune.launcher.hosts import is_local
+from hvdtune.launcher.hosts import address_for, is_local
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.relay import relay_command
 from hvdtune.launcher.run import (
@@ -95,14 +96,15 @@ class ElasticJob:
         self._membership = Membership(plan.limits)
         self._group = ProcessGroup()
         self._output = Output(writers, options.tail_lines)
-        self._coordinator = Coordinator(self._key, options.address, self._woken.set)
+        self._coordinator = Coordinator(self._key, self._woken.set)
+        self._coordinator.listen(options.address)  # what cannot be is found before anything starts
         self._channel: JobChannel | None = None
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: set[int] = set()
         self._failures: list[tuple[int, int]] = []  # worker and code, since the last generation
         self._report: ExitReport | None = None
         self._began_s = time.monotonic()
-        self._out_of_reach: set[str] = set()
+        self._ways: dict[str, str | None] = {}
         defer_signals(self)
         self._output.start()
 
@@ -149,26 +151,27 @@ class ElasticJob:
         return time.monotonic() - self._began_s
 
     def _hosts(self) -> Mapping[str, int]:
-        """The hosts, less those that could not reach this launcher on loopback."""
+        """The hosts, less those that this launcher cannot be reached from."""
         found = self._plan.discovery.found
-        if not self._options.address.startswith("127."):
-            return found
-        reached = {name: slots for name, slots in found.items() if self._is_in_reach(name)}
-        for name in found.keys() - reached.keys() - self._out_of_reach:
-            self._out_of_reach.add(name)
-            self._say(
-                f"host {name} is left out: this launcher listens on {self._options.address}, which "
-                "it cannot reach; HVDTUNE_INTERFACE names the interface that leads there"
-            )
-        return reached
+        for name in self._ways.keys() - found.keys():
+            del self._ways[name]  # it may be reached when it is back
+        for name in found.keys() - self._ways.keys():
+            self._ways[name] = self._way_to(name)
+        return {name: slots for name, slots in found.items() if self._ways[name] is not None}
 
-    def _is_in_reach(self, name: str) -> bool:
-        return name in self._membership_hosts or is_local(name)
+    def _way_to(self, name: str) -> str | None:
+        """This machine's address by which a host reaches it, None where there is none.
 
-    @functools.cached_property
-    def _membership_hosts(self) -> frozenset[str]:
-        """This machine's, of those that were there at the start: asked once."""
-        return frozenset(name for name in self._plan.discovery.found if is_local(name))
+        A job of this machine's hosts listens on loopback until another one comes.
+        """
+        address = self._options.address
+        if is_local(name) or not is_loopback(address):
+            return address
+        try:
+            return address_for([name], launch_defaults(variables=self._options.environ).address)
+        except (LaunchError, UsageError) as error:
+            self._say(f"host {name} is left out: {error}")
+            return None
 
     def _take_exits(self) -> list[tuple[int, int]]:
         """The workers whose processes have ended since the last turn, with their exit codes."""
@@ -247,7 +250,7 @@ class ElasticJob:
 
     def _start(self, worker: int, slot: SlotName) -> None:
         told = {
-            "HVDTUNE_RENDEZVOUS": self._coordinator.address,
+            "HVDTUNE_RENDEZVOUS": self._coordinator.listen(self._way_of(worker)),
             "HVDTUNE_START_TIMEOUT_S": f"{self._options.start_timeout_s:g}",
             "HVDTUNE_HEARTBEAT_TIMEOUT_S": f"{self._options.heartbeat_timeout_s:g}",
             "HVDTUNE_TRANSPORT": self._options.transport,
@@ -273,11 +276,19 @@ class ElasticJob:
         self._close_channel("another generation forms")
         size = len(form.members)
         wait_s = self._options.start_timeout_s
-        channel = JobChannel(self._key, size, self._options.address, wait_s, form.generation)
+        ways = dict.fromkeys(map(self._way_of, form.members))
+        # This machine's ranks reach what others reach, too.
+        way = next((way for way in ways if not is_loopback(way)), self._options.address)
+        channel = JobChannel(self._key, size, way, wait_s, form.generation)
         self._channel = channel
         for rank, worker in enumerate(form.members):
             place = Placement(form.generation, rank, size, channel.address, form.must_sync)
             self._coordinator.tell(worker, place)
+
+    def _way_of(self, worker: int) -> str:
+        """This machine's address by which a worker's host reaches it."""
+        slot = self._membership.workers[worker].slot
+        return self._ways.get(slot.host) or self._options.address
 
     def _close_channel(self, why: str) -> None:
         if self._channel is not None:

@@ -69,6 +69,19 @@ def test_a_host_that_goes_as_planned_leaves_the_bits_of_one_that_fails(tmp_path)
     assert ends(failed) == (sizes, weights)
 
 
+GROWING = "echo {}\nif [ -e more ]; then echo {}:1; fi\n"
+
+
+@pytest.mark.parametrize("more", ["", "-np 1"])
+def test_a_host_that_is_discovered_later_joins(tmp_path, more):
+    (tmp_path / "hosts.sh").write_text(GROWING.format("localhost", "127.0.0.2"))
+    options = f"run {more} --min-np 1 --host-discovery-script"
+    words = (*options.split(), "sh hosts.sh", "--", TRAINING, 24, 1)
+    done = run_cli(*words, "0:3:grow", folder=tmp_path)
+    assert ends(done)[0] == "1,1,2,2,2,2,2"
+    assert "generation 1 has 2 ranks on 2 hosts" in done.stderr
+
+
 def ends_of_one(done):
     sizes, weights = ends(done)
     assert {*sizes.split(",")} == {"1", "2"}
@@ -102,6 +115,19 @@ def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tm
     with ElasticJob(plan, {}, JobOptions(), [], lambda sentence: None) as job:
         report = job.wait()
     assert "more than --reset-limit 0 allows" in report.reason
+
+
+def test_a_host_that_cannot_reach_the_launcher_is_left_out():
+    command = (sys.executable, str(TRAINING), "4", "1")
+    hosts = FixedHosts((Host("localhost", 1), Host("192.0.2.1", 1)))
+    plan = ElasticPlan(command, "training.py", hosts, ElasticLimits(min_ranks=1, max_ranks=2))
+    options = JobOptions(environ={"HVDTUNE_ADDRESS": "127.0.0.1"})
+    said = []
+    with ElasticJob(plan, {}, options, [], said.append) as job:
+        report = job.wait()
+    assert report.returncode == 0
+    (left_out,) = (sentence for sentence in said if "192.0.2.1" in sentence)
+    assert "is left out: 127.0.0.1 is this host's loopback" in left_out
 
 
 @pytest.mark.parametrize(

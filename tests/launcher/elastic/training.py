@@ -2,9 +2,10 @@
 
     training.py SAMPLES EPOCHS [WORKER:STEP:FAULT ...]
 
-Worker WORKER has its FAULT in its own step STEP: kill, stop, raise, leave (exit code 1), or remove,
-which makes the file `gone` and waits for `seen`. A step trains two samples on each rank. At the end
-every rank prints its size, the weights and what is wrong with the account.
+Worker WORKER has its FAULT in its own step STEP: kill, stop, raise, leave (exit code 1), remove,
+which makes the file `gone` and waits for `seen`, or grow, which makes the file `more` and waits
+until the launcher tells this only rank of newcomers. A step trains two samples on each rank. At the
+end every rank prints its size, the weights and what is wrong with the account.
 """
 
 import os
@@ -49,6 +50,11 @@ def fail_if_told() -> None:
     elif fault == "remove":
         Path("gone").touch()
         while not Path("seen").exists():
+            time.sleep(0.01)
+    elif fault == "grow":
+        Path("more").touch()
+        while True:  # until it raises HostsUpdatedInterrupt
+            state.check_host_updates()
             time.sleep(0.01)
 
 
