@@ -156,17 +156,17 @@ def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:
     The ms per step of all parts add up to the cost.
     """
     own = busy_times(breakdown)
-    others = own.drop(columns=rank)
-    if others.empty:
+    if len(own) == 0 or len(own.columns) < 2:
         return REASONS["compute_ms"], 0.0
-    late = (own[rank] > others.max(axis=1)).to_numpy()
-    mine = own.columns.get_loc(rank)
-    following = own.columns.get_indexer(others.idxmax(axis=1))
-    steps = np.arange(len(own))
+    times = own.to_numpy()
+    mine = int(np.flatnonzero(own.columns.to_numpy() == rank)[0])
+    next_ms = np.where(np.arange(len(own.columns)) == mine, -np.inf, times)
+    late = times[:, mine] > next_ms.max(axis=1)
+    following, steps = next_ms.argmax(axis=1), np.arange(len(own))
     excess = {}
     for column in REASONS:
-        times = part(breakdown, column)
-        excess[column] = float(((times[:, mine] - times[steps, following]) * late).mean())
+        of_part = part(breakdown, column)
+        excess[column] = float(((of_part[:, mine] - of_part[steps, following]) * late).mean())
     # What is off the processor is part of what is called computing.
     if excess["off_processor_ms"] < excess["compute_ms"] / 2:
         excess["off_processor_ms"] = 0.0
