@@ -50,7 +50,7 @@ class TorchAdapter:
         if self._is_staged(tensor):
             host = self.staging_output(tensor)
             return host, copy_to_host(tensor.detach(), host)
-        return tensor.detach().contiguous(), None
+        return tensor.detach().resolve_neg().contiguous(), None
 
     def staging_output(self, output: torch.Tensor) -> torch.Tensor:
         if self._is_staged(output):
@@ -74,6 +74,11 @@ class TorchAdapter:
             raise UsageError(f"{tensor.dtype} cannot be reduced; supported are {_supported()}")
         if not tensor.is_contiguous():
             raise UsageError("the tensor must be contiguous to be reduced in place")
+        if tensor.is_neg():  # its memory holds the values with the other sign
+            raise UsageError(
+                "the tensor is a view that is negated when it is read, as x.conj().imag is, and "
+                "cannot be reduced in place: use tensor.resolve_neg()"
+            )
         gpu = _gpu_of(tensor) if tensor.is_cuda else None
         return Buffer(tensor.data_ptr(), tuple(tensor.shape), DTYPES[tensor.dtype], tensor, gpu)
 

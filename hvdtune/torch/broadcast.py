@@ -39,7 +39,7 @@ def broadcast_parameters(
     with Scope():
         for name, tensor in _named(params):
             whole = tensor.detach()
-            packed = whole.contiguous()
+            packed = whole.resolve_conj().resolve_neg().contiguous()
             sent = packed if packed.dtype in DTYPES else packed.reshape(-1).view(torch.uint8)
             handle = broadcast_async_(sent, root_rank, f"parameters.{name}", process_set)
             targets.append((whole, packed, handle))

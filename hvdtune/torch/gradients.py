@@ -132,7 +132,7 @@ def _move(gradient: torch.Tensor, place: torch.Tensor) -> None:
 
 def _can_move(gradient: torch.Tensor) -> bool:
     """Whether nothing else sees its storage: no view of it, no array, no flat tensor around it."""
-    if gradient._is_view() or not gradient.is_contiguous():
+    if gradient._is_view() or not gradient.is_contiguous() or gradient.is_neg():
         return False
     storage = gradient.untyped_storage()
     if storage.nbytes() != gradient.numel() * gradient.element_size():
@@ -188,7 +188,7 @@ class _Member:
         ):
             return None
         self._move_when_kept(gradient)
-        if not gradient.is_contiguous():
+        if not gradient.is_contiguous() or gradient.is_neg():
             return None
         self._in_flight = InFlightGradient(self._row, gradient)
         return gradient

@@ -24,6 +24,39 @@ def in_place():
     return [result[0].item() for result in results], same
 
 
+def negated_view(value):
+    """A tensor of one such value, in whose memory is the opposite."""
+    view = torch.tensor([complex(1, -value)]).conj().imag
+    assert view.is_neg()
+    return view
+
+
+def combine_negated_views():
+    value = hvd.rank() + 1.0
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([parameter], lr=1.0), named_parameters=[("weight", parameter)]
+    )
+    for _ in range(2):  # gradients of the first step travel in another way
+        parameter.grad = negated_view(value)
+        optimizer.step()
+    parameters = [torch.view_as_complex(torch.ones(1, 2) * value).conj(), negated_view(value)]
+    hvd.broadcast_parameters(parameters, root_rank=1)
+    return [
+        hvd.allreduce(negated_view(value), op=hvd.Sum).item(),
+        hvd.grouped_allreduce([negated_view(value)], op=hvd.Max)[0].item(),
+        hvd.broadcast(negated_view(value), root_rank=1).item(),
+        hvd.allgather(negated_view(value)).tolist(),
+        parameter.item(),
+        *(tensor.item() for tensor in parameters),
+    ]
+
+
+def test_values_that_are_negated_when_they_are_read_keep_their_sign():
+    expected = [3.0, 2.0, 2.0, [1.0, 2.0], -3.0, 2 - 2j, 2.0]
+    assert run(combine_negated_views, 2) == [expected, expected]
+
+
 def misuse():
     said = []
     for call in (
@@ -31,6 +64,7 @@ def misuse():
         lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),
         lambda: hvd.allreduce_(torch.ones(4, 4).t()[1:]),
         lambda: hvd.broadcast_(torch.ones(4, 4).t()[1:], root_rank=0),
+        lambda: hvd.allreduce_(negated_view(1.0)),
         lambda: hvd.alltoall(torch.ones(2), splits=torch.tensor([0.5, 1.5])),
         lambda: hvd.allreduce([1.0]),
     ):
@@ -41,7 +75,8 @@ def misuse():
 
 
 def test_tensors_that_cannot_be_reduced_are_refused():
-    parts = ["complex64", "sparse", "contiguous", "contiguous", "integers", "torch.Tensor"]
+    parts = ["complex64", "sparse", "contiguous", "contiguous", "resolve_neg", "integers"]
+    parts.append("torch.Tensor")
     for said in run(misuse, 2):
         for part, sentence in zip(parts, said, strict=True):
             assert part in sentence
