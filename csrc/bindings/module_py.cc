@@ -14,6 +14,7 @@ PYBIND11_MODULE(_native, module) {
   hvdtune::bindings::register_gpu(module);
   hvdtune::bindings::register_pool(module);
   hvdtune::bindings::register_runtime(module);
+  hvdtune::bindings::register_garbage(module);
   hvdtune::bindings::register_group(module);
   hvdtune::bindings::register_job_server(module);
 }

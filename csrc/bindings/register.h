@@ -11,5 +11,6 @@ void register_pool(pybind11::module_& module);
 void register_job_server(pybind11::module_& module);
 void register_mpi(pybind11::module_& module);
 void register_gpu(pybind11::module_& module);
+void register_garbage(pybind11::module_& module);
 
 }  // namespace hvdtune::bindings

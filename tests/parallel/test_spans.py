@@ -1,6 +1,7 @@
 """What the timeline has of a script besides its collectives."""
 
 import gc
+import signal
 import time
 from pathlib import Path
 
@@ -69,3 +70,31 @@ def test_nothing_is_watched_after_shutdown():
     hvd.shutdown()
     assert len(gc.callbacks) == callbacks
     assert DataLoader(torch.arange(1)).__iter__().__class__.__mro__[1].__next__ is before
+
+
+class _Preempted(Exception):
+    pass
+
+
+def _preempt(*_):
+    raise _Preempted
+
+
+def _interrupt_collections():
+    """How many of ten exceptions of a signal handler arrive whose signals come in collections."""
+    before = signal.signal(signal.SIGALRM, _preempt)
+    heap = [[number] for number in range(500_000)]
+    arrived = 0
+    for _ in range(10):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.005)
+            gc.collect()
+            time.sleep(2)
+        except _Preempted:
+            arrived += 1
+    signal.signal(signal.SIGALRM, before)
+    return arrived, len(heap)
+
+
+def test_what_a_signal_handler_raises_in_a_collection_is_not_lost():
+    assert run(_interrupt_collections, 1) == [(10, 500_000)]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from hvdtune.core import _native
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process import Undo as Undo
 
@@ -74,14 +75,6 @@ def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
 
 def watch_garbage() -> Undo:
     """Records each collection of garbage as a span, unless it is short."""
-    began = 0
-
-    def note_collection(phase: str, info: dict[str, int]) -> None:
-        nonlocal began
-        if phase == "start":
-            began = time.monotonic_ns()
-        elif began and time.monotonic_ns() - began >= SHORTEST_NS:
-            note(GARBAGE, began)
-
-    gc.callbacks.append(note_collection)
-    return lambda: gc.callbacks.remove(note_collection)
+    callback = _native.collection_watcher(PROCESS.native(), GARBAGE, SHORTEST_NS)
+    gc.callbacks.append(callback)
+    return lambda: gc.callbacks.remove(callback)
