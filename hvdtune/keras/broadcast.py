@@ -17,12 +17,30 @@ def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
     """Overwrites variables of Keras with the root's, as many in the same order on all ranks."""
-    arrays = [np.array(_values(variable)) for variable in variables]
+    arrays = [array_of(variable) for variable in variables]
     for variable, value in zip(
         variables, broadcast_arrays(arrays, root_rank, process_set), strict=True
     ):
         if runtime.rank() != root_rank:
             variable.assign(value)
+
+
+def training_variables(model: Any, optimizer: Any = None) -> list[Any]:
+    """What a training changes: the model's variables and its optimizer's, each once."""
+    rows = list(model.variables)
+    if optimizer is None:
+        return rows
+    own = optimizer.variables
+    own = list(own() if callable(own) else own)
+    rate = getattr(optimizer, "learning_rate", None)
+    if hasattr(rate, "assign"):  # Keras 2 does not count it among the variables
+        own.append(rate)
+    return list({id(variable): variable for variable in [*rows, *own]}.values())
+
+
+def array_of(variable: Any) -> Any:
+    """A copy of a variable's values as an array of NumPy."""
+    return np.array(_values(variable))
 
 
 def _values(variable: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hvdtune.core.rank import runtime
 from hvdtune.errors import UsageError
-from hvdtune.keras.broadcast import broadcast_variables
+from hvdtune.keras.broadcast import broadcast_variables, training_variables
 from hvdtune.keras.collectives import mean_of, minimum_of
 
 
@@ -76,19 +76,7 @@ class BroadcastPart:
 
     def _broadcast(self) -> None:
         self.broadcast_done = True
-        rows = list(self.model.variables)
-        optimizer = getattr(self.model, "optimizer", None)
-        if optimizer is not None:
-            own = optimizer.variables
-            own = list(own() if callable(own) else own)
-            rate = getattr(optimizer, "learning_rate", None)
-            if hasattr(rate, "assign"):  # Keras 2 does not count it among the variables
-                own.append(rate)
-            known = {id(variable) for variable in rows}
-            for variable in own:
-                if id(variable) not in known:
-                    known.add(id(variable))
-                    rows.append(variable)
+        rows = training_variables(self.model, getattr(self.model, "optimizer", None))
         broadcast_variables(self._shared(rows), self.root_rank)
 
 
@@ -289,7 +277,7 @@ class BestModelPart:
         )
 
 
-CALLBACKS: Final = {
+CALLBACKS: Final[dict[str, type[Any]]] = {
     "BroadcastGlobalVariablesCallback": BroadcastPart,
     "MetricAverageCallback": MetricAveragePart,
     "LearningRateScheduleCallback": LearningRatePart,
@@ -298,10 +286,12 @@ CALLBACKS: Final = {
 }
 
 
-def callbacks_of(keras: Any, module: str) -> list[type[Any]]:
-    """The classes of CALLBACKS, in that order, for this Keras; `module` is where they are found."""
+def callbacks_of(
+    keras: Any, module: str, parts: dict[str, type[Any]] = CALLBACKS
+) -> list[type[Any]]:
+    """The classes of `parts`, in that order, for this Keras; `module` is where they are found."""
     made = []
-    for name, part in CALLBACKS.items():
+    for name, part in parts.items():
         is_checkpoint = part is BestModelPart
         base = keras.callbacks.ModelCheckpoint if is_checkpoint else keras.callbacks.Callback
         made.append(type(name, (part, base), {"__doc__": part.__doc__, "__module__": module}))

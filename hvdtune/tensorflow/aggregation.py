@@ -10,7 +10,7 @@ import tensorflow as tf
 from hvdtune.core.gradients.options import passes_of
 from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
-from hvdtune.tensorflow.gradients import key_of
+from hvdtune.tensorflow.gradients import key_of, scaled
 
 Tensor = Any
 
@@ -139,7 +139,7 @@ class LocalGradientAggregationHelper:
         self, gradients: Sequence[Tensor | None], variables: Sequence[Any]
     ) -> list[Tensor | None]:
         results = [
-            None if gradient is None else self._options.scaled(gradient) for gradient in gradients
+            None if gradient is None else scaled(gradient, self._options) for gradient in gradients
         ]
         local = self._options.local
         others = [i for i, variable in enumerate(variables) if key_of(variable) not in local]

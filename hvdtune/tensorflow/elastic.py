@@ -1,16 +1,93 @@
-"""The names of Horovod's elastic training, which hvdtune does not have for TensorFlow yet."""
+"""Elastic training with TensorFlow: Horovod's `hvd.elastic`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from hvdtune.core.rank import runtime
 from hvdtune.core.rank.elastic import ObjectState, State
-from hvdtune.keras.elastic import Absent, run
+from hvdtune.core.rank.objects import broadcast_arrays
+from hvdtune.errors import UsageError
+from hvdtune.keras.elastic_parts import KerasState, VariablesState, run
 
 __all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 
-class TensorFlowKerasState(Absent):
-    """A State of a model of Keras. Making one raises NotImplementedError."""
+class TensorFlowKerasState(KerasState):
+    """A State of a model of Keras, as hvdtune.keras.elastic.KerasState.
+
+    Args:
+        backend: does nothing.
+    """
+
+    def __init__(
+        self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any
+    ) -> None:
+        super().__init__(model, optimizer, **kwargs)
 
 
-class TensorFlowState(Absent):
-    """A State of variables. Making one raises NotImplementedError."""
+class TensorFlowState(VariablesState):
+    """A State of variables of TensorFlow and whatever else is given by name.
+
+    After a change of ranks the generators of random numbers (Python's, NumPy's, TensorFlow's global
+    seed and its global generator) are seeded as KerasState has it. Operations with a seed of their
+    own in a tf.function go on as they were.
+
+    Args:
+        variables: those to keep; None: all global ones of a TensorFlow 1 graph.
+        session: of TensorFlow 1, in which they have their values.
+        kwargs: plain objects with their first values.
+
+    Raises:
+        UsageError: no variables are given, in TensorFlow 2.
+    """
+
+    def __init__(
+        self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any
+    ) -> None:
+        if variables is None and session is None and tf.executing_eagerly():
+            raise UsageError(
+                "TensorFlowState needs variables=[...]: TensorFlow 2 does not list what there is"
+            )
+        self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
+        self.session = session
+        super().__init__(**kwargs)
+
+    def kept_variables(self) -> list[Any]:
+        return self.variables
+
+    def read(self, variables: list[Any]) -> list[Any]:
+        if self._session() is not None:
+            return list(self._session().run(variables))
+        return super().read(variables)
+
+    def write(self, variable: Any, value: Any) -> None:
+        if self._session() is not None:
+            variable.load(value, self._session())
+        else:
+            variable.assign(value)
+
+    def send(self) -> None:
+        if self._session() is None:
+            super().send()
+            return
+        rows = self.kept_variables()
+        for variable, value in zip(rows, broadcast_arrays(self.read(rows), 0), strict=True):
+            if runtime.rank() != 0:
+                self.write(variable, value)
+
+    def seed_framework(self, number: int) -> None:
+        tf.random.set_seed(number)
+        tf.random.get_global_generator().reset_from_seed(number)
+
+    def _session(self) -> Any:
+        """The session that has the values, None where variables have them themselves."""
+        if self.session is not None or tf.executing_eagerly():
+            return self.session
+        found = tf.compat.v1.get_default_session()
+        if found is None:
+            raise UsageError("TensorFlowState needs session=..., or a default session")
+        return found

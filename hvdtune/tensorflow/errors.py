@@ -25,6 +25,10 @@ _TOLD: Final = re.compile(r"(\w+)(?: by rank (\d+))?(?: at tensor (.*))?", re.DO
 # What TensorFlow puts around the message of an operation that is carried out eagerly.
 _AROUND: Final = re.compile(r"(?:\{\{function_node \S+\}\} )?(.*?)(?: \[Op:\w+\].*)?", re.DOTALL)
 
+_CARRIED_OUT: Final = re.compile(
+    r"\b(?:CollectiveError|RankLostError|HangError|ShutdownError): ([^\n]*)"
+)
+
 
 class _Told(NamedTuple):
     """What a kernel says of its error besides the message; csrc/tensorflow/collective_kernel.h."""
@@ -131,6 +135,15 @@ def plainly(function: Callable[Params, Result]) -> Callable[Params, Result]:
             raise _made(type(error), message, {**vars(error), "_message": message}) from None
 
     return call
+
+
+def failure_of(error: BaseException) -> errors.CollectiveError | None:
+    """The failure behind an error of a graph whose operations Python carries out, where TensorFlow
+    keeps the words and not the error."""
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    found = _CARRIED_OUT.search(error.message)
+    return None if found is None else errors.CollectiveError(found[1].strip())
 
 
 def _new(cls: type[Any], *arguments: Any, **options: Any) -> Any:

@@ -19,6 +19,7 @@ from hvdtune.core.gradients.plan import Gradient, arrange, joint_name
 from hvdtune.core.gradients.variable_options import GradientOptions
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
+from hvdtune.core.rank.process_sets import id_of
 from hvdtune.tensorflow import operations
 from hvdtune.tensorflow.collectives import combine_slices
 from hvdtune.tensorflow.operations import OperationBatch
@@ -107,9 +108,17 @@ def combine_all(
 
 def _local(gradient: Tensor, options: GradientOptions) -> Tensor:
     if isinstance(gradient, tf.IndexedSlices):
-        values = options.scaled(gradient.values)
+        values = scaled(gradient.values, options)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return options.scaled(gradient)
+    return scaled(gradient, options)
+
+
+def scaled(gradient: Any, options: GradientOptions) -> Any:
+    """A gradient that stays on this rank, as it is to be applied when the graph runs."""
+    if tf.executing_eagerly() or not options.travels():
+        return options.scaled(gradient)
+    ranks = operations.place("size", id_of(options.process_set))
+    return options.scaled(gradient, tf.cast(ranks, gradient.dtype))
 
 
 _LARGE: Final = 1 << 60  # of unknown shape

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
 from hvdtune.tensorflow import autograd
@@ -42,7 +43,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     def _moments(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
         mean, variance = super()._moments(inputs, *arguments, **options)
         process_set = self._hvd_process_set
-        if process_set.size() == 1:
+        if process_set.size() == 1 and PROCESS.worker is None:
             return mean, variance
         count = self._rows(inputs, *arguments, **options)
         wide = tf.float64 if mean.dtype == tf.float64 else tf.float32

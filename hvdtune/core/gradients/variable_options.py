@@ -8,6 +8,7 @@ from typing import Any
 from hvdtune.core.gradients.groups import Groups, check_groups
 from hvdtune.core.rank.collectives import Reduction
 from hvdtune.core.rank.compression import NoneCompressor, compressor_of
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 
 
@@ -40,11 +41,17 @@ class GradientOptions:
         id_of(self.process_set)
 
     def travels(self) -> bool:
-        """Whether there is another rank to combine with."""
-        return self.process_set.included() and self.process_set.size() > 1
+        """Whether there is another rank to combine with, or may be one before the graph ends that
+        is traced: it outlives the generations of an elastic job."""
+        is_elastic = PROCESS.worker is not None
+        return self.process_set.included() and (is_elastic or self.process_set.size() > 1)
 
-    def scaled(self, gradient: Any) -> Any:
-        """A gradient that stays on this rank, as it is to be applied."""
+    def scaled(self, gradient: Any, ranks: Any = None) -> Any:
+        """A gradient that stays on this rank, as it is to be applied.
+
+        Args:
+            ranks: their number when the gradient is there, None for the number that there is.
+        """
         if not self.scale_local or not self.travels():
             return gradient
-        return gradient / self.process_set.size()
+        return gradient / (self.process_set.size() if ranks is None else ranks)

@@ -35,7 +35,7 @@ class ElasticWorker:
     Attributes:
         has_state: whether it holds a state of the training that all ranks had.
         commits: how often that was committed.
-        seed: rank 0's at the start of the training; 0: not told yet.
+        seed: rank 0's at the start of the training, None before it is told.
         must_sync: whether the other ranks may hold another one.
         place: the latest, None before the first.
     """
@@ -45,7 +45,7 @@ class ElasticWorker:
         self.number = config.worker
         self.has_state = False
         self.commits = 0
-        self.seed = 0
+        self.seed: int | None = None
         self.must_sync = True
         self.place: Placement | None = None
         self._lost: set[int] = set()

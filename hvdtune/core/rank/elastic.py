@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
+import pickle
+import random
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -29,6 +32,7 @@ from hvdtune.errors import (
 T = TypeVar("T")
 
 _NOTHING_NEW: Final = -1
+_SEED_BYTES: Final = 8
 # What the script has done wrong, it would do wrong again.
 _MISTAKES: Final = (MismatchError, DuplicateNameError)
 
@@ -39,7 +43,12 @@ class State:
     Args:
         bcast_object: called with an object, returns that of rank 0.
         get_rank: returns this process's rank.
+
+    Attributes:
+        is_shared: whether all ranks have begun with rank 0's.
     """
+
+    is_shared = False
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -219,18 +228,60 @@ def _take_part(state: State) -> None:
     place = worker.place
     assert place is not None
     is_first = place.generation == 0
-    if place.must_sync:
+    if place.must_sync or not state.is_shared:
         state.sync()
-    head = objects.broadcast_object((worker.commits, worker.seed or state.seed()), 0)
+    state.is_shared = True
+    seed = state.seed() if worker.seed is None else worker.seed
+    head = objects.broadcast_object((worker.commits, seed), 0)
     commits, worker.seed = head
     if not is_first:
         state.deal_randomness(worker.seed, commits)
     worker.note_synced(commits)
 
 
-def run(func: Callable[..., T]) -> Callable[..., T]:
-    """Decorates a training function whose first argument is a State; see the framework's `run`."""
-    return run_fn(func, _form_anew)
+def run(
+    func: Callable[..., T],
+    failure_of: Callable[[BaseException], CollectiveError | None] = lambda _: None,
+) -> Callable[..., T]:
+    """Decorates a training function, so that it goes on when ranks come and go.
+
+    The function's first argument is a State, from which it takes up its loop: it is called anew in
+    every generation of the job. Under `hvdtune run --min-np ...` a rank that is lost makes it go
+    back to the last `state.commit()`, newcomers begin with rank 0's state. Without such a launcher
+    an error ends the function as usual.
+
+        @hvd.elastic.run
+        def train(state):
+            for state.epoch in range(state.epoch, epochs):
+                ...
+                state.commit()
+
+    Args:
+        failure_of: see run_fn.
+    """
+    return run_fn(func, _form_anew, failure_of)
+
+
+def first_seed() -> int:
+    """A number that follows from the generators of Python and NumPy as they are."""
+    states = pickle.dumps((random.getstate(), np.random.get_state()))
+    return _hashed(states)
+
+
+def dealt_seed(seed: int, commits: int, *more: object) -> int:
+    """What this rank's generators begin with after a change of the generation; 64 bits.
+
+    Args:
+        seed: rank 0's, from the start of the training.
+        commits: made so far.
+        more: which of several generators.
+    """
+    words = [seed, commits, runtime.rank(), *more]
+    return _hashed(" ".join(map(str, words)).encode())
+
+
+def _hashed(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=_SEED_BYTES).digest(), "little")
 
 
 def _form_anew() -> None:

@@ -1,17 +1,14 @@
-"""The names of Horovod's elastic training, which this version of hvdtune does not have."""
+"""Elastic training with tf.keras: Horovod's `hvd.elastic`."""
 
-from hvdtune.keras.elastic import (
-    CommitStateCallback,
-    KerasState,
-    UpdateBatchStateCallback,
-    UpdateEpochStateCallback,
-    run,
+from __future__ import annotations
+
+import tensorflow as tf
+
+from hvdtune.keras.callback_parts import callbacks_of
+from hvdtune.keras.elastic_parts import ELASTIC_CALLBACKS, KerasState, run
+
+__all__ = [*ELASTIC_CALLBACKS, "KerasState", "run"]
+
+CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback = callbacks_of(
+    tf.keras, __name__, ELASTIC_CALLBACKS
 )
-
-__all__ = [
-    "CommitStateCallback",
-    "KerasState",
-    "UpdateBatchStateCallback",
-    "UpdateEpochStateCallback",
-    "run",
-]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import importlib
 
-from hvdtune.core.rank import elastic
-from hvdtune.core.rank.elastic import ObjectState, State
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.rank.elastic import ObjectState, State, run
 from hvdtune.torch.elastic.sampler import ElasticSampler
 from hvdtune.torch.elastic.state import (
     ModelStateHandler,
@@ -32,21 +31,7 @@ __all__ = [
     "set_handler_registry",
 ]
 
-T = TypeVar("T")
-
-
-def run(func: Callable[..., T]) -> Callable[..., T]:
-    """Decorates a training function, so that it goes on when ranks come and go.
-
-    The function's first argument is a State, from which it takes up its loop: it is called anew in
-    every generation of the job. Under `hvdtune run --min-np ...` a rank that is lost makes it go
-    back to the last `state.commit()`, newcomers begin with rank 0's state. Without such a launcher
-    an error ends the function as usual.
-
-        @hvd.elastic.run
-        def train(state):
-            for state.epoch in range(state.epoch, epochs):
-                ...
-                state.commit()
-    """
-    return elastic.run(func)
+if own_environ().get("HVDTUNE_WORKER"):
+    # The first optimizer imports it, which takes seconds. A newcomer takes them before it joins,
+    # when no other rank waits for it.
+    importlib.import_module("torch._dynamo")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import random
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 
 from hvdtune.core.rank import runtime
-from hvdtune.core.rank.elastic import ObjectState
+from hvdtune.core.rank.elastic import ObjectState, dealt_seed
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from hvdtune.torch.elastic.sampler import ElasticSampler
-
-_SEED_BYTES: Final = 8
 
 
 class StateHandler:
@@ -170,8 +167,7 @@ class TorchState(ObjectState):
         return self._first_seed
 
     def deal_randomness(self, seed: int, commits: int) -> None:
-        words = f"{seed} {commits} {runtime.rank()}".encode()
-        number = int.from_bytes(hashlib.blake2b(words, digest_size=_SEED_BYTES).digest(), "little")
+        number = dealt_seed(seed, commits)
         torch.manual_seed(number)
         random.seed(number)
         np.random.seed(number % 2**32)
