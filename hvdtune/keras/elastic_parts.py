@@ -9,8 +9,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from hvdtune.core.rank import elastic, runtime
-from hvdtune.core.rank.elastic import ObjectState, dealt_seed, first_seed
+from hvdtune.core.elastic import loop
+from hvdtune.core.elastic.randomness import dealt_seed, first_seed
+from hvdtune.core.elastic.state import ObjectState, check_names
+from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.keras.broadcast import array_of, broadcast_variables, training_variables
@@ -52,6 +54,23 @@ class VariablesState(ObjectState):
         self.send()
         self._sync_attributes()
         self.save()
+
+    def snapshot(self) -> Any:
+        values = [value for _, value in self._saved_values]
+        return {"variables": values, "objects": super().snapshot()}
+
+    def adopt(self, snapshot: Any) -> None:
+        variables, values = self.kept_variables(), snapshot["variables"]
+        own = [value.shape for value in self.read(variables)]
+        found = [value.shape for value in values]
+        if own != found:
+            raise UsageError(
+                f"the commit keeps variables of the shapes {found}, this training's have {own}"
+            )
+        check_names(snapshot["objects"], self._saved_state)
+        self._saved_values = list(zip(variables, values, strict=True))
+        self._saved_state = dict(snapshot["objects"])
+        self.restore()
 
     def send(self) -> None:
         """Gives all ranks the values of rank 0."""
@@ -156,7 +175,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
         def train(state):
             model.fit(data, initial_epoch=state.epoch, epochs=epochs, callbacks=callbacks)
     """
-    return elastic.run(func, _failure_of)
+    return loop.run(func, _failure_of)
 
 
 def _failure_of(error: BaseException) -> CollectiveError | None:

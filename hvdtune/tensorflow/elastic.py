@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.core.rank import runtime
-from hvdtune.core.rank.elastic import ObjectState, State
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.errors import UsageError
 from hvdtune.keras.elastic_parts import KerasState, VariablesState, run

@@ -35,7 +35,6 @@ class ElasticWorker:
     Attributes:
         has_state: whether it holds a state of the training that all ranks had.
         commits: how often that was committed.
-        seed: rank 0's at the start of the training, None before it is told.
         must_sync: whether the other ranks may hold another one.
         place: the latest, None before the first.
     """
@@ -45,7 +44,6 @@ class ElasticWorker:
         self.number = config.worker
         self.has_state = False
         self.commits = 0
-        self.seed: int | None = None
         self.must_sync = True
         self.place: Placement | None = None
         self._lost: set[int] = set()

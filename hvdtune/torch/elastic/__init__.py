@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 
 from hvdtune.core.config.environment import own_environ
-from hvdtune.core.rank.elastic import ObjectState, State, run
+from hvdtune.core.elastic.loop import run
+from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.torch.elastic.sampler import ElasticSampler
 from hvdtune.torch.elastic.state import (
     ModelStateHandler,

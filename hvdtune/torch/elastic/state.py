@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from hvdtune.core.elastic.randomness import dealt_seed
+from hvdtune.core.elastic.state import ObjectState, check_names
 from hvdtune.core.rank import runtime
-from hvdtune.core.rank.elastic import ObjectState, dealt_seed
 from hvdtune.core.rank.objects import broadcast_object
+from hvdtune.errors import UsageError
 from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from hvdtune.torch.elastic.sampler import ElasticSampler
 
@@ -37,6 +39,16 @@ class StateHandler:
     def reset(self) -> None:
         """Fits the value to a new generation."""
 
+    def snapshot(self) -> Any:
+        """What was saved last, for a file."""
+        raise UsageError(
+            f"{type(self).__name__} has no snapshot(), which commit(to_disk=...) needs"
+        )
+
+    def adopt(self, snapshot: Any) -> None:
+        """Goes to a snapshot as if it had been saved last."""
+        raise UsageError(f"{type(self).__name__} has no adopt(), which resume() needs")
+
     def set_value(self, value: Any) -> None:
         """Handles another value from now on, and keeps it."""
         self.value = value
@@ -59,6 +71,13 @@ class _StateDictHandler(StateHandler):
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+
+    def snapshot(self) -> Any:
+        return self._saved
+
+    def adopt(self, snapshot: Any) -> None:
+        self._saved = snapshot
+        self.restore()
 
 
 class ModelStateHandler(_StateDictHandler):
@@ -162,6 +181,22 @@ class TorchState(ObjectState):
     def reset(self) -> None:
         for handler in self._handlers.values():
             handler.reset()
+
+    def snapshot(self) -> Any:
+        kept = {name: handler.snapshot() for name, handler in self._handlers.items()}
+        return {"handled": kept, "objects": super().snapshot()}
+
+    def adopt(self, snapshot: Any) -> None:
+        check_names(snapshot["handled"], self._handlers)
+        for name, handler in self._handlers.items():
+            try:
+                handler.adopt(snapshot["handled"][name])
+            except (RuntimeError, ValueError) as error:
+                raise UsageError(f"the commit's {name} does not fit: {error}") from error
+        objects = snapshot["objects"]
+        check_names(objects, self._saved_state)
+        self._saved_state = dict(objects)
+        super().restore()
 
     def seed(self) -> int:
         return self._first_seed

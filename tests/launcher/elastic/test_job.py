@@ -88,6 +88,15 @@ def ends_of_one(done):
     return sizes, weights
 
 
+def test_a_job_that_dies_goes_on_from_its_commit_on_the_disk(tmp_path):
+    options = "-np 2 --min-np 1 -H localhost:2"
+    died = train(tmp_path, options, 24, 1, "to-disk", "0:4:die", "1:4:kill", codes=(137,))
+    assert "no rank is left that held the state" in died.stderr
+    done = train(tmp_path, "-np 3 --min-np 1 -H localhost:3", 24, 1, "to-disk")
+    assert "resumed after 3 commits" in done.stdout
+    assert ends(done)[0] == "2,2,2,3,3"
+
+
 def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
     done = train(tmp_path, "-np 2 --min-np 2 -H localhost:2", 12, 1, "1:2:leave", codes=(1,))
     assert "1 rank of at least 2 is left, and no slot to start another one in" in done.stderr

@@ -1,11 +1,12 @@
 """A training without a framework, which keeps an account of its samples and has faults at will.
 
-    training.py SAMPLES EPOCHS [WORKER:STEP:FAULT ...]
+    training.py SAMPLES EPOCHS [to-disk] [WORKER:STEP:FAULT ...]
 
-Worker WORKER has its FAULT in its own step STEP: kill, stop, raise, leave (exit code 1), remove,
-which makes the file `gone` and waits for `seen`, or grow, which makes the file `more` and waits
-until the launcher tells this only rank of newcomers. A step trains two samples on each rank. At the
-end every rank prints its size, the weights and what is wrong with the account.
+It goes on from the folder `commits`, and commits there, with `to-disk`. Worker WORKER has its FAULT
+in its own step STEP: kill, stop, raise, leave (exit code 1), die (kill when the commits are on the
+disk), remove, which makes the file `gone` and waits for `seen`, or grow, which makes `more` and
+waits until the launcher tells this only rank of newcomers. A step trains two samples on each
+rank. At the end every rank prints its size, the weights and what is wrong with the account.
 """
 
 import os
@@ -16,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdtune.core.rank import elastic
+from hvdtune.core.elastic.loop import run
+from hvdtune.core.elastic.state import ObjectState
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
 from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
@@ -28,7 +30,8 @@ _BATCH = 2
 samples, epochs = int(sys.argv[1]), int(sys.argv[2])
 worker = os.environ["HVDTUNE_WORKER"]
 faults = {}
-for word in sys.argv[3:]:
+folder = "commits" if "to-disk" in sys.argv else None
+for word in [word for word in sys.argv[3:] if word != "to-disk"]:
     number, step, fault = word.split(":", 2)
     if number == worker:
         faults[int(step)] = fault
@@ -40,6 +43,9 @@ def fail_if_told() -> None:
     own_steps += 1
     fault = faults.get(own_steps, "")
     if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault == "die":
+        state.flush()
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -59,12 +65,15 @@ def fail_if_told() -> None:
 
 
 init()
-state = elastic.ObjectState(
+state = ObjectState(
     broadcast_object, rank, weights=np.zeros(8), epoch=0, done=0, ledger=[], sizes=[]
 )
 
+if folder is not None and state.resume(from_disk=folder):
+    print(f"resumed after {state.commits} commits")
 
-@elastic.run
+
+@run
 def train(state):
     while state.epoch < epochs:
         while state.done < samples:
@@ -80,7 +89,7 @@ def train(state):
             state.ledger.append(trained)
             state.sizes.append(size())
             state.done += len(trained)
-            state.commit()
+            state.commit(to_disk=folder)
         state.epoch, state.done = state.epoch + 1, 0
 
 

@@ -1,7 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from hvdtune.core.rank.elastic import ObjectState, State, run_fn
+from hvdtune.core.elastic.loop import run_fn
+from hvdtune.core.elastic.state import ObjectState, State
 
 __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 

@@ -1,40 +1,20 @@
-"""Training that goes on when ranks come and go: what is kept, and the loop around it.
-
-A rank that is lost makes the others raise HorovodInternalError: they go back to the last commit,
-form the next generation of the job without a new process, and go on from there. Newcomers are
-taken in at a commit, where all ranks raise HostsUpdatedInterrupt.
-"""
+"""What is kept of a training, to go back to and to go on from."""
 
 from __future__ import annotations
 
 import copy
-import functools
-import hashlib
-import pickle
-import random
-import sys
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
+from hvdtune.core.elastic.commit_files import CommitOrder, CommitWriter, newest_commit
 from hvdtune.core.rank import objects, runtime
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import (
-    CollectiveError,
-    DuplicateNameError,
-    HostsUpdatedInterrupt,
-    MismatchError,
-    RankRemovedError,
-    UsageError,
-)
-
-T = TypeVar("T")
+from hvdtune.errors import HostsUpdatedInterrupt, UsageError
 
 _NOTHING_NEW: Final = -1
-_SEED_BYTES: Final = 8
-# What the script has done wrong, it would do wrong again.
-_MISTAKES: Final = (MismatchError, DuplicateNameError)
 
 
 class State:
@@ -46,9 +26,16 @@ class State:
 
     Attributes:
         is_shared: whether all ranks have begun with rank 0's.
+        commits: how often it was committed since the start of the training.
+        training: eight digits that tell this training's commits from others'.
+        first_seed: rank 0's at the start of the training, None before it is told.
     """
 
     is_shared = False
+    commits = 0
+    training = "00000000"
+    first_seed: int | None = None
+    _writer: CommitWriter | None = None
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -66,18 +53,58 @@ class State:
         for callback in self._reset_callbacks:
             callback()
 
-    def commit(self) -> None:
+    def commit(self, to_disk: str | Path | None = None, keep: int = 3) -> None:
         """Keeps the state in memory, to go back to after a failure, and looks for new hosts.
 
         All ranks call it after the same step.
 
+        Args:
+            to_disk: a folder in which rank 0 writes the state, too, while the training goes on: a
+                file for each commit, whole or not there. A commit that comes while one is being
+                written waits, and gives way to the next. See `resume`.
+            keep: the number of files that stay there, at least 1; older ones are removed.
+
         Raises:
             HostsUpdatedInterrupt: see `check_host_updates`.
+            UsageError: an earlier commit could not be written, or this one cannot be.
         """
         self.save()
+        self.commits += 1
         if PROCESS.worker is not None:
             PROCESS.worker.commits += 1
+        if to_disk is not None and self._rank() == 0:
+            if self._writer is None:
+                self._writer = CommitWriter()
+            content = {"seed": self.first_seed, "state": self.snapshot()}
+            self._writer.write(
+                CommitOrder(Path(to_disk), self.commits, self.training, content, keep)
+            )
         self.check_host_updates()
+
+    def resume(self, from_disk: str | Path) -> bool:
+        """Takes up the newest commit of a folder; called before the training begins.
+
+        What rank 0 finds there is what all ranks begin with. A file that is not whole is passed
+        over with a warning. The files hold pickles, which can do anything when they are read: one
+        that another user owns or can write to is refused.
+
+        Returns whether there was one.
+
+        Raises:
+            UsageError: there is such a file, or the commit keeps other things.
+        """
+        found = newest_commit(Path(from_disk))
+        if found is None:
+            return False
+        self.adopt(found.content["state"])
+        self.commits, self.training = found.commits, found.training
+        self.first_seed = found.content["seed"]
+        return True
+
+    def flush(self) -> None:
+        """Returns when the commits for the disk are there. Raises UsageError where one is not."""
+        if self._writer is not None:
+            self._writer.flush()
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks where the launcher wants another generation.
@@ -93,6 +120,14 @@ class State:
         (told,) = objects.broadcast_arrays([np.array([news])], 0)
         if int(told[0]) != _NOTHING_NEW:
             raise HostsUpdatedInterrupt(skip_sync=not told[0])
+
+    def snapshot(self) -> Any:
+        """What was saved last, for a file. The State does not change it any more."""
+        raise UsageError(f"{type(self).__name__} has no snapshot(), which commit(to_disk=) needs")
+
+    def adopt(self, snapshot: Any) -> None:
+        """Goes to a snapshot as if it had been saved last. Raises UsageError for another's."""
+        raise UsageError(f"{type(self).__name__} has no adopt(), which resume() needs")
 
     def save(self) -> None:
         """Keeps the state in memory."""
@@ -151,6 +186,14 @@ class ObjectState(State):
         self._sync_attributes()
         self.save()
 
+    def snapshot(self) -> Any:
+        return dict(self._saved_state)
+
+    def adopt(self, snapshot: Any) -> None:
+        check_names(snapshot, self._saved_state)
+        self._saved_state = dict(snapshot)
+        self.restore()
+
     def _sync_attributes(self) -> None:
         """Sets rank 0's values and saves nothing, so that `restore` undoes a half of it."""
         if self._saved_state:
@@ -171,119 +214,8 @@ class ObjectState(State):
             ) from error
 
 
-def run_fn(
-    func: Callable[..., T],
-    reset: Callable[[], Any],
-    failure_of: Callable[[BaseException], CollectiveError | None] = lambda _: None,
-) -> Callable[..., T]:
-    """Makes a decorated training function: its first argument is a State.
-
-    Args:
-        func: trains from wherever the state is; called anew in every generation.
-        reset: leaves the job and forms it again.
-        failure_of: the CollectiveError behind an error of a framework's, None for another error.
-    """
-
-    @functools.wraps(func)
-    def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
-        must_reset = False
-        while True:
-            try:
-                if must_reset:
-                    _reset(reset)
-                    must_reset = False
-                    state.on_reset()
-                _take_part(state)
-                return func(state, *args, **kwargs)
-            except HostsUpdatedInterrupt:
-                if PROCESS.worker is None:
-                    raise
-            except Exception as error:
-                failure = error if isinstance(error, CollectiveError) else failure_of(error)
-                worker = PROCESS.worker
-                if failure is None or worker is None or isinstance(failure, _MISTAKES):
-                    raise
-                worker.note_failure(failure)
-                state.restore()
-            must_reset = True
-
-    return wrapper
-
-
-def _reset(reset: Callable[[], Any]) -> None:
-    try:
-        reset()
-    except RankRemovedError as error:
-        # The job goes on without this process, which has done all that it was to do.
-        print(f"hvdtune: {error}", file=sys.stderr)
-        sys.exit(0)
-
-
-def _take_part(state: State) -> None:
-    """Brings this rank's state to that of the generation, where it is another one."""
-    worker = PROCESS.worker
-    if worker is None:
-        state.sync()
-        return
-    place = worker.place
-    assert place is not None
-    is_first = place.generation == 0
-    if place.must_sync or not state.is_shared:
-        state.sync()
-    state.is_shared = True
-    seed = state.seed() if worker.seed is None else worker.seed
-    head = objects.broadcast_object((worker.commits, seed), 0)
-    commits, worker.seed = head
-    if not is_first:
-        state.deal_randomness(worker.seed, commits)
-    worker.note_synced(commits)
-
-
-def run(
-    func: Callable[..., T],
-    failure_of: Callable[[BaseException], CollectiveError | None] = lambda _: None,
-) -> Callable[..., T]:
-    """Decorates a training function, so that it goes on when ranks come and go.
-
-    The function's first argument is a State, from which it takes up its loop: it is called anew in
-    every generation of the job. Under `hvdtune run --min-np ...` a rank that is lost makes it go
-    back to the last `state.commit()`, newcomers begin with rank 0's state. Without such a launcher
-    an error ends the function as usual.
-
-        @hvd.elastic.run
-        def train(state):
-            for state.epoch in range(state.epoch, epochs):
-                ...
-                state.commit()
-
-    Args:
-        failure_of: see run_fn.
-    """
-    return run_fn(func, _form_anew, failure_of)
-
-
-def first_seed() -> int:
-    """A number that follows from the generators of Python and NumPy as they are."""
-    states = pickle.dumps((random.getstate(), np.random.get_state()))
-    return _hashed(states)
-
-
-def dealt_seed(seed: int, commits: int, *more: object) -> int:
-    """What this rank's generators begin with after a change of the generation; 64 bits.
-
-    Args:
-        seed: rank 0's, from the start of the training.
-        commits: made so far.
-        more: which of several generators.
-    """
-    words = [seed, commits, runtime.rank(), *more]
-    return _hashed(" ".join(map(str, words)).encode())
-
-
-def _hashed(data: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(data, digest_size=_SEED_BYTES).digest(), "little")
-
-
-def _form_anew() -> None:
-    runtime.shutdown()
-    runtime.init()
+def check_names(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raises UsageError where a commit keeps other things than the State does."""
+    if found.keys() != own.keys():
+        kept, wanted = (", ".join(sorted(names)) or "nothing" for names in (found, own))
+        raise UsageError(f"the commit keeps {kept}, but this training's state {wanted}")

@@ -1,0 +1,122 @@
+"""The loop around a training: what follows where a rank is lost or new."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from hvdtune.core.elastic.state import State
+from hvdtune.core.rank import objects, runtime
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import (
+    CollectiveError,
+    DuplicateNameError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    RankRemovedError,
+)
+
+T = TypeVar("T")
+
+# What the script has done wrong, it would do wrong again.
+_MISTAKES: Final = (MismatchError, DuplicateNameError)
+
+
+def run_fn(
+    func: Callable[..., T],
+    reset: Callable[[], Any],
+    failure_of: Callable[[BaseException], CollectiveError | None] = lambda _: None,
+) -> Callable[..., T]:
+    """Makes a decorated training function: its first argument is a State.
+
+    Args:
+        func: trains from wherever the state is; called anew in every generation.
+        reset: leaves the job and forms it again.
+        failure_of: the CollectiveError behind an error of a framework's, None for another error.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
+        must_reset = False
+        while True:
+            try:
+                if must_reset:
+                    _reset(reset)
+                    must_reset = False
+                    state.on_reset()
+                _take_part(state)
+                result = func(state, *args, **kwargs)
+                state.flush()
+                return result
+            except HostsUpdatedInterrupt:
+                if PROCESS.worker is None:
+                    raise
+            except Exception as error:
+                failure = error if isinstance(error, CollectiveError) else failure_of(error)
+                worker = PROCESS.worker
+                if failure is None or worker is None or isinstance(failure, _MISTAKES):
+                    raise
+                worker.note_failure(failure)
+                state.restore()
+            must_reset = True
+
+    return wrapper
+
+
+def _reset(reset: Callable[[], Any]) -> None:
+    try:
+        reset()
+    except RankRemovedError as error:
+        # The job goes on without this process, which has done all that it was to do.
+        print(f"hvdtune: {error}", file=sys.stderr)
+        sys.exit(0)
+
+
+def _take_part(state: State) -> None:
+    """Brings this rank's state to that of the generation, where it is another one."""
+    worker = PROCESS.worker
+    place = None if worker is None else worker.place
+    if place is None or place.must_sync or not state.is_shared:
+        state.sync()
+    state.is_shared = True
+    if state.first_seed is None:
+        state.first_seed, state.training = state.seed(), secrets.token_hex(4)
+    head = state.commits, state.training, state.first_seed, worker and worker.commits
+    told = objects.broadcast_object(head, 0)
+    state.commits, state.training, state.first_seed, commits = told
+    # The numbers with which a script begins are its own.
+    if state.commits or (place is not None and place.generation > 0):
+        state.deal_randomness(state.first_seed, state.commits)
+    if worker is not None:
+        worker.note_synced(commits)
+
+
+def run(
+    func: Callable[..., T],
+    failure_of: Callable[[BaseException], CollectiveError | None] = lambda _: None,
+) -> Callable[..., T]:
+    """Decorates a training function, so that it goes on when ranks come and go.
+
+    The function's first argument is a State, from which it takes up its loop: it is called anew in
+    every generation of the job. Under `hvdtune run --min-np ...` a rank that is lost makes it go
+    back to the last `state.commit()`, newcomers begin with rank 0's state. Without such a launcher
+    an error ends the function as usual.
+
+        @hvd.elastic.run
+        def train(state):
+            for state.epoch in range(state.epoch, epochs):
+                ...
+                state.commit()
+
+    Args:
+        failure_of: see run_fn.
+    """
+    return run_fn(func, _form_anew, failure_of)
+
+
+def _form_anew() -> None:
+    runtime.shutdown()
+    runtime.init()

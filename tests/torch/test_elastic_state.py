@@ -1,0 +1,62 @@
+"""A TorchState on the disk, and the random numbers that are dealt out."""
+
+import pytest
+import torch
+
+import hvdtune.torch as hvd
+from hvdtune.core.elastic.randomness import dealt_seed
+from hvdtune.errors import UsageError
+from tests.parallel.ranks import run
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def training(width=3):
+    model = torch.nn.Linear(2, width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    sampler = hvd.elastic.ElasticSampler(range(8))
+    return hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+
+
+def step(state):
+    state.optimizer.zero_grad()
+    state.model(torch.ones(1, 2)).sum().backward()
+    state.optimizer.step()
+
+
+def write_and_resume(folder):
+    before = training()
+    step(before)
+    before.sampler.record_batch(0, 2)
+    before.epoch = 4
+    before.commit(to_disk=folder)
+    before.flush()
+    after = training()
+    assert after.resume(from_disk=folder)
+    step(before), step(after)
+    weights = (state.model.parameters() for state in (before, after))
+    same = [bool(torch.equal(a, b)) for a, b in zip(*weights, strict=True)]
+    place = after.epoch, after.sampler.processed_num, list(after.sampler.remaining_indices)
+    try:
+        training(width=4).resume(from_disk=folder)
+    except UsageError as error:
+        return same, place == (4, 2, list(before.sampler.remaining_indices)[2:]), str(error)
+
+
+def deal(seed, commits):
+    training().deal_randomness(seed, commits)
+    return dealt_seed(seed, commits), torch.initial_seed(), float(torch.rand(()))
+
+
+def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):
+    ((same, is_there, refusal),) = run(write_and_resume, 1, tmp_path)
+    assert same == [True, True] and is_there
+    assert "the commit's model does not fit" in refusal
+
+
+def test_every_rank_is_dealt_other_numbers_and_always_the_same():
+    first, second = run(deal, 2, 5, 7)
+    assert first[0] == first[1] and second[0] == second[1]
+    assert first[0] != second[0]
+    assert run(deal, 2, 5, 7) == [first, second]
+    assert run(deal, 1, 5, 8) != [first]
