@@ -26,9 +26,9 @@ option of its own. *live*: it can change while a job runs, so `--trials` tunes i
 `init()` is called again, so `--mode restart` tunes it. With fewer hosts than are named, a knob does
 nothing.
 """
-_COMMANDS: Final = ("run", "verify", "aa", "compare", "submit", "preflight")
-# What `verify`, `aa` and `compare` share with `run` is listed once.
-_LIKE_RUN: Final = ("verify", "aa", "compare")
+_COMMANDS: Final = ("run", "chaos", "verify", "aa", "compare", "submit", "preflight")
+# What `chaos`, `verify`, `aa` and `compare` share with `run` is listed once.
+_LIKE_RUN: Final = ("chaos", "verify", "aa", "compare")
 _HELP: Final = {"help"}
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 
 from hvdtune.cli import messages
+from hvdtune.cli.cluster.chaos import chaos
 from hvdtune.cli.cluster.preflight import preflight
 from hvdtune.cli.cluster.submit import submit
 from hvdtune.cli.dashboard import dashboard
@@ -174,6 +175,7 @@ def import_log(path: Path, *, output: Path | None) -> int:
 # In the order in which the help lists them
 for _command in (
     run,
+    chaos,
     verify,
     aa,
     compare,

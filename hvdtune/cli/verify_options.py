@@ -96,7 +96,7 @@ class CompareCommand(RunCommand):
     """Leaves out the options of a search and lists the settings to compare first."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = [option for option in super().get_params(ctx) if not _is_of_a_search(option.name)]
+        params = [option for option in super().get_params(ctx) if not is_of_a_search(option.name)]
         return sorted(params, key=lambda option: option.name not in ("a", "b", "variant", "pairs"))
 
 
@@ -114,7 +114,8 @@ class VariantCommand(CompareCommand):
         return [option for option in super().get_params(ctx) if option.name not in _OF_RESTARTS]
 
 
-def _is_of_a_search(name: str | None) -> bool:
+def is_of_a_search(name: str | None) -> bool:
+    """Whether only a search needs the option."""
     return name is not None and (name in _OF_A_SEARCH or name.startswith("autotune"))
 
 

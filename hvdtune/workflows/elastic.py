@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 
 from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
 from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
@@ -35,11 +36,14 @@ def launch_elastic(
                 with job:
                     report = job.wait()
                     remark = job.write_error
+                    account = job.account.sentences()
         except Stopped as stop:
             result = LaunchResult(stop.exit_code, str(stop))
         else:
             if remark:
                 reporter.warning(remark)
+            for sentence in account:
+                reporter.info(sentence)
             result = LaunchResult(report.returncode, report.reason, report.tail)
         finally:
             discovery.close()
@@ -72,7 +76,8 @@ def _job(
     # A host that is discovered later may be another machine.
     elsewhere = remote if discovery.is_fixed else ("a discovered host",)
     ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
-    plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh)
+    chaos = None if request.chaos is None else Chaos(request.chaos)
+    plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh, chaos)
     return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info)
 
 

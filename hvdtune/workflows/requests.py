@@ -12,6 +12,7 @@ from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting, Value
+    from hvdtune.launcher.elastic.chaos import ChaosPlan
     from hvdtune.launcher.elastic.slots import Cooldown
     from hvdtune.launcher.hosts import Host
     from hvdtune.launcher.mpirun import MpiJob
@@ -88,7 +89,8 @@ class ElasticRequest:
 
     It runs on `hosts`, or on those that `discovery_script` prints, which have `slots_per_host`
     where it prints no number. It needs `min_ranks` and uses at most `max_ranks` slots (None: all).
-    `variables` go to its ranks; the rest as in launcher.elastic.membership.ElasticLimits.
+    `variables` go to its ranks; `chaos` are faults that are made; the rest as in
+    launcher.elastic.membership.ElasticLimits.
     """
 
     words: tuple[str, ...]
@@ -102,6 +104,7 @@ class ElasticRequest:
     reset_limit: int | None
     cooldown: Cooldown | None
     variables: Mapping[str, str]
+    chaos: ChaosPlan | None = None
     values: SettingRequest = SettingRequest()
     ssh_port: int | None = None
     ssh_identity_file: str | None = None

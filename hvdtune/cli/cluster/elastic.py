@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from hvdtune.cli.cluster.chaos import ChaosOptions
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.errors import UsageError
+from hvdtune.launcher.elastic.chaos import ChaosPlan
 from hvdtune.launcher.elastic.slots import Cooldown
 from hvdtune.launcher.hosts import Host
 from hvdtune.launcher.plan import build_command
@@ -18,6 +20,8 @@ _NEED_ELASTIC: Final = {
     "reset_limit": "--reset-limit",
     "blacklist_cooldown_range": "--blacklist-cooldown-range",
 }
+# Whoever is struck on purpose is not to blame.
+_CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
 # Each takes the ranks of a job for fixed.
 NOT_ELASTIC: Final = {
     "trials": "--trials",
@@ -38,6 +42,8 @@ def is_elastic(options: RunOptions) -> bool:
 
     A timeout may come from HOROVOD_ELASTIC_TIMEOUT, and then asks for nothing.
     """
+    if isinstance(options, ChaosOptions):
+        return True
     if options.min_num_proc is not None or options.host_discovery_script is not None:
         return True
     for name, option in _NEED_ELASTIC.items():
@@ -65,7 +71,8 @@ def elastic_request(
     if script is not None and (options.hosts is not None or options.hostfile is not None):
         raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
     room = None if script is not None else sum(host.slots for host in hosts)
-    least = options.min_num_proc or options.num_proc or 1
+    faults = _chaos_plan(options)
+    least = options.min_num_proc or (1 if faults else options.num_proc) or 1
     # As with Horovod, -np is no limit to what a script discovers.
     most = options.max_num_proc or (room and options.num_proc) or room
     for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
@@ -89,9 +96,19 @@ def elastic_request(
         max_ranks=most,
         elastic_timeout_s=options.elastic_timeout or 600.0,
         reset_limit=options.reset_limit,
-        cooldown=None if cooldown is None else Cooldown(*cooldown),
+        cooldown=Cooldown(*cooldown) if cooldown else _CHAOS_COOLDOWN if faults else None,
+        chaos=faults,
         variables=variables,
         values=values,
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
     )
+
+
+def _chaos_plan(options: RunOptions) -> ChaosPlan | None:
+    if not isinstance(options, ChaosOptions):
+        return None
+    plan = ChaosPlan(options.kill_every, options.stop_every, options.seed)
+    if plan.kill_every_s is None and plan.stop_every_s is None:
+        raise UsageError("give --kill-every or --stop-every: how often a rank is to fail")
+    return plan

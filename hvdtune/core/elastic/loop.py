@@ -50,6 +50,8 @@ def run_fn(
                 _take_part(state)
                 result = func(state, *args, **kwargs)
                 state.flush()
+                if PROCESS.worker is not None:
+                    PROCESS.worker.note_end()
                 return result
             except HostsUpdatedInterrupt:
                 if PROCESS.worker is None:
@@ -84,14 +86,15 @@ def _take_part(state: State) -> None:
     state.is_shared = True
     if state.first_seed is None:
         state.first_seed, state.training = state.seed(), secrets.token_hex(4)
-    head = state.commits, state.training, state.first_seed, worker and worker.commits
+    done = (0, 0) if worker is None else (worker.commits, worker.samples)
+    head = state.commits, state.training, state.first_seed, done
     told = objects.broadcast_object(head, 0)
-    state.commits, state.training, state.first_seed, commits = told
+    state.commits, state.training, state.first_seed, done = told
     # The numbers with which a script begins are its own.
     if state.commits or (place is not None and place.generation > 0):
         state.deal_randomness(state.first_seed, state.commits)
     if worker is not None:
-        worker.note_synced(commits)
+        worker.note_synced(*done)
 
 
 def run(

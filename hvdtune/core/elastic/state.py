@@ -71,7 +71,7 @@ class State:
         self.save()
         self.commits += 1
         if PROCESS.worker is not None:
-            PROCESS.worker.commits += 1
+            PROCESS.worker.note_commit()
         if to_disk is not None and self._rank() == 0:
             if self._writer is None:
                 self._writer = CommitWriter()
@@ -100,6 +100,12 @@ class State:
         self.commits, self.training = found.commits, found.training
         self.first_seed = found.content["seed"]
         return True
+
+    def record_samples(self, count: int) -> None:
+        """Tells the launcher's account that all ranks together have trained so many samples since
+        the last call. ElasticSampler.record_batch tells it by itself."""
+        if PROCESS.worker is not None:
+            PROCESS.worker.note_samples(count)
 
     def flush(self) -> None:
         """Returns when the commits for the disk are there. Raises UsageError where one is not."""

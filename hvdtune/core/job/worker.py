@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from hvdtune import parse
 from hvdtune.core.job import proof
 from hvdtune.core.job.route import address_for_peers, is_loopback
-from hvdtune.core.job.worker_messages import Arrival, Messages, Placement, Removed, Update
+from hvdtune.core.job.worker_messages import (
+    Arrival,
+    Messages,
+    Placement,
+    Progress,
+    Removed,
+    Update,
+)
 from hvdtune.errors import (
     CollectiveError,
     LaunchError,
@@ -25,6 +35,8 @@ T = TypeVar("T")
 
 # A launcher whose descriptors are used up for a moment is asked again.
 _ATTEMPTS: Final = 5
+# Between two accounts of what is trained
+_TELL_EVERY_S: Final = 0.1
 
 
 class ElasticWorker:
@@ -35,6 +47,7 @@ class ElasticWorker:
     Attributes:
         has_state: whether it holds a state of the training that all ranks had.
         commits: how often that was committed.
+        samples: trained by all ranks up to that commit, as far as the script tells.
         must_sync: whether the other ranks may hold another one.
         place: the latest, None before the first.
     """
@@ -44,6 +57,9 @@ class ElasticWorker:
         self.number = config.worker
         self.has_state = False
         self.commits = 0
+        self.samples = 0
+        self._new_samples = 0  # since the last commit
+        self._told_s = -math.inf
         self.must_sync = True
         self.place: Placement | None = None
         self._lost: set[int] = set()
@@ -81,9 +97,39 @@ class ElasticWorker:
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
-    def note_synced(self, commits: int) -> None:
+    def note_synced(self, commits: int, samples: int) -> None:
         """This worker's state is that of all ranks."""
-        self.has_state, self.must_sync, self.commits = True, False, commits
+        self.has_state, self.must_sync = True, False
+        self.commits, self.samples, self._new_samples = commits, samples, 0
+        self._told_s = -math.inf
+        self._tell(is_commit=False)
+
+    def note_samples(self, count: int) -> None:
+        """All ranks together have trained so many samples."""
+        self._new_samples += count
+
+    def note_commit(self) -> None:
+        """The state is kept, with all that was trained until here."""
+        self.commits += 1
+        self.samples, self._new_samples = self.samples + self._new_samples, 0
+        now_s = time.monotonic()
+        # The first of a generation at once, the others not more often than anybody looks.
+        if now_s - self._told_s >= _TELL_EVERY_S:
+            self._told_s = now_s
+            self._tell(is_commit=True)
+
+    def note_end(self) -> None:
+        """The training is over."""
+        self._tell(is_commit=True)
+
+    def _tell(self, *, is_commit: bool) -> None:
+        place = self.place
+        if place is not None and place.rank == 0:
+            # Without the launcher this process ends by itself.
+            with contextlib.suppress(OSError):
+                self._messages.send(
+                    Progress(place.generation, self.samples, self.commits, is_commit)
+                )
 
     def take_update(self) -> Update | None:
         """Whether the launcher has asked to end the generation at the next commit."""

@@ -1,6 +1,7 @@
 """What a worker of an elastic job and its launcher say to each other, over a proved connection.
 
     worker -> launcher   Arrival     it has called `init` and waits for its place
+                         Progress    what rank 0 has trained
     launcher -> worker   Placement   its place in a generation that forms
                          Removed     it is not needed any more
                          Update      the generation is to end at the next commit
@@ -36,6 +37,17 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     lost: tuple[int, ...]
 
 
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """Rank 0 has committed (`is_commit`), or has sent its state to all ranks of a generation. So
+    many `samples` and `commits` are trained and committed; 0 samples where the script tells none.
+    """
+
+    generation: int
+    samples: int
+    commits: int
+    is_commit: bool
+
+
 class Placement(msgspec.Struct, frozen=True, tag="placement"):
     """A rank of a generation, whose ranks meet at `rendezvous` (host:port). `must_sync`: rank 0
     is to send its state to the others."""
@@ -57,7 +69,7 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
     added: bool
 
 
-Message = Arrival | Placement | Removed | Update
+Message = Arrival | Progress | Placement | Removed | Update
 
 
 class Messages:

@@ -6,10 +6,11 @@ import contextlib
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from hvdtune.core.job import proof
-from hvdtune.core.job.worker_messages import Arrival, Message, Messages
+from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Progress
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
 
@@ -31,7 +32,7 @@ class Coordinator:
         self._open: set[Messages] = set()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
-        self._came: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[tuple[float, Arrival | Progress]] = queue.SimpleQueue()
 
     def listen(self, bind_host: str) -> str:
         """Listens on an address of this machine, if it does not yet.
@@ -47,12 +48,14 @@ class Coordinator:
             self._admissions[bind_host] = address, admission
         return self._admissions[bind_host][0]
 
-    def take(self) -> Arrival | None:
-        """The oldest word of a worker not yet taken, None for none."""
-        try:
-            return self._came.get_nowait()
-        except queue.Empty:
-            return None
+    def take(self) -> list[tuple[float, Arrival | Progress]]:
+        """What workers have said since the last call, the oldest first, with when it came (in
+        seconds of `time.monotonic`)."""
+        taken = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                taken.append(self._came.get_nowait())
+        return taken
 
     def tell(self, worker: int, message: Message) -> None:
         """Sends a message. One whose process has ended meanwhile needs none."""
@@ -94,7 +97,9 @@ class Coordinator:
                 if isinstance(said, Arrival):
                     with self._lock:
                         self._connections[said.worker] = messages
-                    self._came.put(said)
+                if isinstance(said, Arrival | Progress):
+                    self._came.put((time.monotonic(), said))
+                if isinstance(said, Arrival):
                     self._woken()
         with self._lock:
             self._open.discard(messages)

@@ -16,8 +16,10 @@ from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.core.job.route import is_loopback
-from hvdtune.core.job.worker_messages import Arrival, Placement, Removed, Update
+from hvdtune.core.job.worker_messages import Arrival, Placement, Progress, Removed, Update
 from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launcher.elastic.account import Account
+from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.coordinator import Coordinator
 from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.membership import (
@@ -59,25 +61,32 @@ if TYPE_CHECKING:
 # Between two looks at the ranks' processes and at the job channel.
 _TURN_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 2.0
+_SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+_DONE_TO: Final = {"kill": "killed", "stop": "stopped"}
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ElasticPlan:
-    """What runs, and on which hosts; `ssh` are further words for ssh to those elsewhere."""
+    """What runs, and on which hosts; `ssh` are further words for ssh to those elsewhere, `chaos`
+    are faults that are made."""
 
     command: tuple[str, ...]
     title: str
     discovery: Discovery
     limits: ElasticLimits
     ssh: tuple[str, ...] = ()
+    chaos: Chaos | None = None
 
 
 class ElasticJob:
     """A running elastic job. A context manager: leaving it leaves no process.
 
     Thread rule: one thread. `_woken` is an Event, which any may set.
+
+    Attributes:
+        account: what the changes of ranks have cost so far.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class ElasticJob:
         self._key = os.urandom(KEY_BYTES)
         self._woken = threading.Event()
         self._membership = Membership(plan.limits)
+        self.account = Account()
         self._group = ProcessGroup()
         self._output = Output(writers, options.tail_lines)
         self._coordinator = Coordinator(self._key, self._woken.set)
@@ -135,13 +145,19 @@ class ElasticJob:
             self._say(remark)
         # That a generation has formed is noted before what its members did in it, so what is noted
         # first is asked for last.
-        exits, arrivals = self._take_exits(), self._take_arrivals()
+        exits, said_by_workers = self._take_exits(), self._coordinator.take()
         self._note_channel(now_s)
-        for said in arrivals:
-            self._note_ready(said, now_s)
+        for came_s, said in said_by_workers:
+            if isinstance(said, Arrival):
+                self._note_ready(said, now_s)
+            elif isinstance(said, Progress):
+                self.account.note_progress(
+                    came_s - self._began_s, said.samples, said.commits, is_commit=said.is_commit
+                )
         for worker, code in exits:
             self._note_exit(worker, code, now_s)
         self._note_stopped()
+        self._strike(now_s)
         # What one decision changes may call for the next.
         while actions := self._membership.decide(now_s):
             for action in actions:
@@ -181,9 +197,6 @@ class ElasticJob:
         self._ended |= {worker for worker, _ in new}
         return new
 
-    def _take_arrivals(self) -> list[Arrival]:
-        return list(iter(self._coordinator.take, None))
-
     def _note_exit(self, worker: int, code: int, now_s: float) -> None:
         one = self._membership.workers[worker]
         unwanted = one.status is Status.KILLED and not one.is_failure
@@ -205,6 +218,8 @@ class ElasticJob:
         )
         if said.worker in self._membership.workers:
             self._membership.note_ready(said.worker, readiness, now_s)
+        if self._membership.phase is JobPhase.GATHERING:
+            self.account.note_gathering(now_s)
 
     def _note_channel(self, now_s: float) -> None:
         from hvdtune.core.job.channel import Formed, Lost
@@ -213,6 +228,7 @@ class ElasticJob:
             generation = self._membership.generation
             if isinstance(event, Formed):
                 self._membership.note_formed(generation, now_s)
+                self.account.note_formed(now_s)
                 self._failures = []
                 hosts = counted(len({rank.host for rank in event.ranks}), "host")
                 size = counted(len(event.ranks), "rank")
@@ -229,6 +245,19 @@ class ElasticJob:
             accused = 0 <= worker.accused_s < float("inf")
             if worker.status is Status.MEMBER and accused and child and _is_stopped(child.pid):
                 self._membership.note_stopped(number)
+
+    def _strike(self, now_s: float) -> None:
+        """Makes the fault that is due."""
+        chaos, training_s = self._plan.chaos, self.account.training_s(now_s)
+        if chaos is None or training_s is None or self._membership.phase is not JobPhase.RUNNING:
+            return
+        workers = self._membership.workers
+        members = [n for n in self._membership.members if workers[n].status is Status.MEMBER]
+        here = [n for n in members if is_local(workers[n].slot.host)]
+        fault = chaos.strike(training_s, self._membership.generation, members, here)
+        if fault is not None:
+            self._say(f"{self._name(fault.worker)} is {_DONE_TO[fault.kind]} on purpose")
+            self._children[fault.worker].send_signal(_SIGNALS[fault.kind])
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -274,6 +303,7 @@ class ElasticJob:
         from hvdtune.core.job.channel import JobChannel
 
         self._close_channel("another generation forms")
+        self.account.note_forming(self._now_s())
         size = len(form.members)
         wait_s = self._options.start_timeout_s
         ways = dict.fromkeys(map(self._way_of, form.members))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.process import PROCESS
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
@@ -57,11 +58,14 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
             batch_size: samples in this rank's batch.
         """
         del batch_idx
+        before = self.processed_num
         self._trained += batch_size
         self.processed_num += batch_size * self.num_replicas
         if self._trained >= self.num_samples:  # the other ranks' last batch may be larger
             self.processed_num = len(self.dataset)
         self.processed_num = min(self.processed_num, len(self.dataset))
+        if PROCESS.worker is not None:
+            PROCESS.worker.note_samples(self.processed_num - before)
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and how many samples of it all ranks have trained."""

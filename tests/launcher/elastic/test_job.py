@@ -139,6 +139,22 @@ def test_a_host_that_cannot_reach_the_launcher_is_left_out():
     assert "is left out: 127.0.0.1 is this host's loopback" in left_out
 
 
+@pytest.mark.parametrize("fault", ["kill", "stop"])
+def test_a_job_under_faults_ends_with_an_account(tmp_path, fault):
+    options = f"chaos --{fault}-every 0.1s -np 2 --heartbeat-timeout 1".split()
+    waiting = ("0:5:grow", "1:5:grow")  # until a fault ends it
+    done = run_cli(*options, TRAINING, 40, 1, *waiting, folder=tmp_path)
+    assert ends(done)[0].startswith("2,2,2,2,")
+    assert re.search(rf"worker \d \(slot \d of localhost\) is {fault}\w+ on purpose", done.stderr)
+    assert re.search(r"reset.? cost .*: detection .*, agreement .*, mesh", done.stderr)
+    assert re.search(r"samples in .* per second: goodput [\d.]+%", done.stderr)
+
+
+def test_chaos_without_faults_is_refused(tmp_path):
+    done = run_cli("chaos", TRAINING, folder=tmp_path, codes=(2,))
+    assert "give --kill-every or --stop-every" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "fault"),
     [

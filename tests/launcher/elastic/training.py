@@ -89,6 +89,7 @@ def train(state):
             state.ledger.append(trained)
             state.sizes.append(size())
             state.done += len(trained)
+            state.record_samples(len(trained))
             state.commit(to_disk=folder)
         state.epoch, state.done = state.epoch + 1, 0
 

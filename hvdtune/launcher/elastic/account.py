@@ -1,0 +1,131 @@
+"""What an elastic job's changes of ranks have cost, and how much of its speed was left. Pure: time
+is an argument.
+
+A reset is the time from the last commit before ranks come or go to the first one after:
+
+    detection    until the first rank is back in `init`: with what is trained in vain
+    agreement    until it is decided who is in
+    mesh         until those are connected to each other
+    state        until all have rank 0's state
+    first step   until the next commit
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from hvdtune.plural import counted
+
+PHASES: Final = ("detection", "agreement", "mesh", "state", "first step")
+
+
+@dataclass
+class Account:
+    """Keeps the account of one job. Times are in seconds of one clock.
+
+    Thread rule: one thread.
+    """
+
+    phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    resets: int = 0
+    _phase: str = ""  # of the reset that goes on, "" while there is training
+    _since_s: float = 0.0
+    _began_s: float | None = None  # the first commit
+    _first_work: tuple[int, int] = (0, 0)
+    _last_s: float = 0.0  # the last that was told of
+    _work: tuple[int, int] = (0, 0)  # samples and commits
+    _part: tuple[float, tuple[int, int]] | None = None  # where this part between resets began
+    _parts_s: float = 0.0
+    _parts_work: tuple[int, int] = (0, 0)
+
+    def training_s(self, now_s: float) -> float | None:
+        """How long ago the training began, None unless the ranks train."""
+        return None if self._began_s is None or self._phase else now_s - self._began_s
+
+    def note_gathering(self, now_s: float) -> None:
+        """A member of the generation that trained is back in `init`."""
+        if self._began_s is not None and not self._phase:
+            self._end_part()
+            self._phase, self._since_s = "detection", self._last_s
+            self._enter("agreement", now_s)
+
+    def note_forming(self, now_s: float) -> None:
+        """It is decided who is in the next generation."""
+        self._enter("mesh", now_s)
+
+    def note_formed(self, now_s: float) -> None:
+        """The generation's ranks are connected."""
+        self._enter("state", now_s)
+
+    def note_progress(self, now_s: float, samples: int, commits: int, *, is_commit: bool) -> None:
+        """Rank 0 has committed, or else has sent its state to all.
+
+        Args:
+            samples: trained and committed since the job began, 0 where the script tells none.
+            commits: likewise.
+        """
+        self._work = samples, commits
+        self._last_s = now_s
+        if not is_commit:
+            self._enter("first step", now_s)
+            return
+        if self._began_s is None:
+            self._began_s, self._first_work = now_s, self._work
+        if self._phase:
+            self._enter("", now_s)
+            self.resets += 1
+        if self._part is None:
+            self._part = now_s, self._work
+
+    def sentences(self) -> list[str]:
+        """What is told when the job is over; nothing where no ranks have come or gone."""
+        if not self.resets:
+            return []
+        total_s = sum(self.phases_s.values())
+        parts = ", ".join(f"{name} {_seconds(time)}" for name, time in self.phases_s.items())
+        said = [f"{counted(self.resets, 'reset')} cost {_seconds(total_s)}: {parts}"]
+        found = self.goodput()
+        if found is not None:
+            kind, number, spent_s, share = found
+            rate = number / spent_s
+            said.append(
+                f"{number:,} {kind} in {_seconds(spent_s)}, {rate:,.4g} per second; between the "
+                f"resets {rate / share:,.4g} per second: goodput {share:.1%}"
+            )
+        return said
+
+    def goodput(self) -> tuple[str, int, float, float] | None:
+        """What was counted (samples, or commits), how many in how many seconds, and their rate over
+        that of the parts between resets; None where too little is known."""
+        self._end_part()
+        if self._began_s is None:
+            return None
+        spent_s = self._last_s - self._began_s
+        index = 0 if self._work[0] else 1
+        done = self._work[index] - self._first_work[index]
+        between = self._parts_work[index]
+        if min(spent_s, self._parts_s) <= 0 or min(done, between) <= 0:
+            return None
+        share = (done / spent_s) / (between / self._parts_s)
+        return ("samples", "commits")[index], done, spent_s, share
+
+    def _enter(self, phase: str, now_s: float) -> None:
+        """Ends the phase that goes on, and begins one; "" is training."""
+        if self._phase:
+            now_s = max(now_s, self._since_s)  # news of two threads may come in the other order
+            self.phases_s[self._phase] += now_s - self._since_s
+            self._phase, self._since_s = phase, now_s
+
+    def _end_part(self) -> None:
+        """The part between two resets ends with the last commit that was told of."""
+        if self._part is not None:
+            began_s, work = self._part
+            self._parts_s += self._last_s - began_s
+            done = tuple(now - then for now, then in zip(self._work, work, strict=True))
+            self._parts_work = (self._parts_work[0] + done[0], self._parts_work[1] + done[1])
+        self._part = None
+
+
+def _seconds(time_s: float) -> str:
+    return f"{time_s:.2f} s" if time_s < 10 else f"{time_s:,.0f} s"
