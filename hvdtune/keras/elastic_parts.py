@@ -88,13 +88,13 @@ class VariablesState(ObjectState):
         return self._first_seed
 
     def deal_randomness(self, seed: int, commits: int) -> None:
-        number = dealt_seed(seed, commits) % 2**32
+        number = dealt_seed(seed, commits, runtime.rank()) % 2**32
         random.seed(number)
         np.random.seed(number)
         self.seed_framework(number)
         generators = [row for row in self.kept_variables() if _is_generator(row)]
         for index, variable in enumerate(generators):
-            words = dealt_seed(seed, commits, index)
+            words = dealt_seed(seed, commits, runtime.rank(), index)
             # Keras keeps the seed and how often it was used.
             values = np.array([words % 2**32, 0], dtype=np.uint32)
             self.write(variable, values.astype(array_of(variable).dtype))

@@ -45,7 +45,7 @@ def write_and_resume(folder):
 
 def deal(seed, commits):
     training().deal_randomness(seed, commits)
-    return dealt_seed(seed, commits), torch.initial_seed(), float(torch.rand(()))
+    return dealt_seed(seed, commits, hvd.rank()), torch.initial_seed(), float(torch.rand(()))
 
 
 def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):

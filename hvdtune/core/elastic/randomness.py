@@ -9,8 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from hvdtune.core.rank import runtime
-
 _SEED_BYTES: Final = 8
 
 
@@ -20,22 +18,17 @@ def first_seed() -> int:
     return _hashed(states)
 
 
-def dealt_seed(seed: int, commits: int, *more: object) -> int:
-    """What this rank's generators begin with after a change of the generation; 64 bits.
+def dealt_seed(seed: int, commits: int, rank: int, *more: object) -> int:
+    """What a rank's generators begin with after a change of the generation; 64 bits.
 
     Args:
         seed: rank 0's, from the start of the training.
         commits: made so far.
         more: which of several generators.
     """
-    words = [seed, commits, runtime.rank(), *more]
+    words = [seed, commits, rank, *more]
     return _hashed(" ".join(map(str, words)).encode())
 
 
 def _hashed(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=_SEED_BYTES).digest(), "little")
-
-
-def _form_anew() -> None:
-    runtime.shutdown()
-    runtime.init()

@@ -202,7 +202,7 @@ class TorchState(ObjectState):
         return self._first_seed
 
     def deal_randomness(self, seed: int, commits: int) -> None:
-        number = dealt_seed(seed, commits)
+        number = dealt_seed(seed, commits, runtime.rank())
         torch.manual_seed(number)
         random.seed(number)
         np.random.seed(number % 2**32)

@@ -11,10 +11,12 @@ from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.hosts import Host
 from hvdtune.launcher.run import JobOptions
-from tests.kit.programs import run_cli
+from tests.kit.programs import environ, run_cli
+from tests.launcher.elastic.replay import replay
 
 TRAINING = Path(__file__).with_name("training.py")
 ONCE = "every sample once"
+IMPORTS = {"PYTHONPATH": environ()["PYTHONPATH"]}
 
 
 def train(tmp_path, options, *words, codes=(0,)):
@@ -22,13 +24,20 @@ def train(tmp_path, options, *words, codes=(0,)):
 
 
 def ends(done):
-    """The sizes over time and the weights, which all ranks that are left must agree on."""
-    lines = re.findall(r"ended with (\d+): (.*); sizes (.*); weights (\w+)", done.stdout)
+    """The sizes over time and the weights, which all ranks that are left must agree on, and which
+    must be those of the same changes as planned, to the last bit."""
+    lines = re.findall(
+        r"ended with (\d+): (.*); sizes (.*); dealt (.*); weights (\w+)", done.stdout
+    )
     assert lines, done.stdout + done.stderr
-    assert {account for _, account, _, _ in lines} == {ONCE}
+    assert {account for _, account, *_ in lines} == {ONCE}
     assert len({line[2:] for line in lines}) == 1
-    assert len(lines) == int(lines[0][0])
-    return lines[0][2], lines[0][3]
+    size, _, sizes, dealt, weights = lines[0]
+    assert len(lines) == int(size)
+    samples = int(done.args[done.args.index(str(TRAINING)) + 1])
+    planned = replay(samples, *([int(n) for n in text.split(",")] for text in (sizes, dealt)))
+    assert planned.tobytes().hex() == weights
+    return sizes, weights
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop", "raise"])
@@ -121,7 +130,8 @@ def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tm
     command = (sys.executable, str(TRAINING), "24", "1", "1:2:leave")
     limits = ElasticLimits(min_ranks=1, max_ranks=2, reset_limit=0, hosts_are_fixed=True)
     plan = ElasticPlan(command, "training.py", LateHosts((Host("localhost", 2),)), limits)
-    with ElasticJob(plan, {}, JobOptions(), [], lambda sentence: None) as job:
+    options = JobOptions(environ=IMPORTS)
+    with ElasticJob(plan, {}, options, [], lambda sentence: None) as job:
         report = job.wait()
     assert "more than --reset-limit 0 allows" in report.reason
 
@@ -130,7 +140,7 @@ def test_a_host_that_cannot_reach_the_launcher_is_left_out():
     command = (sys.executable, str(TRAINING), "4", "1")
     hosts = FixedHosts((Host("localhost", 1), Host("192.0.2.1", 1)))
     plan = ElasticPlan(command, "training.py", hosts, ElasticLimits(min_ranks=1, max_ranks=2))
-    options = JobOptions(environ={"HVDTUNE_ADDRESS": "127.0.0.1"})
+    options = JobOptions(environ={**IMPORTS, "HVDTUNE_ADDRESS": "127.0.0.1"})
     said = []
     with ElasticJob(plan, {}, options, [], said.append) as job:
         report = job.wait()

@@ -6,7 +6,9 @@ It goes on from the folder `commits`, and commits there, with `to-disk`. Worker 
 in its own step STEP: kill, stop, raise, leave (exit code 1), die (kill when the commits are on the
 disk), remove, which makes the file `gone` and waits for `seen`, or grow, which makes `more` and
 waits until the launcher tells this only rank of newcomers. A step trains two samples on each
-rank. At the end every rank prints its size, the weights and what is wrong with the account.
+rank, with noise of its own. At the end every rank prints its size, what is wrong with the account,
+the sizes over time, after how many commits the random numbers were dealt that each step had, and
+the weights, which `replay` makes of these.
 """
 
 import os
@@ -24,8 +26,7 @@ from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
 from hvdtune.core.rank.runtime import init, rank, size
-
-_BATCH = 2
+from tests.launcher.elastic.replay import RATE, SEED, batch_of, gradient_of, seed_of
 
 samples, epochs = int(sys.argv[1]), int(sys.argv[2])
 worker = os.environ["HVDTUNE_WORKER"]
@@ -64,10 +65,22 @@ def fail_if_told() -> None:
             time.sleep(0.01)
 
 
+class NoisyState(ObjectState):
+    """Has one generator of random numbers."""
+
+    noise = np.random.RandomState(SEED)
+    dealt = -1  # never
+
+    def seed(self):
+        return SEED
+
+    def deal_randomness(self, seed, commits):
+        self.noise, self.dealt = np.random.RandomState(seed_of(seed, commits, rank())), commits
+
+
 init()
-state = ObjectState(
-    broadcast_object, rank, weights=np.zeros(8), epoch=0, done=0, ledger=[], sizes=[]
-)
+first = {"weights": np.zeros(8), "epoch": 0, "done": 0, "ledger": [], "sizes": [], "dealt_at": []}
+state = NoisyState(broadcast_object, rank, **first)
 
 if folder is not None and state.resume(from_disk=folder):
     print(f"resumed after {state.commits} commits")
@@ -78,16 +91,17 @@ def train(state):
     while state.epoch < epochs:
         while state.done < samples:
             fail_if_told()
-            batch = range(state.done, samples)[rank() :: size()][:_BATCH]
-            gradient = sum((np.sin((n + 1) * (state.weights + 1)) for n in batch), np.zeros(8))
+            batch = batch_of(samples, state.done, rank(), size())
+            gradient = gradient_of(batch, state.weights, state.noise)
             handle = allreduce_async(
                 ADAPTER, [gradient], [gradient], "gradient", Reduction(ReduceOp.SUM)
             )
             synchronize(handle)
-            state.weights = state.weights + 0.01 * gradient
+            state.weights = state.weights + RATE * gradient
             trained = [n for part in allgather_object(list(batch)) for n in part]
             state.ledger.append(trained)
             state.sizes.append(size())
+            state.dealt_at.append(state.dealt)
             state.done += len(trained)
             state.record_samples(len(trained))
             state.commit(to_disk=folder)
@@ -98,5 +112,6 @@ train(state)
 trained = sorted(n for step in state.ledger for n in step)
 wanted = sorted(list(range(samples)) * epochs)
 account = "every sample once" if trained == wanted else "samples lost or doubled"
-sizes = ",".join(map(str, state.sizes))
-print(f"ended with {size()}: {account}; sizes {sizes}; weights {state.weights.tobytes().hex()}")
+sizes, dealt = (",".join(map(str, numbers)) for numbers in (state.sizes, state.dealt_at))
+weights = state.weights.tobytes().hex()
+print(f"ended with {size()}: {account}; sizes {sizes}; dealt {dealt}; weights {weights}")
