@@ -70,7 +70,7 @@ class Network:
 
     def __init__(self, hosts: Sequence[Host], router: Host) -> None:
         self.hosts = tuple(hosts)
-        self._router = router
+        self.router = router
 
     def limit(self, rate: str, *, burst: str = "256kb", latency: str = "25ms") -> None:
         """Every host sends at most this fast, as in "1gbit"; more queues for at most `latency`."""
@@ -88,11 +88,19 @@ class Network:
         Examples: "drop", "tcp flags syn drop", "reject with tcp reset".
         """
         match = f"ip saddr {source.address} ip daddr {target.address}"
-        self._router.run("nft", f"add rule inet partition forward {match} {action}")
+        self.router.run("nft", f"add rule inet partition forward {match} {action}")
+
+    def isolate(self, host: Host) -> None:
+        """From here on nothing reaches the host, and nothing comes from it."""
+        self.router.run("nft", f"add element inet partition isolated {{ {host.address} }}")
+
+    def rejoin(self, host: Host) -> None:
+        """Takes that back."""
+        self.router.run("nft", f"delete element inet partition isolated {{ {host.address} }}")
 
     def mend(self) -> None:
         """Takes back all rules."""
-        self._router.run("nft", "flush chain inet partition forward")
+        self.router.run("nft", "flush chain inet partition forward")
 
 
 @contextmanager
@@ -131,6 +139,10 @@ def _set_up_router(router: Host) -> None:
     router.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
     router.run("nft", "add table inet partition")
     router.run("nft", "add chain inet partition forward { type filter hook forward priority 0; }")
+    router.run("nft", "add set inet partition isolated { type ipv4_addr; }")
+    router.run("nft", "add chain inet partition cut { type filter hook forward priority 1; }")
+    for side in ("saddr", "daddr"):
+        router.run("nft", f"add rule inet partition cut ip {side} @isolated drop")
 
 
 def _connect(router: Host, host: Host, index: int) -> None:

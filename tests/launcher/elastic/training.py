@@ -3,14 +3,22 @@
     training.py SAMPLES EPOCHS [to-disk] [WORKER:STEP:FAULT ...]
 
 It goes on from the folder `commits`, and commits there, with `to-disk`. Worker WORKER has its FAULT
-in its own step STEP: kill, stop, raise, leave (exit code 1), die (kill when the commits are on the
-disk), remove, which makes the file `gone` and waits for `seen`, or grow, which makes `more` and
-waits until the launcher tells this only rank of newcomers. A step trains two samples on each
-rank, with noise of its own. At the end every rank prints its size, what is wrong with the account,
-the sizes over time, after how many commits the random numbers were dealt that each step had, and
-the weights, which `replay` makes of these.
+in its own step STEP:
+
+    kill, stop, raise, leave (exit code 1)
+    die       kill, when the commits are on the disk
+    cut       off from the network, until a process starts on its host again
+    new       makes the file `more`
+    grow      makes `more`, and waits until the launcher tells this only rank of newcomers
+    remove    makes `gone`, and waits for `seen`
+
+With HVDTUNE_TEST_NETWORK, JSON of `netns.Host` by the names of hosts and `router`, it moves to its
+host. A step trains two samples on each rank, with noise of its own. At the end every rank prints
+its size, what is wrong with the account, the sizes over time, after how many commits the random
+numbers were dealt that each step had, and the weights, which `replay` makes of these.
 """
 
+import json
 import os
 import signal
 import sys
@@ -27,6 +35,7 @@ from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
 from hvdtune.core.rank.runtime import init, rank, size
 from tests.launcher.elastic.replay import RATE, SEED, batch_of, gradient_of, seed_of
+from tests.parallel.netns import Host, Network
 
 samples, epochs = int(sys.argv[1]), int(sys.argv[2])
 worker = os.environ["HVDTUNE_WORKER"]
@@ -37,6 +46,18 @@ for word in [word for word in sys.argv[3:] if word != "to-disk"]:
     if number == worker:
         faults[int(step)] = fault
 own_steps = 0
+hosts = {
+    name: Host(**host)
+    for name, host in json.loads(os.environ.get("HVDTUNE_TEST_NETWORK", "{}")).items()
+}
+if hosts:
+    own_host, network = hosts[os.environ["HVDTUNE_HOST"]], Network((), hosts["router"])
+    cut_off = Path(f"cut-{own_host.address}")
+    if cut_off.exists():
+        network.rejoin(own_host)
+        cut_off.unlink()
+    own_host.enter()
+    os.environ["HVDTUNE_ADDRESS"] = own_host.address
 
 
 def fail_if_told() -> None:
@@ -52,6 +73,11 @@ def fail_if_told() -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif fault == "raise":
         raise ValueError("as told")
+    elif fault == "new":
+        Path("more").touch()
+    elif fault == "cut":
+        cut_off.touch()
+        network.isolate(own_host)
     elif fault == "leave":
         os._exit(1)
     elif fault == "remove":
