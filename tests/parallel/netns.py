@@ -99,7 +99,8 @@ class Network:
         self.router.run("nft", f"delete element inet partition isolated {{ {host.address} }}")
 
     def mend(self) -> None:
-        """Takes back all rules."""
+        """Takes back all rules, and lets isolated hosts rejoin."""
+        self.router.run("nft", "flush set inet partition isolated")
         self.router.run("nft", "flush chain inet partition forward")
 
 

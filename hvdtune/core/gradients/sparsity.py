@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 from hvdtune.core.gradients.plan import Gradient
 from hvdtune.core.rank import handles
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, id_of
 from hvdtune.errors import HvdtuneError
 
@@ -33,7 +34,7 @@ class SparsityTable(Generic[P]):
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
         self._unknown: list[P] = []
-        self._joins = handles.joins(id_of(process_set))
+        self._settled_in = self._now()
 
     def __del__(self) -> None:
         if self._asked is not None:
@@ -51,10 +52,11 @@ class SparsityTable(Generic[P]):
             self._unknown.append(gradient.parameter)
 
     def begin_step(self) -> None:
-        """Forgets what was settled before a join: a rank without data has missed it."""
-        joins = handles.joins(id_of(self._process_set))
-        if joins != self._joins:
-            self._joins = joins
+        """Forgets what was settled before a join, which a rank without data has missed, and in an
+        earlier generation, in which newcomers were not."""
+        settled_in = self._now()
+        if settled_in != self._settled_in:
+            self._settled_in = settled_in
             self._layouts = dict.fromkeys(self._layouts, UNKNOWN)
             self._unknown = list(self._layouts)
 
@@ -84,6 +86,10 @@ class SparsityTable(Generic[P]):
         self._unknown = [p for p in self._unknown if p not in settled]
         self._asked = None
         return settled
+
+    def _now(self) -> tuple[int, int]:
+        """The generation, and how many joins there were in it."""
+        return PROCESS.generation, handles.joins(id_of(self._process_set))
 
     def _ask(self, layout_of: Callable[[P], int]) -> tuple[int, list[P], array[int]]:
         asked = list(self._unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from hvdtune.core.config.environment import own_environ
+from hvdtune.core.config.environment import is_worker
 from hvdtune.core.elastic.loop import run
 from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.torch.elastic.sampler import ElasticSampler
@@ -32,7 +32,7 @@ __all__ = [
     "set_handler_registry",
 ]
 
-if own_environ().get("HVDTUNE_WORKER"):
+if is_worker():
     # The first optimizer imports it, which takes seconds. A newcomer takes them before it joins,
     # when no other rank waits for it.
     importlib.import_module("torch._dynamo")

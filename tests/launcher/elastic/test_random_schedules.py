@@ -62,6 +62,7 @@ def test_every_sample_is_trained_once_whatever_fails(tmp_path, network, seed):
     words += ["--host-discovery-script", "sh hosts.sh", "--", TRAINING, 60, 2, *faults]
     variables, place = {}, nullcontext()
     if is_apart:
+        network.mend()
         here, *there = network.hosts
         hosts = {alias(n): asdict(host) for n, host in enumerate(there)}
         told = json.dumps({**hosts, "router": asdict(network.router)})
