@@ -5,6 +5,7 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune.core.elastic.randomness import dealt_seed
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 from tests.parallel.ranks import run
 
@@ -60,3 +61,28 @@ def test_every_rank_is_dealt_other_numbers_and_always_the_same():
     assert first[0] != second[0]
     assert run(deal, 2, 5, 7) == [first, second]
     assert run(deal, 1, 5, 8) != [first]
+
+
+def step_with_a_newcomer():
+    def wrapped():
+        torch.manual_seed(1)
+        model = torch.nn.Linear(2, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return model, hvd.DistributedOptimizer(optimizer, model.named_parameters())
+
+    def train(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.full((1, 2), float(hvd.rank()))).sum().backward()
+        optimizer.step()
+        return model.weight.grad.flatten().tolist()
+
+    model, optimizer = wrapped()
+    train(model, optimizer)
+    PROCESS.generation += 1  # as `init` does
+    if hvd.rank() == 1:
+        model, optimizer = wrapped()
+    return train(model, optimizer)
+
+
+def test_ranks_that_have_trained_and_a_newcomer_combine_gradients():
+    assert run(step_with_a_newcomer, 2, timeout_s=60) == [[0.5] * 6] * 2
