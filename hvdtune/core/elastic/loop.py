@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hvdtune.core.elastic.state import State
-from hvdtune.core.rank import objects, runtime
+from hvdtune.core.elastic.state import State, course_of
+from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import (
     CollectiveError,
@@ -81,18 +81,19 @@ def _take_part(state: State) -> None:
     """Brings this rank's state to that of the generation, where it is another one."""
     worker = PROCESS.worker
     place = None if worker is None else worker.place
-    if place is None or place.must_sync or not state.is_shared:
+    course = course_of(state)
+    if place is None or place.must_sync or not course.is_shared:
         state.sync()
-    state.is_shared = True
-    if state.first_seed is None:
-        state.first_seed, state.training = state.seed(), secrets.token_hex(4)
+    course.is_shared = True
+    if course.first_seed is None:
+        course.first_seed, course.training = state.seed(), secrets.token_hex(4)
     done = (0, 0) if worker is None else (worker.commits, worker.samples)
-    head = state.commits, state.training, state.first_seed, done
-    told = objects.broadcast_object(head, 0)
-    state.commits, state.training, state.first_seed, done = told
+    told = state.of_rank_0((course.commits, course.training, course.first_seed, done))
+    course.commits, course.training, seed, done = told
+    course.first_seed = seed
     # The numbers with which a script begins are its own.
-    if state.commits or (place is not None and place.generation > 0):
-        state.deal_randomness(state.first_seed, state.commits)
+    if course.commits or (place is not None and place.generation > 0):
+        state.deal_randomness(seed, course.commits)
     if worker is not None:
         worker.note_synced(*done)
 

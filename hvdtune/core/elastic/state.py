@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,30 +18,41 @@ from hvdtune.errors import HostsUpdatedInterrupt, UsageError
 _NOTHING_NEW: Final = -1
 
 
+@dataclass
+class Course:
+    """How far a training has come.
+
+    Attributes:
+        commits: how often its state was committed.
+        training: eight digits that tell its commits from others'.
+        first_seed: rank 0's at the start, None before it is told.
+        is_shared: whether all ranks have begun with rank 0's state.
+    """
+
+    commits: int = 0
+    training: str = "00000000"
+    first_seed: int | None = None
+    is_shared: bool = False
+
+
 class State:
     """What a training is made of, as Horovod's `hvd.elastic.State`; a base to derive from.
 
     Args:
         bcast_object: called with an object, returns that of rank 0.
         get_rank: returns this process's rank.
-
-    Attributes:
-        is_shared: whether all ranks have begun with rank 0's.
-        commits: how often it was committed since the start of the training.
-        training: eight digits that tell this training's commits from others'.
-        first_seed: rank 0's at the start of the training, None before it is told.
     """
 
-    is_shared = False
-    commits = 0
-    training = "00000000"
-    first_seed: int | None = None
     _writer: CommitWriter | None = None
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
         self._reset_callbacks: list[Callable[[], Any]] = []
+
+    def of_rank_0(self, value: Any) -> Any:
+        """Rank 0's value, on all ranks."""
+        return self._bcast_object(value)
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
         """Calls these in every later generation, before rank 0's state is sent: to fit a learning
@@ -69,15 +81,16 @@ class State:
             UsageError: an earlier commit could not be written, or this one cannot be.
         """
         self.save()
-        self.commits += 1
+        course = course_of(self)
+        course.commits += 1
         if PROCESS.worker is not None:
             PROCESS.worker.note_commit()
         if to_disk is not None and self._rank() == 0:
             if self._writer is None:
                 self._writer = CommitWriter()
-            content = {"seed": self.first_seed, "state": self.snapshot()}
+            content = {"seed": course.first_seed, "state": self.snapshot()}
             self._writer.write(
-                CommitOrder(Path(to_disk), self.commits, self.training, content, keep)
+                CommitOrder(Path(to_disk), course.commits, course.training, content, keep)
             )
         self.check_host_updates()
 
@@ -97,8 +110,9 @@ class State:
         if found is None:
             return False
         self.adopt(found.content["state"])
-        self.commits, self.training = found.commits, found.training
-        self.first_seed = found.content["seed"]
+        course = course_of(self)
+        course.commits, course.training = found.commits, found.training
+        course.first_seed = found.content["seed"]
         return True
 
     def record_samples(self, count: int) -> None:
@@ -218,6 +232,12 @@ class ObjectState(State):
                 f"{name} of the elastic state cannot be copied, so that no commit can keep it: "
                 f"{error}"
             ) from error
+
+
+def course_of(state: State) -> Course:
+    """How far the training of a State has come. Its attributes are the script's to name."""
+    course: Course = vars(state).setdefault("_course", Course())
+    return course
 
 
 def check_names(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -93,3 +93,13 @@ def test_a_commit_of_other_things_is_refused(tmp_path):
     other = ObjectState(lambda value: value, lambda: 0, b=1)
     with pytest.raises(UsageError, match="the commit keeps a, but this training's state b"):
         other.resume(from_disk=tmp_path)
+
+
+def test_a_script_may_call_its_own_values_what_it_likes(tmp_path):
+    names = {"commits": 7, "training": "mine", "first_seed": 8}
+    state = ObjectState(lambda value: value, lambda: 0, **names)
+    state.commit(to_disk=tmp_path)
+    state.flush()
+    other = ObjectState(lambda value: value, lambda: 0, **dict.fromkeys(names))
+    assert other.resume(from_disk=tmp_path)
+    assert {name: getattr(other, name) for name in names} == names

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from hvdtune.core.elastic.loop import run
-from hvdtune.core.elastic.state import ObjectState
+from hvdtune.core.elastic.state import ObjectState, course_of
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
 from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
@@ -109,7 +109,7 @@ first = {"weights": np.zeros(8), "epoch": 0, "done": 0, "ledger": [], "sizes": [
 state = NoisyState(broadcast_object, rank, **first)
 
 if folder is not None and state.resume(from_disk=folder):
-    print(f"resumed after {state.commits} commits")
+    print(f"resumed after {course_of(state).commits} commits")
 
 
 @run
