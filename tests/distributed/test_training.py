@@ -1,6 +1,9 @@
 """DistributedDataParallel over the backend hvdtune."""
 
 import hashlib
+import os
+from functools import partial
+from unittest import mock
 
 import pytest
 import torch
@@ -10,13 +13,14 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from hvdtune.core.rank import runtime
 from tests.distributed import members
 
 
-def trained(bucket_cap_mb):
+def trained(bucket_cap_mb, width=64):
     """The gradients' digest after three steps on data that differs by rank, and the parameters."""
     torch.manual_seed(0)
-    layers = [torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)]
+    layers = [torch.nn.Linear(16, width), torch.nn.ReLU(), torch.nn.Linear(width, 8)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=bucket_cap_mb)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     digest = hashlib.sha256()
@@ -43,6 +47,38 @@ def body(rank, size):
 def test_ranks_agree_and_gradients_have_the_same_bits_whatever_the_buckets(tmp_path):
     digests = members.run(body, 3, tmp_path)
     assert len({digest for pair in digests for digest in pair}) == 1
+
+
+WAYS = (
+    {},
+    {},  # as before: two runs are equal
+    {"HVDTUNE_TRANSPORT": "tcp"},
+    {"HVDTUNE_ALLREDUCE_ALGORITHM": "direct"},
+    {"HVDTUNE_ALLREDUCE_ALGORITHM": "doubling", "HVDTUNE_TRANSPORT": "tcp"},
+    {"HVDTUNE_ALLREDUCE_ALGORITHM": "chain", "HVDTUNE_CHUNK_BYTES": "65536"},
+    {"HVDTUNE_FUSION_THRESHOLD_BYTES": "0", "HVDTUNE_CYCLE_TIME_MS": "3"},
+)
+
+
+def digests_of_all_ways(rank, size, folder):
+    """Of one training in a group for each of WAYS, one after another."""
+    digests = []
+    for number, variables in enumerate(WAYS):
+        dist.destroy_process_group()
+        with mock.patch.dict(os.environ, variables):
+            store = dist.FileStore(str(folder / f"store-{number}"), size)
+            dist.init_process_group("hvdtune", store=store, rank=rank, world_size=size)
+            setting = runtime.setting()
+            for name in ("allreduce_algorithm", "chunk_bytes", "fusion_threshold_bytes"):
+                if given := variables.get(f"HVDTUNE_{name.upper()}"):
+                    assert str(setting[name]) == given
+            digests.append(trained(25, width=20_000)[0])
+    return digests
+
+
+def test_gradients_have_the_same_bits_whatever_carries_them(tmp_path):
+    found = members.run(partial(digests_of_all_ways, folder=tmp_path), 3, tmp_path)
+    assert len({digest for digests in found for digest in digests}) == 1
 
 
 def in_graphs(rank, size):
