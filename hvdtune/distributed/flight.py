@@ -18,7 +18,8 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.errors import CollectiveError
+from hvdtune.distributed.job import find_loss
+from hvdtune.errors import CollectiveError, RankLostError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
 
+# How long news of a rank that was lost may take to come by the first group of the process.
+_NEWS_S: Final = 1.0
+_NEWS_OF_LEAVERS_S: Final = 0.1
 _FOREVER_S: Final = 3600.0
 _WAKE: Final = 0  # a token that no flight has
 
@@ -39,7 +43,8 @@ def eager(function: F) -> F:
 class Flight:
     """One operation: from its submission until it has ended it owns the memory that it uses.
 
-    Thread rule: any thread; `_lock` guards how it ends, and is held while nothing is waited for.
+    Thread rule: any thread; `_lock` guards how it ends, and is held while nothing is waited for but
+    news of why it has failed.
 
     Attributes:
         what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
@@ -144,7 +149,7 @@ class Flight:
         while not self._ended:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not self.ended:
-                raise distributed.DistBackendError(self._late(given_s))
+                raise self._late(given_s)
             failure: CollectiveError | None = None
             wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
             if self._native is None:
@@ -208,11 +213,12 @@ class Flight:
         """Fails its future, because the time is over; the memory stays with it."""
         with self._lock:
             if not self._ended:
-                self._error = distributed.DistBackendError(self._late(self._timeout_s))
+                self._error = self._late(self._timeout_s)
         self._fulfil()
 
-    def _late(self, timeout_s: float) -> str:
-        return f"{self.what}: Timed out after {timeout_s:g} s"
+    def _late(self, timeout_s: float) -> distributed.DistBackendError:
+        late = TimeoutError(f"Timed out after {timeout_s:g} s")
+        return backend_error(self.what, late, self._ranks)
 
     def _end(self, failure: BaseException | None) -> None:
         """REQUIRES: _lock."""
@@ -222,8 +228,14 @@ class Flight:
             except Exception as error:
                 failure = error
         if failure is not None:
-            self._error = backend_error(self.what, failure, self._ranks)
             self.is_lost = self._native is not None and self._native.has_lost_a_rank()
+            ranks = self._ranks
+            if isinstance(failure, RankLostError):
+                # Who is gone may be one that ended because it has heard of a loss before this rank.
+                wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S
+                loss = find_loss(wait_s, beside=self._native)
+                failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
+            self._error = backend_error(self.what, failure, ranks)
         self._ended = True
         self._owners = ()
         self._operations = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import itertools
 import json
 import os
 import time
@@ -20,7 +21,7 @@ from hvdtune.core.job import meeting, route
 from hvdtune.core.job.channel import JobChannel
 from hvdtune.core.rank import process
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import UsageError
+from hvdtune.errors import RankLostError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -32,6 +33,8 @@ _LOOPBACK: Final = "127.0.0.1"
 # Between two looks into the store, where a wait must end when the group is left.
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 0.05
+_PROBE_S: Final = 0.1
+_LEFT: Final = " has shut down, so no collective can complete any more"  # in csrc/runtime
 # What HVDTUNE_STARTED_BY says where nobody else's variables are to tell this process its place.
 _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 
@@ -40,8 +43,8 @@ _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 class GroupPlace:
     """Where the members of a group find each other, and which of them this process is.
 
-    `ranks` are the members' numbers in the job, in the order of those in the group. `is_left` tells
-    whether this process does not want the group any more: then it does not wait for the others.
+    `ranks` are the members' numbers in the job, in the order of those in the group. `is_hopeless`
+    tells whether to wait for the others is in vain.
     """
 
     store: Any
@@ -49,7 +52,7 @@ class GroupPlace:
     size: int
     timeout_s: float
     ranks: tuple[int, ...]
-    is_left: Callable[[], bool] | None = None
+    is_hopeless: Callable[[], bool] | None = None
 
 
 class GroupRuntime:
@@ -62,15 +65,27 @@ class GroupRuntime:
         count: how many groups of this name its members had formed with this store before.
     """
 
-    def __init__(self, runtime: _native.Runtime, count: int, *, is_of_process: bool) -> None:
+    def __init__(
+        self,
+        runtime: _native.Runtime,
+        count: int,
+        ranks: tuple[int, ...],
+        *,
+        is_of_process: bool,
+    ) -> None:
+        """`ranks`: as of GroupPlace."""
         self.native = runtime
         self.count = count
+        self._ranks = ranks
         self._is_of_process = is_of_process
+        _GROUPS.append(self)
         if not is_of_process:
             _OWN.append(runtime)
 
     def leave(self) -> None:
         """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
+        if self in _GROUPS:
+            _GROUPS.remove(self)
         if self._is_of_process:
             if PROCESS.runtime is self.native:
                 PROCESS.leave()
@@ -78,7 +93,52 @@ class GroupRuntime:
             _OWN.remove(self.native)
             self.native.shutdown()
 
+    def loss(self) -> RankLostError | None:
+        """That the group has lost a member, which the error's `rank` names by its rank of the job.
 
+        None where it has not, and for a moment after it has.
+        """
+        if not self.native.has_lost_a_rank():
+            return None
+        from hvdtune.core import _native
+
+        # A runtime that has lost a rank refuses every operation by saying which.
+        request = _native.Request(op="barrier", name=f"barrier.lost.{next(_probes)}", tensors=[])
+        try:
+            handles: list[int] = []
+            self.native.submit([request], [], [], handles)
+            self.native.finish(handles, _PROBE_S, [])
+        except RankLostError as error:
+            named = 0 <= error.rank < len(self._ranks)
+            text = str(error).partition("; tensor")[0]
+            if _LEFT in text:  # another member had left before, which is all that is said since
+                return None
+            return RankLostError(text, self._ranks[error.rank] if named else -1)
+        return None
+
+
+def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> RankLostError | None:
+    """What `GroupRuntime.loss` says of the first group of this process, which has all ranks.
+
+    A process that was killed is lost to it, and so are no others that have ended because of that:
+    it tells all of its ranks before any of them can.
+
+    Args:
+        wait_s: how long to wait for such news.
+        beside: None where this is the runtime of the first group.
+    """
+    deadline_s = time.monotonic() + wait_s
+    while _GROUPS and _GROUPS[0].native is not beside:
+        loss = _GROUPS[0].loss()
+        left_s = deadline_s - time.monotonic()
+        if loss is not None or left_s <= 0:
+            return loss
+        time.sleep(min(_FIRST_LOOK_S, left_s))
+    return None
+
+
+_GROUPS: Final[list[GroupRuntime]] = []  # those that were not left
+_probes: Final = itertools.count()
 _OWN: Final[list[_native.Runtime]] = []  # those that are no process's job
 _FOR_STORE: Final[list[_native.Runtime]] = []  # of `form_for_store`, which no group has yet
 
@@ -87,6 +147,7 @@ def _forget_after_fork() -> None:
     for runtime in _OWN:  # never destroyed: that would wait for threads that are not here
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
     _OWN.clear()
+    _GROUPS.clear()
     _FOR_STORE.clear()
 
 
@@ -102,7 +163,7 @@ def form(place: GroupPlace) -> GroupRuntime:
         UsageError: a variable of the environment has a value that cannot be.
     """
     if _FOR_STORE and _FOR_STORE.pop() is PROCESS.runtime:
-        return GroupRuntime(PROCESS.native(), 0, is_of_process=True)
+        return GroupRuntime(PROCESS.native(), 0, place.ranks, is_of_process=True)
     is_free = PROCESS.runtime is None
     launched = _launched(place) if is_free else None
     own = _own_config(place)
@@ -113,7 +174,7 @@ def form(place: GroupPlace) -> GroupRuntime:
         PROCESS.form(launched, None, _any_size)
     else:
         PROCESS.form(own, None, _any_size, met.join if place.size > 1 else None)
-    return GroupRuntime(PROCESS.native(), met.count, is_of_process=True)
+    return GroupRuntime(PROCESS.native(), met.count, place.ranks, is_of_process=True)
 
 
 def form_for_store() -> None:
@@ -180,13 +241,13 @@ class _Meeting:
     def _await(self, keys: list[str]) -> None:
         """Returns when the store has them. Raises DistStoreError when the time is over."""
         place = self._place
-        if place.is_left is None:
+        if place.is_hopeless is None:
             place.store.wait(keys, timedelta(seconds=place.timeout_s))
             return
         deadline_s = time.monotonic() + place.timeout_s
         pause_s = _FIRST_LOOK_S
         while not place.store.check(keys):
-            if place.is_left() or time.monotonic() > deadline_s:
+            if place.is_hopeless() or time.monotonic() > deadline_s:
                 raise distributed.DistStoreError("the others have not come")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LAST_LOOK_S)
@@ -212,9 +273,10 @@ class _Meeting:
         """Joins a job beside that of the process, which alone is recorded."""
         config = dataclasses.replace(config, timeline="")
         if self._place.size == 1:
-            return GroupRuntime(process.start_beside(config), self.count, is_of_process=False)
-        _, runtime = self.join(config, process.start_beside)
-        return GroupRuntime(runtime, self.count, is_of_process=False)
+            runtime = process.start_beside(config)
+        else:
+            _, runtime = self.join(config, process.start_beside)
+        return GroupRuntime(runtime, self.count, self._place.ranks, is_of_process=False)
 
     def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
         """As hvdtune.core.job.meeting.join, through the store."""

@@ -24,7 +24,7 @@ from torch import distributed
 
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import Flight
-from hvdtune.distributed.job import GroupPlace, GroupRuntime, form_beside
+from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
 from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ Settle = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 _NAMES: Final = 1024
 # In which a thread that waits for the other member hears that nobody needs it, and ends.
 _GRACE_S: Final = 5.0
+# How long news of a lost rank may take where the other member has not come or has left.
+_NEWS_S: Final = 1.0
 
 
 class PairRuntime:
@@ -56,7 +58,7 @@ class PairRuntime:
             2,
             place.timeout_s,
             (place.ranks[low], place.ranks[high]),
-            self._is_left,
+            self._is_hopeless,
         )
         self._peer = peer
         self._lock = threading.Lock()
@@ -158,8 +160,9 @@ class PairRuntime:
         if runtime is not None:
             runtime.leave()
 
-    def _is_left(self) -> bool:
-        return self._is_over
+    def _is_hopeless(self) -> bool:
+        """Whether to wait for the other member is in vain: it may be the one that was lost."""
+        return self._is_over or find_loss() is not None
 
     def _form(self) -> None:
         runtime: GroupRuntime | None = None
@@ -167,7 +170,7 @@ class PairRuntime:
         try:
             runtime = form_beside(self._place)
         except Exception as error:
-            failure = error
+            failure = find_loss(_NEWS_S) or error
         with self._lock:
             self._runtime, self._error = runtime, failure
             early, self._early = self._early, []

@@ -15,7 +15,7 @@ from tests.mpi.conftest import AS_ROOT, OPENMPI
 from tests.mpi.environment import environment
 
 SIZE = 3
-SCRIPT = str(Path(__file__).parent / "scripts" / "meets.py")
+SCRIPT = Path(__file__).parent / "scripts" / "meets.py"
 BIN = Path(sys.executable).parent
 _OF_LAUNCHERS = ("HVDTUNE_", "HOROVOD_", "SLURM", "PMI", "OMPI_", "MPI_", "TORCHELASTIC", "MASTER_")
 
@@ -32,11 +32,11 @@ def command_of(launcher, size):
     }[launcher]
 
 
-def run(launcher, *arguments, size=SIZE, **variables):
-    """What the ranks of a launcher print, joined."""
+def run(launcher, *arguments, size=SIZE, before=(), **variables):
+    """What the ranks of a launcher print, joined. `before`: more options of the launcher."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_OF_LAUNCHERS)}
     process = subprocess.Popen(
-        [*command_of(launcher, size), *arguments],
+        [*command_of(launcher, size), *before, *arguments],
         env=kept | AS_ROOT | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -88,6 +88,13 @@ def test_mpirun_with_torchs_variables_of_where_rank_0_listens(launcher):
 @pytest.mark.slow
 def test_a_process_alone_with_a_hash_store():
     check(run("alone", SCRIPT, "hash"), size=1)
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_a_job_of_which_a_rank_was_killed():
+    program = [str(SCRIPT.with_name("restarts.py"))]
+    said = run("torchrun", *program, before=["--max-restarts", "1"])
+    assert sorted(re.findall(r"said (\[[^]]*\])", said)) == [f"[1, {rank}]" for rank in range(SIZE)]
 
 
 _RUN = {"HVDTUNE_RENDEZVOUS": "127.0.0.1:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}

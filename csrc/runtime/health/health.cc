@@ -457,14 +457,16 @@ void Health::show_all(const std::string& page) {
   log(LogLevel::kWarning, log_level_, rank_, page);
 }
 
+// The others are told before this process is: it may end at once because of it, and they would take
+// that for the cause.
 void Health::lose(const Error& error) {
+  if (loss()) return;
+  notify_others(error);
   {
     const std::lock_guard lock(mutex_);
-    if (loss_) return;
-    loss_ = error;
+    if (!loss_) loss_ = error;
   }
   lost_.notify_all();
-  notify_others(error);
   failed_.raise();
 }
 
