@@ -21,6 +21,7 @@ from hvdtune.core.job import meeting, route
 from hvdtune.core.job.channel import JobChannel
 from hvdtune.core.rank import process
 from hvdtune.core.rank.process import PROCESS
+from hvdtune.distributed.steps import StepMarker
 from hvdtune.errors import RankLostError, UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class GroupRuntime:
         self._ranks = ranks
         self._is_of_process = is_of_process
         _GROUPS.append(self)
+        self._steps = StepMarker(_mark_step) if is_of_process else None
         if not is_of_process:
             _OWN.append(runtime)
 
@@ -86,6 +88,8 @@ class GroupRuntime:
         """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
         if self in _GROUPS:
             _GROUPS.remove(self)
+        if self._steps is not None:
+            self._steps.close()
         if self._is_of_process:
             if PROCESS.runtime is self.native:
                 PROCESS.leave()
@@ -115,6 +119,11 @@ class GroupRuntime:
                 return None
             return RankLostError(text, self._ranks[error.rank] if named else -1)
         return None
+
+
+def _mark_step() -> None:
+    if PROCESS.runtime is not None and not PROCESS.marks_steps:
+        PROCESS.runtime.mark_step()
 
 
 def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> RankLostError | None:

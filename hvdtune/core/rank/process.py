@@ -66,6 +66,8 @@ class Process:
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
         worker: this process as one of an elastic job, from the first `init` on; None elsewhere.
+        marks_steps: whether the script has marked a step of this job, itself or by an optimizer of
+            hvdtune's; so nobody else has to.
         script_knobs: those that the script has declared in this job, by name.
         watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
     """
@@ -89,6 +91,7 @@ class Process:
         )
         self.joins: Counter[tuple[int, int]] = Counter()
         self.worker: ElasticWorker | None = None
+        self.marks_steps = False
         self.script_knobs: dict[str, Any] = {}
         self.watchers: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
@@ -172,6 +175,7 @@ class Process:
                 "horovod_cycles": config.horovod_cycles,
             }
             self.generation += 1
+            self.marks_steps = False
             self.script_knobs = {}
             self.runtime = runtime
             self._undo.extend(watcher() for watcher in self.watchers)

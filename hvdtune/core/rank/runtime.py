@@ -190,6 +190,7 @@ def mark_step() -> None:
     tuner and the timeline know where steps begin.
     """
     native().mark_step()
+    PROCESS.marks_steps = True
 
 
 def setting() -> dict[str, Value]:
