@@ -1,0 +1,85 @@
+"""Forms of torch's collectives that scripts meet less often, by the backend hvdtune."""
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from tests.distributed import members
+
+SIZE = 3
+MOVED = (torch.bool, torch.complex64, torch.complex128, torch.float8_e5m2, torch.uint16)
+
+
+def of(rank, dtype, shape=(2, 3)):
+    return torch.full(shape, rank % 2 + 1.0).to(dtype)
+
+
+def same(one, other):
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
+def every_dtype_is_moved(rank, size):
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for dtype in MOVED:
+        strided = of(9, dtype, (3, 2)).t()
+        dist.broadcast(strided if rank else of(0, dtype), 0)
+        assert not rank or same(strided, of(0, dtype))
+        came = of(9, dtype, (3, 2)).t()
+        pair = [dist.P2POp(dist.isend, of(rank, dtype), right), dist.P2POp(dist.irecv, came, left)]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
+        assert same(came, of(left, dtype))
+        given = of(rank, dtype, (size, 4))
+        exchanged = torch.empty_like(given)
+        dist.all_to_all_single(exchanged, given)
+        assert all(same(exchanged[r], of(r, dtype, (4,))) for r in range(size))
+        gathered = [torch.empty_like(of(0, dtype)) for _ in range(size)] if rank == 2 else None
+        dist.gather(of(rank, dtype), gathered, dst=2)
+        assert all(same(part, of(r, dtype)) for r, part in enumerate(gathered or []))
+
+
+def empty_tensors(rank, size):
+    nothing = torch.empty(0, 4)
+    for call in (
+        lambda: dist.all_reduce(nothing, dist.ReduceOp.MAX),
+        lambda: dist.all_gather([torch.empty(0, 4) for _ in range(size)], nothing),
+        lambda: dist.all_to_all_single(torch.empty(0, 4), nothing, [0] * size, [0] * size),
+        lambda: dist.reduce_scatter_single(nothing, torch.empty(0, 4)),
+        lambda: dist.broadcast(nothing, 1),
+        lambda: dist.send(nothing, 1) if rank == 0 else None,
+        lambda: dist.recv(nothing, 0) if rank == 1 else None,
+        lambda: dist.barrier(),
+    ):
+        call()
+
+
+def coalesced(rank, size):
+    with dist._coalescing_manager(group=dist.group.WORLD, async_ops=True) as manager:
+        many = [torch.full((n + 1,), float(rank)) for n in range(4)]
+        for tensor in many:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert [tensor[0].item() for tensor in many] == [sum(range(size))] * 4
+    wholes = [torch.empty(size * (n + 1)) for n in range(2)]
+    with dist._coalescing_manager(group=dist.group.WORLD):
+        for n, whole in enumerate(wholes):
+            dist.all_gather_into_tensor(whole, torch.full((n + 1,), float(rank)))
+    assert wholes[1].tolist() == [float(r) for r in range(size) for _ in range(2)]
+
+
+def aborts(rank, size):
+    world = dist.group.WORLD
+    never = dist.irecv(torch.empty(1), (rank + 1) % size)
+    dist.barrier()
+    world.abort()
+    with pytest.raises(dist.DistBackendError):
+        never.wait()
+    with pytest.raises(dist.DistBackendError):
+        dist.all_reduce(torch.ones(1))
+    dist.destroy_process_group()
+    return True
+
+
+@pytest.mark.parametrize("body", [every_dtype_is_moved, empty_tensors, coalesced, aborts])
+def test_every_rank_has_the_result(body, tmp_path):
+    members.run(body, SIZE, tmp_path)
