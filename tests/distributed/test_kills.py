@@ -15,7 +15,7 @@ from torch import distributed as dist
 from tests.distributed import members
 
 SIZE = 4
-IN_CI = 6
+IN_CI = 4
 LONG = int(os.environ.get("HVDTUNE_TEST_KILLS", "200"))
 
 
