@@ -33,7 +33,7 @@ class PyHvdtune(PythonPackage):
     depends_on("ninja@1.11:", type="build")
 
     depends_on("py-numpy@1.23:", type=("build", "run"))
-    depends_on("py-msgspec@0.18:", type=("build", "run"))
+    depends_on("py-msgspec@0.18.5:", type=("build", "run"))
     depends_on("py-psutil@5.9:", type=("build", "run"))
     depends_on("py-ruamel-yaml@0.17.40:", type=("build", "run"))
     depends_on("py-cloudpickle@2.2:", type=("build", "run"))
