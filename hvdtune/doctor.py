@@ -94,7 +94,12 @@ def _native() -> Finding:
     spec = importlib.util.find_spec("hvdtune.core._native")
     if spec is None:
         return Finding("machine", "native core", "missing", "", "install hvdtune again")
-    return Finding("machine", "native core", "ok", str(spec.origin))
+    untried = (
+        ""
+        if platform.machine() == "x86_64"
+        else "; it has run on x86-64, and elsewhere under an emulator only"
+    )
+    return Finding("machine", "native core", "ok", f"{spec.origin}{untried}")
 
 
 def _cores() -> Finding:

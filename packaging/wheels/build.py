@@ -1,10 +1,11 @@
 """Builds what hvdtune is distributed as: an sdist, and a wheel that needs no compiler.
 
-`make wheels` runs it in an environment of its own, by the Python that the wheel is for. The wheel
-is built from the sdist, so that the sdist is known to be complete. It runs with the glibc of
-`link_libraries.PLATFORM` and newer, and holds the plugins for MPI's ABIs and the kernels for the
-releases of TensorFlow that `tensorflow_kernels.py` names. Two builds of one commit with one
-compiler give the same bytes: times are those of the commit, or SOURCE_DATE_EPOCH.
+`make wheels` runs it in an environment of its own, by the Python that the wheel is for; CXX names
+the compiler, and with it the machine. The wheel is built from the sdist, so that the sdist is known
+to be complete. It runs with the glibc of `link_libraries.PLATFORM` and newer, and holds the plugins
+for MPI's ABIs and the kernels for the releases of TensorFlow that `tensorflow_kernels.py` names.
+Two builds of one commit with one compiler give the same bytes: times are those of the commit, or
+SOURCE_DATE_EPOCH.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ import mpi_plugins
 import sbom
 import tensorflow_kernels
 from elftools.elf.elffile import ELFFile
+from target import Build, Target
 
 ROOT: Final = Path(__file__).parents[2]
 # Libraries of the program that loads ours: not to be bundled.
@@ -48,6 +50,7 @@ def main() -> None:
         help="TensorFlow's releases whose kernels are in the wheel (%(default)s)",
     )
     given = parser.parse_args()
+    target = Target.of_environment()
     kept = ROOT / "build" / "wheels"
     work = kept / "work"
     shutil.rmtree(work, ignore_errors=True)
@@ -62,20 +65,17 @@ def main() -> None:
         archive.extractall(work, filter="data")
     source = work / sdist.name.removesuffix(".tar.gz")
 
-    compiler = shlex.split(os.environ.get("CXX", "g++"))
-    link_libraries.make(work / "link", compiler)
+    link_libraries.make(work / "link", target)
     # Symbols of libstdc++'s static pieces must not be taken for those of its shared library.
-    linking = [f"-L{work / 'link'}", "-Wl,--exclude-libs,ALL", "-Wl,--build-id=none", "-s"]
-    compiling = [*compiler, _ANYWHERE]
-    brought = work / "brought"
-    mpis = mpi_plugins.make(source, brought, kept / "mpi", compiling, linking)
-    tensorflows = tensorflow_kernels.make(
-        source, brought, kept / "tensorflow", compiling, linking, _versions(given.tensorflow)
-    )
-    wheel = make_wheel(source, brought, work, linking)
-    unpacked = unpack(repaired(wheel, work / "repaired"), work / "unpacked")
+    linking = (f"-L{work / 'link'}", "-Wl,--exclude-libs,ALL", "-Wl,--build-id=none", "-s")
+    downloaded = kept / target.machine
+    build = Build(target, source, work / "brought", downloaded, (_ANYWHERE,), linking)
+    mpis = mpi_plugins.make(build)
+    tensorflows = tensorflow_kernels.make(build, _versions(given.tensorflow))
+    wheel = make_wheel(build, work / "wheel")
+    unpacked = unpack(repaired(wheel, work / "repaired", target), work / "unpacked")
     check_symbols(unpacked)
-    built_from = [*sbom.toolchain(compiler), *mpis, *tensorflows]
+    built_from = [*sbom.toolchain(target.compiler), *mpis, *tensorflows]
     sbom.write(unpacked, built_from, epoch)
     wheel = pack(unpacked, out)
     print_sizes(sdist, wheel)
@@ -128,27 +128,40 @@ def _normal_tar(archive: tarfile.TarFile, epoch: int) -> bytes:
     return written.getvalue()
 
 
-def make_wheel(source: Path, brought: Path, work: Path, linking: Iterable[str]) -> Path:
-    """The wheel of an unpacked sdist, with all that lies in `brought`."""
-    environ = os.environ | {
-        "CXXFLAGS": _ANYWHERE,
-        "LDFLAGS": shlex.join(linking),
-        "CMAKE_ARGS": "-DHVDTUNE_MPI=OFF",  # else an MPI of this machine
-        "HVDTUNE_BROUGHT": str(brought),
+def make_wheel(build: Build, out: Path) -> Path:
+    """The wheel of an unpacked sdist, with all that lies in `build.brought`."""
+    environ = os.environ | build.target.environ()
+    environ |= {
+        "CXXFLAGS": shlex.join(build.flags),
+        "LDFLAGS": shlex.join(build.linking),
+        # Else there would be a plugin for an MPI of this machine.
+        "CMAKE_ARGS": f"{environ.get('CMAKE_ARGS', '')} -DHVDTUNE_MPI=OFF",
+        "HVDTUNE_BROUGHT": str(build.brought),
     }
-    _backend("wheel", source, work / "wheel", environ)
-    (made,) = (work / "wheel").iterdir()
+    _backend("wheel", build.source, out, environ)
+    (made,) = out.iterdir()
     return made
 
 
-def repaired(wheel: Path, out: Path) -> Path:
+def repaired(wheel: Path, out: Path, target: Target) -> Path:
     """The wheel with the platform's tag, which auditwheel gives if it finds nothing against it."""
-    platform = f"{link_libraries.PLATFORM}_{os.uname().machine}"
+    platform = f"{link_libraries.PLATFORM}_{target.machine}"
+    if target.is_foreign:
+        platform = "auto"  # auditwheel knows the names of this machine's platforms only
     excluded = [word for library in _OF_OTHERS for word in ("--exclude", library)]
     command = ["auditwheel", "repair", "--plat", platform, "--only-plat", *excluded]
     subprocess.run([*command, "-w", out, wheel], check=True, stderr=subprocess.DEVNULL)
     (made,) = out.iterdir()
+    if _glibc(made.name) > _glibc(link_libraries.PLATFORM):
+        raise SystemExit(f"{made.name} needs a newer glibc than {link_libraries.PLATFORM}")
     return made
+
+
+def _glibc(platform: str) -> tuple[int, int]:
+    """The version that a name has behind `manylinux_`."""
+    found = re.search(r"manylinux_(\d+)_(\d+)", platform)
+    assert found is not None, platform
+    return int(found[1]), int(found[2])
 
 
 def unpack(wheel: Path, folder: Path) -> Path:

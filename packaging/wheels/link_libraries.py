@@ -25,6 +25,7 @@ from typing import Final
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
+from target import Target
 
 # The newest versions of symbols that manylinux_2_28 has, which is what RHEL 8 has.
 PLATFORM: Final = "manylinux_2_28"
@@ -56,9 +57,10 @@ class _Symbol:
         return tuple(map(int, self.version.partition("_")[2].split(".")))
 
 
-def make(folder: Path, compiler: Sequence[str]) -> None:
+def make(folder: Path, target: Target) -> None:
     """Make the libraries in `folder`, for `-L` in front of all other folders."""
     folder.mkdir(parents=True)
+    compiler = target.compiler
     find = _Find(compiler)
     for soname in ("libstdc++.so.6", "libgcc_s.so.1", "libm.so.6"):
         _link(folder / soname, soname, _old_enough(_symbols(find(soname))), compiler)
@@ -71,11 +73,12 @@ def make(folder: Path, compiler: Sequence[str]) -> None:
     source = Path(__file__).with_name("glibc_compat.c")
     command = ["-O2", "-fPIC", "-fvisibility=hidden", "-c", "-xc", str(source), "-o", str(compat)]
     subprocess.run([*compiler, *command], check=True)
-    subprocess.run(["ar", "rcD", folder / "libglibc_compat.a", compat], check=True)
+    subprocess.run([target.archiver, "rcD", folder / "libglibc_compat.a", compat], check=True)
     own = {path.name: str(path) for path in folder.iterdir()}
     former = " ".join(own[soname] for soname in sorted(set(of_libc) - {"libc.so.6"}))
     _script(folder / "libstdc++.so", own["libstdc++.so.6"], str(find("libstdc++.a")))
-    _script(folder / "libgcc_s.so", own["libgcc_s.so.1"])
+    # The archive has what no shared library does: on arm64 the choice among atomic instructions.
+    _script(folder / "libgcc_s.so", own["libgcc_s.so.1"], str(find("libgcc.a")))
     _script(folder / "libm.so", own["libm.so.6"])
     _script(
         folder / "libc.so",

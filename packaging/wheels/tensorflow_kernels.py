@@ -10,6 +10,7 @@ from typing import Final
 
 import downloads
 from sbom import BuiltFrom
+from target import Build
 
 sys.path.append(str(Path(__file__).parents[2]))
 from hvdtune.core.toolchain import op_library
@@ -19,6 +20,8 @@ VERSIONS: Final = (
     "2.21.0",
 )  # fmt: skip
 LIBRARY: Final = "libtensorflow_framework.so.2"
+# The smallest that there is for a machine; its headers and ABI are those of `tensorflow`.
+_PACKAGES: Final = {"x86_64": "tensorflow-cpu", "aarch64": "tensorflow"}
 # As tf.sysconfig.get_compile_flags() of these releases says; a TensorFlow with another ABI of
 # std::string could not load what is compiled.
 _FLAGS: Final = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
@@ -27,31 +30,24 @@ _PYTHON: Final = ("--python-version", "3.11", "--implementation", "cp", "--abi",
 _PLATFORMS: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_27")
 
 
-def make(
-    source: Path,
-    out: Path,
-    kept: Path,
-    compiler: Sequence[str],
-    linking: Sequence[str],
-    versions: Sequence[str],
-) -> list[BuiltFrom]:
-    """Compile the kernels into the package's place under `out`."""
-    folder = out / "hvdtune" / "tensorflow" / "op_library"
+def make(build: Build, versions: Sequence[str]) -> list[BuiltFrom]:
+    """Compile the kernels into the package's place."""
+    folder = build.brought / "hvdtune" / "tensorflow" / "op_library"
     folder.mkdir(parents=True)
-    files = op_library.sources_of(source / "csrc")
-    platforms = [word for name in _PLATFORMS for word in ("--platform", f"{name}_x86_64")]
+    files = op_library.sources_of(build.source / "csrc")
+    options = [*_PYTHON, *build.target.of_pypi(*_PLATFORMS)]
+    package = _PACKAGES[build.target.machine]
     for version in versions:
-        requirement = f"tensorflow-cpu=={version}"
-        options = [*_PYTHON, *platforms]
-        installed = downloads.unpack(requirement, kept / version, _place, options)
+        kept = build.kept / "tensorflow" / version
+        installed = downloads.unpack(f"{package}=={version}", kept, _place, options)
         include = installed / "include"
         target = folder / op_library.packaged_name(version, include)
-        linked = [*linking, f"-L{installed}", f"-l:{LIBRARY}", "-Wl,--no-undefined"]
+        linked = [*build.linking, f"-L{installed}", f"-l:{LIBRARY}", "-Wl,--no-undefined"]
         flags = [f"-I{include}", *_FLAGS]
-        command = op_library.compilation(compiler, files, flags, linked, target)
+        command = op_library.compilation(build.compiler, files, flags, linked, target)
         subprocess.run(command, check=True)
     return [
-        BuiltFrom("tensorflow-cpu", version, "headers that its kernels are compiled with")
+        BuiltFrom(package, version, "headers that its kernels are compiled with")
         for version in versions
     ]
 

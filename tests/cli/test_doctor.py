@@ -60,6 +60,16 @@ def test_a_cpu_quota_below_the_processors_is_told(monkeypatch, granted, told):
     assert cores.detail == f"4 of 8 usable by this process: 0-3{told}"
 
 
+@pytest.mark.parametrize(
+    ("machine", "told"),
+    [("x86_64", ""), ("aarch64", "; it has run on x86-64, and elsewhere under an emulator only")],
+)
+def test_a_machine_that_the_core_has_not_run_on_is_told(monkeypatch, machine, told):
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    core = next(finding for finding in doctor.examine() if finding.name == "native core")
+    assert core.detail.rpartition(".so")[2] == told
+
+
 _SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
 
 

@@ -21,8 +21,8 @@ def test_two_builds_give_the_same_bytes(built, tmp_path):
     shutil.copytree(ROOT, other, ignore=NOT_PART_OF_IT, symlinks=True)
     kept = other / "build" / "wheels"
     kept.mkdir(parents=True)
-    for downloads in ("mpi", "tensorflow"):
-        (kept / downloads).symlink_to(ROOT / "build" / "wheels" / downloads)
+    downloads = os.uname().machine
+    (kept / downloads).symlink_to(ROOT / "build" / "wheels" / downloads)
     releases = ["--tensorflow", TENSORFLOW] if TENSORFLOW else []
     command = [built.python, "packaging/wheels/build.py", *releases]
     environ = os.environ | {"CCACHE_DISABLE": "1"}
