@@ -94,6 +94,14 @@ def tpe_argmax(grid: Grid, seed: int) -> Outcome:
     return _single_readings(grid, seed, sampler)
 
 
+def gp_argmax(grid: Grid, seed: int) -> Outcome:
+    """Forty settings of Optuna's Gaussian process, told that readings are noisy; the same way."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
+    return _single_readings(grid, seed, sampler)
+
+
 def _single_readings(grid: Grid, seed: int, sampler: optuna.samplers.BaseSampler) -> Outcome:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     cluster = Cluster(grid, seed)
@@ -170,4 +178,5 @@ TUNERS: Final[dict[str, Tuner]] = {
     "Horovod, switches fixed": horovod_without_switches,
     "random search": random_search,
     "TPE, argmax": tpe_argmax,
+    "GPSampler, argmax": gp_argmax,
 }

@@ -21,6 +21,11 @@ class Posterior:
     mean: float
     sd: float
 
+    @property
+    def widened(self) -> "Posterior":
+        """As sure as studies have shown that it may be."""
+        return Posterior(self.mean, _WIDENED * self.sd)
+
     def chance(self, log_ratio: float) -> float:
         """How likely the setting is better than this."""
         return float(0.5 * math.erfc((log_ratio - self.mean) / (math.sqrt(2) * self.sd)))
@@ -30,10 +35,10 @@ class Posterior:
 
         Student's interval of few launches is wider than a normal one: so is what is made of it.
         """
-        spread = (fresh.high - fresh.low) / 2 / _REACH
+        spread = posterior_of(fresh).sd
         if not math.isfinite(spread):
             return self
-        own, other = self.sd**-2, max(spread, 1e-6) ** -2
+        own, other = self.sd**-2, spread**-2
         mean = (own * self.mean + other * fresh.mean) / (own + other)
         return Posterior(mean, (own + other) ** -0.5)
 
@@ -55,10 +60,20 @@ class Belief:
         """The range, as "-0.3 to +3.9"."""
         return f"{self.low_percent:+.1f} to {self.high_percent:+.1f}"
 
+    @property
+    def unproved_text(self) -> str:
+        """What is said of a setting that is used without proof."""
+        return f"expected {self.gain_percent:+.1f} %, not yet proved (95 %: {self.interval_text} %)"
+
+
+def posterior_of(fresh: Estimate) -> Posterior:
+    """What fresh pairs alone make of a setting, by their interval at 95 %."""
+    return Posterior(fresh.mean, max((fresh.high - fresh.low) / 2 / _REACH, 1e-6))
+
 
 def belief_of(posterior: Posterior) -> Belief:
     """The belief that a posterior is."""
-    reach = _REACH * _WIDENED * posterior.sd
+    reach = _REACH * posterior.widened.sd
     return Belief(
         to_percent(posterior.mean),
         to_percent(posterior.mean - reach),
