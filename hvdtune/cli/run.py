@@ -146,7 +146,7 @@ def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int
         study, output = request.study, request.output
         result = tune_by_restarting(job, study, request.restart, output, reporter)
         _print(result, result.document(), as_json=as_json)
-        advice = "it needs no other setting than its own"
+        advice = "its own setting is the one to use"
         if result.usage:
             advice = f"to run it with this setting:\n    {result.usage}"
         page = sys.stderr if as_json else sys.stdout
@@ -188,8 +188,9 @@ def _print(
         for line in result.tail[-_LAST_LINES:]:
             print(f"    {line}", file=page)
     print(f"verdict: {document['text']}", file=page)
-    if document.get("advice"):
-        print(document["advice"], file=page)
+    for name in ("in_use", "advice"):
+        if document.get(name):
+            print(document[name], file=page)
     for path, meaning in contents(result.run_dir):
         print(f"    {path}  {meaning}", file=page)
     if as_json:

@@ -34,6 +34,9 @@ _PAIR_COLUMNS = [
 class VerdictSummary:
     """The study's one-line result; `interval_percent` is the 95 % interval of the gain.
 
+    `in_use` says which setting is used; `is_unproved` that it is another than the default without
+    being proved faster.
+
     `floor` is its noise floor, in percent, and over how many pairs; None: not recorded.
     """
 
@@ -41,6 +44,8 @@ class VerdictSummary:
     improved: bool
     interval_percent: tuple[float, float] | None
     floor: tuple[float, int] | None = None
+    in_use: str = ""
+    is_unproved: bool = False
     advice: str = ""
 
 
@@ -255,6 +260,8 @@ def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
     return VerdictSummary(
         floor=_floor(stored),
         text=str(stored.get("text", "")),
+        in_use=str(stored.get("in_use", "")),
+        is_unproved=stored.get("expected") is not None,
         advice=str(stored.get("advice", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),

@@ -19,11 +19,12 @@ from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallC
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunOver, TrialFailed
 from hvdtune.tuner.measure.runs import make_run
-from hvdtune.tuner.results.advice import advice_on
+from hvdtune.tuner.results.advice import explained
 from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report
 from hvdtune.tuner.search.beliefs import posteriors
+from hvdtune.tuner.search.choice import with_choice
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
@@ -34,7 +35,7 @@ from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, des
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.stats.posterior import belief_of
-from hvdtune.tuner.stats.verdict import Verdict, keep_default, verdict_document
+from hvdtune.tuner.stats.verdict import Verdict, nothing_verified, verdict_document
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from hvdtune.tuner.study import Study
@@ -126,7 +127,7 @@ def tune(
         )
         context, verdict = _run_or_leave(runner, store, options, study, run_dir)
         job = run.detach(verdict.setting, revive=True)
-        reporter.phase("done", verdict.text)
+        reporter.phase("done", f"{verdict.text}; {verdict.in_use}")
         resumable = run.resumable
         if after is not None and job is not None and resumable is not None:
             after(AfterVerdict(job, verdict, context, resumable, store.space, run_dir))
@@ -181,15 +182,18 @@ def _run(
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
     store.set("noise_floor_pairs", options.min_verify_pairs)
+    goes_on = runner.run.resumable is not None
     try:
         stop = search(context, store)
         store.set("stop", stop.text)
         verdict = _decide(context, store, stop)
     except RunOver:
+        goes_on = False
         cut_short = _cut_short(store)
-        verdict = _unproved(context, f"the default is kept: {cut_short}", cut_short)
-    verdict = dataclasses.replace(verdict, advice=advice_on(verdict, runner.default))
+        verdict = _unproved(context, f"nothing is proved: {cut_short}", cut_short)
     found = posteriors(context, store) if len(options.objectives) == 1 else {}
+    verdict = with_choice(context, store, verdict, found)
+    verdict = explained(verdict, runner.default, goes_on=goes_on)
     beliefs = {number: belief_of(posterior) for number, posterior in found.items()}
     store.set("beliefs", msgspec.to_builtins(beliefs, str_keys=True))
     store.set("verdict", json.dumps(verdict_document(verdict)))
@@ -250,12 +254,12 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
         for trial in store.trials()
     )
     if ranked:
-        reason = "the default is kept: every candidate made the script fail"
+        reason = "nothing is proved: every candidate made the script fail"
         pairs = options.min_verify_pairs
-        return keep_default(context.default, calibration.floor(pairs), pairs, reason)
+        return nothing_verified(context.default, calibration.floor(pairs), pairs, reason)
     if tried == 0:
         reason = _none_measured(stop)
-        return _unproved(context, f"the default is kept: {reason}", reason)
+        return _unproved(context, f"nothing is proved: {reason}", reason)
     likely = (
         f"likely to be {options.resolution_percent:g} % faster"
         if len(options.objectives) == 1
@@ -263,7 +267,7 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
     )
     return _unproved(
         context,
-        f"no setting beats the default: {tried} tried, none {likely}",
+        f"no setting is proved faster than the default: {tried} tried, none {likely}",
         f"{tried} tried, none is clearly better",
     )
 
@@ -274,13 +278,13 @@ def _unproved(context: StudyContext, reason: str, noisy_reason: str) -> Verdict:
     longest = calibration.floor(options.max_verify_pairs)
     if to_percent(longest) <= _NOISY * options.resolution_percent:
         pairs = options.min_verify_pairs
-        return keep_default(context.default, calibration.floor(pairs), pairs, reason)
+        return nothing_verified(context.default, calibration.floor(pairs), pairs, reason)
     text = (
         f"too noisy to tell: {noisy_reason}; over {options.max_verify_pairs} pairs the default "
         f"would differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the "
         "machine"
     )
-    return keep_default(context.default, longest, options.max_verify_pairs, text, "noisy")
+    return nothing_verified(context.default, longest, options.max_verify_pairs, text, "noisy")
 
 
 def _none_measured(stop: Stop) -> str:
@@ -293,5 +297,5 @@ def _none_measured(stop: Stop) -> str:
 
 def _cut_short(store: StudyStore) -> str:
     measured, best = store.measured_trials, store.best()
-    found = "" if best is None else f", the best {best.gain_percent:+.1f} % but not verified"
+    found = "" if best is None else f", the best reading {best.gain_percent:+.1f} %, not verified"
     return f"the script ended after {counted(measured, 'trial')}{found}"

@@ -1,8 +1,9 @@
 """After the verdict: notices that the training has lastingly changed, and opens the study again.
 
-What was proved was proved of the training as it was. After a change the setting has to beat the
-default anew, or the default comes back and a few other settings are tried. All of it goes one pair
-at a time, with ten times as long under the good setting in between.
+What was measured was measured of the training as it was. After a change the setting is measured
+anew: it beats the default, or it stays as most likely better and hardly slower, or the default
+comes back and a few other settings are tried, of which one is used if it is proved. All of it goes
+one pair at a time, with ten times as long under the good setting in between.
 """
 
 import json
@@ -23,8 +24,10 @@ from hvdtune.tuner.controller import AfterVerdict
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
 from hvdtune.tuner.measure.run import RunOver, TrialFailed
 from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.stats.choice import is_better_bet
 from hvdtune.tuner.stats.cusum import Change, Drift
 from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
+from hvdtune.tuner.stats.posterior import posterior_of
 
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
@@ -43,7 +46,8 @@ class _Proof:
     gain_percent: float
     ci_percent: tuple[float, float]
     pairs: int
-    holds: bool
+    is_proved: bool
+    is_chosen: bool  # proved, or most likely better than the default and hardly slower
 
     def __str__(self) -> str:
         low, high = self.ci_percent
@@ -80,6 +84,7 @@ class _Watcher:
         self._changed = changed
         self._runner, self._run = training.context.runner, training.run
         self._good: Setting = training.verdict.setting
+        self._is_proved = training.verdict.improved
 
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
@@ -109,11 +114,14 @@ class _Watcher:
             return "the default was in use"
         setting = describe(self._good, self._runner.default)
         proof = self._prove(self._good, shape)
-        if proof is None or not proof.holds:
+        if proof is None or not proof.is_chosen:
             self._adopt(self._runner.default)
-            why = "makes the script fail" if proof is None else f"has not proved itself ({proof})"
-            return f"{setting} {why}, the default is used"
-        return f"{setting} still beats the default ({proof})"
+            why = "makes the script fail" if proof is None else f"is not likely better ({proof})"
+            return f"{setting} {why}: back to the default"
+        was_proved, self._is_proved = self._is_proved, proof.is_proved
+        if proof.is_proved:
+            return f"{setting} {'still beats' if was_proved else 'beats'} the default ({proof})"
+        return f"{setting} stays in use, not yet proved ({proof})"
 
     def _search(self, shape: BlockShape) -> str:
         """The best of a few trials is used if it is proved; its gain is against the default."""
@@ -133,9 +141,10 @@ class _Watcher:
             if setting != self._runner.default and mean > (best[0] if best else 0.0):
                 best = mean, setting
         proof = None if best is None else self._prove(best[1], shape)
-        if best is None or proof is None or not proof.holds:
-            return f"none of {_TRIALS} other settings beats it"
+        if best is None or proof is None or not proof.is_proved:
+            return f"none of {_TRIALS} other settings is proved to beat it"
         self._adopt(best[1])
+        self._is_proved = True
         return f"{describe(best[1], self._runner.default)} is used ({proof})"
 
     def _fresh_study(self) -> optuna.Study:
@@ -155,8 +164,10 @@ class _Watcher:
             return None
         own = estimate(values, _CONFIDENCE)
         floor = self._training.context.calibration.floor(own.n)
-        holds = own.low > 0 and own.mean > floor and signed_rank_p(values) < 1 - _CONFIDENCE
-        return _Proof(own.gain_percent, (to_percent(own.low), to_percent(own.high)), own.n, holds)
+        proved = own.low > 0 and own.mean > floor and signed_rank_p(values) < 1 - _CONFIDENCE
+        interval = to_percent(own.low), to_percent(own.high)
+        chosen = proved or is_better_bet(posterior_of(estimate(values)))
+        return _Proof(own.gain_percent, interval, own.n, proved, chosen)
 
     def _pairs(self, setting: Setting, shape: BlockShape, count: int) -> list[float] | None:
         """Log ratios of fresh pairs, fewer of a setting that is far slower; None if it fails."""

@@ -114,6 +114,7 @@ class _TunedLaunch:
             try:
                 outcome = supervisor.tune()
                 self.reporter.info(f"autotune: {outcome.verdict.text}")
+                self.reporter.info(f"autotune: {outcome.verdict.in_use}")
                 if outcome.goes_on:
                     return supervisor.follow()
             except StudyError as error:

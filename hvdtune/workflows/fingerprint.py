@@ -62,7 +62,7 @@ def fingerprint(
 
 
 def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> NearProfile | None:
-    """The winner of the study in `folder` that was measured nearest to here, if any."""
+    """What the study in `folder` ended with that was measured nearest to here, if any."""
     return nearest_profile(parse_fingerprint(known), folder)
 
 
@@ -73,7 +73,7 @@ def warn_of_profile(job: JobRequest, reporter: StatusReporter) -> None:
         return
     profile = read_profile(path)
     if profile.is_unverified:
-        reporter.warning(f"{path} is unverified: {profile.verdict.text}")
+        reporter.warning(f"{path} is unverified: {profile.unverified_text}")
     there = parse_fingerprint(profile.fingerprint)
     with stop_signals():
         probe = None if there.link is None else reporter

@@ -54,11 +54,11 @@ def tune(
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
 
     def first_settings(known: Any) -> list[Setting]:
-        """The default without this user's settings, and the winner of a study like this."""
+        """The default without this user's settings, and what a study like this ended with."""
         near = past_winner(known)
         if near is None:
             return [default_setting()]
-        reporter.info(f"the winner of {near.path.parent} is tried early")
+        reporter.info(f"the setting that {near.path.parent} ended with is tried early")
         return [default_setting(), near.profile.setting]
 
     with stop_signals():

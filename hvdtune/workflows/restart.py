@@ -156,7 +156,7 @@ def tune_by_restarting(
         run_dir=run.folder.path,
         launch=run.launches.number,
         verdict=verdict,
-        usage="" if not verdict.improved else shlex.join(words),
+        usage="" if verdict.setting == default else shlex.join(words),
     )
 
 

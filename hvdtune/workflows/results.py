@@ -85,7 +85,7 @@ class StudyResult(MeasuredRun):
 
     @property
     def setting(self) -> dict[str, Value]:
-        """The setting to use: the winner's if it was proved faster, else the default."""
+        """The setting to use: proved faster than the default, most likely faster, or that."""
         return dict(self.verdict.setting)
 
     @property

@@ -95,5 +95,7 @@ def test_a_trial_of_which_nothing_was_measured_now_has_no_line(capfd):
 )
 def test_the_last_lines_are_shown_with_their_rank(tail, shown, tmp_path, capsys):
     result = MeasuredRun(run_dir=tmp_path, launch=2, tail=tail, tail_rank=1)
-    _print(result, {"text": "the default is kept"}, as_json=False, tail=True)
-    assert capsys.readouterr().out.startswith(f"{shown}verdict: the default is kept\n")
+    said = {"text": "too noisy to tell", "in_use": "in use: the default", "advice": "Keep it."}
+    _print(result, said, as_json=False, tail=True)
+    told = "verdict: too noisy to tell\nin use: the default\nKeep it.\n"
+    assert capsys.readouterr().out.startswith(shown + told)

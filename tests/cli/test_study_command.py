@@ -61,14 +61,14 @@ def test_what_is_believed_stands_beside_the_reading(study, run_dir):
     space = make_space(load_knobs(), default_setting(), tunable=("cycle_time_ms",))
     with StudyStore(run_dir, space, TuneOptions(trials=2)) as store:
         store.set("beliefs", {"1": belief})
-        store.set("verdict", json.dumps({**VERDICT, "advice": "Keep the default."}))
+        store.set("verdict", json.dumps({**VERDICT, "in_use": "in use: X", "advice": "Use X."}))
     _, out, _ = study("show", "train-1")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
     assert lines[head].split()[2:5] == ["believed", "range", "reading"]
     assert lines[head + 1].split()[2:6] == ["0", "%", "by", "definition"]
     assert lines[head + 2].split()[2:9] == ["+1.2", "%", "-0.4", "to", "+2.8", "+5.1", "%"]
-    assert f"verdict: {VERDICT['text']}\nKeep the default.\n" in out
+    assert f"verdict: {VERDICT['text']}\nin use: X\nUse X.\n" in out
     _, out, _ = study("show", "train-1", "--json")
     assert [trial["belief"] for trial in json.loads(out)["trials"]] == [None, belief]
 

@@ -132,11 +132,33 @@ def labels(part):
     return own + labels(getattr(part, "children", None) or [])
 
 
-@pytest.mark.parametrize(("improved", "offered"), [(True, 6), (False, 0)])
-def test_only_a_winner_is_offered_for_download(tmp_path, improved, offered):
+@pytest.mark.parametrize(
+    ("improved", "is_unproved", "offered"), [(True, False, 6), (False, True, 6), (False, False, 0)]
+)
+def test_only_another_setting_than_the_default_is_offered_for_download(
+    tmp_path, improved, is_unproved, offered
+):
     write_study(tmp_path)
     study = open_study(tmp_path)
-    study = replace(study, verdict=replace(study.verdict, improved=improved))
+    verdict = replace(study.verdict, improved=improved, is_unproved=is_unproved)
+    study = replace(study, verdict=verdict)
     page = study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {}))
     exports = [text for text in labels(page) if text.endswith((".yaml", ".env", ".txt"))]
     assert len(exports) == offered
+    assert ("Export the setting that is not yet proved" in str(page)) == is_unproved
+
+
+def test_the_page_says_what_is_in_use_beside_what_is_proved(tmp_path):
+    write_study(tmp_path)
+    said = {
+        "text": "too noisy to tell",
+        "in_use": "in use: X, expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %)",
+        "expected": {"gain_percent": 1.8, "low_percent": -0.3, "high_percent": 3.9},
+    }
+    (tmp_path / "study.db").unlink()
+    (tmp_path / "verdict.json").write_text(json.dumps(said))
+    study = open_study(tmp_path)
+    assert study.verdict.is_unproved
+    page = str(study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {})))
+    assert "In use" in page
+    assert "X, expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %)" in page

@@ -106,7 +106,8 @@ def test_the_results_are_on_disk(tmp_path: Path) -> None:
     assert view.noise_floor_percent == verdict.noise_floor_percent
     assert view.trials[0].setting == DEFAULT
     assert view.verdict["advice"] == verdict.advice
-    assert f"\n\n{verdict.advice}\n" in (tmp_path / "report.md").read_text()
+    said = f"\n\n**{verdict.in_use}**\n\n{verdict.advice}\n"
+    assert said in (tmp_path / "report.md").read_text()
 
 
 def test_lucky_readings_are_not_believed_and_the_verified_setting_is(tmp_path: Path) -> None:
@@ -142,15 +143,14 @@ def test_lucky_readings_are_not_believed_and_the_verified_setting_is(tmp_path: P
 @pytest.mark.parametrize(
     ("script", "trials", "code", "text"),
     [
-        (Script(step_noise=0.03, slow_noise=0.01), 12, 3, "no setting beats the default"),
         (NOISY, 6, 4, "too noisy to tell: 5 tried"),
         (NOISY, 1, 4, "too noisy to tell: no other setting was measured; over 120 pairs"),
-        (Script(), 1, 3, "the default is kept: no other setting was measured"),
+        (Script(), 1, 3, "nothing is proved: no other setting was measured"),
         (Script(gain=lambda setting: -0.3), 12, 3, "11 tried, none likely to be 1 % faster"),
     ],
-    ids=["no-gain", "too-noisy-to-tell", "too-noisy-and-none-tried", "none-tried", "all-slower"],
+    ids=["too-noisy-to-tell", "too-noisy-and-none-tried", "none-tried", "all-slower"],
 )
-def test_without_a_proved_gain_the_default_stays(
+def test_without_an_expected_gain_the_default_stays(
     tmp_path: Path, script: Script, trials: int, code: int, text: str
 ) -> None:
     bed = Bed(tmp_path, script)
@@ -159,9 +159,43 @@ def test_without_a_proved_gain_the_default_stays(
     assert verdict.exit_code == code
     assert text in verdict.text
     assert bed.job.proposed[-1] == DEFAULT
+    assert verdict.in_use == "in use: the default"
     assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
     verified = [pair for pair in read_study(tmp_path).pairs if pair.phase == "verify"]
     assert bool(verified) == (verdict.candidate is not None)
+
+
+def test_a_setting_that_is_most_likely_better_is_used_and_not_claimed(tmp_path: Path) -> None:
+    def a_little(setting: Setting) -> float:
+        return 0.02 if float(setting["cycle_time_ms"]) < 0.9 else -0.2
+
+    chosen = []
+    for seed in range(3):
+        bed = Bed(tmp_path / str(seed), Script(seed=seed, gain=a_little, step_noise=0.12))
+        verdict = bed.tune(trials=16, seed=seed, max_verify_pairs=20).verdict
+        profile = read_profile(bed.run_dir / "profile.yaml", KNOBS)
+        assert bed.job.proposed[-1] == verdict.setting == profile.setting
+        if verdict.expected is not None:
+            chosen.append(verdict)
+            assert not verdict.improved
+            assert verdict.exit_code in (3, 4)
+            assert verdict.expected.low_percent < verdict.expected.gain_percent
+            assert profile.is_unverified
+            assert profile.verdict.expected == verdict.expected
+            assert verdict.in_use in bed.messages
+    assert chosen
+    assert all(a_little(verdict.setting) > -0.01 for verdict in chosen)
+
+
+def test_a_setting_that_made_the_script_fail_is_not_used(tmp_path: Path) -> None:
+    def crashes(setting: Setting) -> bool:
+        return setting != DEFAULT and len(bed.cluster.jobs) > 1
+
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, crashes_with=crashes))
+    verdict = bed.tune(trials=16, max_crashes=99).verdict
+
+    assert "every candidate made the script fail" in verdict.text
+    assert (verdict.setting, verdict.expected) == (DEFAULT, None)
 
 
 def test_a_setting_that_changes_from_launch_to_launch_is_called_unstable(tmp_path: Path) -> None:
@@ -348,7 +382,7 @@ def test_one_run_is_tuned_without_ending_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "text"),
     [
-        (Script(gain=faster_with_short_cycles, steps_per_launch=400), "but not verified"),
+        (Script(gain=faster_with_short_cycles, steps_per_launch=400), "%, not verified"),
         (
             Script(crashes_with=lambda setting: setting != DEFAULT),
             "ended after 2 trials",
@@ -362,11 +396,13 @@ def test_what_one_run_has_found_by_its_end_is_what_there_is(
     bed = Bed(tmp_path, script)
     result = bed.tune_one_run(100)
 
-    assert (result.job, result.verdict.setting) == (None, DEFAULT)
+    assert result.job is None
+    assert result.verdict.in_use.startswith("to use: ")
+    assert (result.verdict.setting == DEFAULT) == (result.verdict.expected is None)
     assert len(bed.cluster.jobs) == 1
     assert "the script ended after" in result.verdict.text
     assert text in result.verdict.text
-    assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == DEFAULT
+    assert read_profile(tmp_path / "profile.yaml", KNOBS).setting == result.verdict.setting
     assert "is started again" not in bed.messages
 
 
@@ -408,7 +444,7 @@ def test_a_search_keeps_to_its_limits(tmp_path: Path, options: Any, reason: str)
 def test_a_live_study_without_time_says_so(tmp_path: Path, options: Any, reason: str) -> None:
     verdict = Bed(tmp_path, Script()).tune(trials=40, **options).verdict
 
-    assert verdict.text.startswith(f"the default is kept: {reason}")
+    assert verdict.text.startswith(f"nothing is proved: {reason}")
 
 
 def test_the_first_settings_come_right_after_the_default(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ def print_study(study: OpenStudy) -> None:
         over = "" if pairs is None else f", over {counted(pairs, 'pair')}"
         console.print(Text(f"A/A noise floor{over}: {floor:.2f} %"))
     console.print(Text(f"verdict: {study.verdict or 'none yet'}"))
-    if study.advice:
-        console.print(Text(study.advice))
+    for sentence in filter(None, (study.in_use, study.advice)):
+        console.print(Text(sentence))
     if study.failure:
         console.print(Text(f"ended before it was complete: {study.failure}"))
     folder = study.place.folder

@@ -50,11 +50,15 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         parts.insert(1, html.P(words, id="verdict", className=f"verdict {mood}"))
         if study.verdict.advice:
             parts.insert(2, html.P(study.verdict.advice, id="advice"))
+        if study.verdict.in_use:
+            lead, _, rest = study.verdict.in_use.partition(": ")
+            parts.insert(2, html.P([html.Strong(f"{lead.capitalize()}  "), rest], id="in-use"))
     parts.append(sentences("About this study", study.warnings) or html.Span())
-    if study.profile is not None and study.verdict and study.verdict.improved:
-        parts.append(_exports(place))
-    elif study.verdict and not study.trials.empty:
-        parts.append(note("There is no winner to export: the default stays."))
+    verdict = study.verdict
+    if study.profile is not None and verdict and (verdict.improved or verdict.is_unproved):
+        parts.append(_exports(place, is_unproved=verdict.is_unproved))
+    elif verdict and not study.trials.empty:
+        parts.append(note("There is no setting to export: the default is the one to use."))
     if not study.trials.empty:
         parts += _trials(study, place)
     if study.verification.empty:
@@ -63,17 +67,17 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         shown = figure(
             "verification", place.run, "Points: gain of each pair of the verification in %", 320
         )
-    parts.append(section("Verification of the winner on fresh pairs", shown))
+    parts.append(section("Verification on fresh pairs", shown))
     return parts
 
 
-def _exports(place: PageAddress) -> Component:
+def _exports(place: PageAddress, *, is_unproved: bool) -> Component:
     buttons = [
         html.Button(name, id={"type": "export", "target": target}, className="quiet")
         for target, name in _EXPORTS.items()
     ]
     return section(
-        "Export the winner",
+        "Export the setting that is not yet proved" if is_unproved else "Export the winner",
         html.Div(buttons, className="controls"),
         html.P(id="export-note", className="note", role="status"),
         dcc.Download(id="export-file"),

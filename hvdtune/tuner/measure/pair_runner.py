@@ -11,7 +11,7 @@ from hvdtune.errors import StudyError, TraceFormatError
 from hvdtune.tuner.measure.blocks import Block, BlockShape, Order, PairTimes, log_ratio, orders
 from hvdtune.tuner.measure.outliers import OutlierDetector
 from hvdtune.tuner.measure.progress import Phase, Reporter
-from hvdtune.tuner.measure.run import Run, ScriptEnded
+from hvdtune.tuner.measure.run import Run, ScriptEnded, TrialFailed
 from hvdtune.tuner.measure.trace_files import Traces
 from hvdtune.tuner.space.objectives import Objective
 from hvdtune.tuner.space.search_space import key_of
@@ -66,6 +66,8 @@ class PairRunner:
         self._outliers = OutlierDetector()
         # Of a pair read by typical steps; calibration finds it.
         self.search_noise: Noise | None = None
+        # Settings that could not be measured, whatever they promised before.
+        self.failed: list[Setting] = []
 
     @property
     def _reads_steps(self) -> bool:
@@ -111,9 +113,13 @@ class PairRunner:
         """
         repeats = 0
         while True:
-            pair, again = self._once(
-                phase, setting, shape, trial, may_repeat=repeats < _MOST_REPEATS
-            )
+            try:
+                pair, again = self._once(
+                    phase, setting, shape, trial, may_repeat=repeats < _MOST_REPEATS
+                )
+            except TrialFailed:
+                self.failed.append(setting)
+                raise
             self.log.append(pair)
             if not again:
                 break

@@ -1,4 +1,6 @@
-"""What to do after a study, and why, in a sentence or two without statistics. Pure."""
+"""What a study has led to, in sentences: what is in use, what to do and why. Pure."""
+
+from dataclasses import replace
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.space.search_space import describe
@@ -7,8 +9,32 @@ from hvdtune.tuner.stats.verdict import Verdict
 _ENOUGH_LAUNCHES = 3
 
 
-def advice_on(verdict: Verdict, default: Setting) -> str:
-    """The advice for whoever trains; sizes are in units that people read."""
+def explained(verdict: Verdict, default: Setting, *, goes_on: bool) -> Verdict:
+    """The verdict with the sentences for whoever trains; sizes are in units that people read.
+
+    Args:
+        goes_on: the training does, with the setting of the verdict.
+    """
+    lead = "in use" if goes_on else "to use"
+    return replace(
+        verdict, in_use=f"{lead}: {_choice(verdict, default)}", advice=_advice(verdict, default)
+    )
+
+
+def _choice(verdict: Verdict, default: Setting) -> str:
+    if verdict.setting == default:
+        return "the default"
+    setting = describe(verdict.setting, default)
+    if verdict.expected is not None:
+        return f"{setting}, {verdict.expected.unproved_text}"
+    assert verdict.gain_percent is not None
+    assert verdict.ci_percent is not None
+    low, high = verdict.ci_percent
+    return f"{setting}, proved: {verdict.gain_percent:+.1f} % [{low:.1f}, {high:.1f}]"
+
+
+def _advice(verdict: Verdict, default: Setting) -> str:
+    """What to do and why, in a sentence or two without statistics."""
     candidate = "" if verdict.candidate is None else describe(verdict.candidate, default)
     if verdict.kind == "improved":
         assert verdict.gain_percent is not None
@@ -20,6 +46,13 @@ def advice_on(verdict: Verdict, default: Setting) -> str:
         return (
             f"Use {candidate}: training is about {verdict.gain_percent:.1f} % faster with it than "
             f"with the default. {held}"
+        )
+    if verdict.expected is not None:
+        return (
+            f"Use {describe(verdict.setting, default)}: training is probably about "
+            f"{verdict.expected.gain_percent:.1f} % faster with it than with the default, and "
+            "hardly slower. That is not proved: `hvdtune verify` measures this profile.yaml for "
+            "longer."
         )
     if verdict.kind == "noisy":
         return (

@@ -42,7 +42,9 @@ def export_profile(profile: Profile, target: ExportTarget) -> str:
 def _head(profile: Profile, target: ExportTarget) -> Iterator[str]:
     yield f"# hvdtune: {' '.join(profile.verdict.text.split())}"
     if profile.is_unverified:
-        yield "# Nothing proves this setting better than the default."
+        expected = profile.verdict.expected
+        known = "" if expected is None else f": {expected.unproved_text}"
+        yield f"# Nothing proves this setting better than the default{known}."
     elif target != "env" and profile.adapter == "hvdtune":
         yield "# Measured under hvdtune, which is another program: measure it there, too."
 

@@ -14,6 +14,7 @@ from hvdtune.errors import UsageError
 from hvdtune.tuner.files import field_fault, read_text, replace_file
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.space.targets import knobs_of_profile
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 
 FORMAT_VERSION = 1
@@ -25,7 +26,10 @@ _NO_SETTING: Final = "is neither a profile nor lines of 'knob: value'"
 
 @dataclass(frozen=True)
 class ProfileVerdict:
-    """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured."""
+    """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured.
+
+    `expected` is what is believed of a setting that was chosen without proof, else None.
+    """
 
     improved: bool
     gain_percent: float | None
@@ -34,6 +38,7 @@ class ProfileVerdict:
     launches: int
     noise_floor_percent: float | None
     text: str
+    expected: Belief | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,14 @@ class Profile:
     def is_unverified(self) -> bool:
         """Whether nothing proves this setting better than the default that it differs from."""
         return self.setting != self.default and not self.verdict.improved
+
+    @property
+    def unverified_text(self) -> str:
+        """Says what is known of an unverified setting, without a full stop."""
+        expected = self.verdict.expected
+        if expected is None:
+            return self.verdict.text
+        return f"{expected.unproved_text}; {self.verdict.text}"
 
     @property
     def adapter(self) -> str:
@@ -123,17 +136,21 @@ def nearest_profile(
 ) -> NearProfile | None:
     """The winner of the past study in `folder` (of run folders) that was measured nearest to here.
 
-    Only settings that were proved better than their default count; files that cannot be read do
-    not. None when there is none.
+    What a new study tries early it still has to prove: a setting that was chosen without proof
+    counts, too, behind one that was proved equally near. Files that cannot be read do not count.
+    None when there is none.
     """
     near: list[NearProfile] = []
     for path in sorted(folder.glob("*/profile.yaml")):
         with contextlib.suppress(UsageError):
             profile = read_profile(path, knobs)
-            if profile.verdict.improved and profile.adapter == "hvdtune":
+            is_chosen = profile.verdict.improved or profile.verdict.expected is not None
+            if is_chosen and profile.adapter == "hvdtune":
                 away = distance(parse_fingerprint(profile.fingerprint), here)
                 near.append(NearProfile(path, profile, away))
-    return min(near, key=lambda each: each.distance, default=None)
+    return min(
+        near, key=lambda each: (each.distance, not each.profile.verdict.improved), default=None
+    )
 
 
 def _profile(path: Path, document: Any, knobs: Sequence[Knob] | None) -> Profile:

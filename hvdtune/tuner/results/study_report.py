@@ -56,7 +56,9 @@ def render_report(
 ) -> str:
     """The report as Markdown; `beliefs` are by the trials' numbers."""
     sections = [
-        f"# Tuning report\n\n**{verdict.text}**\n\n{verdict.advice}".rstrip(),
+        f"# Tuning report\n\n**{verdict.text}**",
+        f"**{verdict.in_use}**" if verdict.in_use else "",
+        verdict.advice,
         _settings(verdict, default),
         _verification(verdict, pairs),
         _trials(trials, default, beliefs),

@@ -19,6 +19,7 @@ from hvdtune.tuner.stats.estimates import (
     signed_rank_p,
     to_percent,
 )
+from hvdtune.tuner.stats.posterior import Belief
 
 VerdictKind = Literal["improved", "default", "unstable", "noisy"]
 
@@ -30,26 +31,30 @@ _ENOUGH_LAUNCHES = 3
 
 @dataclass(frozen=True)
 class Wording:
-    """What a verdict calls its two settings; `slower` "" leaves a slower candidate unsaid."""
+    """What a verdict calls its two settings; `slower` "" leaves a slower candidate unsaid.
+
+    `best` stands before the gain that the fresh pairs alone show.
+    """
 
     bound: str = "no setting beats the default by more than"
-    kept: str = "the default stays"
-    best: str = "best: "
+    best: str = "the best, by its fresh pairs alone: "
     slower: str = ""
 
 
 A_GAIN = Wording()
-A_AND_B = Wording("B beats A by no more than", "A stays", "", "B is slower than A")
+A_AND_B = Wording("B beats A by no more than", "", "B is slower than A")
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The outcome of a study.
 
-    `setting` is the one to use: the candidate if `kind` is "improved", else the default. Gain and
-    interval are the candidate's (None when there was none to verify), in percent, at 95 %. The
-    noise floor is over `noise_floor_pairs` pairs: the more there are, the lower it is. `advice` is
-    what to do and why, without statistics; a comparison has none.
+    The claim is the kind, with gain and interval of the candidate (None when there was none to
+    verify), in percent, at 95 %. The choice is `setting`, which is to be used: the candidate if
+    `kind` is "improved", else the default or, with what is `expected` of it, a setting that is
+    probably better. The noise floor is over `noise_floor_pairs` pairs: the more there are, the
+    lower it is. `in_use` is the choice in a sentence, `advice` what to do and why, without
+    statistics; a comparison has neither.
     """
 
     kind: VerdictKind
@@ -63,6 +68,8 @@ class Verdict:
     noise_floor_pairs: int
     p_value: float | None
     text: str
+    expected: Belief | None = None
+    in_use: str = ""
     advice: str = ""
 
     @property
@@ -94,7 +101,7 @@ def judge(
     floor. Unstable: some launch is faster with it and another slower, or launches differ so
     much that their mean says nothing. Noisy: a gain of the resolution is not excluded (the
     interval reaches it) and could not have been shown (half the interval or the A/A floor is
-    larger than the resolution). Otherwise the default stays.
+    larger than the resolution). Otherwise "default": the interval is the bound of any gain.
     """
     values = [value for launch in launches for value in launch]
     est = estimate_over_launches(launches, confidence)
@@ -121,14 +128,14 @@ def judge(
     )
 
 
-def keep_default(
+def nothing_verified(
     default: Setting,
     floor: float,
     floor_pairs: int,
     reason: str,
     kind: Literal["default", "noisy"] = "default",
 ) -> Verdict:
-    """The verdict when no candidate was left to verify. It claims nothing about other settings.
+    """The verdict where there was no candidate to verify. It claims nothing about any setting.
 
     `floor` is over `floor_pairs` pairs.
     """
@@ -168,12 +175,12 @@ def _text(
     if kind == "improved":
         return f"{spread}, {basis}"
     if kind == "unstable":
-        return f"unstable: {_swing(launches)}; {wording.kept} ({spread}, {basis})"
+        return f"unstable: {_swing(launches)} ({spread}, {basis})"
     if kind == "noisy":
         return (
             f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
-            f"({wording.best}{spread}, {basis}); {wording.kept}; reduce the load on the "
-            "machine or verify with more pairs"
+            f"({wording.best}{spread}, {basis}); reduce the load on the machine or verify with "
+            "more pairs"
         )
     if wording.slower and est.high < 0:
         return f"{wording.slower}: {spread}, {basis}"

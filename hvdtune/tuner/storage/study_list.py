@@ -75,12 +75,20 @@ class OpenStudy:
     @property
     def verdict(self) -> str:
         """The verdict in one line, "" while there is none."""
-        return "" if self.view.verdict is None else str(self.view.verdict.get("text", ""))
+        return self._said("text")
+
+    @property
+    def in_use(self) -> str:
+        """Which setting is in use and what is known of it, "" while there is no verdict."""
+        return self._said("in_use")
 
     @property
     def advice(self) -> str:
         """What to do and why, "" while there is no verdict."""
-        return "" if self.view.verdict is None else str(self.view.verdict.get("advice", ""))
+        return self._said("advice")
+
+    def _said(self, name: str) -> str:
+        return "" if self.view.verdict is None else str(self.view.verdict.get(name, ""))
 
     def document(self) -> dict[str, Any]:
         """Return what programs need to know of the study, without its pairs."""

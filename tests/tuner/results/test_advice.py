@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from hvdtune.tuner.results.advice import advice_on
-from hvdtune.tuner.stats.verdict import judge, keep_default
+from hvdtune.tuner.results.advice import explained
+from hvdtune.tuner.stats.posterior import Belief
+from hvdtune.tuner.stats.verdict import Verdict, judge, nothing_verified
 from tests.kit.simulated_job import DEFAULT
 
 OTHER = {**DEFAULT, "fusion_threshold_bytes": 32 << 20}
@@ -16,30 +17,54 @@ KINDS = {
 }
 
 
+def advice_on(verdict: Verdict) -> str:
+    return explained(verdict, DEFAULT, goes_on=True).advice
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_advice_follows_the_verdict_and_needs_no_statistics(kind: str) -> None:
     verdict = judge(OTHER, DEFAULT, KINDS[kind], 0.001)
     assert verdict.kind == kind
-    advice = advice_on(verdict, DEFAULT)
+    advice = advice_on(verdict)
     assert advice.startswith("Use fusion_threshold_bytes=32 MiB" if kind == "improved" else "Keep")
     assert not re.search(r"interval|95|\bCI\b|A/A|noise floor|standard error|pair", advice)
 
 
 def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     launches = KINDS["improved"]
-    assert "over 3 launches" in advice_on(judge(OTHER, DEFAULT, launches, 0.001), DEFAULT)
+    assert "over 3 launches" in advice_on(judge(OTHER, DEFAULT, launches, 0.001))
     one = judge(OTHER, DEFAULT, launches[:1], 0.001)
-    assert "the next one may differ" in advice_on(one, DEFAULT)
+    assert "the next one may differ" in advice_on(one)
 
 
 @pytest.mark.parametrize(("high", "said"), [(-0.2, "gains nothing"), (0.7, "at most about 0.7 %")])
 def test_a_default_that_stays_says_what_may_be_missed(high: float, said: str) -> None:
     verdict = judge(OTHER, DEFAULT, KINDS["default"], 0.001)
-    assert said in advice_on(replace(verdict, ci_percent=(-1.0, high)), DEFAULT)
+    assert said in advice_on(replace(verdict, ci_percent=(-1.0, high)))
 
 
 def test_without_a_candidate_nothing_is_said_of_one() -> None:
-    verdict = keep_default(DEFAULT, 0.01, 20, "no setting beats the default")
-    assert advice_on(verdict, DEFAULT) == (
-        "Keep the default: no other setting has been shown to be faster."
+    verdict = nothing_verified(DEFAULT, 0.01, 20, "no setting beats the default")
+    assert advice_on(verdict) == ("Keep the default: no other setting has been shown to be faster.")
+
+
+def test_what_is_in_use_is_told_apart_from_what_is_proved() -> None:
+    noisy = judge(OTHER, DEFAULT, KINDS["noisy"], 0.001)
+    chosen = replace(noisy, setting=OTHER, expected=Belief(1.8, -0.3, 3.9))
+    said = explained(chosen, DEFAULT, goes_on=True)
+    assert said.in_use == (
+        "in use: fusion_threshold_bytes=32 MiB, expected +1.8 %, not yet proved "
+        "(95 %: -0.3 to +3.9 %)"
+    )
+    assert "not proved" in said.advice
+    assert (said.kind, said.exit_code, said.improved) == ("noisy", 4, False)
+
+    assert explained(noisy, DEFAULT, goes_on=False).in_use == "to use: the default"
+
+    proved = judge(OTHER, DEFAULT, KINDS["improved"], 0.001)
+    assert proved.ci_percent is not None
+    interval = "[{:.1f}, {:.1f}]".format(*proved.ci_percent)
+    said = explained(proved, DEFAULT, goes_on=True)
+    assert said.in_use == (
+        f"in use: fusion_threshold_bytes=32 MiB, proved: {proved.gain_percent:+.1f} % {interval}"
     )

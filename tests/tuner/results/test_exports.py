@@ -1,3 +1,4 @@
+import dataclasses
 import shlex
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ from hvdtune.core.config.environment import Config
 from hvdtune.core.config.knobs import Value, default_setting
 from hvdtune.tuner.results.exports import ExportTarget, export_profile
 from hvdtune.tuner.results.profile import Profile, ProfileVerdict
+from hvdtune.tuner.stats.posterior import Belief
 
 TUNED: dict[str, Value] = {
     **default_setting(),
@@ -120,6 +122,17 @@ def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: ExportTarg
 def test_what_nothing_proves_says_so(improved: bool) -> None:
     text = export_profile(profile(improved=improved), "env")
     assert ("Nothing proves" in text) != improved
+
+
+def test_what_was_chosen_without_proof_says_what_is_expected_of_it() -> None:
+    other = profile(improved=False)
+    expected = dataclasses.replace(other.verdict, expected=Belief(1.8, -0.3, 3.9))
+    for target in get_args(ExportTarget):
+        text = export_profile(dataclasses.replace(other, verdict=expected), target)
+        assert (
+            "# Nothing proves this setting better than the default: expected +1.8 %, not yet "
+            "proved (95 %: -0.3 to +3.9 %).\n"
+        ) in text
 
 
 def of_adapter(adapter: str, setting: dict[str, Value]) -> Profile:

@@ -14,7 +14,8 @@ from hvdtune.tuner.results.profile import (
     write_profile,
 )
 from hvdtune.tuner.results.study_report import write_verdict
-from hvdtune.tuner.stats.verdict import Verdict, judge, keep_default
+from hvdtune.tuner.stats.posterior import Belief
+from hvdtune.tuner.stats.verdict import Verdict, judge, nothing_verified
 from tests.kit.simulated_job import DEFAULT, KNOBS
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
@@ -22,7 +23,7 @@ CREATED = "2026-01-02T03:04:05+00:00"
 
 
 PROVED = judge(CANDIDATE, DEFAULT, [[0.07, 0.08, 0.07] * 4] * 2, 0.01)
-KEPT = keep_default(DEFAULT, 0.01, 6, "none faster")
+KEPT = nothing_verified(DEFAULT, 0.01, 6, "none faster")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,24 @@ def test_the_nearest_past_winner_is_found(tmp_path: Path, world: int, nearest: i
     assert near.profile.setting["cycle_time_ms"] == nearest / 10
 
 
+def test_a_setting_chosen_without_proof_is_near_too_behind_a_proved_one(tmp_path: Path) -> None:
+    chosen = {**DEFAULT, "cycle_time_ms": 0.3}
+    verdict = dataclasses.replace(KEPT, setting=chosen, expected=Belief(1.8, -0.3, 3.9))
+    path = tmp_path / "a-chosen" / "profile.yaml"
+    path.parent.mkdir()
+    write_profile(make_profile(verdict, DEFAULT, {"world": 4}, CREATED), path)
+
+    near = nearest_profile(Fingerprint(world=4), tmp_path, KNOBS)
+    assert near is not None
+    assert near.profile.setting == chosen
+    said = "expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %); none faster"
+    assert near.profile.unverified_text.startswith(said)
+
+    write_winner(tmp_path / "b-proved", 4)
+    proved = nearest_profile(Fingerprint(world=4), tmp_path, KNOBS)
+    assert proved is not None and proved.profile.verdict.improved
+
+
 def test_only_winners_that_can_be_read_are_near(tmp_path: Path) -> None:
     write_winner(tmp_path / "no-gain", 4, gain=-0.07)
     (tmp_path / "broken").mkdir()
@@ -156,7 +175,7 @@ def test_a_file_without_a_setting_is_a_usage_error(tmp_path: Path, content: str)
 
 def test_a_verdict_without_a_candidate_names_a_way_out(tmp_path: Path) -> None:
     path = tmp_path / "verdict.json"
-    write_verdict(keep_default(DEFAULT, 0.01, 20, "the default is kept"), path)
+    write_verdict(nothing_verified(DEFAULT, 0.01, 20, "the default is kept"), path)
 
     with pytest.raises(UsageError, match="verified no setting; write one of the trials in report"):
         read_setting_file(path, KNOBS)

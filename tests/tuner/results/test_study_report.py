@@ -8,7 +8,7 @@ from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.results.study_report import render_comparison, render_floor, render_report
 from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.stats.noise_floor import judge_noise_floor
-from hvdtune.tuner.stats.verdict import Verdict, judge, keep_default
+from hvdtune.tuner.stats.verdict import Verdict, judge, nothing_verified
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, verified
 from hvdtune.tuner.storage.trial import StudyView, TrialView
 from tests.kit.simulated_job import DEFAULT
@@ -94,7 +94,7 @@ def test_a_report_says_which_trials_are_not_in_its_table() -> None:
     first = TrialView(0, "complete", DEFAULT, 0.1, 0.2, 4, "", False, None, None)
     again = replace(first, number=1, is_duplicate=True)
     other = replace(first, number=2, setting=B)
-    verdict = keep_default(DEFAULT, 0.01, 20, "the default is kept")
+    verdict = nothing_verified(DEFAULT, 0.01, 20, "the default is kept")
     report = render_report(verdict, DEFAULT, CALIBRATION, [first, again, other], [])
     assert "had been measured before: trial 1." in report
     assert "\n| 1 |" not in report and "\n| 2 |" in report

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from hvdtune.tuner.stats.estimates import from_percent
-from hvdtune.tuner.stats.verdict import A_AND_B, judge, keep_default
+from hvdtune.tuner.stats.verdict import A_AND_B, judge, nothing_verified
 from tests.kit.simulated_job import DEFAULT
 
 CANDIDATE = {**DEFAULT, "cycle_time_ms": 0.2}
@@ -124,7 +124,9 @@ def test_whatever_few_launches_say_another_may_differ(
 
 
 def test_without_a_candidate_the_floor_is_the_bound() -> None:
-    verdict = keep_default(DEFAULT, from_percent(1.0), 6, "no setting beats the default: 40 tried")
+    verdict = nothing_verified(
+        DEFAULT, from_percent(1.0), 6, "no setting beats the default: 40 tried"
+    )
 
     assert verdict.text == "no setting beats the default: 40 tried (A/A floor 1.0 % over 6 pairs)"
     assert verdict.ci_percent is None
