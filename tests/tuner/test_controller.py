@@ -187,6 +187,15 @@ def test_a_setting_that_is_most_likely_better_is_used_and_not_claimed(tmp_path: 
     assert all(a_little(verdict.setting) > -0.01 for verdict in chosen)
 
 
+def test_where_noise_hides_everything_nothing_is_believed_to_be_safe(tmp_path: Path) -> None:
+    script = Script(step_noise=0.8, slow_noise=0.1)
+    verdict = Bed(tmp_path, script).tune(trials=6, **SHORT_RACE).verdict
+    beliefs = read_study(tmp_path).beliefs.values()
+    assert beliefs
+    assert all(belief.low_percent < -8 < 8 < belief.high_percent for belief in beliefs)
+    assert verdict.expected is None
+
+
 def test_a_setting_that_made_the_script_fail_is_not_used(tmp_path: Path) -> None:
     def crashes(setting: Setting) -> bool:
         return setting != DEFAULT and len(bed.cluster.jobs) > 1

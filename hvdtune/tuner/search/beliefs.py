@@ -5,6 +5,7 @@ process puts it that has seen all of them, and the one that was verified where i
 the process put it together.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -17,6 +18,8 @@ from hvdtune.tuner.storage.pair_log import by_launch
 from hvdtune.tuner.storage.study_store import StudyStore
 
 _FAR_SLOWER = -0.1
+# What the process takes for granted counts as so many pairs at most for each that was measured.
+_PRIOR_PAIRS = 3
 
 
 def search_posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Posterior]:
@@ -53,9 +56,11 @@ def posteriors(context: StudyContext, store: StudyStore) -> dict[int, Posterior]
     """By trial, with the fresh pairs of those that were verified.
 
     Not of the default, whose gain is 0 by definition, nor of trials far slower than it: of those
-    the process is told less than was read.
+    the process is told less than was read. Where noise hides everything, the process takes settings
+    for equal; how sure it may be of that is limited.
     """
     found = dict(search_posteriors(context, store))
+    least_sd = _least_sd(context)
     for trial in store.trials():
         if trial.number not in found:
             continue
@@ -66,4 +71,14 @@ def posteriors(context: StudyContext, store: StudyStore) -> dict[int, Posterior]
         if fresh:
             launches = list(by_launch(fresh).values())
             found[trial.number] = found[trial.number].given(estimate_over_launches(launches))
-    return found
+    return {
+        number: replace(posterior, sd=max(posterior.sd, least_sd))
+        for number, posterior in found.items()
+    }
+
+
+def _least_sd(context: StudyContext) -> float:
+    pairs = sum(
+        pair.phase != "calibrate" and not pair.set_aside for pair in context.runner.log.pairs
+    )
+    return context.calibration.search_noise.sd / math.sqrt((1 + _PRIOR_PAIRS) * max(pairs, 1))
