@@ -62,8 +62,14 @@ class Belief:
 
     @property
     def unproved_text(self) -> str:
-        """What is said of a setting that is used without proof."""
-        return f"expected {self.gain_percent:+.1f} %, not yet proved (95 %: {self.interval_text} %)"
+        """What is said of a setting that is used without proof, whose range may lie above zero."""
+        alone, basis = (
+            (" by fresh pairs alone", " by all readings") if self.low_percent > 0 else ("", "")
+        )
+        return (
+            f"expected {self.gain_percent:+.1f} %, not yet proved{alone} "
+            f"(95 %{basis}: {self.interval_text} %)"
+        )
 
 
 def posterior_of(fresh: Estimate) -> Posterior:

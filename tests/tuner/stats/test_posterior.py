@@ -3,7 +3,7 @@ import math
 import pytest
 
 from hvdtune.tuner.stats.estimates import estimate, from_percent
-from hvdtune.tuner.stats.posterior import Posterior, belief_of
+from hvdtune.tuner.stats.posterior import Belief, Posterior, belief_of
 
 
 def test_fresh_pairs_move_what_is_believed_by_how_sure_they_are() -> None:
@@ -29,6 +29,14 @@ def test_a_belief_is_in_percent_of_speed() -> None:
     assert belief.gain_percent == pytest.approx(2.0)
     assert belief.high_percent == pytest.approx(100 * math.expm1(math.log(1.02) + 1.3 * 0.0196))
     assert belief.interval_text == "-0.6 to +4.6"
+    assert belief.unproved_text == "expected +2.0 %, not yet proved (95 %: -0.6 to +4.6 %)"
+
+
+def test_a_range_above_zero_is_said_not_to_be_the_proof() -> None:
+    assert Belief(5.2, 1.2, 9.5).unproved_text == (
+        "expected +5.2 %, not yet proved by fresh pairs alone "
+        "(95 % by all readings: +1.2 to +9.5 %)"
+    )
 
 
 @pytest.mark.parametrize(("gain", "chance"), [(0.02, 0.5), (0.0, 0.977), (0.04, 0.023)])
