@@ -121,6 +121,7 @@ def _check_needs(options: Options) -> None:
                 "--sampler": options.sampler,
                 "--step-budget": options.step_budget,
                 "--train-steps": options.train_steps,
+                "--probe-share": options.probe_share,
             },
         )
     if options.timeline_steps == "":

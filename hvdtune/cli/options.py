@@ -220,7 +220,13 @@ class RunOptions(HorovodOptions):
         "[default: 3]",
     )
     no_drift: bool = flag(
-        help="Do not test the setting again when the training changes its pace after the verdict."
+        help="Do not test the setting again after the verdict, not even when the training changes "
+        "its pace."
+    )
+    probe_share: float | None = option(
+        type=Number(0, 0.5),
+        help="Go on comparing a setting that is not yet proved with the default, for this share of "
+        "the training's time; 0: never. [default: 0.02]",
     )
 
 
@@ -257,7 +263,7 @@ _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) 
     "seed", "verbose", "output_dir", "profile", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
-    "storage", "study_name", "keep_timelines", "no_drift",
+    "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
 }  # fmt: skip
 
 

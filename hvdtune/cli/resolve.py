@@ -211,6 +211,7 @@ def _study_request(options: RunOptions) -> StudyRequest:
         step_budget=options.step_budget,
         train_steps=options.train_steps,
         watch_drift=not options.no_drift,
+        probe_share=options.probe_share,
         keep_timelines=options.keep_timelines,
         storage=options.storage,
         name=options.study_name,

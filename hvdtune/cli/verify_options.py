@@ -15,7 +15,7 @@ from hvdtune.cli.parameters import WholeNumber, option, required
 _OF_A_SEARCH: Final = frozenset(
     {
         "trials", "knobs", "profile", "check_build", "space", "objective", "sampler", "step_budget",
-        "train_steps", "storage", "study_name", "keep_timelines", "no_drift",
+        "train_steps", "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
     }
 )  # fmt: skip
 

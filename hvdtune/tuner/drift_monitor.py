@@ -1,4 +1,7 @@
-"""After the verdict: notices that the training has lastingly changed, and opens the study again.
+"""After the verdict: goes on proving what is in use, and notices that the training has changed.
+
+A setting that is in use without proof is compared with the default now and then, until it is proved
+in this launch, or no longer likely to be better and the default comes back.
 
 What was measured was measured of the training as it was. After a change the setting is measured
 anew: it beats the default, or it stays as most likely better and hardly slower, or the default
@@ -25,9 +28,10 @@ from hvdtune.tuner.measure.blocks import BlockShape, shape_for
 from hvdtune.tuner.measure.run import RunOver, TrialFailed
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.choice import is_better_bet
+from hvdtune.tuner.stats.confidence_sequence import interval_at_any_time
 from hvdtune.tuner.stats.cusum import Change, Drift
 from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
-from hvdtune.tuner.stats.posterior import posterior_of
+from hvdtune.tuner.stats.posterior import Posterior, posterior_from, posterior_of
 
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
@@ -67,7 +71,10 @@ def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
         if event is None and job.poll() is not None:
             return
         if isinstance(event, StepDone):
-            change = drift.add(max(event.durations_ns) / 1e9)
+            step_s = max(event.durations_ns) / 1e9
+            if not watcher.probe_when_due(step_s):
+                return
+            change = drift.add(step_s)
             if change is not None:
                 if not watcher.examine(change):
                     return
@@ -85,12 +92,64 @@ class _Watcher:
         self._runner, self._run = training.context.runner, training.run
         self._good: Setting = training.verdict.setting
         self._is_proved = training.verdict.improved
+        expected = training.verdict.expected
+        self._prior = None if expected is None else posterior_from(expected)
+        self._probes: list[float] = []
+        self._since_probe_s = 0.0
+
+    def probe_when_due(self, step_s: float) -> bool:
+        """Compares an unproved setting with the default once more, if it is time for that.
+
+        False when the job has ended meanwhile.
+        """
+        prior, shape = self._prior, self._training.context.calibration.shape
+        if prior is None or self._good == self._runner.default:
+            return True
+        self._since_probe_s += step_s
+        share = self._training.context.options.probe_share
+        if share * self._since_probe_s < (1 - share) * self._run.cost(shape).pair_s or share == 0:
+            return True
+        self._since_probe_s = 0.0
+        self._run.attach(self._training.job)
+        try:
+            text = self._probe(prior, shape)
+        except RunOver:
+            return False
+        except StudyError as error:
+            self._adopt(self._runner.default)
+            text = f"{error}; the default is used"
+        if text:
+            self._prior = None
+            self._runner.reporter.notice(text)
+            self._write(None, text)
+        return self._training.job.poll() is None
+
+    def _probe(self, prior: Posterior, shape: BlockShape) -> str:
+        """What is settled by one more pair, "" while nothing is."""
+        setting = describe(self._good, self._runner.default)
+        try:
+            self._probes.append(self._runner.pair("probe", self._good, shape).log_ratio)
+        except TrialFailed as failure:
+            self._adopt(self._runner.default)
+            return f"{setting}: {failure}: back to the default"
+        self._rest(0.0)
+        found = interval_at_any_time(self._probes)
+        basis = f"95 % CI at any time, {counted(found.n, 'pair')}, this launch"
+        if found.low > 0:
+            self._is_proved = True
+            gain, low, high = (to_percent(each) for each in (found.mean, found.low, found.high))
+            return f"{setting}, proved: {gain:+.1f} % [{low:.1f}, {high:.1f}] {basis}"
+        if is_better_bet(prior.given(estimate(self._probes))):
+            return ""
+        self._adopt(self._runner.default)
+        return f"{setting} is not likely better ({counted(found.n, 'pair')}): back to the default"
 
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
         pace = f"steps take {change.factor:.2f} times as long as before"
         self._runner.reporter.notice(f"{pace}: the setting is measured again, pair by pair")
         self._run.attach(self._training.job)
+        self._prior = None  # of the training as it was
         try:
             shape = self._shape()
             said = [self._check(shape), self._search(shape)]
@@ -191,12 +250,12 @@ class _Watcher:
         self._changed(setting)
         self._rest(0.0)
 
-    def _write(self, change: Change, text: str) -> None:
+    def _write(self, change: Change | None, text: str) -> None:
         path = self._training.run_dir / DRIFT_FILE
         line = {
             "t_unix": time.time(),
-            "factor": change.factor,
-            "steps": change.steps,
+            "factor": None if change is None else change.factor,
+            "steps": None if change is None else change.steps,
             "setting": dict(self._good),
             "text": text,
         }

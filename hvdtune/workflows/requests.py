@@ -129,6 +129,7 @@ class StudyRequest:
     step_budget: int | None = None
     train_steps: int | None = None
     watch_drift: bool = True
+    probe_share: float | None = None
     keep_timelines: int | None = None
     storage: str | None = None
     name: str | None = None

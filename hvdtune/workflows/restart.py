@@ -249,10 +249,14 @@ def _tune_options(
 ) -> TuneOptions:
     from hvdtune.workflows.studies import named_knobs, sampling
 
-    if not {*study.objectives} <= {"step_time", "samples_per_s"} or study.train_steps:
+    if (
+        not {*study.objectives} <= {"step_time", "samples_per_s"}
+        or study.train_steps
+        or study.probe_share is not None
+    ):
         raise UsageError(
             "--mode restart tunes only the step time, in launches that it ends: leave out other "
-            "objectives and --train-steps"
+            "objectives, --train-steps and --probe-share"
         )
     named = named_knobs(study)
     varied = [name for name in target.variables if target.variables[name] == name]

@@ -206,7 +206,9 @@ def search_options(study: StudyRequest) -> dict[str, Any]:
     """Fields of TuneOptions for a live run. Raises UsageError for what cannot be."""
     objectives = check_objectives(list(study.objectives))
     tunable = named_knobs(study)
+    share = study.probe_share
     return {
+        "probe_share": TuneOptions.probe_share if share is None else share,
         "tunable": tunable,
         "objectives": objectives,
         **sampling(study, load_knobs(), tunable or (), len(objectives)),

@@ -29,8 +29,8 @@ from hvdtune.core.config.knobs import load_knobs
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.choice import choose
-from hvdtune.tuner.stats.estimates import from_percent
-from hvdtune.tuner.stats.posterior import Posterior, belief_of
+from hvdtune.tuner.stats.estimates import from_percent, to_percent
+from hvdtune.tuner.stats.posterior import Belief, Posterior, posterior_from
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 from studies.tuning.offline import grid_of
@@ -56,8 +56,7 @@ class Believed:
     @property
     def posterior(self) -> Posterior:
         """The posterior of which the range was made."""
-        reach = belief_of(Posterior(0.0, 1.0))
-        return Posterior(self.mean, (self.high - self.mean) / math.log1p(reach.high_percent / 100))
+        return posterior_from(Belief(*map(to_percent, (self.mean, self.low, self.high))))
 
 
 @dataclass(frozen=True)

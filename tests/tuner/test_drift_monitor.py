@@ -1,5 +1,6 @@
 """After the verdict, in virtual time."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.drift_monitor import DRIFT_FILE, watch
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.posterior import Belief
+from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
@@ -116,6 +119,35 @@ def test_a_better_setting_after_the_change_is_found(tmp_path: Path) -> None:
     assert not training.verdict.improved
     assert float(training.adopted[-1]["cycle_time_ms"]) < 0.9
     assert "is used (+" in training.lines[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("gain", "said", "adopted"),
+    [
+        (short_cycles_win, "proved: +", []),
+        (short_cycles_lose, "back to the default", [DEFAULT]),
+    ],
+)
+def test_a_setting_in_use_without_proof_is_proved_or_given_up_while_training_goes_on(
+    tmp_path: Path, gain, said: str, adopted: list[Setting]
+) -> None:
+    training = Training(tmp_path, Script(gain=gain))
+
+    def watch_unproved(after: AfterVerdict, script: Script | None, end: int) -> None:
+        setting = {**DEFAULT, "cycle_time_ms": 0.2}
+        verdict = dataclasses.replace(
+            after.verdict, kind="noisy", setting=setting, expected=Belief(1.8, -0.3, 3.9)
+        )
+        after.job.propose(setting)
+        Training.watch(training, dataclasses.replace(after, verdict=verdict), script, end)
+
+    training.watch = watch_unproved  # type: ignore[method-assign]
+    training.go(then=None)
+    (line,) = training.lines
+    assert said in line["text"]
+    assert training.adopted == adopted
+    probes = [pair for pair in read_study(tmp_path).pairs if pair.phase == "probe"]
+    assert sum(pair.steps for pair in probes) < 0.03 * 120_000
 
 
 def test_the_end_of_the_script_in_the_middle_of_it_is_no_error(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hvdtune.tuner.stats.estimates import Estimate
 # More than a month is no limit that anybody set.
 NO_LIMIT_S: Final = 2.7e6
 
-Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift"]
+Phase = Literal["start", "calibrate", "search", "race", "verify", "done", "drift", "probe"]
 
 
 @dataclass(frozen=True)

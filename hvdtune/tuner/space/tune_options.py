@@ -24,7 +24,8 @@ class TuneOptions:
     `ranges` are narrower than the knob table's. Of several `objectives` the first is the one whose
     improvement is proved. The study takes at most `step_budget` steps; `train_steps` are those of
     the whole training: no trial is made that the rest of it cannot pay for. With `watch_drift` the
-    study is opened again when the training lastingly changes its pace after the verdict.
+    study is opened again when the training lastingly changes its pace after the verdict, and a
+    setting that is in use without proof is compared with the default for `probe_share` of the time.
 
     Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
@@ -41,6 +42,7 @@ class TuneOptions:
     step_budget: int | None = None
     train_steps: int | None = None
     watch_drift: bool = True
+    probe_share: float = 0.02
 
     calibrate_pairs: int = 5
     min_pairs_per_trial: int = 1

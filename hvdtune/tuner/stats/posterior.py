@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from hvdtune.tuner.stats.estimates import Estimate, to_percent
+from hvdtune.tuner.stats.estimates import Estimate, from_percent, to_percent
 
 # Half the width of a normal 95 % interval, in standard deviations.
 _REACH: Final = 1.96
@@ -75,6 +75,12 @@ class Belief:
 def posterior_of(fresh: Estimate) -> Posterior:
     """What fresh pairs alone make of a setting, by their interval at 95 %."""
     return Posterior(fresh.mean, max((fresh.high - fresh.low) / 2 / _REACH, 1e-6))
+
+
+def posterior_from(belief: Belief) -> Posterior:
+    """The posterior that a belief was made of."""
+    mean, high = from_percent(belief.gain_percent), from_percent(belief.high_percent)
+    return Posterior(mean, (high - mean) / (_REACH * _WIDENED))
 
 
 def belief_of(posterior: Posterior) -> Belief:
