@@ -48,6 +48,12 @@ for _ in range({steps}):
         ),
         (["--sampler", "random"], "--sampler needs --trials or --autotune"),
         (["--step-budget", "100"], "--step-budget needs --trials or --autotune"),
+        (["--probe-share", "0.1"], "--probe-share needs --trials or --autotune"),
+        (["--trials", "2", "--probe-share", "0.7"], "Invalid value for '--probe-share'"),
+        (
+            ["--mode", "restart", "--probe-share", "0.1"],
+            "--mode restart tunes only the step time",
+        ),
     ],
 )
 def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
