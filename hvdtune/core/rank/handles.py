@@ -437,5 +437,6 @@ def abandon_handles(handles: Iterable[int]) -> None:
 def _find(handle: int) -> _Pending:
     pending: _Pending | None = PROCESS.pending.get(handle)
     if pending is None:
+        PROCESS.require_own()
         raise UsageError(f"handle {handle} is unknown, or was synchronized before")
     return pending

@@ -107,10 +107,14 @@ class Process:
         """
         runtime = self.runtime
         if runtime is None:
-            if self._was_forked:
-                raise UsageError(_OF_THE_PARENT)
+            self.require_own()
             raise UsageError("Horovod has not been initialized; use hvd.init().")
         return runtime
+
+    def require_own(self) -> None:
+        """Raises UsageError in a process that was forked from a rank and is none itself."""
+        if self.runtime is None and self._was_forked:
+            raise UsageError(_OF_THE_PARENT)
 
     def told(self, name: str) -> Any:
         """Looks up a fact about this rank's place. Raises UsageError as `native` does."""
