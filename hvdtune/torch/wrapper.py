@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -33,14 +33,13 @@ class WrapperOptions:
     zero_copy: bool
 
 
-def _absent(name: str) -> property:
-    def refuse(_: object) -> NoReturn:
-        raise AttributeError(
-            f"hvdtune's DistributedOptimizer has no {name}, by which Horovod's keeps count of its "
-            "operations; use synchronize(), skip_synchronize() and backward_passes_per_step"
-        )
-
-    return property(refuse)
+# By which Horovod's keeps count of its operations, and submits them.
+_ABSENT: Final = frozenset(
+    (
+        "_allreduce_delay", "_allreduce_grad_async", "_grad_accs", "_grouped_allreduce_grad_async",
+        "_groups", "_handles", "_make_hook", "_p_to_group", "_register_hooks",
+    )
+)  # fmt: skip
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -104,9 +103,17 @@ class Wrapper(torch.optim.Optimizer):
     def _requires_update(self) -> set[torch.Tensor]:
         return {p for p in parameters_of(self.param_groups) if p.requires_grad}
 
-    _handles = _absent("_handles")
-    _grad_accs = _absent("_grad_accs")
-    _allreduce_delay = _absent("_allreduce_delay")
+    # Asked for what nobody else has: the wrapped optimizer may have such names of its own.
+    def __getattr__(self, name: str) -> Any:
+        if name in _ABSENT:
+            raise AttributeError(
+                f"hvdtune's DistributedOptimizer has no {name}, by which Horovod's keeps count of "
+                "its operations; use synchronize(), skip_synchronize() and backward_passes_per_step"
+            )
+        wrapped: Any = super()
+        if hasattr(wrapped, "__getattr__"):
+            return wrapped.__getattr__(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
     def wrap(cls, optimizer: torch.optim.Optimizer, names: Names, options: WrapperOptions) -> Self:

@@ -235,10 +235,11 @@ LAUNCHER = """
     util.lsf util.network util.remote util.streams
 """
 LATER = """
-    data.data_loader_base mxnet.mpi_ops ray.runner runner.elastic.discovery
-    runner.elastic.worker spark.common.store tensorflow.data.compute_service
+    data.data_loader_base mxnet.mpi_ops ray.runner spark.common.store
+    tensorflow.data.compute_service
 """
 OTHERS = {
+    "runner.elastic.discovery": "hvdtune run --min-np starts an elastic job",
     "_keras.callbacks": "use horovod.keras or horovod.tensorflow.keras",
     "torch.mpi_lib_v2": "its operations are functions of horovod.torch",
 }
@@ -253,7 +254,15 @@ ABSENT = {
     "from horovod.runner import _HorovodArgs as call": "runner._HorovodArgs",
     "from horovod.runner.launch import _run as call": "runner.launch._run",
     "from horovod.runner.launch import parse_args as call": "runner.launch.parse_args",
+    "from horovod.runner.launch import check_build as call": "runner.launch.check_build",
     "from horovod.torch.mpi_ops import _allreduce_async as call": "torch.mpi_ops._allreduce",
+    "from horovod.torch.mpi_ops import _check_has_gpu as call": "torch.mpi_ops._check_has_gpu",
+    "from horovod.torch.sync_batch_norm import _SyncBatchNorm as call": (
+        "torch.sync_batch_norm._SyncBatchNorm"
+    ),
+    "from horovod.tensorflow import _DistributedOptimizer as call": (
+        "tensorflow._DistributedOptimizer"
+    ),
 }
 
 

@@ -433,7 +433,8 @@ def private_names():
     optimizer.backward_passes_per_step = 3
     its = copy.deepcopy(optimizer)
     refusals = []
-    for name in ("_handles", "_grad_accs", "_allreduce_delay"):
+    assert not hasattr(optimizer, "_nobody_knows_this")
+    for name in ("_handles", "_grad_accs", "_allreduce_delay", "_make_hook"):
         with pytest.raises(AttributeError) as caught:
             getattr(optimizer, name)
         refusals.append(str(caught.value))

@@ -26,7 +26,8 @@ MODULES: Final = {
     "ray": _LATER,
     "spark": _LATER,
     "tensorflow.data": _LATER,
-    "runner.elastic": _LATER,
+    "runner.elastic": "hvdtune run --min-np starts an elastic job, and scripts use "
+    "horovod.torch.elastic, horovod.tensorflow.elastic or horovod.keras.elastic",
     "_keras": "use horovod.keras or horovod.tensorflow.keras",
     "tensorflow.mpi_lib": "its operations are functions of horovod.tensorflow",
     "torch.mpi_lib_v2": "its operations are functions of horovod.torch",

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -15,6 +15,8 @@ from hvdtune.keras import keras2_compat
 from hvdtune.tensorflow import *
 from hvdtune.tensorflow.gradients import combine
 
+from .._absent import stand_in
+from ..common.util import gpu_available
 from .util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs
 
 keras2_compat.keep(tf.keras)
@@ -43,6 +45,13 @@ def _make_allreduce_grads_fn(
 
     return allreduce_grads
 
+
+_OPTIMIZER: Final = "use horovod.tensorflow.DistributedOptimizer"
+_DistributedOptimizer = stand_in("horovod.tensorflow._DistributedOptimizer", _OPTIMIZER)
+_DistributedAdasumOptimizer = stand_in(
+    "horovod.tensorflow._DistributedAdasumOptimizer", f"{_OPTIMIZER} with op=Adasum"
+)
+_allreduce_cond = stand_in("horovod.tensorflow._allreduce_cond", "call allreduce on every rank")
 
 # Last, because hvdtune.tensorflow has modules of the same names.
 for _name in (

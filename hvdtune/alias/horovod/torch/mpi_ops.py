@@ -33,6 +33,10 @@ globals().update(
         for part in ("_async", "_function_factory")
     }
 )
+for _name in ("_check_function", "_check_has_gpu"):
+    globals()[_name] = stand_in(
+        f"horovod.torch.mpi_ops.{_name}", "the operations look at their tensors themselves"
+    )
 _ABSENT: Final = {
     "_handle_map": "give a handle to synchronize, which returns the result, or to poll",
     **{
