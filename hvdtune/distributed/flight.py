@@ -229,7 +229,8 @@ class Flight:
                 failure = error
         if failure is not None:
             self.is_lost = self._native is not None and self._native.has_lost_a_rank()
-            ranks = self._ranks
+            # What never began was refused by this job, not by the core of those who take part.
+            ranks = () if self._native is None else self._ranks
             if isinstance(failure, RankLostError):
                 # Who is gone may be one that ended because it has heard of a loss before this rank.
                 wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S

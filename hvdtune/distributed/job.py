@@ -121,6 +121,14 @@ class GroupRuntime:
         return None
 
 
+def left_key(count: int, rank: int) -> str:
+    """In the store of a group that is its `count`-th: member `rank` has left it.
+
+    Only who has yet to meet that member needs this: the others hear of it from the core.
+    """
+    return f"hvdtune/{count}/left/{rank}"
+
+
 def _mark_step() -> None:
     if PROCESS.runtime is not None and not PROCESS.marks_steps:
         PROCESS.runtime.mark_step()

@@ -12,6 +12,7 @@ member, and gives what comes to the receipts.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import threading
 from collections import Counter
@@ -25,7 +26,7 @@ from torch import distributed
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import Flight
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
-from hvdtune.errors import UsageError
+from hvdtune.errors import ShutdownError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -48,11 +49,14 @@ class PairRuntime:
     numbers in call order, by which the core finds those that belong together.
     """
 
-    def __init__(self, place: GroupPlace, peer: int) -> None:
+    def __init__(self, place: GroupPlace, peer: int, left_key: str) -> None:
+        """`left_key`: what the group's store has once the peer has left the group."""
         low, high = sorted((place.rank, peer))
+        self._group_store = place.store.clone()
+        self._left_key = left_key
         self._place = GroupPlace(
             distributed.PrefixStore(  # type: ignore[attr-defined]
-                f"hvdtune/pair/{low}/{high}", place.store.clone()
+                f"hvdtune/pair/{low}/{high}", self._group_store
             ),
             0 if place.rank == low else 1,
             2,
@@ -162,7 +166,20 @@ class PairRuntime:
 
     def _is_hopeless(self) -> bool:
         """Whether to wait for the other member is in vain: it may be the one that was lost."""
-        return self._is_over or find_loss() is not None
+        return self._is_over or find_loss() is not None or self._peer_has_left()
+
+    def _peer_has_left(self) -> bool:
+        """To be asked by the thread that forms the runtime."""
+        with contextlib.suppress(RuntimeError):
+            return bool(self._group_store.check([self._left_key]))
+        return False
+
+    def _why_unformed(self, error: Exception) -> Exception:
+        if not self._peer_has_left():
+            return find_loss(_NEWS_S) or error
+        rank = self._place.ranks[1 - self._place.rank]
+        left = f"rank {rank} has left the group, and neither sends nor receives"
+        return find_loss() or ShutdownError(left, rank)
 
     def _form(self) -> None:
         runtime: GroupRuntime | None = None
@@ -170,7 +187,7 @@ class PairRuntime:
         try:
             runtime = form_beside(self._place)
         except Exception as error:
-            failure = find_loss(_NEWS_S) or error
+            failure = self._why_unformed(error)
         with self._lock:
             self._runtime, self._error = runtime, failure
             early, self._early = self._early, []

@@ -9,6 +9,9 @@ number names them, so that ranks that call different ones are told so.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -20,7 +23,7 @@ from torch import distributed
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
-from hvdtune.distributed.job import GroupPlace, GroupRuntime, form
+from hvdtune.distributed.job import GroupPlace, GroupRuntime, form, left_key
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
@@ -97,6 +100,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
         self._inbox = Inbox(others, self._pair_with)
+        self._process = os.getpid()
+        atexit.register(self._note_departure)
 
     def getBackendName(self) -> str:
         return self._backend
@@ -146,6 +151,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leaves the group; what is in flight fails, on this rank at least."""
+        self._note_departure()
         for pair in self._pairs.values():
             pair.leave()
         self._job.leave()
@@ -153,6 +159,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def abort(self) -> None:
         """As `shutdown`."""
         self.shutdown()
+
+    def _note_departure(self) -> None:
+        atexit.unregister(self._note_departure)
+        if os.getpid() != self._process:  # a child of fork, which was no member
+            return
+        with contextlib.suppress(RuntimeError):  # the store may have gone with its owner
+            self._place.store.set(left_key(self._job.count, self._place.rank), "")
 
     @eager
     def allreduce(self, given: Tensors, opts: Any = None) -> Work:
@@ -347,7 +360,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def _pair_with(self, peer: int) -> PairRuntime:
         with self._lock:
             if peer not in self._pairs:
-                self._pairs[peer] = PairRuntime(self._place, peer)
+                key = left_key(self._job.count, peer)
+                self._pairs[peer] = PairRuntime(self._place, peer, key)
             return self._pairs[peer]
 
     # As torch called them before 2.13.

@@ -68,3 +68,17 @@ def test_a_killed_sender_is_named(tmp_path):
     assert receiver.error.kind == "DistBackendError", receiver.trace
     assert receiver.error.rank == 2
     assert "recv 1 from rank 2" in str(receiver.error)
+
+
+def waits_for_one_that_has_left(rank, size):
+    if rank == 2:
+        dist.destroy_process_group()
+    elif rank == 1:  # who has never met the other one
+        dist.recv(torch.ones(1), 2)
+
+
+def test_a_sender_that_has_left_the_group_is_named(tmp_path):
+    receiver = members.run(waits_for_one_that_has_left, SIZE, tmp_path, kills=2)[1]
+    assert receiver.error.kind == "DistBackendError", receiver.trace
+    assert receiver.error.rank == 2
+    assert str(receiver.error).endswith("rank 2 has left the group, and neither sends nor receives")
