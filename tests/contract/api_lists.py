@@ -202,6 +202,7 @@ _ELASTIC_KERAS = [
     "UpdateEpochStateCallback",
 ]
 ELASTIC = {
+    "torch": ["run", "State", "ObjectState", "TorchState", "ElasticSampler"],
     "tensorflow": ["run", "TensorFlowKerasState", "TensorFlowState"],
     "keras": _ELASTIC_KERAS,
     "tensorflow.keras": _ELASTIC_KERAS,

@@ -62,10 +62,10 @@ def test_every_public_name_is_there_once(module):
 
 
 @pytest.mark.parametrize(("module", "name"), each_name(ELASTIC))
-def test_elastic_training_says_that_it_is_absent_and_what_to_do(module, name):
-    said = rf"elastic\.{name}: hvdtune \d.*checkpoints"
-    with pytest.raises(NotImplementedError, match=said):
-        getattr(MODULES[module].elastic, name)(None)
+def test_a_name_of_elastic_training_is_there(module, name):
+    elastic = MODULES[module].elastic
+    assert callable(getattr(elastic, name))
+    assert name in elastic.__all__
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

@@ -43,5 +43,8 @@ def test_a_rank_loads_little_beside_its_framework(framework, module, others):
     packages = {name.partition(".")[0] for name in loaded}
     assert packages.isdisjoint({*workbench.PACKAGES} | _LATER)
     own = [name for name in loaded if name.startswith("hvdtune")]
-    assert not [name for name in own if name.startswith(tuple(f"hvdtune.{u}" for u in _UNITS))]
-    assert len(own) < 65 and len(loaded) - len(own) < others, loaded
+    units = [f"hvdtune.{unit}" for unit in _UNITS]
+    if framework == "tensorflow":  # whose elastic training keeps models of Keras
+        units.remove("hvdtune.keras.")
+    assert not [name for name in own if name.startswith(tuple(units))]
+    assert len(own) < 75 and len(loaded) - len(own) < others, loaded

@@ -328,11 +328,6 @@ def own_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return without_launch(os.environ if environ is None else environ)
 
 
-def is_worker(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the launcher of an elastic job has started this process."""
-    return bool((os.environ if environ is None else environ).get("HVDTUNE_WORKER"))
-
-
 def inherited_environ() -> dict[str, str]:
     """This process's environment as it is, for processes that stand for this one."""
     return dict(os.environ)

@@ -69,6 +69,7 @@ class Process:
         marks_steps: whether the script has marked a step of this job, itself or by an optimizer of
             hvdtune's; so nobody else has to.
         script_knobs: those that the script has declared in this job, by name.
+        before_join: what takes a newcomer of an elastic job long: done before ranks wait for it.
         watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
     """
 
@@ -78,6 +79,7 @@ class Process:
         self.runtime: _native.Runtime | None = None
         self.place: dict[str, Any] = {}
         self.generation = 0
+        self.before_join: list[Callable[[], object]] = []
         self.on_init: list[Callable[[], None]] = []
         self.on_shutdown: list[Callable[[], None]] = []
         self.pending: dict[int, Any] = {}
@@ -196,6 +198,8 @@ class Process:
             return _start(placed, {})
 
         if self.worker is None:
+            for prepare in self.before_join:
+                prepare()
             self.worker = ElasticWorker(config)
         return self.worker.join(config, start)
 

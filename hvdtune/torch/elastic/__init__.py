@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from hvdtune.core.config.environment import is_worker
 from hvdtune.core.elastic.loop import run
 from hvdtune.core.elastic.state import ObjectState, State
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.torch.elastic.sampler import ElasticSampler
 from hvdtune.torch.elastic.state import (
     ModelStateHandler,
@@ -32,7 +32,5 @@ __all__ = [
     "set_handler_registry",
 ]
 
-if is_worker():
-    # The first optimizer imports it, which takes seconds. A newcomer takes them before it joins,
-    # when no other rank waits for it.
-    importlib.import_module("torch._dynamo")
+# The first optimizer imports it, which takes seconds.
+PROCESS.before_join.append(lambda: importlib.import_module("torch._dynamo"))
