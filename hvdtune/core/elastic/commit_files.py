@@ -102,7 +102,8 @@ class CommitWriter:
                     f"commit {order.commits} could not be written to {order.folder}: {error}"
                 )
             with self._changed:
-                self._failure, self._is_busy = failure, False
+                # That a later commit succeeds is no reason to keep quiet of this one.
+                self._failure, self._is_busy = self._failure or failure, False
                 self._changed.notify_all()
 
 

@@ -1,6 +1,7 @@
 """Commits in files: whole or not there, the newest few, and nobody else's."""
 
 import os
+import threading
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,29 @@ def test_a_commit_that_fails_raises_at_the_next(order):
     writer.write(order)
     writer.flush()
     assert numbers(order) == [1]
+
+
+class _FailsLate:
+    """Cannot be pickled, which it says once it is told to go on."""
+
+    def __init__(self):
+        self.is_pickled, self.goes_on = threading.Event(), threading.Event()
+
+    def __reduce__(self):
+        self.is_pickled.set()
+        self.goes_on.wait()
+        raise ValueError("no")
+
+
+def test_a_commit_that_fails_is_told_also_after_one_that_succeeds(order):
+    writer, value = CommitWriter(), _FailsLate()
+    writer.write(replace(order, content={"value": value}))
+    value.is_pickled.wait()
+    writer.write(replace(order, commits=2))
+    value.goes_on.set()
+    with pytest.raises(UsageError, match="commit 1 could not be written to"):
+        writer.flush()
+    assert numbers(order) == [2]
 
 
 def test_a_commit_of_other_things_is_refused(tmp_path):
