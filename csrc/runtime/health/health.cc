@@ -461,13 +461,21 @@ void Health::show_all(const std::string& page) {
 // that for the cause.
 void Health::lose(const Error& error) {
   if (loss()) return;
-  notify_others(error);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!loss_) loss_ = error;
+  const auto tell_this_process = [&] {
+    {
+      const std::lock_guard lock(mutex_);
+      loss_ = error;
+    }
+    lost_.notify_all();
+    failed_.raise();
+  };
+  try {
+    notify_others(error);
+  } catch (...) {
+    tell_this_process();
+    throw;
   }
-  lost_.notify_all();
-  failed_.raise();
+  tell_this_process();
 }
 
 void Health::notify_others(const Error& loss) {
