@@ -107,6 +107,7 @@ void PeerBuffers::map(const uint8_t* segments, size_t count) {
   try {
     views_ = mapped(segments, count);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kRankLost) throw;
     if (!memory_->reachable()) throw Error(ErrorCode::kInternal, error.what());
     where_ = BufferLocation::kPrivate;
   }

@@ -40,8 +40,9 @@ class PeerBuffers {
  public:
   explicit PeerBuffers(const Payload& own);
   // Throws Error(kInternal) naming the rank when it shows a payload of another size, and without a
-  // rank when this one can neither map the memory nor reach it otherwise. REQUIRES: a write phase
-  // of the arena, since finding out writes.
+  // rank when this one can neither map the memory nor reach it otherwise; Error(kRankLost) naming
+  // the rank when its process has ended. REQUIRES: a write phase of the arena, since finding out
+  // writes.
   PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory);
 
   BufferLocation where() const { return where_; }

@@ -1,8 +1,6 @@
 #include "transport/shm/peer_memory.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -12,32 +10,13 @@
 
 #include "base/status.h"
 #include "check.h"
+#include "child.h"
 
 using namespace hvdtune;
 
 namespace {
 
 uint64_t number_of(const void* address) { return reinterpret_cast<uint64_t>(address); }
-
-// A copy of this process: the same addresses, other memory from now on.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    CHECK(pid_ >= 0);
-    while (pid_ == 0) pause();
-  }
-  ~Child() { end(); }
-  void end() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    CHECK_EQ(waitpid(pid_, nullptr, 0), pid_);
-    pid_ = 0;
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
 
 ProcessCard card_of(pid_t pid) {
   ProcessStat stat;
@@ -132,9 +111,7 @@ TEST(an_ended_peer_is_named_before_its_number_is_free) {
   const PeerMemory::RemoteRange range{number_of(&value), sizeof value};
   auto* bytes = reinterpret_cast<uint8_t*>(&value);
   memory.write(bytes, {&range, 1});
-  CHECK_EQ(kill(child.pid(), SIGKILL), 0);
-  siginfo_t info;
-  CHECK_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  child.end_without_asking();
   try {
     memory.write(bytes, {&range, 1});
     CHECK(false);
@@ -158,9 +135,7 @@ TEST(a_segment_that_went_with_its_process_names_the_rank) {
   SegmentOffer other = offer;
   other.fd = -1;
   CHECK_THROWS(ErrorCode::kInternal, memory.mapped(other));
-  CHECK_EQ(kill(child.pid(), SIGKILL), 0);
-  siginfo_t info;
-  CHECK_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  child.end_without_asking();
   try {
     memory.mapped(offer);
     CHECK(false);
