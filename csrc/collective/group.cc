@@ -7,6 +7,11 @@
 #include <utility>
 
 namespace hvdtune {
+namespace {
+
+constexpr size_t kLine = 64;
+
+}  // namespace
 
 void ScratchBuffers::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
@@ -30,6 +35,13 @@ GroupArena::GroupArena(Arena& arena, std::vector<int> members, int local_rank)
   for (const int member : members_) {
     if (member != arena.local_rank()) peers_.push_back(member);
   }
+}
+
+size_t GroupArena::next_offset(size_t bytes, size_t room) {
+  if (offset_ + bytes > std::min(room, slot_bytes())) offset_ = 0;
+  const size_t at = offset_;
+  offset_ += (bytes + kLine - 1) / kLine * kLine;
+  return at;
 }
 
 namespace {

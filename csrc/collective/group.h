@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/stop.h"
+#include "collective/shared_ways.h"
 #include "transport/exchange.h"
 #include "transport/mesh.h"
 
@@ -67,6 +68,12 @@ class GroupArena {
   void check_not_abandoned() const { arena_.check_not_abandoned(); }
   // Common to the set.
   uint8_t* result(int buffer_index) const { return arena_.result(members_.front(), buffer_index); }
+  // Where in the slots, and in the result, the next `bytes` lie: in the first `room` of them, after
+  // those of the last call, so that memory which a peer has just read, and has in its processor's
+  // cache, is not written again at once. The same on all ranks of the set that ask for the same.
+  // REQUIRES: bytes <= slot_bytes().
+  size_t next_offset(size_t bytes, size_t room);
+  SharedWays& ways() { return ways_; }
 
  private:
   friend class Group;
@@ -76,6 +83,8 @@ class GroupArena {
   int local_rank_;
   uint64_t subset_;
   int buffer_index_ = 0;
+  size_t offset_ = 0;
+  SharedWays ways_;
 };
 
 // The ranks of one process set, as one of them sees it. Every number here counts within the set.

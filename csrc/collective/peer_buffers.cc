@@ -35,18 +35,23 @@ bool in_pool(const Payload& payload, std::span<const Pool::SegmentRange> ranges)
 
 }  // namespace
 
-bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
-                     size_t slot_bytes) {
+static_assert(sizeof(PeerBufferHeader) <= kPeerBufferHeaderBytes);
+
+bool publish_buffers(const Payload& payload, const Pool& pool, std::optional<size_t> packed_at,
+                     uint8_t* slot, size_t slot_bytes) {
   auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
   uint8_t* rest = slot + kPeerBufferHeaderBytes;
   const std::vector<Pool::SegmentRange> ranges = pool.ranges();
   const bool mapped = !ranges.empty() && in_pool(payload, ranges);
-  header = {payload.bytes(), mapped ? BufferLocation::kMapped : BufferLocation::kPrivate, 0,
-            static_cast<uint32_t>(mapped ? ranges.size() : 0),
-            static_cast<uint32_t>(payload.pieces().size())};
-  if (!mapped && payload.bytes() <= pack_bytes) {
+  header = {.bytes = payload.bytes(),
+            .packed_at = packed_at.value_or(0),
+            .where = mapped ? BufferLocation::kMapped : BufferLocation::kPrivate,
+            .has_peer_access = 0,
+            .segments = static_cast<uint32_t>(mapped ? ranges.size() : 0),
+            .pieces = static_cast<uint32_t>(payload.pieces().size()),
+            .ways = {}};
+  if (!mapped && packed_at) {
     header.where = BufferLocation::kPacked;
-    payload.pack(0, payload.bytes(), rest);
     return true;
   }
   const size_t needed = kPeerBufferHeaderBytes + header.segments * sizeof(ShownSegment) +
@@ -81,7 +86,7 @@ PeerBuffers::PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory) 
   size_t begin = 0;
   if (where_ == BufferLocation::kPacked) {
     begin = header.bytes;
-    views_.push_back({number_of(rest), 0, 0, begin});
+    views_.push_back({number_of(slot + header.packed_at), 0, 0, begin});
   } else {
     const uint8_t* piece = rest + header.segments * sizeof(ShownSegment);
     for (uint32_t i = 0; i < header.pieces; ++i, piece += sizeof(ShownPiece)) {

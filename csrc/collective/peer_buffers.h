@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "collective/payload.h"
+#include "collective/shared_ways.h"
 #include "transport/shm/peer_memory.h"
 #include "transport/shm/pool.h"
 
@@ -19,21 +21,23 @@ enum class BufferLocation : uint32_t {
   kPrivate,  // anywhere in its process
 };
 
-// Shown at the start of a slot: the header; then the packed payload, or the segments and pieces.
+// Shown at the start of a slot: the header; then the segments and pieces, or elsewhere in the slot
+// the packed payload, of which the rank's own share is missing.
 struct PeerBufferHeader {
   uint64_t bytes;
+  uint64_t packed_at;  // bytes from the start of the slot
   BufferLocation where;
   uint32_t has_peer_access;  // the rank may read and write the memory of all others
   uint32_t segments;
   uint32_t pieces;
+  SharedWays::Agreement ways;  // what local rank 0 proposes for the operations that follow
 };
 inline constexpr size_t kPeerBufferHeaderBytes = 64;
 
-// Writes all but has_peer_access. The payload is packed if it has at most `pack_bytes` and is not
-// in the pool. REQUIRES: pack_bytes + kPeerBufferHeaderBytes <= slot_bytes. False when the pieces
-// are too many for the slot.
-bool publish_buffers(const Payload& payload, const Pool& pool, size_t pack_bytes, uint8_t* slot,
-                     size_t slot_bytes);
+// Writes all but has_peer_access and ways. A payload that is not in the pool is packed by the
+// caller if there is a place for it, `packed_at`. False when the pieces are too many for the slot.
+bool publish_buffers(const Payload& payload, const Pool& pool, std::optional<size_t> packed_at,
+                     uint8_t* slot, size_t slot_bytes);
 
 // A payload as the ranks of the host reach it: this rank's own, or what a peer has shown.
 class PeerBuffers {

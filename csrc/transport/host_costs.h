@@ -13,8 +13,8 @@ namespace hvdtune {
 // The defaults serve where nothing was measured: a 2-core virtual machine of Intel's.
 struct HostCosts {
   double cache_bytes = 2 << 20;  // of one processor's own cache
-  // A copy into a slot that all ranks read, or out of their common result, for each KiB, while they
-  // all do that: of payloads within that cache, and of larger ones.
+  // A copy into a slot that another rank reads, or out of the common result, for each KiB, while
+  // all ranks do that: of payloads within that cache, and of larger ones.
   double copy_ns = 70;
   double far_copy_ns = 90;
   // The sum of two contributions, for each KiB of the result, within the cache.

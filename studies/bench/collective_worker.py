@@ -27,6 +27,7 @@ def hvdtune_group(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Redu
             "store_address": task["store_address"],
             "store_port": task["store_port"],
             "key": bytes.fromhex(task["key"]),
+            "host_costs": task["host_costs"],
         }
     )
     if task["peer"] == "hvdtune shared":
@@ -51,6 +52,7 @@ def hvd(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
         rendezvous_address=task["store_address"],
         rendezvous_port=task["store_port"],
         key=bytes.fromhex(task["key"]),
+        host_costs=task["host_costs"],
     )
     runtime.init(config=config)
     data = np.zeros(elements, np.float32)

@@ -26,12 +26,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
+from hvdtune.core import _native
+from hvdtune.core.config import host_costs
 from hvdtune.core.config.environment import worker_environ
 from hvdtune.core.job.channel import JobChannel
 
@@ -49,7 +52,9 @@ Results = dict[str, dict[int, list[float]]]  # seconds per operation, by peer an
 class World:
     """One peer's processes."""
 
-    def __init__(self, peer: str, ranks: int, max_bytes: int, folder: Path) -> None:
+    def __init__(
+        self, peer: str, ranks: int, max_bytes: int, folder: Path, costs: Mapping[str, float]
+    ) -> None:
         self.peer = peer
         self._channel: JobChannel | None = None
         task: dict[str, Any] = {
@@ -57,6 +62,7 @@ class World:
             "size": ranks,
             "max_bytes": max_bytes,
             "folder": str(folder),
+            "host_costs": dict(costs),
         }
         paths = [folder / f"{peer}-{rank}".replace(" ", "_") for rank in range(ranks)]
         for path in paths:
@@ -119,9 +125,11 @@ def present_peers() -> list[str]:
     return ["hvdtune", "hvdtune shared", "hvd.allreduce", *rivals]
 
 
-def measure(peers: list[str], ranks: int, sizes: list[int], rounds: int) -> Results:
+def measure(
+    peers: list[str], ranks: int, sizes: list[int], rounds: int, costs: Mapping[str, float]
+) -> Results:
     with tempfile.TemporaryDirectory() as folder:
-        worlds = [World(peer, ranks, max(sizes), Path(folder)) for peer in peers]
+        worlds = [World(peer, ranks, max(sizes), Path(folder), costs) for peer in peers]
         results: Results = {peer: {} for peer in [*peers, "limit"]}
         for size in sizes:
             repeats = {world.peer: repeats_for(world, size) for world in worlds}
@@ -215,9 +223,12 @@ def main() -> int:
     sizes = arguments.sizes or (QUICK_SIZES if arguments.quick else SIZES)
     console = Console(width=None if sys.stdout.isatty() else 180)
     everything: dict[int, Results] = {}
+    # Before the other worlds start: a job measures its host as it forms, while nothing else runs.
+    costs = _native.measure_host_costs()
+    console.print(f"this host: {host_costs.render(costs)}")
     for ranks in arguments.ranks or ([2] if arguments.quick else [2, 4]):
         peers = arguments.peers or present_peers()
-        everything[ranks] = measure(peers, ranks, sizes, arguments.rounds)
+        everything[ranks] = measure(peers, ranks, sizes, arguments.rounds, costs)
         console.print(table_of(everything[ranks], ranks))
     if arguments.json:
         arguments.json.write_text(json.dumps(everything))

@@ -1,9 +1,12 @@
 #include "collective/allreduce/shared.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/stream_copy.h"
 #include "collective/allreduce/allreduce.h"
 #include "collective/partition.h"
 #include "collective/peer_buffers.h"
@@ -16,86 +19,162 @@ enum Area : size_t { kResult, kFetched };
 class SharedAllreduce {
  public:
   SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
-                  const SharedLimits& limits)
+                  size_t chunk_bytes, const SharedLimits& limits)
       : group_(group),
         arena_(*group.arena()),
         reduction_(reduction),
         payload_(payload),
         limits_(limits),
+        chunk_bytes_(std::min(chunk_bytes, group.arena()->slot_bytes())),
+        way_(arena_.ways()
+                 .way(payload.bytes())
+                 .value_or(payload.bytes() <= limits.arena_bytes ? SharedWay::kArena
+                                                                 : SharedWay::kPeerCopies)),
         element_(size_of(reduction.dtype)),
+        own_(payload),
         inputs_(static_cast<size_t>(arena_.local_size())) {}
 
-  void whole() {
-    const size_t bytes = payload_.bytes();
-    const int buffer_index = group_.next_buffer_index();
-    pack(0, bytes, buffer_index);
-    group_.host_barrier();
-    uint8_t* out = group_.scratch().take(kResult, bytes);
-    reduce({0, bytes / element_}, buffer_index, out);
-    unpack(0, bytes, out);
-  }
-
-  // False, with nothing done, when some rank's payload is out of reach, or some rank's process, or
-  // when the arena is the better way.
-  bool in_place() {
-    if (!arena_.has_one_pid_namespace()) return false;
-    const int buffer_index = group_.next_buffer_index();
-    show_own(buffer_index);
-    group_.host_barrier();
-    if (!is_worth_copying(buffer_index)) return false;
-    const ElementRange mine =
-        part_of(payload_.bytes() / element_, arena_.local_size(), arena_.local_rank(), element_);
-    group_.observe(Phase::kReduce, mine.count * element_,
-                   [&] { reduce_share(mine, buffer_index); });
-    group_.host_barrier();
-    if (header(arena_.local_rank(), buffer_index).where == BufferLocation::kPacked) {
-      unpack(0, payload_.bytes(), arena_.result(buffer_index));
-    }
-    return true;
-  }
-
-  void chunks(size_t chunk_bytes) {
-    const size_t total = payload_.bytes();
-    size_t bytes = std::min(chunk_bytes, total);
-    int buffer_index = group_.next_buffer_index();
-    pack(0, bytes, buffer_index);
-    for (size_t at = 0; at < total;) {
-      const size_t next = at + bytes;
-      const size_t next_bytes = std::min(chunk_bytes, total - next);
-      const int next_buffer_index = next_bytes > 0 ? group_.next_buffer_index() : buffer_index;
-      group_.post();
-      // Between chunks the other slots were read before the last meeting, so packing into them need
-      // not wait. At the start they may still be read: whole() ends without a meeting.
-      const bool ahead = at > 0;
-      if (ahead && next_bytes > 0) pack(next, next_bytes, next_buffer_index);
-      group_.await_local();
-      if (!ahead && next_bytes > 0) pack(next, next_bytes, next_buffer_index);
-      const ElementRange mine =
-          part_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
-      reduce(mine, buffer_index, arena_.result(buffer_index) + mine.begin * element_);
-      group_.host_barrier();
-      unpack(at, bytes, arena_.result(buffer_index));
-      at = next;
-      bytes = next_bytes;
-      buffer_index = next_buffer_index;
+  void run() {
+    if (payload_.bytes() <= std::min(limits_.whole_bytes, arena_.slot_bytes())) {
+      whole();
+    } else if (arena_.has_one_pid_namespace()) {
+      shown();
+    } else {
+      chunks();
     }
   }
 
  private:
+  void whole() {
+    const size_t bytes = payload_.bytes();
+    const Place place = next_place(bytes);
+    group_.observe(Phase::kPack, bytes, [&] { payload_.pack(0, bytes, own_slot(place)); });
+    group_.host_barrier();
+    uint8_t* out = group_.scratch().take(kResult, bytes);
+    group_.observe(Phase::kReduce, bytes, [&] {
+      for (int rank = 0; rank < arena_.local_size(); ++rank) {
+        inputs_[static_cast<size_t>(rank)] = slot(rank, place);
+      }
+      reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
+    });
+    group_.observe(Phase::kUnpack, bytes, [&] { payload_.unpack(0, bytes, out); });
+  }
+
+  // After a meeting at which all ranks show where their payloads lie.
+  void shown() {
+    const int buffer_index = group_.next_buffer_index();
+    const uint64_t begin_ns = now_ns();
+    show_own(buffer_index);
+    const uint64_t shown_ns = now_ns();
+    group_.host_barrier();
+    const uint64_t met_ns = now_ns();
+    arena_.ways().agree(header(0, buffer_index).ways);
+    const Reach reach = reach_of(buffer_index);
+    if (reach.can_be_reduced_there) {
+      in_place(buffer_index);
+    } else {
+      chunks();
+    }
+    if (reach.took_its_way && arena_.local_rank() == 0) {
+      const uint64_t end_ns = now_ns();
+      // Without the time for which this rank waited for the others to begin.
+      const uint64_t took_ns = shown_ns - begin_ns + end_ns - met_ns;
+      arena_.ways().note(payload_.bytes(), way_, reach.all_reach, took_ns, end_ns);
+    }
+  }
+
+  void in_place(int buffer_index) {
+    const ByteRange mine = own_share(payload_.bytes());
+    group_.observe(Phase::kReduce, mine.bytes, [&] { reduce_share(mine, buffer_index); });
+    group_.host_barrier();
+    const PeerBufferHeader& own = header(arena_.local_rank(), buffer_index);
+    if (own.where == BufferLocation::kPacked) {
+      unpack_others(0, payload_.bytes(), arena_.result(buffer_index) + own.packed_at);
+    }
+  }
+
+  void chunks() {
+    const size_t total = payload_.bytes();
+    size_t bytes = std::min(chunk_bytes_, total);
+    Place place = next_place(bytes);
+    pack_others(0, bytes, own_slot(place));
+    for (size_t at = 0; at < total;) {
+      const size_t next = at + bytes;
+      const size_t next_bytes = std::min(chunk_bytes_, total - next);
+      const Place next_place = next_bytes > 0 ? this->next_place(next_bytes) : place;
+      group_.post();
+      // Between chunks the other slots were read before the last meeting, so packing into them need
+      // not wait. At the start they may still be read: whole() ends without a meeting.
+      const bool ahead = at > 0;
+      if (ahead && next_bytes > 0) pack_others(next, next_bytes, own_slot(next_place));
+      group_.await_local();
+      if (!ahead && next_bytes > 0) pack_others(next, next_bytes, own_slot(next_place));
+      reduce_chunk(at, bytes, place);
+      group_.host_barrier();
+      unpack_others(at, bytes, result(place));
+      at = next;
+      bytes = next_bytes;
+      place = next_place;
+    }
+  }
+
+  // Bytes of the payload, or of a chunk of it.
+  struct ByteRange {
+    size_t begin;
+    size_t bytes;
+  };
+  // Where in the arena something lies: in every slot and in the result at the same offset.
+  struct Place {
+    int buffer_index;
+    size_t offset;
+  };
+
+  // Memory which a peer has read stays in its processor's cache until it has read other memory, of
+  // more bytes than that has; writing what it still has there costs more than writing elsewhere.
+  // Of a payload in several chunks the later ones see to that.
+  size_t room() const {
+    return payload_.bytes() > chunk_bytes_ ? 0
+                                           : 2 * static_cast<size_t>(group_.costs().cache_bytes);
+  }
+  Place next_place(size_t bytes) {
+    const int buffer_index = group_.next_buffer_index();
+    return {buffer_index, arena_.next_offset(bytes, room())};
+  }
+  uint8_t* slot(int local_rank, Place place) const {
+    return arena_.slot(local_rank, place.buffer_index) + place.offset;
+  }
+  uint8_t* own_slot(Place place) const { return slot(arena_.local_rank(), place); }
+  uint8_t* result(Place place) const { return arena_.result(place.buffer_index) + place.offset; }
+
+  ByteRange own_share(size_t bytes) const {
+    const ElementRange mine =
+        part_of(bytes / element_, arena_.local_size(), arena_.local_rank(), element_);
+    return {mine.begin * element_, mine.count * element_};
+  }
+
   const PeerBufferHeader& header(int local_rank, int buffer_index) const {
     return *reinterpret_cast<const PeerBufferHeader*>(arena_.slot(local_rank, buffer_index));
   }
 
   void show_own(int buffer_index) {
-    const size_t pack_bytes =
-        std::min(limits_.pack_bytes, arena_.slot_bytes() - kPeerBufferHeaderBytes);
+    const size_t bytes = payload_.bytes();
+    std::optional<size_t> packed_at;
+    const size_t most = std::min(chunk_bytes_, arena_.slot_bytes() - kPeerBufferHeaderBytes);
+    if (way_ != SharedWay::kPeerCopies && bytes <= most) {
+      packed_at =
+          arena_.next_offset(kPeerBufferHeaderBytes + bytes, room()) + kPeerBufferHeaderBytes;
+    }
     uint8_t* slot = arena_.slot(arena_.local_rank(), buffer_index);
-    group_.observe(Phase::kPack, payload_.bytes(), [&] {
-      const bool shown =
-          publish_buffers(payload_, group_.pool(), pack_bytes, slot, arena_.slot_bytes());
+    group_.observe(Phase::kPack, bytes, [&] {
+      const bool fits =
+          publish_buffers(payload_, group_.pool(), packed_at, slot, arena_.slot_bytes());
       auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
-      if (!shown) header.bytes = kTooMany;
-      if (payload_.bytes() > pack_bytes) header.has_peer_access = has_peer_access() ? 1 : 0;
+      if (!fits) header.bytes = kTooMany;
+      header.has_peer_access = has_peer_access() ? 1 : 0;
+      header.ways = arena_.ways().proposal();
+      if (header.where != BufferLocation::kPacked) return;
+      copy_others(0, bytes,
+                  [&](size_t at, size_t count) { pack(at, count, slot + *packed_at + at); });
     });
   }
 
@@ -108,33 +187,43 @@ class SharedAllreduce {
     return true;
   }
 
+  struct Reach {
+    bool can_be_reduced_there;  // where the payloads, or what was packed of them, were shown
+    bool all_reach;             // the memory of each other's processes
+    bool took_its_way;          // and not another one because of what some rank has
+  };
+
   // All ranks see the same.
-  bool is_worth_copying(int buffer_index) const {
+  Reach reach_of(int buffer_index) const {
     bool all_reach = true;
+    bool all_shown = true;
+    bool any_mapped = false;
     bool any_private = false;
     bool all_private = true;
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
       const PeerBufferHeader& shown = header(rank, buffer_index);
-      if (shown.bytes == kTooMany) return false;
       const bool is_private = shown.where == BufferLocation::kPrivate;
       all_reach = all_reach && shown.has_peer_access != 0;
+      all_shown = all_shown && shown.bytes != kTooMany;
+      any_mapped = any_mapped || shown.where == BufferLocation::kMapped;
       any_private = any_private || is_private;
       all_private = all_private && is_private;
     }
-    if (all_private && payload_.bytes() <= limits_.chunks_bytes) return false;
-    return all_reach || !any_private;
+    const bool through_arena = all_private && way_ != SharedWay::kPeerCopies;
+    const bool had_its_way = all_reach || way_ != SharedWay::kPeerCopies;
+    return {.can_be_reduced_there = all_shown && !through_arena && (all_reach || !any_private),
+            .all_reach = all_reach,
+            .took_its_way = all_shown && !any_mapped && had_its_way};
   }
 
   std::vector<PeerBuffers> payloads(int buffer_index) {
     std::vector<PeerBuffers> list;
     list.reserve(inputs_.size());
     for (int rank = 0; rank < arena_.local_size(); ++rank) {
-      const uint8_t* slot = arena_.slot(rank, buffer_index);
-      if (rank == arena_.local_rank() &&
-          header(rank, buffer_index).where != BufferLocation::kPacked) {
-        list.emplace_back(payload_);
+      if (rank == arena_.local_rank()) {
+        list.push_back(own_);
       } else {
-        list.emplace_back(slot, payload_.bytes(), arena_.memory(rank));
+        list.emplace_back(arena_.slot(rank, buffer_index), payload_.bytes(), arena_.memory(rank));
       }
     }
     return list;
@@ -142,57 +231,103 @@ class SharedAllreduce {
 
   // The peers' memory may be written from here until this rank leaves; a rank that was given up is
   // told so at the next piece.
-  void reduce_share(ElementRange share, int buffer_index) {
+  void reduce_share(ByteRange share, int buffer_index) {
     const Arena::WritePhase writes = arena_.begin_writes();
     const std::vector<PeerBuffers> all = payloads(buffer_index);
-    const bool any_packed = std::ranges::any_of(
-        all, [](const PeerBuffers& shown) { return shown.where() == BufferLocation::kPacked; });
-    const size_t step = limits_.piece_bytes / element_;
-    for (size_t at = 0; at < share.count; at += step) {
-      const size_t begin = (share.begin + at) * element_;
-      const size_t count = std::min(step, share.count - at);
+    uint8_t* common = nullptr;
+    for (int rank = 0; rank < arena_.local_size(); ++rank) {
+      const PeerBufferHeader& shown = header(rank, buffer_index);
+      if (shown.where == BufferLocation::kPacked) {
+        common = arena_.result(buffer_index) + shown.packed_at;
+      }
+    }
+    const size_t step = limits_.piece_bytes;
+    for (size_t at = share.begin; at < share.begin + share.bytes; at += step) {
+      const size_t bytes = std::min(step, share.begin + share.bytes - at);
       arena_.check_not_abandoned();
-      reduce_piece(all, begin, count, any_packed ? arena_.result(buffer_index) + begin : nullptr);
+      reduce_piece(all, at, bytes, common != nullptr ? common + at : nullptr);
     }
   }
 
   // `common` is where the piece of the packed ranks' result lies, null if none is packed.
-  void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t count,
+  void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t bytes,
                     uint8_t* common) {
-    const size_t bytes = count * element_;
     uint8_t* fetched = group_.scratch().take(kFetched, limits_.piece_bytes * all.size());
     for (size_t rank = 0; rank < all.size(); ++rank) {
       inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * limits_.piece_bytes);
     }
-    const auto self = static_cast<size_t>(arena_.local_rank());
-    uint8_t* out = common != nullptr ? common : all[self].output(begin, bytes);
+    const bool is_streamed = common != nullptr && way_ == SharedWay::kStreamed;
+    uint8_t* out = common != nullptr && !is_streamed ? common : own_.output(begin, bytes);
     if (out == nullptr) out = group_.scratch().take(kResult, limits_.piece_bytes);
-    reduce_all(reduction_, inputs_, group_.host_sizes(), out, count);
+    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
     FAILPOINT("shared/piece");
     for (const PeerBuffers& payload : all) {
       if (payload.where() == BufferLocation::kPacked) continue;
       if (payload.output(begin, bytes) != out) payload.deliver(begin, bytes, out);
     }
+    if (is_streamed) stream_copy(common, out, bytes);
   }
 
-  void pack(size_t at, size_t bytes, int buffer_index) {
-    group_.observe(Phase::kPack, bytes, [&] {
-      payload_.pack(at, bytes, arena_.slot(arena_.local_rank(), buffer_index));
-    });
-  }
-
-  void reduce(ElementRange share, int buffer_index, uint8_t* out) {
-    group_.observe(Phase::kReduce, share.count * element_, [&] {
-      for (int rank = 0; rank < arena_.local_size(); ++rank) {
-        inputs_[static_cast<size_t>(rank)] =
-            arena_.slot(rank, buffer_index) + share.begin * element_;
+  // This rank's share of the chunk at `begin`: into the result, and to its own place.
+  void reduce_chunk(size_t begin, size_t chunk_bytes, Place place) {
+    const ByteRange mine = own_share(chunk_bytes);
+    group_.observe(Phase::kReduce, mine.bytes, [&] {
+      const size_t step = limits_.piece_bytes;
+      for (size_t at = mine.begin; at < mine.begin + mine.bytes; at += step) {
+        const size_t bytes = std::min(step, mine.begin + mine.bytes - at);
+        for (int rank = 0; rank < arena_.local_size(); ++rank) {
+          inputs_[static_cast<size_t>(rank)] = slot(rank, place) + at;
+        }
+        reduce_own(begin + at, bytes, result(place) + at);
       }
-      reduce_all(reduction_, inputs_, group_.host_sizes(), out, share.count);
     });
   }
 
-  void unpack(size_t at, size_t bytes, const uint8_t* from) {
-    group_.observe(Phase::kUnpack, bytes, [&] { payload_.unpack(at, bytes, from); });
+  // With the other ranks' contributions as set.
+  void reduce_own(size_t begin, size_t bytes, uint8_t* result) {
+    const auto self = static_cast<size_t>(arena_.local_rank());
+    inputs_[self] = own_.input(begin, bytes, group_.scratch().take(kFetched, bytes));
+    uint8_t* out = result;
+    if (way_ == SharedWay::kStreamed) {
+      out = own_.output(begin, bytes);
+      if (out == nullptr) out = group_.scratch().take(kResult, bytes);
+    }
+    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
+    if (own_.output(begin, bytes) != out) own_.deliver(begin, bytes, out);
+    if (out != result) stream_copy(result, out, bytes);
+  }
+
+  // Calls copy(place in the payload, bytes) for what the other ranks reduce of the chunk at
+  // `begin`.
+  template <typename Copy>
+  void copy_others(size_t begin, size_t chunk_bytes, Copy copy) const {
+    const ByteRange mine = own_share(chunk_bytes);
+    const size_t end = mine.begin + mine.bytes;
+    if (mine.begin > 0) copy(begin, mine.begin);
+    if (end < chunk_bytes) copy(begin + end, chunk_bytes - end);
+  }
+
+  void pack_others(size_t begin, size_t chunk_bytes, uint8_t* slot) {
+    group_.observe(Phase::kPack, chunk_bytes, [&] {
+      copy_others(begin, chunk_bytes,
+                  [&](size_t at, size_t bytes) { pack(at, bytes, slot + (at - begin)); });
+    });
+  }
+
+  void pack(size_t at, size_t bytes, uint8_t* to) const {
+    if (way_ == SharedWay::kStreamed) {
+      payload_.stream(at, bytes, to);
+    } else {
+      payload_.pack(at, bytes, to);
+    }
+  }
+
+  void unpack_others(size_t begin, size_t chunk_bytes, const uint8_t* from) {
+    group_.observe(Phase::kUnpack, chunk_bytes, [&] {
+      copy_others(begin, chunk_bytes, [&](size_t at, size_t bytes) {
+        payload_.unpack(at, bytes, from + (at - begin));
+      });
+    });
   }
 
   static constexpr uint64_t kTooMany = ~uint64_t{0};
@@ -202,7 +337,10 @@ class SharedAllreduce {
   const Reduction& reduction_;
   const Payload& payload_;
   const SharedLimits& limits_;
+  size_t chunk_bytes_;
+  SharedWay way_;
   size_t element_;
+  PeerBuffers own_;
   std::vector<const uint8_t*> inputs_;
 };
 
@@ -211,13 +349,7 @@ class SharedAllreduce {
 void allreduce_shared(Group& group, const Reduction& reduction, const Payload& payload,
                       size_t chunk_bytes, const SharedLimits& limits) {
   if (payload.bytes() == 0) return;
-  SharedAllreduce run(group, reduction, payload, limits);
-  const size_t slot_bytes = group.arena()->slot_bytes();
-  if (payload.bytes() <= std::min(limits.whole_bytes, slot_bytes)) {
-    run.whole();
-  } else if (!run.in_place()) {
-    run.chunks(std::min(chunk_bytes, slot_bytes));
-  }
+  SharedAllreduce(group, reduction, payload, chunk_bytes, limits).run();
   group.leave();
 }
 

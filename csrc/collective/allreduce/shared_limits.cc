@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/knob.h"
-
 namespace hvdtune {
 namespace {
 
@@ -38,9 +36,12 @@ bool fits_cache(size_t bytes, const HostCosts& costs) {
 
 }  // namespace
 
-double arena_ns(size_t bytes, const HostCosts& costs) {
+double arena_ns(size_t bytes, int local_size, const HostCosts& costs) {
+  // Every other rank's share is copied into the slot, and its sum out of the result.
+  const double copies = 2 * (local_size - 1);
+  const double share = static_cast<double>(bytes) / local_size;
   const double ns = fits_cache(bytes, costs) ? costs.copy_ns : costs.far_copy_ns;
-  return 2 * static_cast<double>(bytes) / kKiB * ns;
+  return copies * share / kKiB * ns;
 }
 
 double peer_copies_ns(size_t bytes, int local_size, const HostCosts& costs) {
@@ -56,17 +57,14 @@ SharedLimits shared_limits(int local_size, const HostCosts& costs) {
   // The largest size up to which no smaller one is copied sooner than packed.
   size_t arena_bytes = 0;
   for (size_t bytes = kSmallest; bytes <= kLargest; bytes *= 2) {
-    if (arena_ns(bytes, costs) > peer_copies_ns(bytes, local_size, costs)) break;
+    if (arena_ns(bytes, local_size, costs) > peer_copies_ns(bytes, local_size, costs)) break;
     arena_bytes = bytes;
   }
   SharedLimits limits;
   limits.piece_bytes = piece_bytes(local_size, costs);
   limits.whole_bytes = whole_bytes(local_size, costs);
-  // More than one chunk is better packed while the last one is reduced.
-  const auto chunk_bytes = static_cast<size_t>(Setting{}.chunk_bytes);
-  limits.pack_bytes = std::max(limits.whole_bytes, std::min(arena_bytes, chunk_bytes));
-  limits.chunks_bytes =
-      arena_bytes < kLargest ? std::max(limits.pack_bytes, arena_bytes) : kNoLimit;
+  limits.arena_bytes =
+      arena_bytes < kLargest ? std::max(limits.whole_bytes, arena_bytes) : kNoLimit;
   return limits;
 }
 

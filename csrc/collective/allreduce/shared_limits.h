@@ -13,11 +13,9 @@ namespace hvdtune {
 struct SharedLimits {
   // Up to here every rank packs its payload into its slot and reduces all of them: one meeting.
   size_t whole_bytes = 0;
-  // Up to here it is packed into the slot, and each rank reduces its share: two meetings.
-  size_t pack_bytes = 0;
-  // Up to here it goes through the arena in chunks; above, the kernel copies it from process to
-  // process, which spares a copy and has a price per call and per page.
-  size_t chunks_bytes = 0;
+  // Up to here it goes through the arena; above, the kernel copies it from process to process,
+  // which has a price per call and per page. As long as nothing else was measured: see SharedWays.
+  size_t arena_bytes = 0;
   // So much is copied between processes at a time: the pieces of all ranks stay in the cache.
   size_t piece_bytes = size_t{128} << 10;
 
@@ -31,7 +29,7 @@ SharedLimits shared_limits(int local_size, const HostCosts& costs);
 
 // What an allreduce of `bytes` costs each rank, in nanoseconds, apart from what its ways have in
 // common: through the arena, and by copies from process to process. Pure.
-double arena_ns(size_t bytes, const HostCosts& costs);
+double arena_ns(size_t bytes, int local_size, const HostCosts& costs);
 double peer_copies_ns(size_t bytes, int local_size, const HostCosts& costs);
 
 }  // namespace hvdtune

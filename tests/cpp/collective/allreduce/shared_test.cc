@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "check.h"
@@ -24,12 +25,27 @@ using namespace hvdtune::testing;
 namespace {
 
 constexpr size_t kChunkBytes = 65'536;
-// All whole; all packed where it fits; all copied, also in small pieces; all in chunks.
-constexpr SharedLimits kLimits[] = {{.whole_bytes = kNoLimit},
-                                    {.pack_bytes = kNoLimit},
-                                    {},
-                                    {.piece_bytes = 4096},
-                                    {.chunks_bytes = kNoLimit}};
+struct Case {
+  SharedLimits limits;
+  size_t chunk_bytes = kChunkBytes;
+  std::optional<SharedWay> way = {};  // that the ranks have agreed on
+};
+// All whole; all packed where it fits; all copied, also in small pieces; all in chunks; and each
+// past the cache.
+constexpr Case kCases[] = {
+    {{.whole_bytes = kNoLimit}},
+    {{.arena_bytes = kNoLimit}, kNoLimit},
+    {{}},
+    {{.piece_bytes = 4096}},
+    {{.arena_bytes = kNoLimit}},
+    {{.piece_bytes = 4096}, kNoLimit, SharedWay::kStreamed},
+    {{.piece_bytes = 4096}, kChunkBytes, SharedWay::kStreamed},
+};
+
+// Of all sizes.
+SharedWays::Agreement agreement_on(std::optional<SharedWay> way) {
+  return way ? (static_cast<uint64_t>(*way) + 1) * (~uint64_t{0} / 3) : 0;
+}
 
 // Where a rank's tensors lie, and how they are cut.
 struct Layout {
@@ -100,11 +116,12 @@ void check_layouts(World& world, DType dtype, ReduceOp op, size_t usual_count) {
   }
   const Buffer expected = naive_reduction<T>(reduction, inputs, world.hosts());
   world.each([&](Group& group, int rank) {
-    for (const SharedLimits& limits : kLimits) {
+    for (const Case& example : kCases) {
       for (int round = 0; round < 4; ++round) {
         SharedBucket bucket(inputs[static_cast<size_t>(rank)], sizeof(T), layout_of(round, rank),
                             world.pool(rank));
-        allreduce_shared(group, reduction, bucket.payload, kChunkBytes, limits);
+        group.arena()->ways().agree(agreement_on(example.way));
+        allreduce_shared(group, reduction, bucket.payload, example.chunk_bytes, example.limits);
         CHECK(bucket.result() == expected);
       }
     }

@@ -1,0 +1,75 @@
+#include "collective/shared_ways.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/stream_copy.h"
+
+namespace hvdtune {
+namespace {
+
+// A way is tried again when this many times what it took has passed: two others in a fiftieth of
+// the time.
+constexpr uint64_t kTrialInterval = 100;
+// Another way is taken when it takes less than this share of the time.
+constexpr double kClearlyLess = 0.9;
+constexpr uint64_t kMask = 3;
+
+size_t size_index(size_t bytes, size_t sizes) {
+  const int width = bytes == 0 ? 0 : std::bit_width(bytes - 1);
+  return std::min(static_cast<size_t>(width), sizes - 1);
+}
+
+bool is_open(size_t way, bool may_copy_from_peers) {
+  if (way == static_cast<size_t>(SharedWay::kStreamed)) return kHasStreamCopy;
+  return may_copy_from_peers || way != static_cast<size_t>(SharedWay::kPeerCopies);
+}
+
+}  // namespace
+
+uint64_t SharedWays::Times::best_ns() const {
+  return *std::min_element(took_ns.begin(),
+                           took_ns.begin() + static_cast<ptrdiff_t>(std::min(count, kSamples)));
+}
+
+std::optional<SharedWay> SharedWays::way(size_t bytes) const {
+  const uint64_t found = agreement_ >> 2 * size_index(bytes, kSizes) & kMask;
+  if (found == 0) return {};
+  return static_cast<SharedWay>(found - 1);
+}
+
+void SharedWays::note(size_t bytes, SharedWay way, bool may_copy_from_peers, uint64_t took_ns,
+                      uint64_t now_ns) {
+  const size_t index = size_index(bytes, kSizes);
+  Size& size = sizes_[index];
+  const bool is_first =
+      std::ranges::all_of(size.ways, [](const Times& times) { return times.count == 0; });
+  if (is_first) size.best = static_cast<size_t>(way);
+  Times& times = size.ways[static_cast<size_t>(way)];
+  times.took_ns[times.count++ % kSamples] = took_ns;
+  times.last_ns = now_ns;
+  const uint64_t next = next_way(size, may_copy_from_peers, now_ns) + 1;
+  proposal_ = (proposal_ & ~(kMask << 2 * index)) | next << 2 * index;
+}
+
+// The best one, or one that is to be tried.
+size_t SharedWays::next_way(Size& size, bool may_copy_from_peers, uint64_t now_ns) {
+  const Times& before = size.ways[size.best];
+  std::optional<size_t> due;
+  size_t best = size.best;
+  uint64_t best_ns = static_cast<uint64_t>(static_cast<double>(before.best_ns()) * kClearlyLess);
+  for (size_t way = 0; way < kSharedWays; ++way) {
+    if (way == size.best || !is_open(way, may_copy_from_peers)) continue;
+    const Times& times = size.ways[way];
+    if (times.count == 0 || now_ns - times.last_ns >= kTrialInterval * times.best_ns()) {
+      due = way;
+    } else if (times.best_ns() < best_ns) {
+      best = way;
+      best_ns = times.best_ns();
+    }
+  }
+  size.best = best;
+  return due.value_or(best);
+}
+
+}  // namespace hvdtune

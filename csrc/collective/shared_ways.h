@@ -1,0 +1,62 @@
+// Which way through a host's memory a payload takes, by how long each took lately.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace hvdtune {
+
+enum class SharedWay : uint8_t {
+  kArena,       // copied into the arena and out of it
+  kStreamed,    // as that, past the processor's cache
+  kPeerCopies,  // copied by the kernel from process to process
+};
+inline constexpr size_t kSharedWays = 3;
+
+// How long a way takes may change at any moment: two processors of a virtual machine share a cache
+// now, and seconds later none, and then writing memory that the other one has read takes ten times
+// as long. So each way is tried again now and then, for sizes that differ by a factor of two, in
+// about a fiftieth of the time.
+//
+// The ranks of a set decide alike: local rank 0 measures and proposes, and shows its proposal to
+// the others, who agree to it at a meeting of all.
+class SharedWays {
+ public:
+  // Two bits for each size, one more than the way's number or 0 where nothing is decided: those
+  // above 2i are for payloads of more than 2^(i-1) and at most 2^i bytes.
+  using Agreement = uint64_t;
+
+  // None where nothing is decided for payloads of this size.
+  std::optional<SharedWay> way(size_t bytes) const;
+  void agree(Agreement agreement) { agreement_ = agreement; }
+
+  // On local rank 0: a payload took that way.
+  void note(size_t bytes, SharedWay way, bool may_copy_from_peers, uint64_t took_ns,
+            uint64_t now_ns);
+  Agreement proposal() const { return proposal_; }
+
+ private:
+  static constexpr size_t kSizes = 32;
+  static constexpr size_t kSamples = 3;
+  // What is known of one way at one size.
+  struct Times {
+    std::array<uint64_t, kSamples> took_ns{};
+    size_t count = 0;
+    uint64_t last_ns = 0;  // when it was taken last
+    // The shortest of the last samples: a rank that lost its processor took longer. REQUIRES: one.
+    uint64_t best_ns() const;
+  };
+  struct Size {
+    std::array<Times, kSharedWays> ways;
+    size_t best = 0;
+  };
+  static size_t next_way(Size& size, bool may_copy_from_peers, uint64_t now_ns);
+
+  std::array<Size, kSizes> sizes_;
+  Agreement agreement_ = 0;
+  Agreement proposal_ = 0;
+};
+
+}  // namespace hvdtune

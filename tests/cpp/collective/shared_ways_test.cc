@@ -1,0 +1,100 @@
+#include "collective/shared_ways.h"
+
+#include <array>
+#include <set>
+
+#include "base/stream_copy.h"
+#include "check.h"
+
+using namespace hvdtune;
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint64_t kUs = 1000;
+
+// A host on which each way takes its time, and a set whose ranks agree at once.
+struct Host {
+  std::array<uint64_t, kSharedWays> took_ns;
+  bool may_copy_from_peers = true;
+  SharedWays ways{};
+  uint64_t now_ns = 0;
+  std::array<uint64_t, kSharedWays> spent_ns{};
+
+  SharedWay operate(size_t bytes) {
+    const SharedWay way = ways.way(bytes).value_or(SharedWay::kArena);
+    const auto index = static_cast<size_t>(way);
+    now_ns += took_ns[index];
+    spent_ns[index] += took_ns[index];
+    ways.note(bytes, way, may_copy_from_peers, took_ns[index], now_ns);
+    ways.agree(ways.proposal());
+    return way;
+  }
+  // The share of the time that goes to this way.
+  double share_of(SharedWay way, size_t bytes, int operations) {
+    spent_ns = {};
+    for (int i = 0; i < operations; ++i) operate(bytes);
+    uint64_t all_ns = 0;
+    for (const uint64_t ns : spent_ns) all_ns += ns;
+    return static_cast<double>(spent_ns[static_cast<size_t>(way)]) / static_cast<double>(all_ns);
+  }
+};
+
+}  // namespace
+
+TEST(nothing_is_decided_before_anything_was_measured) {
+  CHECK(!SharedWays().way(kMiB));
+  CHECK_EQ(SharedWays().proposal(), 0U);
+}
+
+TEST(the_fastest_way_has_nearly_all_of_the_time) {
+  Host host{{200 * kUs, 400 * kUs, 300 * kUs}};
+  CHECK(host.share_of(SharedWay::kArena, kMiB, 20'000) > 0.97);
+  host.took_ns = {2000 * kUs, 300 * kUs, 280 * kUs};
+  CHECK(host.share_of(SharedWay::kArena, kMiB, 20'000) < 0.03);
+  host.took_ns = {2000 * kUs, 2000 * kUs, 250 * kUs};
+  CHECK(host.share_of(SharedWay::kPeerCopies, kMiB, 20'000) > 0.97);
+}
+
+TEST(a_change_is_noticed_within_a_few_operations) {
+  Host host{{200 * kUs, 400 * kUs, 300 * kUs}};
+  for (int i = 0; i < 1000; ++i) host.operate(kMiB);
+  host.took_ns[0] = 2000 * kUs;
+  for (int i = 0; i < 10; ++i) host.operate(kMiB);
+  CHECK(host.share_of(SharedWay::kPeerCopies, kMiB, 50) > 0.8);
+}
+
+TEST(one_operation_that_took_long_changes_nothing) {
+  SharedWays ways;
+  uint64_t now_ns = 0;
+  const auto note = [&](SharedWay way, uint64_t took_ns) {
+    now_ns += took_ns;
+    ways.note(kMiB, way, true, took_ns, now_ns);
+    ways.agree(ways.proposal());
+  };
+  for (int i = 0; i < 3; ++i) {
+    for (const SharedWay way : {SharedWay::kArena, SharedWay::kStreamed, SharedWay::kPeerCopies}) {
+      note(way, way == SharedWay::kArena ? 200 * kUs : 400 * kUs);
+    }
+  }
+  note(SharedWay::kArena, 9000 * kUs);
+  CHECK(*ways.way(kMiB) == SharedWay::kArena);
+}
+
+TEST(sizes_are_apart) {
+  Host host{{200 * kUs, 400 * kUs, 300 * kUs}};
+  for (int i = 0; i < 10; ++i) host.operate(kMiB);
+  CHECK(host.ways.way(kMiB));
+  CHECK(host.ways.way(kMiB / 2 + 1));
+  CHECK(!host.ways.way(kMiB / 2));
+  CHECK(!host.ways.way(kMiB + 1));
+  CHECK(!host.ways.way(size_t{1} << 40));
+}
+
+TEST(a_way_that_is_closed_is_never_tried) {
+  Host host{{200 * kUs, 400 * kUs, 10 * kUs}, false};
+  std::set<SharedWay> tried;
+  for (int i = 0; i < 1000; ++i) tried.insert(host.operate(kMiB));
+  CHECK(!tried.contains(SharedWay::kPeerCopies));
+  CHECK_EQ(tried.contains(SharedWay::kStreamed), kHasStreamCopy);
+}
