@@ -60,6 +60,8 @@ MeshOptions to_mesh_options(const py::dict& given) {
   options.arena_slot_bytes = static_cast<size_t>(find_knob("chunk_bytes")->high);
   if (given.contains("host_costs")) {
     options.costs = to_host_costs(py::cast<py::dict>(given["host_costs"]));
+    options.only_costs_decide =
+        given.contains("only_costs_decide") && py::cast<bool>(given["only_costs_decide"]);
   }
   options.measure_costs = &measure_host_costs;
   if (given.contains("key")) options.key = to_key(py::cast<py::bytes>(given["key"]));

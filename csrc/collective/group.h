@@ -113,6 +113,7 @@ class Group {
   GroupArena* arena() { return arena_ ? &*arena_ : nullptr; }
   const Pool& pool() const { return *mesh_.pool; }
   const HostCosts& costs() const { return mesh_.costs; }
+  bool only_costs_decide() const { return mesh_.only_costs_decide; }
   ScratchBuffers& scratch() { return scratch_; }
   const StopSignal& stop() const { return stop_; }
   int spins() const { return spins_; }

@@ -132,6 +132,7 @@ MeshBuilder::MeshBuilder(const MeshOptions& options, const StopSignal& stop)
       listener_(address_of(options)),
       store_(dial_store(options, deadline_, stop), false) {
   mesh_.costs = options.costs.value_or(HostCosts{});
+  mesh_.only_costs_decide = options.only_costs_decide;
 }
 
 Mesh MeshBuilder::run() {

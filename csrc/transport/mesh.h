@@ -42,6 +42,7 @@ struct MeshOptions {
   int control_fanout = 16;                    // of the negotiation tree; the same on all ranks
   // Of this host, local rank 0's count. Without them it measures them, if it is told how.
   std::optional<HostCosts> costs;
+  bool only_costs_decide = false;  // and not how long a way through the host's memory took lately
   std::function<HostCosts()> measure_costs = {};
 };
 
@@ -72,6 +73,7 @@ struct Mesh {
   std::optional<SecureChannel> job;  // to the rendezvous server; empty without one
   HostCosts costs;                   // the same on all ranks of a host that share an arena
   bool costs_are_new = false;        // this rank has measured them
+  bool only_costs_decide = false;
   // On how many processors the ranks of this host may run; where no arena connects them, this one.
   int processors = usable_processors();
   std::unique_ptr<Arena> arena;  // null for a lone rank, or when any rank of the job has no

@@ -52,7 +52,6 @@ def hvd(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
         rendezvous_address=task["store_address"],
         rendezvous_port=task["store_port"],
         key=bytes.fromhex(task["key"]),
-        host_costs=task["host_costs"],
     )
     runtime.init(config=config)
     data = np.zeros(elements, np.float32)

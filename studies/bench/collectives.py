@@ -223,7 +223,7 @@ def main() -> int:
     sizes = arguments.sizes or (QUICK_SIZES if arguments.quick else SIZES)
     console = Console(width=None if sys.stdout.isatty() else 180)
     everything: dict[int, Results] = {}
-    # Before the other worlds start: a job measures its host as it forms, while nothing else runs.
+    # Before the worlds start: a job measures its host as it forms, while nothing else runs.
     costs = _native.measure_host_costs()
     console.print(f"this host: {host_costs.render(costs)}")
     for ranks in arguments.ranks or ([2] if arguments.quick else [2, 4]):

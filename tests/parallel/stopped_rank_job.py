@@ -9,6 +9,7 @@ of its memory changed after it had used it again, and whether it could begin ane
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -41,12 +42,15 @@ def rank_main(memory: str, folder: Path, config: Any, results: Connection) -> No
     import torch
 
     import hvdtune.torch as hvd
+    from hvdtune.core import _native
     from hvdtune.core.config.environment import Config
     from hvdtune.core.rank import runtime
     from hvdtune.errors import RankLostError
 
     torch.set_num_threads(1)
-    runtime.init(config=config)
+    # So dear are copies of its own that the kernel copies between processes.
+    costs = _native.default_host_costs() | {"copy_ns": 1e4, "far_copy_ns": 1e4}
+    runtime.init(config=dataclasses.replace(config, host_costs=costs))
     tensor = reduce_in(memory)
     try:
         for _ in range(2):  # the others may be done with the first one when it stops

@@ -16,6 +16,8 @@ namespace {
 
 enum Area : size_t { kResult, kFetched };
 
+constexpr size_t kBlockBytes = size_t{16} << 10;
+
 class SharedAllreduce {
  public:
   SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
@@ -25,7 +27,7 @@ class SharedAllreduce {
         reduction_(reduction),
         payload_(payload),
         limits_(limits),
-        chunk_bytes_(std::min(chunk_bytes, group.arena()->slot_bytes())),
+        chunk_bytes_(chunk_of(chunk_bytes)),
         way_(arena_.ways()
                  .way(payload.bytes())
                  .value_or(payload.bytes() <= limits.arena_bytes ? SharedWay::kArena
@@ -75,7 +77,8 @@ class SharedAllreduce {
     } else {
       chunks();
     }
-    if (reach.took_its_way && arena_.local_rank() == 0) {
+    const bool is_timed = arena_.local_rank() == 0 && !group_.only_costs_decide();
+    if (reach.took_its_way && is_timed) {
       const uint64_t end_ns = now_ns();
       // Without the time for which this rank waited for the others to begin.
       const uint64_t took_ns = shown_ns - begin_ns + end_ns - met_ns;
@@ -93,28 +96,18 @@ class SharedAllreduce {
     }
   }
 
+  // One after the other: a chunk that is packed while the last one is reduced would be written into
+  // memory that is still in the peer's cache.
   void chunks() {
     const size_t total = payload_.bytes();
-    size_t bytes = std::min(chunk_bytes_, total);
-    Place place = next_place(bytes);
-    pack_others(0, bytes, own_slot(place));
-    for (size_t at = 0; at < total;) {
-      const size_t next = at + bytes;
-      const size_t next_bytes = std::min(chunk_bytes_, total - next);
-      const Place next_place = next_bytes > 0 ? this->next_place(next_bytes) : place;
-      group_.post();
-      // Between chunks the other slots were read before the last meeting, so packing into them need
-      // not wait. At the start they may still be read: whole() ends without a meeting.
-      const bool ahead = at > 0;
-      if (ahead && next_bytes > 0) pack_others(next, next_bytes, own_slot(next_place));
-      group_.await_local();
-      if (!ahead && next_bytes > 0) pack_others(next, next_bytes, own_slot(next_place));
+    for (size_t at = 0; at < total; at += chunk_bytes_) {
+      const size_t bytes = std::min(chunk_bytes_, total - at);
+      const Place place = next_place(bytes);
+      pack_others(at, bytes, own_slot(place));
+      group_.host_barrier();
       reduce_chunk(at, bytes, place);
       group_.host_barrier();
       unpack_others(at, bytes, result(place));
-      at = next;
-      bytes = next_bytes;
-      place = next_place;
     }
   }
 
@@ -145,6 +138,20 @@ class SharedAllreduce {
   }
   uint8_t* own_slot(Place place) const { return slot(arena_.local_rank(), place); }
   uint8_t* result(Place place) const { return arena_.result(place.buffer_index) + place.offset; }
+
+  // Each block of the result is copied as soon as it is there: from the nearest cache, or past the
+  // caches, where the end of each copy is waited for.
+  size_t block_bytes() const {
+    if (way_ == SharedWay::kStreamed) return limits_.piece_bytes;
+    return std::min(limits_.piece_bytes, kBlockBytes);
+  }
+
+  // Of which a rank packs `bytes`.
+  size_t chunk_of(size_t bytes) const {
+    const auto ranks = static_cast<size_t>(arena_.local_size());
+    const size_t most = arena_.slot_bytes();
+    return bytes >= most ? most : std::min(most, bytes / (ranks - 1) * ranks / 64 * 64);
+  }
 
   ByteRange own_share(size_t bytes) const {
     const ElementRange mine =
@@ -241,7 +248,7 @@ class SharedAllreduce {
         common = arena_.result(buffer_index) + shown.packed_at;
       }
     }
-    const size_t step = limits_.piece_bytes;
+    const size_t step = common == nullptr ? limits_.piece_bytes : block_bytes();
     for (size_t at = share.begin; at < share.begin + share.bytes; at += step) {
       const size_t bytes = std::min(step, share.begin + share.bytes - at);
       arena_.check_not_abandoned();
@@ -272,7 +279,7 @@ class SharedAllreduce {
   void reduce_chunk(size_t begin, size_t chunk_bytes, Place place) {
     const ByteRange mine = own_share(chunk_bytes);
     group_.observe(Phase::kReduce, mine.bytes, [&] {
-      const size_t step = limits_.piece_bytes;
+      const size_t step = block_bytes();
       for (size_t at = mine.begin; at < mine.begin + mine.bytes; at += step) {
         const size_t bytes = std::min(step, mine.begin + mine.bytes - at);
         for (int rank = 0; rank < arena_.local_size(); ++rank) {

@@ -76,12 +76,13 @@ class Config:
     count. `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
     `gpu_bits` says, by the libraries that are named or found; "auto" does where there are a GPU and
     these libraries.
-    `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy`
-    lets gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
-    costs on this host; None: as it was measured before, and `measures_costs` that they are measured
-    anew. `worker` is this process's number in an elastic job, whose launcher then is at the
-    rendezvous and tells it rank and size; -1 elsewhere. `failpoint` is for cores compiled with
-    failpoints (`csrc/base/failpoint.h`).
+    `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy` lets
+    gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
+    costs on this host, and alone decides which way they go; None: as it was measured before,
+    and lately, and `measures_costs` that they are measured anew. `worker` is this process's
+    number in an elastic job, whose launcher then is at the rendezvous and tells it rank and
+    size; -1 elsewhere. `failpoint` is for cores compiled with failpoints
+    (`csrc/base/failpoint.h`).
     """
 
     rank: int = 0

@@ -394,6 +394,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         options["stack_signal"] = stacks.signal
         options["stack_fd"] = stacks.fd
     costs = config.host_costs
+    options["only_costs_decide"] = costs is not None
     if costs is None and not config.measures_costs and config.size > 1:
         costs = host_costs.load(environment.cache_folder())
     if costs is not None:
