@@ -24,7 +24,8 @@ endif
 # These start no browser, no framework, no other host and no MPI.
 FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
   tests/house/test_shape.py
-THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready
+THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready \
+  $(VENV)-lightning1/.ready $(VENV)-lightning2/.ready
 comma := ,
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
@@ -198,6 +199,10 @@ $(VENV)/.mpi: $(VENV)/.test tests/mpi/environment.py constraints.txt
 $(VENV)-deepmd/.ready: THIRD_PARTY := deepmd-kit==3.2.0 mpi4py mpich
 $(VENV)-ignite/.ready: THIRD_PARTY := pytorch-ignite==0.5.5
 $(VENV)-omnifold/.ready: THIRD_PARTY := omnifold==0.1.36
+# It imports pkg_resources, which setuptools of constraints.txt no longer has.
+$(VENV)-lightning1/.ready: THIRD_PARTY := pytorch-lightning==1.9.5 "setuptools<81"
+$(VENV)-lightning1/.ready: private INSTALL := install -q --no-compile --disable-pip-version-check
+$(VENV)-lightning2/.ready: THIRD_PARTY := pytorch-lightning==2.6.6
 $(THIRD_PARTIES): $(VENV)-%/.ready: $(VENV)/.test
 	$(PYTHON) -m venv $(VENV)-$*
 	ls -d $(abspath $(VENV))/lib/python*/site-packages \
