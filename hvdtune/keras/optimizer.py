@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from hvdtune.core.gradients.groups import Groups
 from hvdtune.core.gradients.keras_variables import COMBINER, variables_of
@@ -190,6 +190,12 @@ class _Distributed:
     """What a wrapped optimizer of either Keras has besides its own."""
 
     _hvdtune_combiner: Combiner
+    _hvdtune_applies: ClassVar[str]  # the method in which gradients are combined
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == self._hvdtune_applies:
+            raise _replaced(self, name)
+        super().__setattr__(name, value)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -208,6 +214,8 @@ class _Distributed:
 
 
 class _Keras3(_Distributed):
+    _hvdtune_applies = "apply"
+
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """As the wrapped optimizer's, with gradients combined over all ranks."""
         own: Any = super()
@@ -232,6 +240,8 @@ class _Keras3(_Distributed):
 
 
 class _Keras2(_Distributed):
+    _hvdtune_applies = "apply_gradients"
+
     def apply_gradients(
         self, grads_and_vars: Iterable[Any], *arguments: Any, **options: Any
     ) -> Any:
@@ -255,9 +265,20 @@ class _Keras2(_Distributed):
 def _wrapped(optimizer: Any, combiner: Combiner) -> Any:
     inner = type(optimizer)
     mixin = _Keras3 if hasattr(inner, "apply") else _Keras2
-    kind = type(inner.__name__, (mixin, inner), {"__module__": inner.__module__})
+    if mixin._hvdtune_applies in vars(optimizer):
+        raise _replaced(optimizer, mixin._hvdtune_applies)
+    # Horovod's module, which programs look for in `str(optimizer)`
+    kind = type(inner.__name__, (mixin, inner), {"__module__": "horovod._keras"})
     wrapper: Any = object.__new__(kind)
     # One dictionary for both: whoever holds the wrapped optimizer sees the same state.
     object.__setattr__(wrapper, "__dict__", optimizer.__dict__)
     object.__setattr__(wrapper, COMBINER, combiner)
     return wrapper
+
+
+def _replaced(optimizer: Any, method: str) -> UsageError:
+    return UsageError(
+        f"{method} of this {type(optimizer).__name__} is replaced by another function, with which "
+        "a DistributedOptimizer would not combine gradients over the ranks; for "
+        "DynamicEmbeddingOptimizer see docs/recommenders-addons.md"
+    )

@@ -83,7 +83,8 @@ def operations() -> Any:
 
 
 def _load() -> _Library:
-    if not is_made() and (brought := packaged()):
+    brought = None if is_made() else packaged()
+    if brought is not None:
         # A TensorFlow that someone else has built may lack a symbol: it gets a library of its own.
         with suppress(tf.errors.NotFoundError):
             return _Library(brought)

@@ -117,6 +117,8 @@ def DistributedOptimizer(
 class _DistributedV1(_V1):
     """An optimizer of TensorFlow 1 around another one."""
 
+    __module__ = "horovod.tensorflow"  # which programs look for in `str(optimizer)`
+
     def __init__(
         self, optimizer: Any, name: str | None, use_locking: bool, options: GradientOptions
     ) -> None:

@@ -313,6 +313,8 @@ def kept():
         keras.optimizers.serialize(wrapped) == before,
         type(loaded) is keras.optimizers.Adam,
         type(hvd.DistributedOptimizer(loaded)) is not keras.optimizers.Adam,
+        # By which programs tell it from others
+        str(wrapped).startswith("<horovod._keras.Adam object"),
     )
 
 
@@ -320,11 +322,16 @@ def kept():
     ("body", "value"),
     [
         pytest.param("in_a_set", 0.0, id="only-a-process-set-combines"),
-        pytest.param("kept", (True, True, True), id="saved-as-what-it-wraps"),
+        pytest.param("kept", (True,) * 4, id="saved-as-what-it-wraps"),
     ],
 )
 def test_a_wrapped_optimizer_on_two_ranks(said, body, value):
     assert said[body] == [value] * 2
+
+
+def replaced(optimizer):
+    optimizer.apply = print
+    return optimizer
 
 
 @bodies
@@ -343,6 +350,8 @@ def refused():
         lambda: make_model().compile(
             keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
         ),
+        lambda: hvd.DistributedOptimizer(replaced(keras.optimizers.SGD())),
+        lambda: replaced(hvd.DistributedOptimizer(keras.optimizers.Adam())),
     ):
         with pytest.raises(UsageError) as caught:
             call()
@@ -359,6 +368,8 @@ REFUSALS = [
     "not a Keras layer",
     "jit_compile",
     "DistributedOptimizer(LossScaleOptimizer(",
+    "apply of this SGD is replaced",
+    "apply of this Adam is replaced",
 ]
 
 

@@ -102,6 +102,7 @@ def in_a_session():
         optimizer = hvd.DistributedOptimizer(
             v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2
         )
+        assert str(optimizer).startswith("<horovod.tensorflow.")  # by which programs know it
         pairs = optimizer.compute_gradients(variable * (1.0 + hvd.rank()))
         train = optimizer.apply_gradients(pairs, global_step=step)
         global_names = [each.op.name for each in v1.global_variables()]

@@ -1,6 +1,7 @@
-"""Trains TensorFlow Recommenders-Addons' embedding of all ranks: `... FOLDER LEARNING_RATE`.
+"""Trains TensorFlow Recommenders-Addons' embedding of all ranks: `... FOLDER LEARNING_RATE WAY`.
 
-Every step of the ranks has the samples of one batch of a single process.
+WAY is `synchronous`, where TFRA adds gradients up, or `horovod`, where Horovod averages them. Every
+step of the ranks has the samples of one batch of a single process.
 """
 
 import os
@@ -15,7 +16,7 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 
 hvd.init()
 BATCH, STEPS, FIELDS, WIDTH = 32, 4, 3, 8
-folder, learning_rate = sys.argv[1], float(sys.argv[2])
+folder, learning_rate, way = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 size, rank = hvd.size(), hvd.rank()
 
 
@@ -54,7 +55,11 @@ rows = [step * BATCH + rank * own + row for step in range(STEPS) for row in rang
 data = tf.data.Dataset.from_tensor_slices((keys[rows], labels[rows])).batch(own)
 model = Model()
 inner = tf.keras.optimizers.legacy.SGD(learning_rate)
-model.compile(de.DynamicEmbeddingOptimizer(inner, synchronous=True), "mse")
+if way == "synchronous":
+    optimizer = de.DynamicEmbeddingOptimizer(inner, synchronous=True)
+else:
+    optimizer = de.DynamicEmbeddingOptimizer(hvd.DistributedOptimizer(inner))
+model.compile(optimizer, "mse")
 root = de.keras.callbacks.DEHvdBroadcastGlobalVariablesCallback(0)
 model.fit(data, epochs=3, verbose=0, callbacks=[root])
 weights = model.hidden.get_weights() + model.last.get_weights()
