@@ -22,16 +22,19 @@ def train(folder, *words):
     (folder / "train.py").write_text(PAGE.block("script"))
     third_party.run("ignite", *words, folder=folder)
     parameters = torch.load(folder / "model.pt")
-    (folder / "model.pt").unlink()
     return {name: parameter.numpy() for name, parameter in parameters.items()}
 
 
-def test_each_command_trains_to_the_weights_of_one_process(tmp_path):
-    alone = train(tmp_path, "train.py")
-    for line in PAGE.commands():
-        program, *words = shlex.split(line)
-        launcher = [] if program == "python" else ["-m", program]
-        assert third_party.furthest(train(tmp_path, *launcher, *words), alone) < 1e-12
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("alone"), "train.py")
+
+
+@pytest.mark.parametrize("line", PAGE.commands())
+def test_each_command_trains_to_the_weights_of_one_process(tmp_path, alone, line):
+    program, *words = shlex.split(line)
+    launcher = [] if program == "python" else ["-m", program]
+    assert third_party.furthest(train(tmp_path, *launcher, *words), alone) < 1e-12
     untrained = {name: np.zeros_like(value) for name, value in alone.items()}
     assert third_party.furthest(untrained, alone) > 0.1
 

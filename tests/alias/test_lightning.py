@@ -1,6 +1,7 @@
 """PyTorch Lightning as PyPI has it, 1.9 and the current version: docs/pytorch-lightning.md."""
 
 import shlex
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,8 +17,12 @@ MODULES = {"hvdtune": "hvdtune", "torchrun": "torch.distributed.run"}
 pytestmark = pytest.mark.slow  # imports torch and Lightning in every rank
 
 
+VERSIONS = {"lightning1": "horovod", "lightning2": "ddp"}
+
+
 def train(version, line, folder):
     """The parameters to which one of the page's commands trains."""
+    (folder / "train.py").write_text(PAGE.block(VERSIONS[version]))
     words = shlex.split(line)
     # Not the packages of the tests: Lightning 1.9 needs an older setuptools.
     variables = {"PYTHONPATH": str(ROOT)}
@@ -27,21 +32,27 @@ def train(version, line, folder):
     program, *rest = words
     third_party.run(version, "-m", MODULES[program], *rest, folder=folder, **variables)
     parameters = torch.load(folder / "model.pt")
-    (folder / "model.pt").unlink()
     return {name: parameter.numpy() for name, parameter in parameters.items()}
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The parameters to which one rank trains, by the version."""
+    return cache(
+        lambda version: train(version, "hvdtune run -np 1 train.py", tmp_path_factory.mktemp("one"))
+    )
+
+
 @pytest.mark.parametrize(
-    ("version", "block"),
+    ("version", "line"),
     [
-        pytest.param("lightning1", "horovod", marks=third_party.is_needed("lightning1")),
-        pytest.param("lightning2", "ddp", marks=third_party.is_needed("lightning2")),
+        pytest.param(version, line, marks=third_party.is_needed(version))
+        for version, script in VERSIONS.items()
+        for line in PAGE.block(f"{script} commands").splitlines()
     ],
 )
-def test_each_command_trains_to_the_weights_of_one_rank(tmp_path, version, block):
-    (tmp_path / "train.py").write_text(PAGE.block(block))
-    alone = train(version, "hvdtune run -np 1 train.py", tmp_path)
-    for line in PAGE.block(f"{block} commands").splitlines():
-        assert third_party.furthest(train(version, line, tmp_path), alone) < 1e-12
-    untrained = {name: np.zeros_like(value) for name, value in alone.items()}
-    assert third_party.furthest(untrained, alone) > 0.1
+def test_each_command_trains_to_the_weights_of_one_rank(tmp_path, alone, version, line):
+    one = alone(version)
+    assert third_party.furthest(train(version, line, tmp_path), one) < 1e-12
+    untrained = {name: np.zeros_like(value) for name, value in one.items()}
+    assert third_party.furthest(untrained, one) > 0.1

@@ -34,7 +34,8 @@ def run(name: str, *words: object, folder: Path, **variables: str) -> None:
         PATH=f"{environment(name) / 'bin'}:{os.environ['PATH']}",
         TF_CPP_MIN_LOG_LEVEL="3",
         OMP_NUM_THREADS="1",
-        HVDTUNE_START_TIMEOUT_S="100",
+        # On a busy machine four interpreters import a framework for long.
+        HVDTUNE_START_TIMEOUT_S="250",
         **variables,
     )
     command = [python(name), *map(str, words)]
