@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 
 pytestmark = [
     pytest.mark.slow,  # imports TensorFlow in every rank, and compiles hvdtune's kernels for it
+    pytest.mark.timeout(1200),  # up to six ranks in one test
     third_party.is_needed("recommenders"),
 ]
 
