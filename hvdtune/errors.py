@@ -15,6 +15,7 @@
     |-- StudyError            a tuning study could not be stored, read or resumed
     |-- LaunchError           the processes of a job could not be started
     |-- FunctionError         a function did not return on a rank of `hvdtune.run`
+    |-- StateLostError        an elastic training's state is not held by any rank any more
     |-- RankRemovedError      the host of this rank has left an elastic job; no failure
     |-- HostsUpdatedInterrupt  the hosts of an elastic job changed; no failure
     `-- HorovodVersionMismatchError  a framework is not the one an extension was built for
@@ -126,6 +127,10 @@ class FunctionError(HvdtuneError, RuntimeError):
     def __init__(self, message: str, rank: int = -1) -> None:
         super().__init__(message)
         self.rank = rank
+
+
+class StateLostError(HvdtuneError, RuntimeError):
+    """What lost ranks of an elastic training had for themselves is held by no other."""
 
 
 class RankRemovedError(HvdtuneError, RuntimeError):

@@ -7,13 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtune.core.elastic.parts import PerRank
 from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.errors import UsageError
 from hvdtune.keras.elastic_parts import KerasState, VariablesState, run
 
-__all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = ["ObjectState", "PerRank", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 class TensorFlowKerasState(KerasState):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hvdtune.core.elastic.state import State, course_of
+from hvdtune.core.elastic.state import State, course_of, parts_of, take_parts
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import (
@@ -82,20 +82,29 @@ def _take_part(state: State) -> None:
     worker = PROCESS.worker
     place = None if worker is None else worker.place
     course = course_of(state)
-    if place is None or place.must_sync or not course.is_shared:
-        state.sync()
-    course.is_shared = True
     if course.first_seed is None:
         course.first_seed, course.training = state.seed(), secrets.token_hex(4)
     done = (0, 0) if worker is None else (worker.commits, worker.samples)
     told = state.of_rank_0((course.commits, course.training, course.first_seed, done))
+    store = parts_of(state) if place is not None or not course.is_shared else None
+    agreed = None if store is None else store.agree()
+    if place is None or place.must_sync or not course.is_shared:
+        state.sync()
+    # Nothing comes from elsewhere between these: whoever fails, this rank knows what it holds.
+    if store is not None and agreed is not None:
+        store.settle(agreed.version)
+    course.is_shared = True
     course.commits, course.training, seed, done = told
     course.first_seed = seed
+    if worker is not None:
+        worker.note_state(*done)
+    if agreed is not None:
+        take_parts(state, agreed)
     # The numbers with which a script begins are its own.
     if course.commits or (place is not None and place.generation > 0):
         state.deal_randomness(seed, course.commits)
     if worker is not None:
-        worker.note_synced(*done)
+        worker.note_begin()
 
 
 def run(

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hvdtune.core.elastic.commit_files import CommitOrder, CommitWriter, newest_commit
+from hvdtune.core.elastic.parts import Agreement, PartStore, PerRank
 from hvdtune.core.rank import objects, runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HostsUpdatedInterrupt, UsageError
@@ -44,6 +45,7 @@ class State:
     """
 
     _writer: CommitWriter | None = None
+    _parts: PartStore | None = None  # where there are PerRank values
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
@@ -80,19 +82,31 @@ class State:
             HostsUpdatedInterrupt: see `check_host_updates`.
             UsageError: an earlier commit could not be written, or this one cannot be.
         """
+        course, store = course_of(self), parts_of(self)
+        version = None
+        if store is not None:
+            version = store.prepare(_values_of(self, store), course.commits + 1)
+        # From here on nothing comes from elsewhere: all that this process keeps is of one commit.
         self.save()
-        course = course_of(self)
+        if store is not None:
+            store.settle(version)
         course.commits += 1
         if PROCESS.worker is not None:
             PROCESS.worker.note_commit()
-        if to_disk is not None and self._rank() == 0:
+        if to_disk is not None:
+            self._write(Path(to_disk), course, keep)
+        if self._parts is None:
+            self.check_host_updates()  # which a class of the script's may have made its own
+        else:
+            self._interrupt_for_hosts()
+
+    def _write(self, folder: Path, course: Course, keep: int) -> None:
+        parts = None if self._parts is None else self._parts.gather()
+        if self._rank() == 0:
             if self._writer is None:
                 self._writer = CommitWriter()
-            content = {"seed": course.first_seed, "state": self.snapshot()}
-            self._writer.write(
-                CommitOrder(Path(to_disk), course.commits, course.training, content, keep)
-            )
-        self.check_host_updates()
+            content = {"seed": course.first_seed, "state": self.snapshot(), "parts": parts}
+            self._writer.write(CommitOrder(folder, course.commits, course.training, content, keep))
 
     def resume(self, from_disk: str | Path) -> bool:
         """Takes up the newest commit of a folder; called before the training begins.
@@ -109,6 +123,12 @@ class State:
         found = newest_commit(Path(from_disk))
         if found is None:
             return False
+        parts = found.content.get("parts")
+        if (parts is None) != (self._parts is None):
+            has, wants = ("no", "some") if parts is None else ("some", "no")
+            raise UsageError(f"the commit keeps {has} PerRank values, this training has {wants}")
+        if self._parts is not None and parts is not None:
+            self._parts.adopt(parts)
         self.adopt(found.content["state"])
         course = course_of(self)
         course.commits, course.training = found.commits, found.training
@@ -130,7 +150,14 @@ class State:
         """Raises HostsUpdatedInterrupt on all ranks where the launcher wants another generation.
 
         All ranks call it after the same step; it costs the broadcast of a number.
+
+        Raises UsageError for a State with PerRank values, which would not be those of a commit.
         """
+        if self._parts is not None:
+            raise UsageError("a State with PerRank values looks for new hosts in commit() only")
+        self._interrupt_for_hosts()
+
+    def _interrupt_for_hosts(self) -> None:
         worker = PROCESS.worker
         if worker is None:
             return
@@ -184,7 +211,8 @@ class ObjectState(State):
 
     Args:
         bcast_object, get_rank: see State.
-        kwargs: the attributes, with their first values.
+        kwargs: the attributes, with their first values. A PerRank is its value, which no other
+            rank's replaces.
     """
 
     def __init__(
@@ -192,6 +220,10 @@ class ObjectState(State):
     ) -> None:
         super().__init__(bcast_object, get_rank)
         self._saved_state: dict[str, Any] = {}
+        own = {name: value for name, value in kwargs.items() if isinstance(value, PerRank)}
+        if own:
+            self._parts = PartStore(own)
+            self._set_attributes({name: kwargs.pop(name).value for name in own})
         for name, value in kwargs.items():
             setattr(self, name, value)
         self._saved_state = {name: self._copied(name) for name in kwargs}
@@ -201,6 +233,8 @@ class ObjectState(State):
 
     def restore(self) -> None:
         self._set_attributes(copy.deepcopy(self._saved_state))
+        if self._parts is not None:
+            self._set_attributes(self._parts.own() or {})
 
     def sync(self) -> None:
         self._sync_attributes()
@@ -238,6 +272,28 @@ def course_of(state: State) -> Course:
     """How far the training of a State has come. Its attributes are the script's to name."""
     course: Course = vars(state).setdefault("_course", Course())
     return course
+
+
+def parts_of(state: State) -> PartStore | None:
+    """What a State has for its rank alone, None where it has nothing. See `course_of`."""
+    found: PartStore | None = vars(state).get("_parts")
+    return found
+
+
+def take_parts(state: State, agreed: Agreement) -> None:
+    """Gives a State its rank's PerRank values, of those that were agreed on, and copies them.
+
+    Raises StateLostError on all ranks where some are lost.
+    """
+    store = parts_of(state)
+    assert store is not None
+    for name, value in store.divide(agreed).items():
+        setattr(state, name, value)
+    store.settle(store.prepare(_values_of(state, store), course_of(state).commits))
+
+
+def _values_of(state: State, store: PartStore) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in store.names}
 
 
 def check_names(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:

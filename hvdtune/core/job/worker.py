@@ -97,11 +97,14 @@ class ElasticWorker:
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
-    def note_synced(self, commits: int, samples: int) -> None:
+    def note_state(self, commits: int, samples: int) -> None:
         """This worker's state is that of all ranks."""
         self.has_state, self.must_sync = True, False
         self.commits, self.samples, self._new_samples = commits, samples, 0
         self._told_s = -math.inf
+
+    def note_begin(self) -> None:
+        """All ranks have the state, and the training begins."""
         self._tell(is_commit=False)
 
     def note_samples(self, count: int) -> None:

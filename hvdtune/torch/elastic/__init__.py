@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 
 from hvdtune.core.elastic.loop import run
+from hvdtune.core.elastic.parts import PerRank
 from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.torch.elastic.sampler import ElasticSampler
@@ -23,6 +24,7 @@ __all__ = [
     "ModelStateHandler",
     "ObjectState",
     "OptimizerStateHandler",
+    "PerRank",
     "SamplerStateHandler",
     "State",
     "StateHandler",

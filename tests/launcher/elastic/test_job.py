@@ -97,11 +97,13 @@ def ends_of_one(done):
     return sizes, weights
 
 
-def test_a_job_that_dies_goes_on_from_its_commit_on_the_disk(tmp_path):
+@pytest.mark.parametrize("own", [(), ("own",)])
+def test_a_job_that_dies_goes_on_from_its_commit_on_the_disk(tmp_path, own):
     options = "-np 2 --min-np 1 -H localhost:2"
-    died = train(tmp_path, options, 24, 1, "to-disk", "0:4:die", "1:4:kill", codes=(137,))
+    words = (24, 1, "to-disk", *own)
+    died = train(tmp_path, options, *words, "0:4:die", "1:4:kill", codes=(137,))
     assert "no rank is left that held the state" in died.stderr
-    done = train(tmp_path, "-np 3 --min-np 1 -H localhost:3", 24, 1, "to-disk")
+    done = train(tmp_path, "-np 3 --min-np 1 -H localhost:3", *words)
     assert "resumed after 3 commits" in done.stdout
     assert ends(done)[0] == "2,2,2,3,3"
 

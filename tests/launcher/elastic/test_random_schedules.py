@@ -2,8 +2,8 @@
 doubled, and the weights are those of the schedule as planned, to the last bit.
 
 HVDTUNE_ELASTIC_SCHEDULES says how many are tried (make soak), HVDTUNE_ELASTIC_SEED where to begin.
-Every third is on hosts of its own, as network namespaces, where these can be made: there ranks are
-cut off, too.
+In every second the ranks have something for themselves. Every third is on hosts of its own, as
+network namespaces, where these can be made: there ranks are cut off, too.
 """
 
 import json
@@ -59,7 +59,8 @@ def test_every_sample_is_trained_once_whatever_fails(tmp_path, network, seed):
     lines = [f"echo {alias(n)}" for n in range(ranks)]
     (tmp_path / "hosts.sh").write_text("\n".join([*lines, f"[ ! -e more ] || echo {alias(ranks)}"]))
     words = ["run", "--min-np", 1, *options, "--heartbeat-timeout", 1]
-    words += ["--host-discovery-script", "sh hosts.sh", "--", TRAINING, 60, 2, *faults]
+    own = ["own"] * (seed % 2)
+    words += ["--host-discovery-script", "sh hosts.sh", "--", TRAINING, 60, 2, *own, *faults]
     variables, place = {}, nullcontext()
     if is_apart:
         network.mend()

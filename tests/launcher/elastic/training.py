@@ -1,9 +1,10 @@
 """A training without a framework, which keeps an account of its samples and has faults at will.
 
-    training.py SAMPLES EPOCHS [to-disk] [WORKER:STEP:FAULT ...]
+    training.py SAMPLES EPOCHS [to-disk] [own [no-copies]] [WORKER:STEP:FAULT ...]
 
-It goes on from the folder `commits`, and commits there, with `to-disk`. Worker WORKER has its FAULT
-in its own step STEP:
+It goes on from the folder `commits`, and commits there, with `to-disk`. With `own` each rank keeps
+for itself which samples it has trained, with copies on all others, or on none. Worker WORKER has
+its FAULT in its own step STEP:
 
     kill, stop, raise, leave (exit code 1)
     die       kill, when the commits are on the disk
@@ -28,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from hvdtune.core.elastic.loop import run
+from hvdtune.core.elastic.parts import PerRank
 from hvdtune.core.elastic.state import ObjectState, course_of
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
 from hvdtune.core.rank.handles import synchronize
@@ -40,8 +42,9 @@ from tests.parallel.netns import Host, Network
 samples, epochs = int(sys.argv[1]), int(sys.argv[2])
 worker = os.environ["HVDTUNE_WORKER"]
 faults = {}
+has_own = "own" in sys.argv
 folder = "commits" if "to-disk" in sys.argv else None
-for word in [word for word in sys.argv[3:] if word != "to-disk"]:
+for word in [word for word in sys.argv[3:] if ":" in word]:
     number, step, fault = word.split(":", 2)
     if number == worker:
         faults[int(step)] = fault
@@ -87,7 +90,7 @@ def fail_if_told() -> None:
     elif fault == "grow":
         Path("more").touch()
         while True:  # until it raises HostsUpdatedInterrupt
-            state.check_host_updates()
+            state.commit() if has_own else state.check_host_updates()
             time.sleep(0.01)
 
 
@@ -104,8 +107,14 @@ class NoisyState(ObjectState):
         self.noise, self.dealt = np.random.RandomState(seed_of(seed, commits, rank())), commits
 
 
+def merge(parts):
+    return [n for part in parts for n in part]
+
+
 init()
 first = {"weights": np.zeros(8), "epoch": 0, "done": 0, "ledger": [], "sizes": [], "dealt_at": []}
+if has_own:
+    first["own"] = PerRank([], merge, copies=0 if "no-copies" in sys.argv else 9)
 state = NoisyState(broadcast_object, rank, **first)
 
 if folder is not None and state.resume(from_disk=folder):
@@ -126,6 +135,8 @@ def train(state):
             state.weights = state.weights + RATE * gradient
             trained = [n for part in allgather_object(list(batch)) for n in part]
             state.ledger.append(trained)
+            if has_own:
+                state.own.extend(batch)
             state.sizes.append(size())
             state.dealt_at.append(state.dealt)
             state.done += len(trained)
@@ -137,7 +148,8 @@ def train(state):
 train(state)
 trained = sorted(n for step in state.ledger for n in step)
 wanted = sorted(list(range(samples)) * epochs)
-account = "every sample once" if trained == wanted else "samples lost or doubled"
+found = sorted(merge(allgather_object(state.own))) if has_own else wanted
+account = "every sample once" if trained == wanted == found else "samples lost or doubled"
 sizes, dealt = (",".join(map(str, numbers)) for numbers in (state.sizes, state.dealt_at))
 weights = state.weights.tobytes().hex()
 print(f"ended with {size()}: {account}; sizes {sizes}; dealt {dealt}; weights {weights}")

@@ -1,0 +1,41 @@
+"""What ranks have for themselves is not lost with them, at whatever place they are killed.
+
+HVDTUNE_ELASTIC_KILLS says how many kills are tried (make soak), HVDTUNE_ELASTIC_SEED where to
+begin.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.kit.programs import run_cli
+from tests.launcher.elastic.test_job import ends, train
+
+TRAINING = Path(__file__).with_name("own_training.py")
+_PER_JOB = 10
+_KILLS = int(os.environ.get("HVDTUNE_ELASTIC_KILLS", "4"))
+_FIRST = int(os.environ.get("HVDTUNE_ELASTIC_SEED", "0"))
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _FIRST + -(-_KILLS // _PER_JOB)))
+def test_a_rank_is_killed_at_any_place_and_nothing_is_lost(tmp_path, seed):
+    kills = min(_KILLS, _PER_JOB)
+    options = ["-np", 3, "--min-np", 1, "-H", "localhost:3", "--blacklist-cooldown-range", 1, 1]
+    done = run_cli("run", *options, TRAINING, kills, seed, 1, folder=tmp_path)
+    ended = re.findall(r"ended with (\d): (.*): \d+ of", done.stdout)
+    assert ended and {account for _, account in ended} == {"all counted once"}, done.stdout
+    assert done.stdout.count("killed at") == done.stderr.count("was killed by") == kills
+
+
+@pytest.mark.parametrize("hosts", ["localhost:3", "127.0.0.1,127.0.0.2,127.0.0.3"])
+def test_what_a_killed_rank_had_for_itself_is_on_another(tmp_path, hosts):
+    done = train(tmp_path, f"-np 3 --min-np 1 -H {hosts}", 24, 1, "own", "1:3:kill")
+    assert ends(done)[0] == "3,3,2,2,2"
+
+
+def test_without_copies_it_is_lost_with_a_sentence(tmp_path):
+    options = "-np 3 --min-np 1 -H localhost:3"
+    done = train(tmp_path, options, 24, 1, "own", "no-copies", "1:3:kill", codes=(1, 137))
+    assert "what rank 1 of 3 had for itself at commit 2 is lost" in done.stderr
