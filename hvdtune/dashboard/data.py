@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hvdtune.dashboard.membership import MembershipFrames, open_membership
 from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
@@ -34,6 +35,7 @@ class RunView:
     trace: Trace
     study: StudyFrames | None = None
     link_gbps: float | None = None
+    membership: MembershipFrames | None = None
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
@@ -121,7 +123,8 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
         text = "There is no trace beside this study: tune with -o FOLDER, or record the job."
         return RunView(str(path), empty_trace([text]), study)
     warnings = trace.warnings + trace.left_out()
-    return RunView(str(path), replace(trace.without_slices(), warnings=warnings), study, link_gbps)
+    trace = replace(trace.without_slices(), warnings=warnings)
+    return RunView(str(path), trace, study, link_gbps, open_membership(folder))
 
 
 def empty_trace(warnings: list[str]) -> Trace:

@@ -7,11 +7,13 @@ import plotly.graph_objects as go
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.breakdown import breakdown_figure, busy_times_figure
 from hvdtune.dashboard.figures.buckets import bucket_sizes_figure, cycles_figure
+from hvdtune.dashboard.figures.membership import membership_figure, resets_figure
 from hvdtune.dashboard.figures.ranks import lateness_figure, waits_figure
 from hvdtune.dashboard.figures.search import incumbent_figure, knobs_figure
 from hvdtune.dashboard.figures.theme import Theme, empty_figure
 from hvdtune.dashboard.figures.trials import trials_figure
 from hvdtune.dashboard.figures.verification import verification_figure
+from hvdtune.dashboard.membership import PHASES
 from hvdtune.timeline.analysis.metrics import stragglers
 
 
@@ -51,6 +53,18 @@ def _incumbent(run: RunView, theme: Theme) -> go.Figure:
     )
 
 
+def _membership(run: RunView, theme: Theme) -> go.Figure:
+    if run.membership is None:
+        return empty_figure(theme, 320)
+    return membership_figure(run.membership.stays, run.membership.resets, theme)
+
+
+def _resets(run: RunView, theme: Theme) -> go.Figure:
+    if run.membership is None:
+        return empty_figure(theme, 300)
+    return resets_figure(run.membership.resets, PHASES, theme)
+
+
 def _of_knobs(name: str) -> Callable[[RunView, Theme], go.Figure]:
     def draw(run: RunView, theme: Theme) -> go.Figure:
         if run.study is None:
@@ -77,4 +91,6 @@ FIGURES: Mapping[str, Callable[[RunView, Theme], go.Figure]] = {
     "trials": _trials,
     "verification": _verification,
     "incumbent": _incumbent,
+    "membership": _membership,
+    "resets": _resets,
 } | {name: _of_knobs(name) for name in ("importances", "slice", "contour", "parallel")}

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
+from hvdtune.launcher.elastic.history import FILE_NAME
 from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
 from hvdtune.launcher.jobs import rank_options
-from hvdtune.launcher.output import Writer
+from hvdtune.launcher.output import Writer, file_writer
 from hvdtune.launcher.plan import plan_slots
+from hvdtune.own_files import replacement
 from hvdtune.workflows.launches import output_writers
 from hvdtune.workflows.requests import ElasticRequest, OutputRequest, StatusReporter, report_exit
 from hvdtune.workflows.results import LaunchResult
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
 
 def launch_elastic(
@@ -29,12 +36,16 @@ def launch_elastic(
     """
     with ExitStack() as stack:
         writers = output_writers(output, reporter, 0, stack)
+        keep = _keeper(request, output, writers, stack)
         discovery = _discovery(request)
         try:
             with stop_signals():
-                job = _job(request, discovery, writers, reporter)
+                job = _job(request, discovery, writers, reporter, keep)
                 with job:
-                    report = job.wait()
+                    try:
+                        report = job.wait()
+                    finally:
+                        keep(job)
                     remark = job.write_error
                     account = job.account.sentences()
         except Stopped as stop:
@@ -48,7 +59,28 @@ def launch_elastic(
         finally:
             discovery.close()
         report_exit(reporter, result.exit_code, result.reason)
-    return result
+        return replace(result, run_dir=output.folder)
+
+
+def _keeper(
+    request: ElasticRequest, output: OutputRequest, writers: list[Writer], stack: ExitStack
+) -> Callable[[ElasticJob], None]:
+    """What keeps in the run folder who was in the job when; it is called again and again."""
+    if output.folder is None:
+        return lambda job: None
+    folder = stack.enter_context(RunFolder(output.folder, RunIdentity(request.words, ())))
+    log = stack.enter_context(folder.log(folder.next_launch()).open("ab", buffering=0))
+    writers.append(file_writer(log))
+    path = folder.path / FILE_NAME
+
+    def keep(job: ElasticJob) -> None:
+        try:
+            with replacement(path) as part:
+                part.write_text(json.dumps(job.document()), encoding="utf-8")
+        except OSError as error:
+            raise HvdtuneError(f"cannot write {path}: {error.strerror}") from None
+
+    return keep
 
 
 def _job(
@@ -56,6 +88,7 @@ def _job(
     discovery: Discovery,
     writers: list[Writer],
     reporter: StatusReporter,
+    formed: Callable[[ElasticJob], None],
 ) -> ElasticJob:
     hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
     remote = remote_hosts(host.name for host in hosts)
@@ -78,7 +111,7 @@ def _job(
     ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
     chaos = None if request.chaos is None else Chaos(request.chaos)
     plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh, chaos)
-    return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info)
+    return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info, formed)
 
 
 def _discovery(request: ElasticRequest) -> Discovery:

@@ -30,7 +30,6 @@ NOT_ELASTIC: Final = {
     "adapter": "--adapter",
     "mpi": "--mpi",
     "timeline_filename": "--timeline-filename",
-    "output_dir": "--output-dir",
     "output_filename": "--output-filename",
     "as_json": "--json",
     "thread_affinity": "--thread-affinity",

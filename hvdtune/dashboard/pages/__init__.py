@@ -8,6 +8,7 @@ from hvdtune.dashboard.pages import (
     definitions,
     fusion,
     live,
+    membership,
     overview,
     ranks,
     study,
@@ -17,7 +18,18 @@ from hvdtune.dashboard.pages import (
 
 PAGES: Mapping[str, ModuleType] = {
     page.PATH: page
-    for page in (overview, timeline, tensors, ranks, fusion, study, compare, live, definitions)
+    for page in (
+        overview,
+        timeline,
+        tensors,
+        ranks,
+        fusion,
+        study,
+        compare,
+        membership,
+        live,
+        definitions,
+    )
 }
 
 __all__ = ["PAGES"]

@@ -12,12 +12,21 @@ A reset is the time from the last commit before ranks come or go to the first on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from hvdtune.plural import counted
 
 PHASES: Final = ("detection", "agreement", "mesh", "state", "first step")
+
+
+@dataclass(frozen=True)
+class Reset:
+    """One reset: when it began, and how long each phase took, in seconds."""
+
+    began_s: float
+    phases_s: Mapping[str, float]
 
 
 @dataclass
@@ -27,8 +36,9 @@ class Account:
     Thread rule: one thread.
     """
 
-    phases_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    resets: int = 0
+    history: list[Reset] = field(default_factory=list)
+    _spent_s: dict[str, float] = field(default_factory=dict)  # in the reset that goes on
+    _reset_s: float = 0.0  # when that began
     _phase: str = ""  # of the reset that goes on, "" while there is training
     _since_s: float = 0.0
     _began_s: float | None = None  # the first commit
@@ -39,6 +49,16 @@ class Account:
     _parts_s: float = 0.0
     _parts_work: tuple[int, int] = (0, 0)
 
+    @property
+    def resets(self) -> int:
+        """How many resets are over."""
+        return len(self.history)
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """What all resets together have spent in each phase, in seconds."""
+        return {name: sum(reset.phases_s[name] for reset in self.history) for name in PHASES}
+
     def training_s(self, now_s: float) -> float | None:
         """How long ago the training began, None unless the ranks train."""
         return None if self._began_s is None or self._phase else now_s - self._began_s
@@ -48,6 +68,7 @@ class Account:
         if self._began_s is not None and not self._phase:
             self._end_part()
             self._phase, self._since_s = "detection", self._last_s
+            self._spent_s, self._reset_s = dict.fromkeys(PHASES, 0.0), self._last_s
             self._enter("agreement", now_s)
 
     def note_forming(self, now_s: float) -> None:
@@ -74,7 +95,7 @@ class Account:
             self._began_s, self._first_work = now_s, self._work
         if self._phase:
             self._enter("", now_s)
-            self.resets += 1
+            self.history.append(Reset(self._reset_s, self._spent_s))
         if self._part is None:
             self._part = now_s, self._work
 
@@ -98,33 +119,38 @@ class Account:
     def goodput(self) -> tuple[str, int, float, float] | None:
         """What was counted (samples, or commits), how many in how many seconds, and their rate over
         that of the parts between resets; None where too little is known."""
-        self._end_part()
         if self._began_s is None:
             return None
         spent_s = self._last_s - self._began_s
         index = 0 if self._work[0] else 1
         done = self._work[index] - self._first_work[index]
-        between = self._parts_work[index]
-        if min(spent_s, self._parts_s) <= 0 or min(done, between) <= 0:
+        parts_s, parts_work = self._parts_until_here()
+        between = parts_work[index]
+        if min(spent_s, parts_s) <= 0 or min(done, between) <= 0:
             return None
-        share = (done / spent_s) / (between / self._parts_s)
+        share = (done / spent_s) / (between / parts_s)
         return ("samples", "commits")[index], done, spent_s, share
 
     def _enter(self, phase: str, now_s: float) -> None:
         """Ends the phase that goes on, and begins one; "" is training."""
         if self._phase:
             now_s = max(now_s, self._since_s)  # news of two threads may come in the other order
-            self.phases_s[self._phase] += now_s - self._since_s
+            self._spent_s[self._phase] += now_s - self._since_s
             self._phase, self._since_s = phase, now_s
 
     def _end_part(self) -> None:
         """The part between two resets ends with the last commit that was told of."""
-        if self._part is not None:
-            began_s, work = self._part
-            self._parts_s += self._last_s - began_s
-            done = tuple(now - then for now, then in zip(self._work, work, strict=True))
-            self._parts_work = (self._parts_work[0] + done[0], self._parts_work[1] + done[1])
+        self._parts_s, self._parts_work = self._parts_until_here()
         self._part = None
+
+    def _parts_until_here(self) -> tuple[float, tuple[int, int]]:
+        """How long all parts between resets were, and what was done in them."""
+        if self._part is None:
+            return self._parts_s, self._parts_work
+        began_s, before = self._part
+        done = [now - then for now, then in zip(self._work, before, strict=True)]
+        work = self._parts_work[0] + done[0], self._parts_work[1] + done[1]
+        return self._parts_s + self._last_s - began_s, work
 
 
 def _seconds(time_s: float) -> str:

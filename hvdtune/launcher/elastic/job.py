@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
@@ -22,6 +22,7 @@ from hvdtune.launcher.elastic.account import Account
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.coordinator import Coordinator
 from hvdtune.launcher.elastic.discovery import Discovery
+from hvdtune.launcher.elastic.history import History, document
 from hvdtune.launcher.elastic.membership import (
     Abandon,
     Action,
@@ -87,6 +88,7 @@ class ElasticJob:
 
     Attributes:
         account: what the changes of ranks have cost so far.
+        history: who has been in the job when.
     """
 
     def __init__(
@@ -96,14 +98,21 @@ class ElasticJob:
         options: JobOptions,
         writers: Sequence[Writer],
         say: Say,
+        formed: Callable[[ElasticJob], None] = lambda job: None,
     ) -> None:
-        """Starts nothing yet. `say` takes a sentence about each change of the job."""
+        """Starts nothing yet.
+
+        Args:
+            say: takes a sentence about each change of the job.
+            formed: is called when a generation has formed.
+        """
+        self._formed = formed
         self._plan, self._options, self._say = plan, options, say
         self._setting = setting_environ(setting)
         self._key = os.urandom(KEY_BYTES)
         self._woken = threading.Event()
         self._membership = Membership(plan.limits)
-        self.account = Account()
+        self.account, self.history = Account(), History()
         self._group = ProcessGroup()
         self._output = Output(writers, options.tail_lines)
         self._coordinator = Coordinator(self._key, self._woken.set)
@@ -156,12 +165,19 @@ class ElasticJob:
                 )
         for worker, code in exits:
             self._note_exit(worker, code, now_s)
+            self.history.note_exit(worker, now_s)
+        if self._membership.phase is not JobPhase.RUNNING:
+            self.history.note_ended(now_s)
         self._note_stopped()
         self._strike(now_s)
         # What one decision changes may call for the next.
         while actions := self._membership.decide(now_s):
             for action in actions:
                 self._carry_out(action)
+
+    def document(self) -> dict[str, Any]:
+        """Who has been in the job when, and what that has cost: see `history`."""
+        return document(self.history, self.account, self._now_s())
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -229,10 +245,14 @@ class ElasticJob:
             if isinstance(event, Formed):
                 self._membership.note_formed(generation, now_s)
                 self.account.note_formed(now_s)
+                workers = self._membership.workers
+                members = [(one, workers[one].slot) for one in self._membership.members]
+                self.history.note_formed(generation, members, now_s)
                 self._failures = []
                 hosts = counted(len({rank.host for rank in event.ranks}), "host")
                 size = counted(len(event.ranks), "rank")
                 self._say(f"generation {generation} has {size} on {hosts}")
+                self._formed(self)
             elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
                 self._membership.note_failed_to_form(generation, event.message, now_s)
 

@@ -1,5 +1,6 @@
 """Elastic jobs of real processes."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -155,11 +156,14 @@ def test_a_host_that_cannot_reach_the_launcher_is_left_out():
 def test_a_job_under_faults_ends_with_an_account(tmp_path, fault):
     options = f"chaos --{fault}-every 0.1s -np 2 --heartbeat-timeout 1".split()
     waiting = ("0:5:grow", "1:5:grow")  # until a fault ends it
-    done = run_cli(*options, TRAINING, 40, 1, *waiting, folder=tmp_path)
+    done = run_cli(*options, "-o", "run", TRAINING, 40, 1, *waiting, folder=tmp_path)
     assert ends(done)[0].startswith("2,2,2,2,")
     assert re.search(rf"worker \d \(slot \d of localhost\) is {fault}\w+ on purpose", done.stderr)
     assert re.search(r"reset.? cost .*: detection .*, agreement .*, mesh", done.stderr)
-    assert re.search(r"samples in .* per second: goodput [\d.]+%", done.stderr)
+    (goodput,) = re.findall(r"samples in .* per second: goodput [\d.]+%", done.stderr)
+    known = json.loads((tmp_path / "run" / "membership.json").read_text())["otherData"]
+    assert known["hvdtune_elastic"]["sentences"][1].endswith(goodput)
+    assert {stay["generation"] for stay in known["hvdtune_elastic"]["stays"]} >= {0, 1}
 
 
 def test_chaos_without_faults_is_refused(tmp_path):
