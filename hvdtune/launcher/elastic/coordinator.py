@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import socket
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from hvdtune.core.job import proof
 from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Progress
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
+
+# Without an answer to so many the other host is taken for cut off.
+_PROBES: Final = 3
 
 
 class Coordinator:
@@ -23,9 +28,15 @@ class Coordinator:
     `_is_closed`.
     """
 
-    def __init__(self, key: bytes, woken: Callable[[], None]) -> None:
-        """`woken` is called, on any thread, when there is something to `take`."""
-        self._key, self._woken = key, woken
+    def __init__(self, key: bytes, woken: Callable[[], None], probe_s: float) -> None:
+        """Listens nowhere yet.
+
+        Args:
+            key: the job's.
+            woken: is called, on any thread, when there is something to `take`.
+            probe_s: how often a silent worker's host is asked whether it is there.
+        """
+        self._key, self._woken, self._probe_s = key, woken, probe_s
         self._admissions: dict[str, tuple[str, Admission]] = {}
         self._lock = threading.Lock()
         self._connections: dict[int, Messages] = {}
@@ -65,6 +76,12 @@ class Coordinator:
             with contextlib.suppress(OSError):
                 connection.send(message)
 
+    def has_lost(self, worker: int) -> bool:
+        """Whether the worker's connection has ended: it will say nothing any more."""
+        with self._lock:
+            connection = self._connections.get(worker)
+            return connection is not None and connection not in self._open
+
     def close(self) -> None:
         """Hangs up on all workers."""
         for _, admission in self._admissions.values():
@@ -77,6 +94,7 @@ class Coordinator:
             thread.join()
 
     def _admit(self, connection: socket.socket, session: bytes) -> None:
+        _probe(connection, math.ceil(self._probe_s))
         messages = Messages(connection, session, dialed=False)
         thread = threading.Thread(
             target=self._receive, args=(messages,), name="hvdtune-worker", daemon=True
@@ -104,3 +122,11 @@ class Coordinator:
         with self._lock:
             self._open.discard(messages)
         messages.close()
+
+
+def _probe(connection: socket.socket, every_s: int) -> None:
+    """Lets the connection end when the other host does not answer any more."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        connection.setsockopt(socket.IPPROTO_TCP, option, every_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)

@@ -115,7 +115,7 @@ class ElasticJob:
         self.account, self.history = Account(), History()
         self._group = ProcessGroup()
         self._output = Output(writers, options.tail_lines)
-        self._coordinator = Coordinator(self._key, self._woken.set)
+        self._coordinator = Coordinator(self._key, self._woken.set, options.heartbeat_timeout_s)
         self._coordinator.listen(options.address)  # what cannot be is found before anything starts
         self._channel: JobChannel | None = None
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -168,7 +168,7 @@ class ElasticJob:
             self.history.note_exit(worker, now_s)
         if self._membership.phase is not JobPhase.RUNNING:
             self.history.note_ended(now_s)
-        self._note_stopped()
+        self._note_silent()
         self._strike(now_s)
         # What one decision changes may call for the next.
         while actions := self._membership.decide(now_s):
@@ -256,15 +256,20 @@ class ElasticJob:
             elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
                 self._membership.note_failed_to_form(generation, event.message, now_s)
 
-    def _note_stopped(self) -> None:
-        """Accused processes of this machine may show that they are stopped."""
+    def _note_silent(self) -> None:
+        """Members that are waited for may show that they are stopped, or cut off."""
         if self._membership.phase is not JobPhase.GATHERING:
             return
-        for number, worker in self._membership.workers.items():
-            child = self._children.get(number)
-            accused = 0 <= worker.accused_s < float("inf")
-            if worker.status is Status.MEMBER and accused and child and _is_stopped(child.pid):
+        for number, worker in list(self._membership.workers.items()):
+            if worker.status is not Status.MEMBER:
+                continue
+            is_stopped = _is_stopped(self._children[number].pid)
+            if is_stopped and 0 <= worker.accused_s < float("inf"):
                 self._membership.note_stopped(number)
+            elif is_stopped or self._coordinator.has_lost(number):
+                self._membership.note_silent(number, self._now_s())
+            else:
+                self._membership.note_heard(number)
 
     def _strike(self, now_s: float) -> None:
         """Makes the fault that is due."""

@@ -8,8 +8,9 @@ and has a rank there. What happens is told by `note_...`; `decide` then says wha
     FORMING     they were told their places and connect to each other
     RUNNING     they train; newcomers and removals wait for the next commit
 
-A member that is lost is not seen by its silence here: the others, whose runtime has given it up,
-come back and accuse it.
+A member that is lost is not seen by its silence while the others train: they, whose runtime has
+given it up, come back and accuse it. Of several that are lost at once they may accuse one only; of
+those that are then waited for, the launcher sees which can say nothing any more.
 """
 
 from __future__ import annotations
@@ -133,13 +134,14 @@ class Readiness:
 @dataclass(frozen=True)
 class Worker:
     """One process. `since_s` is when it came to this status; `accused_s` when it was first accused,
-    infinity for never."""
+    infinity for never; `silent_s` since when it has been seen to be unable to say anything."""
 
     slot: SlotName
     since_s: float
     status: Status = Status.STARTING
     said: Readiness = Readiness()
     accused_s: float = math.inf
+    silent_s: float = math.inf
     is_failure: bool = False  # that it was killed is its slot's fault
 
     @property
@@ -178,7 +180,9 @@ class Membership:
         if not self.workers[worker].lives:
             return
         was_member = self.workers[worker].status is Status.MEMBER
-        self._set(worker, now_s, status=Status.READY, said=said, accused_s=math.inf)
+        self._set(
+            worker, now_s, status=Status.READY, said=said, accused_s=math.inf, silent_s=math.inf
+        )
         self._is_state_known |= said.has_state
         if not was_member:
             return
@@ -195,6 +199,15 @@ class Membership:
         """The process of an accused worker is seen to be stopped, so it need not be waited for."""
         if self.workers[worker].accused_s < math.inf and self.phase is JobPhase.GATHERING:
             self._set(worker, None, accused_s=-math.inf)
+
+    def note_silent(self, worker: int, now_s: float) -> None:
+        """A member that is waited for is seen to be stopped, or its connection has ended."""
+        silent_s = min(now_s, self.workers[worker].silent_s)
+        self._set(worker, None, silent_s=silent_s)
+
+    def note_heard(self, worker: int) -> None:
+        """The member is seen to be able to say something."""
+        self._set(worker, None, silent_s=math.inf)
 
     def note_exit(self, worker: int, code: int, now_s: float) -> None:
         """The worker's process has ended."""
@@ -335,7 +348,7 @@ class Membership:
         self.generation += 1
         self.members, self.phase, self._since_s = members, JobPhase.FORMING, now_s
         for one in members:
-            self._set(one, now_s, status=Status.MEMBER, accused_s=math.inf)
+            self._set(one, now_s, status=Status.MEMBER, accused_s=math.inf, silent_s=math.inf)
         return [Form(self.generation, members, must_sync)]
 
     def _wait_for_more(self, ready: int, now_s: float) -> list[Action]:
@@ -380,8 +393,9 @@ class Membership:
         that the others have left; one that could not join waits for nothing else."""
         limits = self.limits
         wait_s = limits.start_timeout_s if self._has_failed_to_form else limits.elastic_timeout_s
-        accused_s = self.workers[member].accused_s + limits.heartbeat_timeout_s
-        return min(self._since_s + wait_s, accused_s)
+        one = self.workers[member]
+        suspected_s = min(one.accused_s, one.silent_s)
+        return min(self._since_s + wait_s, suspected_s + limits.heartbeat_timeout_s)
 
     def _first_ready_s(self) -> float:
         return min(self.workers[one].since_s for one in self._of(Status.READY))

@@ -118,6 +118,10 @@ class Model:
         """Lets one thing happen, and the decisions that follow be carried out."""
         what, at = move
         getattr(self, "_" + what.replace(" ", "_"))(at)
+        for number, worker in list(self.membership.workers.items()):
+            is_missing = worker.status is Status.MEMBER and self.processes[number].is_stopped
+            if is_missing and self.membership.phase is JobPhase.GATHERING:
+                self.membership.note_silent(number, self.now_s)
         for action in self.membership.decide(self.now_s):
             self._carry_out(action)
 
@@ -259,9 +263,10 @@ class Model:
 
     def _relative(self, worker: Worker) -> Worker:
         if worker.status is Status.ENDED:
-            return replace(worker, since_s=0.0, said=Readiness(), accused_s=0.0)
+            return replace(worker, since_s=0.0, said=Readiness(), accused_s=0.0, silent_s=0.0)
         since_s, accused_s = worker.since_s - self.now_s, worker.accused_s - self.now_s
-        return replace(worker, since_s=since_s, accused_s=accused_s)
+        silent_s = worker.silent_s - self.now_s
+        return replace(worker, since_s=since_s, accused_s=accused_s, silent_s=silent_s)
 
 
 def explore(limits: ElasticLimits, failures: int) -> tuple[int, set[str]]:

@@ -49,6 +49,13 @@ def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
     assert "generation 1 has 2 ranks" in done.stderr
 
 
+def test_one_that_stops_while_another_leaves_is_left_behind_too(tmp_path):
+    options = "-np 3 --min-np 1 -H localhost:3 --heartbeat-timeout 1"
+    done = train(tmp_path, options, 24, 1, "1:3:raise", "2:3:stop")
+    sizes = ends(done)[0]
+    assert sizes.startswith("3,3,") and sizes.endswith(",1")
+
+
 def test_rank_0_can_be_lost(tmp_path):
     done = train(tmp_path, "-np 2 --min-np 1 -H localhost:2", 12, 1, "0:2:kill")
     assert ends(done)[0] == "2,1,1,1,1"

@@ -88,6 +88,24 @@ def test_an_accused_rank_that_is_stopped_is_ended_at_once() -> None:
     assert membership.decide(5.0) == [Kill(1)]
 
 
+def test_a_rank_that_nobody_accuses_and_that_can_say_nothing_is_ended() -> None:
+    membership = running(ElasticLimits(1, 3, heartbeat_timeout_s=2), {"a": 3})
+    membership.note_ready(0, Readiness(0, True, 3, True, frozenset({1})), 5.0)
+    membership.note_exit(1, 1, 5.0)
+    membership.note_silent(2, 5.5)
+    membership.note_silent(2, 6.0)
+    assert membership.next_deadline_s(6.0) == 7.5
+    assert membership.decide(7.5) == [Kill(2)]
+
+
+def test_a_rank_that_was_stopped_and_goes_on_is_waited_for() -> None:
+    membership = running(ElasticLimits(1, 2, heartbeat_timeout_s=2), {"a": 2})
+    membership.note_ready(0, TRAINED, 5.0)
+    membership.note_silent(1, 5.0)
+    membership.note_heard(1)
+    assert membership.decide(9.0) == []
+
+
 def test_two_ranks_that_accuse_each_other_are_both_alive() -> None:
     membership = running(ElasticLimits(1, 2), {"a": 2})
     membership.note_ready(0, Readiness(0, True, 3, True, frozenset({1})), 5.0)
