@@ -8,13 +8,33 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtune.core.elastic.parts import PerRank
+from hvdtune.core.elastic.samples import SampleLedger, read_audit
 from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.errors import UsageError
 from hvdtune.keras.elastic_parts import KerasState, VariablesState, run
 
-__all__ = ["ObjectState", "PerRank", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = [
+    "ElasticSampler",
+    "ObjectState",
+    "PerRank",
+    "State",
+    "TensorFlowKerasState",
+    "TensorFlowState",
+    "read_audit",
+    "run",
+]
+
+
+class ElasticSampler(SampleLedger):
+    """A SampleLedger for pipelines of tf.data; a part of a State, which keeps how far it is."""
+
+    def batches(self, batch_size: int) -> tf.data.Dataset:
+        """This rank's share of what is left of the epoch: batches of the samples' numbers, int64
+        tensors of the shape (batch_size,), the last of which may be smaller."""
+        share = tf.constant(list(self), dtype=tf.int64)
+        return tf.data.Dataset.from_tensor_slices(share).batch(batch_size)
 
 
 class TensorFlowKerasState(KerasState):

@@ -12,6 +12,7 @@ import numpy as np
 
 from hvdtune.core.elastic.commit_files import CommitOrder, CommitWriter, newest_commit
 from hvdtune.core.elastic.parts import Agreement, PartStore, PerRank
+from hvdtune.core.elastic.samples import SampleLedger
 from hvdtune.core.rank import objects, runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HostsUpdatedInterrupt, UsageError
@@ -93,6 +94,8 @@ class State:
         course.commits += 1
         if PROCESS.worker is not None:
             PROCESS.worker.note_commit()
+        for ledger in _ledgers_of(self):
+            ledger.note_commit(course.commits)
         if to_disk is not None:
             self._write(Path(to_disk), course, keep)
         if self._parts is None:
@@ -208,6 +211,7 @@ class ObjectState(State):
     """A State of plain objects, which are its attributes.
 
     A commit copies them deeply: what is kept does not change when they do. They travel as pickles.
+    Of an ElasticSampler how far it is.
 
     Args:
         bcast_object, get_rank: see State.
@@ -248,19 +252,31 @@ class ObjectState(State):
         self._saved_state = dict(snapshot)
         self.restore()
 
+    def reset(self) -> None:
+        for ledger in _ledgers_of(self):
+            ledger.reset()
+
     def _sync_attributes(self) -> None:
         """Sets rank 0's values and saves nothing, so that `restore` undoes a half of it."""
         if self._saved_state:
-            own = {name: getattr(self, name) for name in self._saved_state}
+            own = {name: self._content(name) for name in self._saved_state}
             self._set_attributes(self._bcast_object(own))
 
     def _set_attributes(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
-            setattr(self, name, value)
+            there = getattr(self, name, None)
+            if isinstance(there, SampleLedger):
+                there.load_state_dict(value)
+            else:
+                setattr(self, name, value)
+
+    def _content(self, name: str) -> Any:
+        value = getattr(self, name)
+        return value.state_dict() if isinstance(value, SampleLedger) else value
 
     def _copied(self, name: str) -> Any:
         try:
-            return copy.deepcopy(getattr(self, name))
+            return copy.deepcopy(self._content(name))
         except Exception as error:  # an object's own methods may raise anything
             raise UsageError(
                 f"{name} of the elastic state cannot be copied, so that no commit can keep it: "
@@ -294,6 +310,10 @@ def take_parts(state: State, agreed: Agreement) -> None:
 
 def _values_of(state: State, store: PartStore) -> dict[str, Any]:
     return {name: getattr(state, name) for name in store.names}
+
+
+def _ledgers_of(state: State) -> list[SampleLedger]:
+    return [value for value in vars(state).values() if isinstance(value, SampleLedger)]
 
 
 def check_names(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:

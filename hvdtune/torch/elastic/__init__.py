@@ -6,6 +6,7 @@ import importlib
 
 from hvdtune.core.elastic.loop import run
 from hvdtune.core.elastic.parts import PerRank
+from hvdtune.core.elastic.samples import read_audit
 from hvdtune.core.elastic.state import ObjectState, State
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.torch.elastic.sampler import ElasticSampler
@@ -30,6 +31,7 @@ __all__ = [
     "StateHandler",
     "TorchState",
     "get_handler_registry",
+    "read_audit",
     "run",
     "set_handler_registry",
 ]
