@@ -39,3 +39,11 @@ def test_without_copies_it_is_lost_with_a_sentence(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3"
     done = train(tmp_path, options, 24, 1, "own", "no-copies", "1:3:kill", codes=(1, 137))
     assert "what rank 1 of 3 had for itself at commit 2 is lost" in done.stderr
+
+
+def test_a_thousand_commits_take_no_more_memory_than_a_hundred(tmp_path):
+    program = Path(__file__).with_name("commit_memory.py")
+    options = ["-np", "2", "--min-np", "2", "-H", "localhost:2"]
+    done = run_cli("run", *options, program, 1000, 100, folder=tmp_path)
+    grown = [float(found) for found in re.findall(r"grown by (-?[\d.]+) of 900", done.stdout)]
+    assert len(grown) == 2 and max(grown) < 9  # values: a hundredth of what was committed
