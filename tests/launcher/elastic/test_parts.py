@@ -23,6 +23,7 @@ _FIRST = int(os.environ.get("HVDTUNE_ELASTIC_SEED", "0"))
 def test_a_rank_is_killed_at_any_place_and_nothing_is_lost(tmp_path, seed):
     kills = min(_KILLS, _PER_JOB)
     options = ["-np", 3, "--min-np", 1, "-H", "localhost:3", "--blacklist-cooldown-range", 1, 1]
+    options += ["--heartbeat-timeout", 30]  # a rank that waits for a processor is not lost
     done = run_cli("run", *options, TRAINING, kills, seed, 1, folder=tmp_path)
     ended = re.findall(r"ended with (\d): (.*): \d+ of", done.stdout)
     assert ended and {account for _, account in ended} == {"all counted once"}, done.stdout
