@@ -1,16 +1,21 @@
 """torch.distributed over hvdtune and over gloo, interleaved in the same processes.
 
-    python -m studies.bench.distributed                # 2 ranks, some minutes
+    python -m studies.bench.distributed                         # all parts, 2 ranks, 4 minutes
+    python -m studies.bench.distributed --parts asleep steps
     python -m studies.bench.distributed --ranks 4
-    python -m studies.bench.distributed --quick        # that it works; its figures say nothing
-    python -m studies.bench.distributed --check        # exit code 1 if a bar is missed
+    python -m studies.bench.distributed --quick                 # that it works; figures say nothing
+    python -m studies.bench.distributed --check                 # exit code 1 if a bar is missed
 
 Every rank is in two groups of all ranks, one of each backend, and calls both in turns whose order
 rotates. A sample is the slowest rank's mean over a turn, a launch's figure the median of its
 samples; shown are the medians over the launches and the worst launch, hvdtune's time divided by
-gloo's. "asleep" computes for 5 ms before each call, so that the threads of both sleep by then. The
-bars: half of gloo's time for collectives, and no launch above gloo's; 0.9 for a step of DDP and of
-FSDP2, on a model of 64 layers. Run it on a quiet machine.
+gloo's. Run it on a quiet machine. The parts:
+
+    collectives    calls one after another
+    asleep         each call after 5 ms of computing, so that the threads of both sleep by then
+    steps          training steps of DDP and of FSDP2, on the models of studies/bench/optimizer_step
+
+The bars: half of gloo's time for collectives, and no launch above gloo's; 0.9 for steps.
 """
 
 from __future__ import annotations
@@ -23,48 +28,67 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 KIB, MIB = 1 << 10, 1 << 20
 BACKENDS: Final = ("hvdtune", "gloo")
-SIZES: Final = (4, 4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
-QUICK_SIZES: Final = (4, 64 * KIB)
+SMALL_SIZES: Final = (4, 4 * KIB, 64 * KIB)
+LARGE_SIZES: Final = (MIB, 16 * MIB, 64 * MIB)
+LAUNCHES: Final = {"collectives": 5, "asleep": 10, "steps": 3}  # of each part
 TURN_S: Final = 0.05
 COMPUTE_S: Final = 0.005
 COLLECTIVE_BAR: Final = 0.5
 STEP_BAR: Final = 0.9
-WIDTH: Final = 256
 
 Call = Callable[[], Any]
 Samples = dict[str, list[list[float]]]  # by what was called: seconds per round, for each backend
 
+_context = multiprocessing.get_context("forkserver")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch measures."""
+
+    part: str
+    ranks: int
+    rounds: int
+    is_quick: bool
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--parts", nargs="+", choices=LAUNCHES, default=list(LAUNCHES))
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--launches", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=20, help="turns of each in a launch")
+    parser.add_argument("--launches", type=int, help="of each part, in place of its own number")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each in a launch")
     parser.add_argument("--quick", action="store_true", help="one launch of a few calls")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a bar is missed")
     given = parser.parse_args()
-    launches, rounds = (1, 2) if given.quick else (given.launches, given.rounds)
-    sizes = QUICK_SIZES if given.quick else SIZES
-    found = [launch(given.ranks, sizes, rounds) for _ in range(launches)]
-    missed = show(found, given.ranks)
+    _context.set_forkserver_preload(["hvdtune.distributed", "torch._dynamo"])
+    missed = []
+    for part in given.parts:
+        launches = 1 if given.quick else given.launches or LAUNCHES[part]
+        plan = Plan(part, given.ranks, 2 if given.quick else given.rounds, given.quick)
+        found = []
+        for number in range(launches):
+            print(f"{part}: launch {number + 1} of {launches}", file=sys.stderr, flush=True)
+            found.append(launch(plan))
+        missed += show(plan, found)
     return 1 if given.check and missed else 0
 
 
-def launch(ranks: int, sizes: tuple[int, ...], rounds: int) -> dict[str, float]:
+def launch(plan: Plan) -> dict[str, float]:
     """hvdtune's time divided by gloo's in a job of its own, by what was called."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        ends = [context.Pipe(duplex=False) for _ in range(ranks)]
+        ends = [_context.Pipe(duplex=False) for _ in range(plan.ranks)]
         store = str(Path(folder, "store"))
         processes = [
-            context.Process(target=work, args=(rank, ranks, store, sizes, rounds, ends[rank][1]))
-            for rank in range(ranks)
+            _context.Process(target=work, args=(rank, plan, store, ends[rank][1]))
+            for rank in range(plan.ranks)
         ]
         for process, (_, there) in zip(processes, ends, strict=True):
             process.start()
@@ -84,65 +108,64 @@ def _ratio(by_rank: list[list[list[float]]]) -> float:
     return float(ours / theirs)
 
 
-def show(found: list[dict[str, float]], ranks: int) -> list[str]:
+def show(plan: Plan, found: list[dict[str, float]]) -> list[str]:
     """Prints the ratios; returns what misses its bar."""
-    print(f"{ranks} ranks, {len(found)} launches: hvdtune's time divided by gloo's")
+    title = f"{plan.part}, {plan.ranks} ranks, {len(found)} launches"
+    print(f"{title}: hvdtune's time divided by gloo's")
+    bar, worst = (STEP_BAR, STEP_BAR) if plan.part == "steps" else (COLLECTIVE_BAR, 1.0)
     missed = []
     for what in found[0]:
         ratios = [one[what] for one in found]
-        is_step = what.endswith("step")
-        bar, worst = (STEP_BAR, STEP_BAR) if is_step else (COLLECTIVE_BAR, 1.0)
         middle = statistics.median(ratios)
         is_met = middle <= bar and max(ratios) <= worst
         if not is_met:
             missed.append(what)
-        mark = "" if is_met else f"  above {bar:g}" if middle > bar else "  a launch above gloo"
-        print(f"{what:32} {middle:5.2f}   worst {max(ratios):5.2f}{mark}")
+        mark = (
+            "" if is_met else f"  above {bar:g}" if middle > bar else f"  a launch above {worst:g}"
+        )
+        print(f"  {what:32} {middle:5.2f}   worst {max(ratios):5.2f}{mark}", flush=True)
     return missed
 
 
-def work(rank: int, ranks: int, store: str, sizes: tuple[int, ...], rounds: int, told: Any) -> None:
+def work(rank: int, plan: Plan, store: str, told: Any) -> None:
     """A rank: sends its samples."""
-    os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+    os.environ["LOCAL_WORLD_SIZE"] = str(plan.ranks)
     import torch
     from torch import distributed
 
-    import hvdtune.distributed  # noqa: F401
-
     torch.set_num_threads(1)
     distributed.init_process_group(
-        "hvdtune", init_method=f"file://{store}", rank=rank, world_size=ranks
+        "hvdtune", init_method=f"file://{store}", rank=rank, world_size=plan.ranks
     )
     groups = [distributed.group.WORLD, distributed.new_group(backend="gloo")]
+    asleep = plan.part == "asleep"
     samples: Samples = {}
-    for what, calls in _calls(groups, ranks, sizes):
-        count = _agreed_count(calls[-1])
+    for what, calls in _steps(groups, plan) if plan.part == "steps" else _calls(groups, plan):
+        count = _agreed_count(calls[-1], COMPUTE_S if asleep else 0.0)
         rows: list[list[float]] = [[], []]
-        for number in range(rounds):
+        for number in range(plan.rounds):
             for at in (0, 1) if number % 2 else (1, 0):
                 distributed.barrier()
-                rows[at].append(_seconds(calls[at], count, asleep=what.startswith("asleep")))
+                rows[at].append(_seconds(calls[at], count, asleep=asleep))
         samples[what] = rows
     told.send(samples)
     distributed.destroy_process_group()
 
 
-def _calls(
-    groups: list[Any], ranks: int, sizes: tuple[int, ...]
-) -> Iterator[tuple[str, list[Call]]]:
-    """What is measured, with its call for each group."""
+def _calls(groups: list[Any], plan: Plan) -> Iterator[tuple[str, list[Call]]]:
+    """Collectives, with their call for each group."""
     import torch
     from torch import distributed
 
+    sizes = SMALL_SIZES if plan.is_quick or plan.part == "asleep" else SMALL_SIZES + LARGE_SIZES
     for size in sizes:
         whole = torch.ones(max(size // 4, 1))
         reduce = partial(distributed.all_reduce, whole)
         yield f"all_reduce {size} B", [partial(reduce, group=group) for group in groups]
-        if size <= 64 * KIB:
-            yield f"asleep all_reduce {size} B", [partial(reduce, group=group) for group in groups]
+        if size not in LARGE_SIZES:
             continue
-        part = torch.ones(whole.numel() // ranks)
-        divided = whole[: part.numel() * ranks]
+        part = torch.ones(whole.numel() // plan.ranks)
+        divided = whole[: part.numel() * plan.ranks]
         came = torch.empty_like(divided)
         for function, into, given in (
             (distributed.all_to_all_single, came, divided),
@@ -151,49 +174,66 @@ def _calls(
         ):
             call = partial(function, into, given)
             yield f"{function.__name__} {size} B", [partial(call, group=group) for group in groups]
-    yield "DDP step", [_step(_replicated, group) for group in groups]
-    yield "FSDP2 step", [_step(_sharded, group) for group in groups]
+
+
+def _steps(groups: list[Any], plan: Plan) -> Iterator[tuple[str, list[Call]]]:
+    """Training steps, each with a model of its own for each group."""
+    from studies.bench.optimizer_step import MODELS
+
+    for wrap in (_replicated, _sharded):
+        for name in ["digits"] if plan.is_quick else MODELS:
+            yield f"{wrap.__doc__} {name}", [_step(wrap, name, group) for group in groups]
 
 
 def _replicated(model: Any, group: Any) -> Any:
+    """DDP"""
     from torch.nn.parallel import DistributedDataParallel
 
     return DistributedDataParallel(model, process_group=group)
 
 
 def _sharded(model: Any, group: Any) -> Any:
+    """FSDP2"""
+    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
 
-    return fully_shard(model, mesh=DeviceMesh.from_group(group, "cpu"))
+    mesh = DeviceMesh.from_group(group, "cpu")
+    for layer in model.modules():
+        if isinstance(layer, nn.TransformerEncoderLayer):
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
-def _step(wrap: Callable[[Any, Any], Any], group: Any) -> Call:
-    """A training step of a model that the group trains."""
+def _step(wrap: Callable[[Any, Any], Any], name: str, group: Any) -> Call:
+    """A training step of a model of studies/bench/optimizer_step that the group trains."""
     import torch
 
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(64)]
-    model = wrap(torch.nn.Sequential(*layers), group)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    given = torch.ones(8, WIDTH)
+    from studies.bench.optimizer_step import MODELS, Loss
+
+    torch.manual_seed(1)
+    module, loss = MODELS[name]()
+    model = wrap(Loss(module, loss), group)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
 
     def step() -> None:
         optimizer.zero_grad()
-        model(given).sum().backward()
+        model(0, group.rank()).backward()
         optimizer.step()
 
     return step
 
 
-def _agreed_count(call: Call) -> int:
-    """How many calls make a turn, the same on all ranks."""
+def _agreed_count(call: Call, before_s: float) -> int:
+    """How many calls make a turn, with that much before each; the same on all ranks."""
     import torch
     from torch import distributed
 
     call()
     begin = time.perf_counter()
     call()
-    count = torch.tensor(max(1, min(200, round(TURN_S / (time.perf_counter() - begin)))))
+    each_s = before_s + time.perf_counter() - begin
+    count = torch.tensor(max(1, min(200, round(TURN_S / each_s))))
     distributed.all_reduce(count, distributed.ReduceOp.MIN)
     return int(count)
 

@@ -120,7 +120,7 @@ def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[
         dist.init_process_group(
             "gloo", init_method=f"file://{store}", rank=place.rank, world_size=place.size
         )
-        wrapped = _through(nn.parallel.DistributedDataParallel(_Loss(module, loss)))
+        wrapped = _through(nn.parallel.DistributedDataParallel(Loss(module, loss)))
     else:
         import hvdtune.torch as hvd
         from hvdtune.core.rank import runtime
@@ -139,7 +139,7 @@ def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[
     return take, module
 
 
-class _Loss(nn.Module):
+class Loss(nn.Module):
     """The forward pass as DDP wants it: through a module's call."""
 
     def __init__(self, module: nn.Module, loss: Callable[[int, int], torch.Tensor]) -> None:
