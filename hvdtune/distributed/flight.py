@@ -52,6 +52,29 @@ class Flight:
         is_lost: whether it failed because another member was lost, rather than has left.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_begun",
+        "_ended",
+        "_error",
+        "_finish",
+        "_future",
+        "_handles",
+        "_is_watched",
+        "_lock",
+        "_native",
+        "_operations",
+        "_owners",
+        "_ranks",
+        "_result",
+        "_signal",
+        "_timeout_s",
+        "deadline_s",
+        "is_lost",
+        "source",
+        "what",
+    )
+
     def __init__(
         self,
         what: str,
@@ -73,11 +96,11 @@ class Flight:
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         self._native: _native.Runtime | None = None
-        self._begun = threading.Event()
+        self._begun: threading.Event | None = None  # for who waits for that
         self._handles: list[int] = []
         self._operations: list[_native.Operation] = []
         self._owners = owners
-        self._finish = finish
+        self._finish: Finish | None = finish
         self._ranks = ranks
         self._lock = threading.Lock()
         self._ended = False
@@ -101,8 +124,8 @@ class Flight:
         )
         with self._lock:
             self._native = native
+            self._note_begin()
             is_watched = self._is_watched
-        self._begun.set()
         if is_watched:
             COMPLETER.add(self, native, self._handles[0])
 
@@ -111,7 +134,7 @@ class Flight:
         with self._lock:
             if not self._ended:
                 self._end(error)
-        self._begun.set()
+            self._note_begin()
         self._tell()
 
     def land(self, source: int) -> None:
@@ -119,8 +142,9 @@ class Flight:
         with self._lock:
             if not self._ended:
                 self.source = source
-                self._ended, self._result, self._owners = True, self._finish(None), ()
-        self._begun.set()
+                self._result = self._made(None)
+                self._forget()
+            self._note_begin()
         self._tell()
 
     @property
@@ -153,7 +177,7 @@ class Flight:
             failure: CollectiveError | None = None
             wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
             if self._native is None:
-                self._begun.wait(wait_s)
+                self._await_begin(wait_s)
                 continue
             try:
                 if not self._native.finish(self._handles, wait_s, self._operations):
@@ -224,7 +248,7 @@ class Flight:
         """REQUIRES: _lock."""
         if failure is None:
             try:
-                self._result = self._finish(self._operations[0])
+                self._result = self._made(self._operations[0])
             except Exception as error:
                 failure = error
         if failure is not None:
@@ -237,12 +261,32 @@ class Flight:
                 loss = find_loss(wait_s, beside=self._native)
                 failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
             self._error = backend_error(self.what, failure, ranks)
+        self._forget()
+
+    def _made(self, operation: _native.Operation | None) -> list[torch.Tensor]:
+        assert self._finish is not None
+        return self._finish(operation)
+
+    def _forget(self) -> None:
+        """It has ended, and uses no memory. REQUIRES: _lock."""
         self._ended = True
-        self._owners = ()
-        self._operations = []
+        self._owners, self._finish, self._operations = (), None, []
+
+    def _note_begin(self) -> None:
+        """REQUIRES: _lock."""
+        if self._begun is not None:
+            self._begun.set()
+
+    def _await_begin(self, wait_s: float) -> None:
+        with self._lock:
+            if self._native is not None or self._ended:
+                return
+            begun = self._begun = self._begun or threading.Event()
+        begun.wait(wait_s)
 
     def _tell(self) -> None:
-        if self._ended:
+        # Who makes the future looks whether it has ended when that is done.
+        if self._ended and self._signal is not None:
             self._fulfil()
 
     def _fulfil(self) -> None:

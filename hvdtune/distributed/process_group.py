@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -85,7 +86,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     """
 
     def __init__(self, backend: str, title: str, place: GroupPlace, job: GroupRuntime) -> None:
+        from hvdtune.core import _native
+
         super().__init__(place.rank, place.size)  # type: ignore[call-arg]
+        self._request = _native.Request
         self._backend = backend
         self._title = title
         self._description = ""
@@ -95,7 +99,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._lock = threading.Lock()
         self._count = 0
         self._rolls = 0
-        self._flights: list[Flight | None] = [None] * _NAMES
+        # Nobody needs what has ended: its tensors live no longer than its Work.
+        self._flights: list[weakref.ref[Flight] | None] = [None] * _NAMES
         self._backward = BackwardPass()
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
@@ -403,14 +408,14 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             return self._sum_sparse(given, into, way, opts)
         how = tensors.reduction_of(op)
         inputs = [tensors.as_input(tensor) for tensor in given]
-        outputs = [tensors.as_output(tensor) for tensor in into]
+        outputs = inputs if into is given else [tensors.as_output(tensor) for tensor in into]
 
         def finish(_: _native.Operation) -> list[torch.Tensor]:
             tensors.copy_back(outputs, into)
             return list(into)
 
         reads = [tensors.reduced(tensor, op) for tensor in inputs]
-        writes = [tensors.reduced(tensor, op) for tensor in outputs]
+        writes = reads if into is given else [tensors.reduced(tensor, op) for tensor in outputs]
         return self._start(kind, reads, writes, finish, opts, reduction=how)
 
     def _fold(self, kind: str, given: Tensors, into: Tensors, way: Any, opts: Any) -> Work:
@@ -452,7 +457,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     ) -> Work:
         """Sends each rank its share of the elements; what comes fills `into`, one after another."""
         source = tensors.moved(tensors.as_input(given))
-        scale = source.count // given.numel() if given.numel() else 0
+        scale = source.elements // given.numel() if given.numel() else 0
         whole = tensors.as_output(into[0]) if len(into) == 1 else _room_for(into, like=given)
 
         def finish(_: _native.Operation) -> list[torch.Tensor]:
@@ -498,15 +503,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
                     )
             return finish(operation)
 
-        from hvdtune.core import _native
-
         with self._lock:
             number, self._count = self._count, self._count + 1
             slot = number % _NAMES
             before = self._flights[slot]
-        if before is not None:
-            _await_end(before)
-        request = _native.Request(
+        if before is not None and (flight := before()) is not None:
+            _await_end(flight)
+        request = self._request(
             op=kind,
             name=f"{kind}.torch.{slot}",
             tensors=[memory.spec for memory in reads],
@@ -518,7 +521,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         owners = [memory.owner for memory in (*reads, *writes)]
         what = f"{kind} {number} of process group {self._title}"
         flight = Flight(what, self._timeout_of(opts), owners, checked, self._place.ranks)
-        self._flights[slot] = flight
+        self._flights[slot] = weakref.ref(flight)
         try:
             flight.submit(
                 self._job.native,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.distributed import ReduceOp
@@ -29,31 +28,31 @@ _REDUCTIONS: Final = {
     ReduceOp.PRODUCT: collectives.ReduceOp.PRODUCT,
     ReduceOp.PREMUL_SUM: collectives.ReduceOp.SUM,
 }
+_PLAIN: Final = {kind: Reduction(op) for kind, op in _REDUCTIONS.items()}
 
 
-@dataclass(frozen=True)
-class Memory:
-    """A flat tensor: `owner` keeps it alive, `count` elements of the core's `dtype`."""
+class Memory(NamedTuple):
+    """A flat tensor: `owner` keeps it alive, `elements` of the core's `dtype`."""
 
     address: int
     dtype: str
-    count: int
+    elements: int
     bytes: int
     owner: torch.Tensor
 
     @property
     def spec(self) -> tuple[str, list[int]]:
         """As a request has it."""
-        return self.dtype, [self.count]
+        return self.dtype, [self.elements]
 
 
 def reduction_of(op: Any) -> Reduction:
     """The core's reduction. Raises UsageError for one that there is not."""
     kind, factor = _kind_and_factor(op)
-    found = _REDUCTIONS.get(kind)
+    found = _PLAIN.get(kind)
     if found is None:
         raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
-    return Reduction(found, 1.0 if factor is None else float(factor))
+    return found if factor is None else Reduction(found.op, float(factor))
 
 
 def kind_of(op: Any) -> Any:
@@ -71,7 +70,7 @@ def _kind_and_factor(op: Any) -> tuple[Any, Any]:
 def moved(tensor: torch.Tensor) -> Memory:
     """A contiguous tensor whose elements are only moved."""
     name = DTYPES.get(tensor.dtype)
-    size = tensor.numel() * tensor.element_size()
+    size = tensor.nbytes
     if name is None:
         return Memory(tensor.data_ptr(), "uint8", size, size, tensor)
     return Memory(tensor.data_ptr(), name, tensor.numel(), size, tensor)
@@ -79,27 +78,36 @@ def moved(tensor: torch.Tensor) -> Memory:
 
 def reduced(tensor: torch.Tensor, op: Any) -> Memory:
     """A contiguous tensor whose elements are combined. Raises UsageError where they cannot be."""
-    size = tensor.numel() * tensor.element_size()
-    if tensor.dtype in DTYPES:
-        return Memory(tensor.data_ptr(), DTYPES[tensor.dtype], tensor.numel(), size, tensor)
+    name = DTYPES.get(tensor.dtype)
+    count, size = tensor.numel(), tensor.nbytes
+    if name is not None:
+        return Memory(tensor.data_ptr(), name, count, size, tensor)
     kind, _ = _kind_and_factor(op)
     parts = _PARTS.get(tensor.dtype)
     if parts is None or kind not in _OF_PARTS:
         raise UsageError(f"{kind} of {tensor.dtype} is not offered")
-    return Memory(tensor.data_ptr(), parts, 2 * tensor.numel(), size, tensor)
+    return Memory(tensor.data_ptr(), parts, 2 * count, size, tensor)
 
 
 def as_input(tensor: torch.Tensor) -> torch.Tensor:
     """Its elements, contiguous. Raises UsageError unless it is dense and on the CPU."""
     require_cpu(tensor)
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = tensor.detach()
+    if not _is_plain(tensor):
+        plain = plain.resolve_conj().resolve_neg().contiguous()
+    return plain
 
 
 def as_output(tensor: torch.Tensor) -> torch.Tensor:
     """Itself where it is contiguous, else one to be copied to it. Raises as `as_input` does."""
     require_cpu(tensor)
-    plain = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-    return tensor.detach() if plain else torch.empty_like(tensor, memory_format=_ROW_MAJOR)
+    if _is_plain(tensor):
+        return tensor.detach()
+    return torch.empty_like(tensor, memory_format=_ROW_MAJOR)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 _ROW_MAJOR: Final = torch.contiguous_format

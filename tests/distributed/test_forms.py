@@ -1,8 +1,11 @@
 """Forms of torch's collectives that scripts meet less often, by the backend hvdtune."""
 
+import time
+
 import pytest
 import torch
 from torch import distributed as dist
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from tests.distributed import members
 
@@ -67,6 +70,26 @@ def coalesced(rank, size):
     assert wholes[1].tolist() == [float(r) for r in range(size) for _ in range(2)]
 
 
+def memory_is_free_once_nobody_has_it(rank, size):
+    def begun():
+        """A gathering that nobody waits for, and what tells whether its result is still there."""
+        parts = [torch.empty(100) for _ in range(size)]
+        dist.all_gather(parts, torch.ones(100), async_op=True)
+        return [StorageWeakRef(part.untyped_storage()) for part in parts]
+
+    left = [ref for _ in range(3) for ref in begun()]
+    dist.barrier()
+    waited = torch.ones(100)
+    dist.all_reduce(waited)
+    assert waited.tolist() == [size] * 100
+    left.append(StorageWeakRef(waited.untyped_storage()))
+    del waited
+    deadline_s = time.monotonic() + members.SILENCE_S / 2
+    while not all(ref.expired() for ref in left):  # what was not waited for may be under way
+        assert time.monotonic() < deadline_s, [ref.expired() for ref in left]
+        time.sleep(0.001)
+
+
 def aborts(rank, size):
     world = dist.group.WORLD
     never = dist.irecv(torch.empty(1), (rank + 1) % size)
@@ -80,6 +103,15 @@ def aborts(rank, size):
     return True
 
 
-@pytest.mark.parametrize("body", [every_dtype_is_moved, empty_tensors, coalesced, aborts])
+BODIES = (
+    every_dtype_is_moved,
+    empty_tensors,
+    coalesced,
+    memory_is_free_once_nobody_has_it,
+    aborts,
+)
+
+
+@pytest.mark.parametrize("body", BODIES)
 def test_every_rank_has_the_result(body, tmp_path):
     members.run(body, SIZE, tmp_path)
