@@ -123,11 +123,11 @@ CudaStream to_stream(uintptr_t stream) { return reinterpret_cast<CudaStream>(str
 
 // Adds the handles to `handles`, which Python thus has before it runs a signal handler. Tensors on
 // GPUs are all on `gpu`, and were made on `stream`. `expected_bytes`, for each output of an
-// allgather or alltoall that has memory: see TensorMemory.
+// allgather or alltoall that has memory: see TensorMemory. `title`: see Submission.
 void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
             const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs,
             py::list& handles, int gpu, uintptr_t stream, const std::vector<size_t>& expected_bytes,
-            bool awaited) {
+            bool awaited, const std::string& title) {
   std::vector<Submission> submissions;
   submissions.reserve(requests.size());
   size_t at = 0;
@@ -140,6 +140,7 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
     submission.request = request;
     submission.gpu = {gpu, to_stream(stream)};
     submission.awaited = awaited;
+    submission.title = title;
     for (size_t i = 0; i < count; ++i, ++at) {
       submission.memory.push_back({reinterpret_cast<const uint8_t*>(inputs[at]),
                                    reinterpret_cast<uint8_t*>(outputs[at]),
@@ -329,7 +330,8 @@ void register_runtime(py::module_& module) {
       .def(py::init(&make_runtime))
       .def("topology", &topology)
       .def("submit", &submit, "requests"_a, "inputs"_a, "outputs"_a, "handles"_a, "gpu"_a = -1,
-           "stream"_a = 0, "expected_bytes"_a = std::vector<size_t>{}, "awaited"_a = false)
+           "stream"_a = 0, "expected_bytes"_a = std::vector<size_t>{}, "awaited"_a = false,
+           "title"_a = "")
       .def("watch",
            [](Runtime& runtime, Handle handle, const std::shared_ptr<CompletionQueue>& queue,
               uint64_t token) { return runtime.watch(handle, [=] { queue->put(token); }); })
@@ -362,6 +364,7 @@ void register_runtime(py::module_& module) {
       .def("allocate_shared", &Runtime::allocate_shared, NoGil())
       .def("start_timeline", &start_timeline)
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
+      .def("is_recording", &Runtime::is_recording)
       .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
       .def("shutdown", &Runtime::shutdown, NoGil());
 }

@@ -96,7 +96,7 @@ void Executor::bucket(std::span<const Response> responses, const Setting& settin
   std::vector<Member> members;
   for (const Response& response : responses) {
     if (!take(response, members)) continue;
-    if (recorded) members.back().name = name_id(response.request);
+    if (recorded) members.back().name = name_id(members.back());
     members.back().seq = next_seq_[response.request.process_set]++;
   }
   if (members.empty()) return;
@@ -383,11 +383,14 @@ void Executor::Execution::change() const {
   self.change_(response);
 }
 
-uint32_t Executor::name_id(const Request& request) {
-  const auto known = name_ids_.find(request.name);
+uint32_t Executor::name_id(const Member& member) {
+  const Request& request = member.response->request;
+  const bool has_title = member.operation && !member.operation->title.empty();
+  const std::string& name = has_title ? member.operation->title : request.name;
+  const auto known = name_ids_.find(name);
   if (known != name_ids_.end()) return known->second;
-  const uint32_t id = recorder_.intern(request.name, describe(request));
-  return name_ids_.emplace(request.name, id).first->second;
+  const uint32_t id = recorder_.intern(name, describe(request));
+  return name_ids_.emplace(name, id).first->second;
 }
 
 uint32_t Executor::reason_id(CutReason reason) {

@@ -64,7 +64,7 @@ class Executor : private Observer {
   void record_negotiation(const Member& member, uint64_t received_ns);
   void record_execution(std::span<const Member> members, CutReason reason, uint64_t received_ns,
                         uint64_t begin_ns);
-  uint32_t name_id(const Request& request);
+  uint32_t name_id(const Member& member);
   uint32_t reason_id(CutReason reason);
   // Asked at every piece of work, recorded or not.
   bool enabled() const override {

@@ -62,6 +62,7 @@ struct Operation {
   std::vector<int64_t> numbers;  // alltoall: rows received from each rank of the set; join: the
                                  // last rank; new process set: its number
   bool awaited = false;          // the caller waits for it from the start: see OperationTable::add
+  std::string title;             // what it is called in this rank's trace; "": as in the request
   OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
 };
 

@@ -52,6 +52,7 @@ struct Submission {
   std::vector<TensorMemory> memory;  // one per tensor; no outputs for allgather and alltoall
   GpuPlace gpu;                      // of all of the memory, if the request is for one
   bool awaited = false;              // the script waits for it, on whatever thread
+  std::string title;                 // what it is called in this rank's trace, "": by its name
 };
 
 // Thread rule: every member may be called from any thread, shutdown() by one.
@@ -123,6 +124,7 @@ class Runtime {
   // The job has ended, or is ending, because a rank was lost.
   bool has_lost_a_rank() const { return health_->loss().has_value(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
+  bool is_recording() const { return recorder_.enabled(); }
 
   // Fails what is pending, tells the other ranks that this one leaves, ends all threads, and
   // returns once the others' machines have all that this rank sent, or do not answer. Idempotent.

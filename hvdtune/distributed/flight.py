@@ -117,10 +117,21 @@ class Flight:
         inputs: Sequence[int],
         outputs: Sequence[int],
         expected_bytes: Sequence[int] = (),
+        title: str = "",
     ) -> None:
-        """Submits the request. Raises what the core refuses, and then it has not begun."""
+        """Submits the request. Raises what the core refuses, and then it has not begun.
+
+        Args:
+            title: what it is called in the timeline, in place of the request's name.
+        """
         native.submit(
-            [request], inputs, outputs, self._handles, expected_bytes=expected_bytes, awaited=True
+            [request],
+            inputs,
+            outputs,
+            self._handles,
+            expected_bytes=expected_bytes,
+            awaited=True,
+            title=title,
         )
         with self._lock:
             self._native = native

@@ -64,6 +64,8 @@ class GroupRuntime:
 
     Attributes:
         count: how many groups of this name its members had formed with this store before.
+        is_of_process: whether it is the first group's.
+        on_step: what to call when the process has ended a step, of the first group only.
     """
 
     def __init__(
@@ -78,9 +80,10 @@ class GroupRuntime:
         self.native = runtime
         self.count = count
         self._ranks = ranks
-        self._is_of_process = is_of_process
+        self.is_of_process = is_of_process
+        self.on_step: list[Callable[[], None]] = []
         _GROUPS.append(self)
-        self._steps = StepMarker(_mark_step) if is_of_process else None
+        self._steps = StepMarker(self._end_step) if is_of_process else None
         if not is_of_process:
             _OWN.append(runtime)
 
@@ -90,12 +93,18 @@ class GroupRuntime:
             _GROUPS.remove(self)
         if self._steps is not None:
             self._steps.close()
-        if self._is_of_process:
+        if self.is_of_process:
             if PROCESS.runtime is self.native:
                 PROCESS.leave()
         elif self.native in _OWN:
             _OWN.remove(self.native)
             self.native.shutdown()
+
+    def _end_step(self) -> None:
+        for call in self.on_step:
+            call()
+        if PROCESS.runtime is not None and not PROCESS.marks_steps:
+            PROCESS.runtime.mark_step()
 
     def loss(self) -> RankLostError | None:
         """That the group has lost a member, which the error's `rank` names by its rank of the job.
@@ -127,11 +136,6 @@ def left_key(count: int, rank: int) -> str:
     Only who has yet to meet that member needs this: the others hear of it from the core.
     """
     return f"hvdtune/{count}/left/{rank}"
-
-
-def _mark_step() -> None:
-    if PROCESS.runtime is not None and not PROCESS.marks_steps:
-        PROCESS.runtime.mark_step()
 
 
 def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> RankLostError | None:

@@ -28,6 +28,7 @@ from hvdtune.distributed.job import GroupPlace, GroupRuntime, form, left_key
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
+from hvdtune.distributed.titles import Titles
 from hvdtune.errors import CollectiveError, UsageError
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._inbox = Inbox(others, self._pair_with)
         self._process = os.getpid()
         atexit.register(self._note_departure)
+        self._titles: Titles | None = None  # only the first group is recorded
+        if job.is_of_process:
+            self._titles = Titles(self, job.native.is_recording)
+            job.on_step.append(self._titles.look)
 
     def getBackendName(self) -> str:
         return self._backend
@@ -159,6 +164,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._note_departure()
         for pair in self._pairs.values():
             pair.leave()
+        if self._titles is not None:
+            self._titles.close()
         self._job.leave()
 
     def abort(self) -> None:
@@ -529,6 +536,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
                 [memory.address for memory in reads],
                 [memory.address for memory in writes] or [0] * len(reads),
                 expected,
+                self._titles.of(kind, reads[0].elements) if self._titles and reads else "",
             )
         except CollectiveError as error:
             self._flights[slot] = None

@@ -1,0 +1,176 @@
+"""What operations are called in the timeline, where torch's wrappers tell what they send.
+
+DistributedDataParallel sends its buckets in order, in every backward pass; its log says which
+parameters each has. FSDP2 sends the parameters of one module at a time.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch.nn.modules import module as modules
+from torch.nn.parallel import DistributedDataParallel
+
+# DDP arranges its buckets anew in its second iteration, or never.
+_ARRANGED: Final = 3
+_FSDP_FILE: Final = "_fsdp_param_group.py"
+_FSDP_CALLERS: Final = ("unshard", "post_backward")
+_MOST_FRAMES: Final = 24
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Elements that DDP sends at once, and what they are called."""
+
+    title: str
+    elements: int
+
+
+def buckets_of(
+    log: Mapping[str, Any], parameters: Sequence[tuple[str, int, int]]
+) -> list[Bucket] | None:
+    """The buckets in the order in which they are sent; None while DDP may yet arrange them.
+
+    Args:
+        log: what `_get_ddp_logging_data` of a DDP returns.
+        parameters: name, elements and bytes of each, in DDP's order.
+    """
+    if log.get("has_rebuilt_buckets"):
+        contents = [_numbers(text) for text in log["rebuilt_per_bucket_param_indices"].split(",")]
+    elif log.get("iteration", 0) >= _ARRANGED:
+        contents = _first_contents(_numbers(log["bucket_sizes"], ","), parameters)
+    else:
+        return None
+    return [
+        Bucket(
+            _title(number, [parameters[index][0] for index in indices]),
+            sum(parameters[index][1] for index in indices),
+        )
+        for number, indices in enumerate(contents)
+    ]
+
+
+def _numbers(text: str, separator: str | None = None) -> list[int]:
+    return [int(number) for number in text.split(separator)]
+
+
+def _first_contents(
+    sizes: Sequence[int], parameters: Sequence[tuple[str, int, int]]
+) -> list[list[int]]:
+    """DDP fills its first buckets from the last parameter to the first. [] unless all fit."""
+    left = list(range(len(parameters)))
+    contents = []
+    for size in sizes:
+        inside, room = [], size
+        while left and parameters[left[-1]][2] <= room:
+            inside.append(left.pop())
+            room -= parameters[inside[-1]][2]
+        if room or not inside:
+            return []
+        contents.append(inside)
+    return contents
+
+
+def _title(number: int, names: Sequence[str]) -> str:
+    span = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return f"bucket {number}: {span}"
+
+
+class _Replica:
+    """A DDP of this process, what its buckets are once that is known, and which comes next."""
+
+    def __init__(self, ddp: DistributedDataParallel, module: torch.nn.Module) -> None:
+        self.ddp = weakref.ref(ddp)
+        self._parameters = [
+            (name, each.numel(), each.nbytes)
+            for name, each in module.named_parameters()
+            if each.requires_grad and name not in ddp.parameters_to_ignore
+        ]
+        self.buckets: list[Bucket] | None = None
+        self.next = 0
+
+    def look(self) -> None:
+        """Learns the buckets. To be called outside of a backward pass, which locks DDP's log."""
+        ddp = self.ddp()
+        if self.buckets is None and ddp is not None:
+            log = ddp._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+            self.buckets = buckets_of(log, self._parameters)
+
+
+class Titles:
+    """Those of one group.
+
+    Thread rule: any thread, with Python's lock; `of` is called in the order of the operations.
+    """
+
+    def __init__(self, group: object, is_recording: Callable[[], bool]) -> None:
+        self._group = weakref.ref(group)
+        self._is_recording = is_recording
+        self._replicas: list[_Replica] = []
+        self._pass = -1
+        self._hook = modules.register_module_module_registration_hook(self._note)
+
+    def close(self) -> None:
+        """Notes no more DDPs. Again, nothing."""
+        self._hook.remove()
+
+    def look(self) -> None:
+        """To be called between steps."""
+        self._replicas = [replica for replica in self._replicas if replica.ddp() is not None]
+        for replica in self._replicas:
+            replica.look()
+
+    def of(self, kind: str, elements: int) -> str:
+        """As in `allreduce.bucket 0: fc.bias to conv.weight`; "" where nothing tells."""
+        if kind == "allreduce":
+            found = self._of_bucket(elements)
+        else:
+            found = fsdp_module() if kind in _OF_FSDP and self._is_recording() else ""
+        return f"{kind}.{found}" if found else ""
+
+    def _of_bucket(self, elements: int) -> str:
+        task = torch._C._current_graph_task_id() if self._replicas else -1
+        if task == -1:
+            return ""
+        if task != self._pass:
+            self._pass = task
+            for replica in self._replicas:
+                replica.next = 0
+        for replica in self._replicas:
+            buckets = replica.buckets or ()
+            if replica.next < len(buckets) and buckets[replica.next].elements == elements:
+                replica.next += 1
+                return buckets[replica.next - 1].title
+        return ""
+
+    def _note(self, owner: object, name: str, module: torch.nn.Module) -> None:
+        if name != "module" or not isinstance(owner, DistributedDataParallel):
+            return
+        if owner.process_group is self._group():
+            self._replicas.append(_Replica(owner, module))
+
+
+_OF_FSDP: Final = ("allgather", "reducescatter")
+
+
+def fsdp_module() -> str:
+    """The module whose parameters FSDP2 sends in a call further up this thread's stack, or ""."""
+    for frame in _callers(sys._getframe(1)):
+        code = frame.f_code
+        if code.co_name in _FSDP_CALLERS and code.co_filename.endswith(_FSDP_FILE):
+            return getattr(frame.f_locals["self"], "_module_fqn", None) or "the outermost module"
+    return ""
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
