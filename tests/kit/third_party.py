@@ -25,8 +25,9 @@ def python(name: str) -> str:
     return str(environment(name) / "bin/python")
 
 
-def run(name: str, *words: object, folder: Path, **variables: str) -> None:
-    """Runs `python WORD...` with the program's interpreter, in a folder; fails unless it succeeds.
+def run(name: str, *words: object, folder: Path, **variables: str) -> str:
+    """What `python WORD...` prints with the program's interpreter, in a folder; fails unless it
+    succeeds.
 
     `variables` are added to its environment, in which the program's commands are found first.
     """
@@ -41,6 +42,7 @@ def run(name: str, *words: object, folder: Path, **variables: str) -> None:
     command = [python(name), *map(str, words)]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def furthest(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> float:
