@@ -366,6 +366,11 @@ void register_runtime(py::module_& module) {
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
       .def("is_recording", &Runtime::is_recording)
       .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
+      .def("loss",
+           [](const Runtime& runtime) {
+             const std::optional<Error> loss = runtime.loss();
+             return loss ? to_python(*loss) : py::none();
+           })
       .def("shutdown", &Runtime::shutdown, NoGil());
 }
 

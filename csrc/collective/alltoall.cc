@@ -1,24 +1,139 @@
 #include "collective/alltoall.h"
 
-#include <cstring>
+#include <algorithm>
+#include <vector>
+
+#include "base/failpoint.h"
+#include "collective/group_shape.h"
+#include "collective/rank_blocks.h"
 
 namespace hvdtune {
+namespace {
 
-void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+// After each a rank that was given up is told so.
+constexpr size_t kPieceBytes = size_t{256} << 10;
+
+// What a rank shows at the start of its slot: whether it reaches all others' memory, and where its
+// block for each rank begins, in its process.
+class Shown {
+ public:
+  explicit Shown(uint8_t* slot) : words_(reinterpret_cast<uint64_t*>(slot)) {}
+  static size_t bytes(int ranks) { return (static_cast<size_t>(ranks) + 1) * sizeof(uint64_t); }
+
+  uint64_t& reaches_all() { return words_[0]; }
+  uint64_t& block_for(int rank) { return words_[1 + rank]; }
+
+ private:
+  uint64_t* words_;
+};
+
+// Copies into a link and out of it are taken to cost what those into a slot and out of it do.
+bool is_worth_peer_copies(size_t bytes, int ranks, const HostCosts& costs) {
+  const double kib = static_cast<double>(bytes) / 1024;
+  const double calls = ranks - 1 + static_cast<double>(bytes) / kPieceBytes;
+  const double peer_ns =
+      kib * costs.far_peer_copy_ns + calls * costs.peer_call_ns + 2 * costs.meet_ns;
+  return peer_ns < 2 * kib * costs.far_copy_ns;
+}
+
+bool reaches_all(GroupArena& arena) {
+  const Arena::WritePhase writes = arena.begin_writes();
+  for (int rank = 0; rank < arena.local_size(); ++rank) {
+    if (rank != arena.local_rank() && !arena.memory(rank).reachable()) return false;
+  }
+  return true;
+}
+
+void copy_own(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
               uint8_t* output, std::span<const size_t> recv_bytes) {
+  const size_t mine = send_bytes[static_cast<size_t>(group.rank())];
+  if (mine == 0) return;
+  const RankBlocks<const uint8_t> sent(input, send_bytes);
+  const RankBlocks<uint8_t> received(output, recv_bytes);
+  group.observe(Phase::kPack, mine, [&] {
+    copy_bytes(received.at(group.rank()), sent.at(group.rank()), mine);
+  });
+}
+
+}  // namespace
+
+void alltoall_direct(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                     uint8_t* output, std::span<const size_t> recv_bytes) {
+  copy_own(group, input, send_bytes, output, recv_bytes);
+  const RankBlocks<const uint8_t> sent(input, send_bytes);
+  const RankBlocks<uint8_t> received(output, recv_bytes);
   std::vector<Transfer> transfers;
   for (int rank = 0; rank < group.size(); ++rank) {
-    const size_t out = send_bytes[static_cast<size_t>(rank)];
-    const size_t in = recv_bytes[static_cast<size_t>(rank)];
-    if (rank != group.rank()) {
-      transfers.push_back({&group.link(rank), input, out, output, in});
-    } else if (in > 0) {
-      group.observe(Phase::kPack, in, [&] { std::memcpy(output, input, in); });
-    }
-    input += out;
-    output += in;
+    if (rank == group.rank()) continue;
+    transfers.push_back({&group.link(rank), sent.at(rank), sent.bytes(rank), received.at(rank),
+                         received.bytes(rank)});
   }
   group.exchange(transfers);
+}
+
+bool alltoall_shared(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                     uint8_t* output, std::span<const size_t> recv_bytes) {
+  GroupArena& arena = *group.arena();
+  if (!arena.has_one_pid_namespace() || Shown::bytes(group.size()) > arena.slot_bytes()) {
+    return false;
+  }
+  const int buffer_index = group.next_buffer_index();
+  const RankBlocks<const uint8_t> sent(input, send_bytes);
+  Shown own(arena.slot(arena.local_rank(), buffer_index));
+  own.reaches_all() = reaches_all(arena) ? 1 : 0;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    own.block_for(rank) = reinterpret_cast<uint64_t>(sent.at(rank));
+  }
+  group.host_barrier();
+  bool all_reach = true;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    all_reach = all_reach && Shown(arena.slot(rank, buffer_index)).reaches_all() != 0;
+  }
+  if (!all_reach) {
+    group.leave();
+    return false;
+  }
+  copy_own(group, input, send_bytes, output, recv_bytes);
+  const RankBlocks<uint8_t> received(output, recv_bytes);
+  for (int step = 1; step < group.size(); ++step) {
+    const int rank = (group.rank() + step) % group.size();
+    const size_t bytes = received.bytes(rank);
+    const uint64_t from = Shown(arena.slot(rank, buffer_index)).block_for(group.rank());
+    group.observe(Phase::kExchange, bytes, [&] {
+      for (size_t at = 0; at < bytes; at += kPieceBytes) {
+        arena.check_not_abandoned();
+        FAILPOINT("alltoall/piece");
+        const PeerMemory::RemoteRange piece{from + at, std::min(kPieceBytes, bytes - at)};
+        arena.memory(rank).read({&piece, 1}, received.at(rank) + at);
+      }
+    });
+  }
+  // The others still read this rank's blocks.
+  group.host_barrier();
+  group.leave();
+  return true;
+}
+
+void alltoall_by(Algorithm algorithm, Group& group, const uint8_t* input,
+                 std::span<const size_t> send_bytes, uint8_t* output,
+                 std::span<const size_t> recv_bytes) {
+  if (algorithm == Algorithm::kShared &&
+      alltoall_shared(group, input, send_bytes, output, recv_bytes)) {
+    return;
+  }
+  alltoall_direct(group, input, send_bytes, output, recv_bytes);
+}
+
+void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+              uint8_t* output, std::span<const size_t> recv_bytes, size_t total_bytes,
+              const Setting& setting) {
+  Algorithm algorithm = choose(OpType::kAlltoall, total_bytes, shape_of(group), setting);
+  const size_t each = total_bytes / static_cast<size_t>(group.size());
+  if (algorithm == Algorithm::kShared &&
+      !is_worth_peer_copies(each, group.size(), group.costs())) {
+    algorithm = Algorithm::kDirect;
+  }
+  alltoall_by(algorithm, group, input, send_bytes, output, recv_bytes);
 }
 
 }  // namespace hvdtune

@@ -5,17 +5,31 @@
 #include <cstdint>
 #include <span>
 
+#include "base/knob.h"
+#include "collective/choose.h"
 #include "collective/group.h"
 
 namespace hvdtune {
 
 // `input` holds the blocks for rank 0, 1, ... one after the other, `output` receives those from
-// rank 0, 1, ... A rank's send_bytes[j] is rank j's recv_bytes for it. Input and output do not
-// overlap.
-//
+// rank 0, 1, ... A rank's send_bytes[j] is rank j's recv_bytes for it; `total_bytes` is what all
+// ranks send together, themselves included. Input and output do not overlap.
+void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+              uint8_t* output, std::span<const size_t> recv_bytes, size_t total_bytes,
+              const Setting& setting);
+void alltoall_by(Algorithm algorithm, Group& group, const uint8_t* input,
+                 std::span<const size_t> send_bytes, uint8_t* output,
+                 std::span<const size_t> recv_bytes);
+
 // All pairs at once, one exchange: each rank sends and receives every byte but its own block's
 // once, which is the least there can be. No copy but the links'.
-void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
-              uint8_t* output, std::span<const size_t> recv_bytes);
+void alltoall_direct(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                     uint8_t* output, std::span<const size_t> recv_bytes);
+
+// One host: each rank shows where its blocks are, they meet, each has the kernel copy those for it
+// out of the others' memory, once instead of into a link and out of it, and they meet again. False,
+// with nothing done, where some rank cannot reach some other's memory.
+bool alltoall_shared(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                     uint8_t* output, std::span<const size_t> recv_bytes);
 
 }  // namespace hvdtune

@@ -346,7 +346,10 @@ void Executor::Execution::alltoall() const {
                .from_ranks = recv_bytes})) {
     return;
   }
-  hvdtune::alltoall(group, input, send_bytes, output, recv_bytes);
+  const auto all_rows =
+      std::accumulate(response.first_dims.begin(), response.first_dims.end(), int64_t{0});
+  hvdtune::alltoall(group, input, send_bytes, output, recv_bytes,
+                    static_cast<size_t>(all_rows) * row_bytes, setting);
 }
 
 // The first ranks get one row more where rows cannot be divided evenly, as in Horovod.

@@ -122,7 +122,8 @@ class Runtime {
   void start_timeline(const TimelineOptions& options);
   void stop_timeline();
   // The job has ended, or is ending, because a rank was lost.
-  bool has_lost_a_rank() const { return health_->loss().has_value(); }
+  bool has_lost_a_rank() const { return loss().has_value(); }
+  std::optional<Error> loss() const { return health_->loss(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
   bool is_recording() const { return recorder_.enabled(); }
 

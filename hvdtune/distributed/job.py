@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import itertools
 import json
 import os
 import time
@@ -34,8 +33,6 @@ _LOOPBACK: Final = "127.0.0.1"
 # Between two looks into the store, where a wait must end when the group is left.
 _FIRST_LOOK_S: Final = 0.001
 _LAST_LOOK_S: Final = 0.05
-_PROBE_S: Final = 0.1
-_LEFT: Final = " has shut down, so no collective can complete any more"  # in csrc/runtime
 # What HVDTUNE_STARTED_BY says where nobody else's variables are to tell this process its place.
 _ALONE: Final = {"HVDTUNE_STARTED_BY": "none"}
 
@@ -109,25 +106,13 @@ class GroupRuntime:
     def loss(self) -> RankLostError | None:
         """That the group has lost a member, which the error's `rank` names by its rank of the job.
 
-        None where it has not, and for a moment after it has.
+        None where it has not.
         """
-        if not self.native.has_lost_a_rank():
+        loss = self.native.loss()
+        if not isinstance(loss, RankLostError):
             return None
-        from hvdtune.core import _native
-
-        # A runtime that has lost a rank refuses every operation by saying which.
-        request = _native.Request(op="barrier", name=f"barrier.lost.{next(_probes)}", tensors=[])
-        try:
-            handles: list[int] = []
-            self.native.submit([request], [], [], handles)
-            self.native.finish(handles, _PROBE_S, [])
-        except RankLostError as error:
-            named = 0 <= error.rank < len(self._ranks)
-            text = str(error).partition("; tensor")[0]
-            if _LEFT in text:  # another member had left before, which is all that is said since
-                return None
-            return RankLostError(text, self._ranks[error.rank] if named else -1)
-        return None
+        named = 0 <= loss.rank < len(self._ranks)
+        return RankLostError(str(loss), self._ranks[loss.rank] if named else -1)
 
 
 def left_key(count: int, rank: int) -> str:
@@ -159,7 +144,6 @@ def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> Ran
 
 
 _GROUPS: Final[list[GroupRuntime]] = []  # those that were not left
-_probes: Final = itertools.count()
 _OWN: Final[list[_native.Runtime]] = []  # those that are no process's job
 _FOR_STORE: Final[list[_native.Runtime]] = []  # of `form_for_store`, which no group has yet
 

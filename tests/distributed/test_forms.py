@@ -103,6 +103,28 @@ def aborts(rank, size):
     return True
 
 
+def over_2_gib(rank, size):
+    count = 2**31 + 2**10
+    whole = torch.full((count,), rank + 1, dtype=torch.uint8)
+    dist.all_reduce(whole)
+    assert whole[0] == whole[-1] == 3 and whole.min() == whole.max()
+    whole.fill_(rank)
+    whole[-1] = 7 + rank
+    dist.broadcast(whole, 1)
+    assert whole[0] == 1 and whole[-1] == 8
+    if rank == 0:
+        whole[-2:] = torch.tensor([5, 6])
+        dist.send(whole, 1)
+    else:
+        dist.recv(whole, 0)
+    assert whole[-3:].tolist() == [1, 5, 6]
+
+
+@pytest.mark.slow  # moves as much three times
+def test_tensors_of_over_2_gib(tmp_path):
+    members.run(over_2_gib, 2, tmp_path)
+
+
 BODIES = (
     every_dtype_is_moved,
     empty_tensors,

@@ -317,6 +317,7 @@ inline void check_allgather(Set& set, const Case& c) {
 }
 
 inline void check_alltoall(Set& set, const Case& c) {
+  const GroupShape place = set.place();
   std::vector<std::vector<size_t>> sizes;  // [from][to]
   std::vector<Buffer> inputs;
   const auto ranks = static_cast<size_t>(set.size());
@@ -335,9 +336,11 @@ inline void check_alltoall(Set& set, const Case& c) {
       receive.push_back(sizes[from][rank]);
       expected.insert(expected.end(), begin, begin + static_cast<ptrdiff_t>(receive.back()));
     }
-    Buffer output(expected.size(), 0xff);
-    alltoall(group, inputs[rank].data(), sizes[rank], output.data(), receive);
-    if (output != expected) fail_case(c, set.place(), "alltoall");
+    for (const Algorithm algorithm : algorithms(OpType::kAlltoall, place)) {
+      Buffer output(expected.size(), 0xff);
+      alltoall_by(algorithm, group, inputs[rank].data(), sizes[rank], output.data(), receive);
+      if (output != expected) fail_case(c, place, name_of(algorithm));
+    }
   });
 }
 

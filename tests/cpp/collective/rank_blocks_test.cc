@@ -41,8 +41,12 @@ TEST(alltoall_moves_every_block_to_its_place) {
         input.insert(input.end(), send.back(), block_value(rank, other));
         expected.insert(expected.end(), recv.back(), block_value(other, rank));
       }
+      size_t total = 0;
+      for (int from = 0; from < group.size(); ++from) {
+        for (int to = 0; to < group.size(); ++to) total += block_bytes(from, to);
+      }
       Buffer output(expected.size());
-      alltoall(group, input.data(), send, output.data(), recv);
+      alltoall(group, input.data(), send, output.data(), recv, total, Setting{});
       CHECK(output == expected);
     });
   }
