@@ -206,7 +206,8 @@ $(VENV)-omnifold/.ready: THIRD_PARTY := omnifold==0.1.36
 $(VENV)-lightning1/.ready: THIRD_PARTY := pytorch-lightning==1.9.5 "setuptools<81"
 $(VENV)-lightning1/.ready: private INSTALL := install -q --no-compile --disable-pip-version-check
 $(VENV)-lightning2/.ready: THIRD_PARTY := pytorch-lightning==2.6.6
-$(VENV)-trainers/.ready: THIRD_PARTY := lightning==2.6.6 accelerate==1.15.0 transformers==5.24.0
+$(VENV)-trainers/.ready: THIRD_PARTY := lightning==2.6.6 accelerate==1.15.0 transformers==5.24.0 \
+  torchft==0.2.0
 $(THIRD_PARTIES): $(VENV)-%/.ready: $(VENV)/.test
 	$(PYTHON) -m venv $(VENV)-$*
 	ls -d $(abspath $(VENV))/lib/python*/site-packages \

@@ -50,9 +50,8 @@ void copy_own(Group& group, const uint8_t* input, std::span<const size_t> send_b
   if (mine == 0) return;
   const RankBlocks<const uint8_t> sent(input, send_bytes);
   const RankBlocks<uint8_t> received(output, recv_bytes);
-  group.observe(Phase::kPack, mine, [&] {
-    copy_bytes(received.at(group.rank()), sent.at(group.rank()), mine);
-  });
+  group.observe(Phase::kPack, mine,
+                [&] { copy_bytes(received.at(group.rank()), sent.at(group.rank()), mine); });
 }
 
 }  // namespace
@@ -129,8 +128,7 @@ void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_b
               const Setting& setting) {
   Algorithm algorithm = choose(OpType::kAlltoall, total_bytes, shape_of(group), setting);
   const size_t each = total_bytes / static_cast<size_t>(group.size());
-  if (algorithm == Algorithm::kShared &&
-      !is_worth_peer_copies(each, group.size(), group.costs())) {
+  if (algorithm == Algorithm::kShared && !is_worth_peer_copies(each, group.size(), group.costs())) {
     algorithm = Algorithm::kDirect;
   }
   alltoall_by(algorithm, group, input, send_bytes, output, recv_bytes);

@@ -1,12 +1,14 @@
 """Forms of torch's collectives that scripts meet less often, by the backend hvdtune."""
 
 import time
+from datetime import timedelta
 
 import pytest
 import torch
 from torch import distributed as dist
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from hvdtune.distributed import form_group
 from tests.distributed import members
 
 SIZE = 3
@@ -90,6 +92,18 @@ def memory_is_free_once_nobody_has_it(rank, size):
         time.sleep(0.001)
 
 
+def groups_that_torch_does_not_know(rank, size):
+    for number in range(2):  # one after the other, as libraries do that form theirs anew
+        store = dist.PrefixStore(f"own {number}", dist.distributed_c10d._get_default_store())
+        group = form_group(store, rank, size, timedelta(seconds=60), f"own {number}")
+        total = torch.ones(3)
+        group.allreduce([total]).wait()
+        assert total.tolist() == [size] * 3
+        group.abort()
+        with pytest.raises(dist.DistBackendError, match=f"of process group own {number}"):
+            group.allreduce([total]).wait()
+
+
 def aborts(rank, size):
     world = dist.group.WORLD
     never = dist.irecv(torch.empty(1), (rank + 1) % size)
@@ -130,6 +144,7 @@ BODIES = (
     empty_tensors,
     coalesced,
     memory_is_free_once_nobody_has_it,
+    groups_that_torch_does_not_know,
     aborts,
 )
 

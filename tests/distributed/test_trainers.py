@@ -2,6 +2,7 @@
 
 import re
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -41,3 +42,54 @@ def test_each_trains_as_over_gloo(name, tmp_path):
     for command, variables in ((by_torchrun, {}), (by_hvdtune, meet)):
         found = losses(tmp_path, "train.py", command, **variables)
         assert found == pytest.approx(expected, rel=1e-5)
+
+
+_QUORUMS = """
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import torch
+from torch import distributed as dist
+from replica import ProcessGroupHvdtune
+
+def total(group):
+    one = torch.ones(1)
+    group.allreduce([one], dist.AllreduceOptions()).wait()
+    return int(one)
+
+rank, port = int(sys.argv[1]), int(sys.argv[2])
+store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+group = ProcessGroupHvdtune(timedelta(seconds=60))
+group.configure(f"127.0.0.1:{port}/first", f"replica {rank}", rank, 3, quorum_id=0)
+assert total(group) == 3
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    while True:
+        total(group)
+except dist.DistBackendError as error:
+    assert error.rank == 1, error
+group.abort()
+group.configure(f"127.0.0.1:{port}/second", f"replica {rank}", rank // 2, 2, quorum_id=1)
+print("total", total(group), flush=True)
+store.add("done", 1)
+while rank == 0 and store.add("done", 0) < 2:
+    pass
+"""
+
+
+def test_torchft_forms_its_group_anew_without_a_replica_that_was_killed(tmp_path):
+    (tmp_path / "replica.py").write_text(PAGE.block("torchft.py"))
+    (tmp_path / "train.py").write_text(_QUORUMS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ThreadPoolExecutor(3) as pool:
+        started = [
+            pool.submit(third_party.run, "trainers", "train.py", rank, port, folder=tmp_path)
+            for rank in range(3)
+        ]
+    assert started[0].result() == started[2].result() == "total 2\n"
+    with pytest.raises(AssertionError):
+        started[1].result()
