@@ -8,9 +8,14 @@
 namespace hvdtune {
 namespace {
 
-// A way is tried again when this many times what it took has passed: two others in a fiftieth of
-// the time.
+// A way is tried again when this many times what its last trial took has passed: two others in a
+// fiftieth of the time.
 constexpr uint64_t kTrialInterval = 100;
+// Operations of a trial, and of one in which the way is slower by far or that has lasted long.
+constexpr size_t kTrial = 16;
+constexpr size_t kShortTrial = 4;
+constexpr uint64_t kHopeless = 3;
+constexpr uint64_t kLongTrialNs = 10'000'000;
 // Another way is taken when it takes less than this share of the time.
 constexpr double kClearlyLess = 0.9;
 constexpr uint64_t kMask = 3;
@@ -45,31 +50,46 @@ void SharedWays::note(size_t bytes, SharedWay way, bool may_copy_from_peers, uin
   const bool is_first =
       std::ranges::all_of(size.ways, [](const Times& times) { return times.count == 0; });
   if (is_first) size.best = static_cast<size_t>(way);
-  Times& times = size.ways[static_cast<size_t>(way)];
+  const auto number = static_cast<size_t>(way);
+  Times& times = size.ways[number];
   times.took_ns[times.count++ % kSamples] = took_ns;
   times.last_ns = now_ns;
+  if (size.trial == number) {
+    ++size.tried;
+    times.spent_ns += took_ns;
+    if (is_trial_over(size)) size.trial.reset();
+  }
   const uint64_t next = next_way(size, may_copy_from_peers, now_ns) + 1;
   proposal_ = (proposal_ & ~(kMask << 2 * index)) | next << 2 * index;
 }
 
+bool SharedWays::is_trial_over(const Size& size) {
+  const Times& times = size.ways[*size.trial];
+  const bool is_hopeless = times.best_ns() > kHopeless * size.ways[size.best].best_ns();
+  const bool is_short = is_hopeless || times.spent_ns >= kLongTrialNs;
+  return size.tried >= (is_short ? kShortTrial : kTrial);
+}
+
 // The best one, or one that is to be tried.
 size_t SharedWays::next_way(Size& size, bool may_copy_from_peers, uint64_t now_ns) {
-  const Times& before = size.ways[size.best];
-  std::optional<size_t> due;
-  size_t best = size.best;
-  uint64_t best_ns = static_cast<uint64_t>(static_cast<double>(before.best_ns()) * kClearlyLess);
+  if (size.trial) return *size.trial;
+  const size_t before = size.best;
+  uint64_t best_ns =
+      static_cast<uint64_t>(static_cast<double>(size.ways[before].best_ns()) * kClearlyLess);
   for (size_t way = 0; way < kSharedWays; ++way) {
-    if (way == size.best || !is_open(way, may_copy_from_peers)) continue;
+    if (way == before || !is_open(way, may_copy_from_peers)) continue;
     const Times& times = size.ways[way];
-    if (times.count == 0 || now_ns - times.last_ns >= kTrialInterval * times.best_ns()) {
-      due = way;
+    if (times.count == 0 || now_ns - times.last_ns >= kTrialInterval * times.spent_ns) {
+      size.trial = way;
     } else if (times.best_ns() < best_ns) {
-      best = way;
+      size.best = way;
       best_ns = times.best_ns();
     }
   }
-  size.best = best;
-  return due.value_or(best);
+  if (!size.trial) return size.best;
+  size.tried = 0;
+  size.ways[*size.trial].spent_ns = 0;
+  return *size.trial;
 }
 
 }  // namespace hvdtune

@@ -18,7 +18,8 @@ inline constexpr size_t kSharedWays = 3;
 // How long a way takes may change at any moment: two processors of a virtual machine share a cache
 // now, and seconds later none, and then writing memory that the other one has read takes ten times
 // as long. So each way is tried again now and then, for sizes that differ by a factor of two, in
-// about a fiftieth of the time.
+// about a fiftieth of the time. A trial is several operations, since the first ones find their
+// memory in no cache.
 //
 // The ranks of a set decide alike: local rank 0 measures and proposes, and shows its proposal to
 // the others, who agree to it at a meeting of all.
@@ -44,14 +45,18 @@ class SharedWays {
   struct Times {
     std::array<uint64_t, kSamples> took_ns{};
     size_t count = 0;
-    uint64_t last_ns = 0;  // when it was taken last
+    uint64_t spent_ns = 0;  // in the last trial
+    uint64_t last_ns = 0;   // when it was taken last
     // The shortest of the last samples: a rank that lost its processor took longer. REQUIRES: one.
     uint64_t best_ns() const;
   };
   struct Size {
     std::array<Times, kSharedWays> ways;
     size_t best = 0;
+    std::optional<size_t> trial;  // the way that is being tried
+    size_t tried = 0;             // operations of it
   };
+  static bool is_trial_over(const Size& size);
   static size_t next_way(Size& size, bool may_copy_from_peers, uint64_t now_ns);
 
   std::array<Size, kSizes> sizes_;

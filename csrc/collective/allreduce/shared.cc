@@ -126,8 +126,7 @@ class SharedAllreduce {
   // more bytes than that has; writing what it still has there costs more than writing elsewhere.
   // Of a payload in several chunks the later ones see to that.
   size_t room() const {
-    return payload_.bytes() > chunk_bytes_ ? 0
-                                           : 2 * static_cast<size_t>(group_.costs().cache_bytes);
+    return payload_.bytes() > chunk_bytes_ ? 0 : static_cast<size_t>(group_.costs().cache_bytes);
   }
   Place next_place(size_t bytes) {
     const int buffer_index = group_.next_buffer_index();

@@ -65,20 +65,24 @@ TEST(a_change_is_noticed_within_a_few_operations) {
 }
 
 TEST(one_operation_that_took_long_changes_nothing) {
-  SharedWays ways;
-  uint64_t now_ns = 0;
-  const auto note = [&](SharedWay way, uint64_t took_ns) {
-    now_ns += took_ns;
-    ways.note(kMiB, way, true, took_ns, now_ns);
-    ways.agree(ways.proposal());
-  };
-  for (int i = 0; i < 3; ++i) {
-    for (const SharedWay way : {SharedWay::kArena, SharedWay::kStreamed, SharedWay::kPeerCopies}) {
-      note(way, way == SharedWay::kArena ? 200 * kUs : 400 * kUs);
-    }
+  Host host{{200 * kUs, 400 * kUs, 400 * kUs}};
+  for (int i = 0; i < 100; ++i) host.operate(kMiB);
+  CHECK(host.operate(kMiB) == SharedWay::kArena);
+  host.took_ns[0] = 9000 * kUs;
+  CHECK(host.operate(kMiB) == SharedWay::kArena);
+  host.took_ns[0] = 200 * kUs;
+  CHECK(host.operate(kMiB) == SharedWay::kArena);
+}
+
+TEST(a_trial_is_long_enough_for_a_way_to_become_fast) {
+  // At first memory is in no cache.
+  Host host{{200 * kUs, 400 * kUs, 400 * kUs}};
+  int streamed = 0;
+  for (int i = 0; i < 100; ++i) {
+    if (host.operate(kMiB) == SharedWay::kStreamed) ++streamed;
+    if (streamed == 10) host.took_ns[static_cast<size_t>(SharedWay::kStreamed)] = 100 * kUs;
   }
-  note(SharedWay::kArena, 9000 * kUs);
-  CHECK(*ways.way(kMiB) == SharedWay::kArena);
+  CHECK_EQ(streamed > 50, kHasStreamCopy);
 }
 
 TEST(sizes_are_apart) {
