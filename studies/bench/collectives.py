@@ -5,9 +5,10 @@
     python studies/bench/collectives.py --check    # exit status 1 if a bar is missed
 
 Each peer has a world of processes of its own, in which every rank holds one float32 array, aligned
-as frameworks align theirs, and reduces it in place. Only one world works at a time, while the others sleep in read(); at each size
-they take turns, A B C D A B C D. A sample is the slowest rank's time per operation in one turn;
-shown are medians, with the middle half of the samples where it is wide.
+as frameworks align theirs, and reduces it in place. Only one world works at a time, while the
+others sleep in read(); at each size they take turns, A B C D A B C D. A sample is the slowest
+rank's time per operation in one turn; shown are medians, with the middle half of the samples where
+it is wide.
 
 "hvdtune" and "hvdtune shared" are the collective alone, as for the others, on ordinary memory and
 on memory from allocate_shared(); "hvd.allreduce" is all of it, with negotiation, and is held
