@@ -36,14 +36,6 @@ bool is_worth_peer_copies(size_t bytes, int ranks, const HostCosts& costs) {
   return peer_ns < 2 * kib * costs.far_copy_ns;
 }
 
-bool reaches_all(GroupArena& arena) {
-  const Arena::WritePhase writes = arena.begin_writes();
-  for (int rank = 0; rank < arena.local_size(); ++rank) {
-    if (rank != arena.local_rank() && !arena.memory(rank).reachable()) return false;
-  }
-  return true;
-}
-
 void copy_own(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
               uint8_t* output, std::span<const size_t> recv_bytes) {
   const size_t mine = send_bytes[static_cast<size_t>(group.rank())];
@@ -79,7 +71,7 @@ bool alltoall_shared(Group& group, const uint8_t* input, std::span<const size_t>
   const int buffer_index = group.next_buffer_index();
   const RankBlocks<const uint8_t> sent(input, send_bytes);
   Shown own(arena.slot(arena.local_rank(), buffer_index));
-  own.reaches_all() = reaches_all(arena) ? 1 : 0;
+  own.reaches_all() = arena.has_peer_access() ? 1 : 0;
   for (int rank = 0; rank < group.size(); ++rank) {
     own.block_for(rank) = reinterpret_cast<uint64_t>(sent.at(rank));
   }

@@ -37,6 +37,14 @@ GroupArena::GroupArena(Arena& arena, std::vector<int> members, int local_rank)
   }
 }
 
+bool GroupArena::has_peer_access() {
+  const Arena::WritePhase writes = begin_writes();
+  for (int rank = 0; rank < local_size(); ++rank) {
+    if (rank != local_rank_ && !memory(rank).reachable()) return false;
+  }
+  return true;
+}
+
 size_t GroupArena::next_offset(size_t bytes, size_t room) {
   if (offset_ + bytes > std::min(room, slot_bytes())) offset_ = 0;
   const size_t at = offset_;

@@ -62,6 +62,8 @@ class GroupArena {
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);
   }
+  // Whether this rank may read and write the memory of all others' processes; finding out writes.
+  bool has_peer_access();
   // As those of the arena.
   Arena::WritePhase begin_writes() { return Arena::WritePhase(arena_); }
   bool has_one_pid_namespace() const { return arena_.has_one_pid_namespace(); }

@@ -176,21 +176,12 @@ class SharedAllreduce {
           publish_buffers(payload_, group_.pool(), packed_at, slot, arena_.slot_bytes());
       auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
       if (!fits) header.bytes = kTooMany;
-      header.has_peer_access = has_peer_access() ? 1 : 0;
+      header.has_peer_access = arena_.has_peer_access() ? 1 : 0;
       header.ways = arena_.ways().proposal();
       if (header.where != BufferLocation::kPacked) return;
       copy_others(0, bytes,
                   [&](size_t at, size_t count) { pack(at, count, slot + *packed_at + at); });
     });
-  }
-
-  // Finding out writes, too.
-  bool has_peer_access() {
-    const Arena::WritePhase writes = arena_.begin_writes();
-    for (int rank = 0; rank < arena_.local_size(); ++rank) {
-      if (rank != arena_.local_rank() && !arena_.memory(rank).reachable()) return false;
-    }
-    return true;
   }
 
   struct Reach {
