@@ -172,8 +172,7 @@ class TwoRanks {
       uint8_t* const result = result_.data() + at;
       std::memcpy(ranks_[self].slot.data() + at, others, half);
       if (!pair.meet(self)) return;
-      reduce(mine, ranks_[1 - self].slot.data() + at, result + self * half, half);
-      std::memcpy(mine, result + self * half, half);
+      reduce(mine, ranks_[1 - self].slot.data() + at, mine, result + self * half, half);
       if (!pair.meet(self)) return;
       std::memcpy(others, result + (1 - self) * half, half);
     };
@@ -189,7 +188,7 @@ class TwoRanks {
         uint8_t* const mine = ranks_[self].own.data() + at;
         uint8_t* const theirs = ranks_[1 - self].own.data() + at;
         copy_from_peer(theirs, fetched, piece);
-        reduce(mine, fetched, mine, piece);
+        reduce(mine, fetched, mine, nullptr, piece);
         copy_to_peer(mine, theirs, piece);
       }
       pair.meet(self);
@@ -222,9 +221,9 @@ class TwoRanks {
     return std::max(1.0, ns * kKiB / static_cast<double>(copied_bytes));
   }
 
-  static void reduce(const uint8_t* a, const uint8_t* b, uint8_t* out, size_t bytes) {
-    kernels_for(DType::kFloat32, ReduceOp::kSum)
-        .pair(a, b, out, bytes / sizeof(float), 1.0, 1, 0.5);
+  static void reduce(const uint8_t* a, const uint8_t* b, uint8_t* out, uint8_t* also,
+                     size_t bytes) {
+    kernels_for(DType::kFloat32, ReduceOp::kSum).pair(a, b, out, also, bytes / sizeof(float), 1);
   }
 
   const HostCosts& costs_;
@@ -237,7 +236,7 @@ double measure_reduce_ns() {
   std::vector<float> a(kNearBytes / sizeof(float), 1.0F);
   std::vector<float> b(a);
   const double ns =
-      best_ns(kRepeats, [&] { sum.pair(a.data(), b.data(), b.data(), a.size(), 1.0, 1, 0.5); });
+      best_ns(kRepeats, [&] { sum.pair(a.data(), b.data(), b.data(), nullptr, a.size(), 1); });
   return ns * kKiB / static_cast<double>(kNearBytes);
 }
 

@@ -16,8 +16,6 @@ namespace {
 
 enum Area : size_t { kResult, kFetched };
 
-constexpr size_t kBlockBytes = size_t{16} << 10;
-
 class SharedAllreduce {
  public:
   SharedAllreduce(Group& group, const Reduction& reduction, const Payload& payload,
@@ -124,10 +122,7 @@ class SharedAllreduce {
 
   // Memory which a peer has read stays in its processor's cache until it has read other memory, of
   // more bytes than that has; writing what it still has there costs more than writing elsewhere.
-  // Of a payload in several chunks the later ones see to that.
-  size_t room() const {
-    return payload_.bytes() > chunk_bytes_ ? 0 : static_cast<size_t>(group_.costs().cache_bytes);
-  }
+  size_t room() const { return static_cast<size_t>(group_.costs().cache_bytes); }
   Place next_place(size_t bytes) {
     const int buffer_index = group_.next_buffer_index();
     return {buffer_index, arena_.next_offset(bytes, room())};
@@ -137,13 +132,6 @@ class SharedAllreduce {
   }
   uint8_t* own_slot(Place place) const { return slot(arena_.local_rank(), place); }
   uint8_t* result(Place place) const { return arena_.result(place.buffer_index) + place.offset; }
-
-  // Each block of the result is copied as soon as it is there: from the nearest cache, or past the
-  // caches, where the end of each copy is waited for.
-  size_t block_bytes() const {
-    if (way_ == SharedWay::kStreamed) return limits_.piece_bytes;
-    return std::min(limits_.piece_bytes, kBlockBytes);
-  }
 
   // Of which a rank packs `bytes`.
   size_t chunk_of(size_t bytes) const {
@@ -238,9 +226,9 @@ class SharedAllreduce {
         common = arena_.result(buffer_index) + shown.packed_at;
       }
     }
-    const size_t step = common == nullptr ? limits_.piece_bytes : block_bytes();
-    for (size_t at = share.begin; at < share.begin + share.bytes; at += step) {
-      const size_t bytes = std::min(step, share.begin + share.bytes - at);
+    const size_t end = share.begin + share.bytes;
+    for (size_t at = share.begin; at < end; at += limits_.piece_bytes) {
+      const size_t bytes = std::min(limits_.piece_bytes, end - at);
       arena_.check_not_abandoned();
       reduce_piece(all, at, bytes, common != nullptr ? common + at : nullptr);
     }
@@ -253,46 +241,57 @@ class SharedAllreduce {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * limits_.piece_bytes);
     }
-    const bool is_streamed = common != nullptr && way_ == SharedWay::kStreamed;
-    uint8_t* out = common != nullptr && !is_streamed ? common : own_.output(begin, bytes);
-    if (out == nullptr) out = group_.scratch().take(kResult, limits_.piece_bytes);
-    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
     FAILPOINT("shared/piece");
+    uint8_t* also = common != nullptr ? common : first_reachable(all, begin, bytes);
+    const uint8_t* out = reduce_to_own(begin, bytes, also);
     for (const PeerBuffers& payload : all) {
-      if (payload.where() == BufferLocation::kPacked) continue;
-      if (payload.output(begin, bytes) != out) payload.deliver(begin, bytes, out);
+      if (&payload == &all[self()] || payload.where() == BufferLocation::kPacked) continue;
+      if (also == nullptr || payload.output(begin, bytes) != also) {
+        payload.deliver(begin, bytes, out);
+      }
     }
-    if (is_streamed) stream_copy(common, out, bytes);
   }
 
-  // This rank's share of the chunk at `begin`: into the result, and to its own place.
+  // Where the first of the peers keeps these bytes of its output, if they can be written there.
+  uint8_t* first_reachable(const std::vector<PeerBuffers>& all, size_t begin, size_t bytes) const {
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (rank == self()) continue;
+      if (uint8_t* output = all[rank].output(begin, bytes)) return output;
+    }
+    return nullptr;
+  }
+
+  // This rank's share of the chunk at `begin`.
   void reduce_chunk(size_t begin, size_t chunk_bytes, Place place) {
     const ByteRange mine = own_share(chunk_bytes);
     group_.observe(Phase::kReduce, mine.bytes, [&] {
-      const size_t step = block_bytes();
-      for (size_t at = mine.begin; at < mine.begin + mine.bytes; at += step) {
-        const size_t bytes = std::min(step, mine.begin + mine.bytes - at);
+      const size_t end = mine.begin + mine.bytes;
+      for (size_t at = mine.begin; at < end; at += limits_.piece_bytes) {
+        const size_t bytes = std::min(limits_.piece_bytes, end - at);
         for (int rank = 0; rank < arena_.local_size(); ++rank) {
           inputs_[static_cast<size_t>(rank)] = slot(rank, place) + at;
         }
-        reduce_own(begin + at, bytes, result(place) + at);
+        inputs_[self()] = own_.input(begin + at, bytes, group_.scratch().take(kFetched, bytes));
+        reduce_to_own(begin + at, bytes, result(place) + at);
       }
     });
   }
 
-  // With the other ranks' contributions as set.
-  void reduce_own(size_t begin, size_t bytes, uint8_t* result) {
-    const auto self = static_cast<size_t>(arena_.local_rank());
-    inputs_[self] = own_.input(begin, bytes, group_.scratch().take(kFetched, bytes));
-    uint8_t* out = result;
-    if (way_ == SharedWay::kStreamed) {
-      out = own_.output(begin, bytes);
-      if (out == nullptr) out = group_.scratch().take(kResult, bytes);
-    }
-    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
-    if (own_.output(begin, bytes) != out) own_.deliver(begin, bytes, out);
-    if (out != result) stream_copy(result, out, bytes);
+  // Reduces the inputs as set to where this rank wants the result and to `also`, in the arena or a
+  // peer's memory, unless that is null. Both are stored in one pass: a copy afterwards would read
+  // the result again. Returns where these bytes of the result are.
+  const uint8_t* reduce_to_own(size_t begin, size_t bytes, uint8_t* also) {
+    uint8_t* own = own_.output(begin, bytes);
+    uint8_t* out = own != nullptr ? own : group_.scratch().take(kResult, bytes);
+    const bool is_streamed = also != nullptr && way_ == SharedWay::kStreamed;
+    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_,
+               is_streamed ? nullptr : also);
+    if (is_streamed) stream_copy(also, out, bytes);
+    if (own == nullptr) own_.deliver(begin, bytes, out);
+    return out;
   }
+
+  size_t self() const { return static_cast<size_t>(arena_.local_rank()); }
 
   // Calls copy(place in the payload, bytes) for what the other ranks reduce of the chunk at
   // `begin`.

@@ -66,33 +66,28 @@ void store(const void* acc, void* out, size_t count, int divisor, double postsca
 #define HVDTUNE_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
-template <typename T, typename Op>
-void pair(const void* a, const void* b, void* out, size_t count, double prescale, int divisor,
-          double postscale) {
-  using Acc = typename Element<T>::Acc;
-  const T* first = static_cast<const T*>(a);
-  const T* second = static_cast<const T*>(b);
-  T* to = static_cast<T*>(out);
-  if (prescale == 1.0 && divisor == 1 && postscale == 1.0) {
-    HVDTUNE_INDEPENDENT
-    for (size_t i = 0; i < count; ++i) {
-      narrow(Op::apply(widen(first[i]), widen(second[i])), to[i]);
-    }
-    return;
-  }
-  const Acc divide_by = static_cast<Acc>(divisor);
+template <typename T, typename Op, bool kDivides, bool kTwice>
+void pair_loop(const T* first, const T* second, T* to, T* also, size_t count, int divisor) {
+  const auto divide_by = static_cast<typename Element<T>::Acc>(divisor);
+  HVDTUNE_INDEPENDENT
   for (size_t i = 0; i < count; ++i) {
-    Acc left = widen(first[i]);
-    Acc right = widen(second[i]);
-    if (prescale != 1.0) {
-      left = scaled(left, prescale);
-      right = scaled(right, prescale);
-    }
-    Acc value = Op::apply(left, right);
-    if (divisor != 1 || postscale != 1.0) value = value / divide_by;
-    if (postscale != 1.0) value = scaled(value, postscale);
-    narrow(value, to[i]);
+    auto value = Op::apply(widen(first[i]), widen(second[i]));
+    if constexpr (kDivides) value = value / divide_by;
+    T rounded;
+    narrow(value, rounded);
+    to[i] = rounded;
+    if constexpr (kTwice) also[i] = rounded;
   }
+}
+
+template <typename T, typename Op>
+void pair(const void* a, const void* b, void* out, void* also, size_t count, int divisor) {
+  const auto loop = divisor == 1 ? also == nullptr ? &pair_loop<T, Op, false, false>
+                                                   : &pair_loop<T, Op, false, true>
+                    : also == nullptr ? &pair_loop<T, Op, true, false>
+                                      : &pair_loop<T, Op, true, true>;
+  loop(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(out),
+       static_cast<T*>(also), count, divisor);
 }
 
 template <typename T, typename Op>

@@ -21,9 +21,9 @@ struct Kernels {
   void (*combine)(const void* other, void* acc, size_t count);
   // out[i] = acc[i] / divisor * postscale, rounded once
   void (*store)(const void* acc, void* out, size_t count, int divisor, double postscale);
-  // load(a), fold(b) and store in one pass, with the same result. `out` may be a or b.
-  void (*pair)(const void* a, const void* b, void* out, size_t count, double prescale, int divisor,
-               double postscale);
+  // load(a), fold(b) and store in one pass, unscaled, with the same result. `out` and `also` may be a or b.
+  // The result is stored at `also`, too, unless that is null.
+  void (*pair)(const void* a, const void* b, void* out, void* also, size_t count, int divisor);
 };
 
 // The set for this processor.

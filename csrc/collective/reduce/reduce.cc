@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace hvdtune {
 namespace {
@@ -30,12 +31,12 @@ size_t accumulator_bytes(const Reduction& reduction) {
 }
 
 void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inputs,
-                std::span<const int> host_sizes, uint8_t* out, size_t count) {
+                std::span<const int> host_sizes, uint8_t* out, size_t count, uint8_t* also) {
   const Kernels& kernels = kernels_for(reduction.dtype, reduction.op);
   const size_t element = size_of(reduction.dtype);
-  if (inputs.size() == 2 && host_sizes.size() == 1) {
-    return kernels.pair(inputs[0], inputs[1], out, count, reduction.prescale, divisor(reduction),
-                        reduction.postscale);
+  const bool is_scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
+  if (inputs.size() == 2 && host_sizes.size() == 1 && !is_scaled) {
+    return kernels.pair(inputs[0], inputs[1], out, also, count, divisor(reduction));
   }
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> total;
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> partial;
@@ -49,7 +50,9 @@ void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inpu
       if (first != 0) kernels.combine(partial.data(), total.data(), block);
       first += host.size();
     }
-    kernels.store(total.data(), out + at * element, block, divisor(reduction), reduction.postscale);
+    uint8_t* result = out + at * element;
+    kernels.store(total.data(), result, block, divisor(reduction), reduction.postscale);
+    if (also != nullptr) std::memcpy(also + at * element, result, block * element);
   }
 }
 

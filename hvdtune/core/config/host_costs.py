@@ -23,7 +23,7 @@ NAMES: Final = (
     "cache_bytes", "copy_ns", "far_copy_ns", "reduce_ns", "peer_call_ns", "peer_copy_ns",
     "far_peer_copy_ns", "meet_ns", "wake_ns", "spin_ns",
 )  # fmt: skip
-_VERSION: Final = 2  # of what is measured, and how
+_VERSION: Final = 3  # of what is measured, and how
 _MOST: Final = 1e15
 
 Costs = dict[str, float]
