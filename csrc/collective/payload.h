@@ -25,7 +25,6 @@ class Payload {
 
   // Copy [offset, offset + bytes) of the concatenated inputs out, or of the outputs in.
   void pack(size_t offset, size_t bytes, uint8_t* to) const;
-  void stream(size_t offset, size_t bytes, uint8_t* to) const;  // as pack(), by stream_copy()
   void unpack(size_t offset, size_t bytes, const uint8_t* from) const;
 
  private:

@@ -37,20 +37,19 @@ bool in_pool(const Payload& payload, std::span<const Pool::SegmentRange> ranges)
 
 static_assert(sizeof(PeerBufferHeader) <= kPeerBufferHeaderBytes);
 
-bool publish_buffers(const Payload& payload, const Pool& pool, std::optional<size_t> packed_at,
-                     uint8_t* slot, size_t slot_bytes) {
+bool publish_buffers(const Payload& payload, const Pool& pool, bool may_pack, uint8_t* slot,
+                     size_t slot_bytes) {
   auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
   uint8_t* rest = slot + kPeerBufferHeaderBytes;
   const std::vector<Pool::SegmentRange> ranges = pool.ranges();
   const bool mapped = !ranges.empty() && in_pool(payload, ranges);
   header = {.bytes = payload.bytes(),
-            .packed_at = packed_at.value_or(0),
             .where = mapped ? BufferLocation::kMapped : BufferLocation::kPrivate,
             .has_peer_access = 0,
             .segments = static_cast<uint32_t>(mapped ? ranges.size() : 0),
             .pieces = static_cast<uint32_t>(payload.pieces().size()),
             .ways = {}};
-  if (!mapped && packed_at) {
+  if (!mapped && may_pack) {
     header.where = BufferLocation::kPacked;
     return true;
   }
@@ -78,7 +77,8 @@ PeerBuffers::PeerBuffers(const Payload& own) : where_(BufferLocation::kMapped) {
   }
 }
 
-PeerBuffers::PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory) : memory_(&memory) {
+PeerBuffers::PeerBuffers(const uint8_t* slot, uint8_t* exchange, size_t bytes, PeerMemory& memory)
+    : memory_(&memory) {
   PeerBufferHeader header;
   std::memcpy(&header, slot, sizeof header);
   where_ = header.where;
@@ -86,7 +86,7 @@ PeerBuffers::PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory) 
   size_t begin = 0;
   if (where_ == BufferLocation::kPacked) {
     begin = header.bytes;
-    views_.push_back({number_of(slot + header.packed_at), 0, 0, begin});
+    views_.push_back({number_of(exchange), number_of(exchange), 0, begin});
   } else {
     const uint8_t* piece = rest + header.segments * sizeof(ShownSegment);
     for (uint32_t i = 0; i < header.pieces; ++i, piece += sizeof(ShownPiece)) {
@@ -177,7 +177,7 @@ const uint8_t* PeerBuffers::input(size_t offset, size_t bytes, uint8_t* scratch)
 }
 
 uint8_t* PeerBuffers::output(size_t offset, size_t bytes) const {
-  if (where_ != BufferLocation::kMapped) return nullptr;
+  if (where_ == BufferLocation::kPrivate) return nullptr;
   const View& first = views_[find(offset)];
   const bool whole = offset + bytes <= first.begin + first.bytes;
   return whole ? pointer_to(first.output + (offset - first.begin)) : nullptr;

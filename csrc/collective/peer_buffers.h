@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,16 +15,15 @@
 namespace hvdtune {
 
 enum class BufferLocation : uint32_t {
-  kPacked,   // in the slot, behind the header; the result is taken from the arena
+  kPacked,   // in its exchange area, from where it takes the result, too
   kMapped,   // in the rank's pool
   kPrivate,  // anywhere in its process
 };
 
-// Shown at the start of a slot: the header; then the segments and pieces, or elsewhere in the slot
-// the packed payload, of which the rank's own share is missing.
+// Shown at the start of a slot: the header; then the segments and pieces, unless the payload is
+// packed; then its exchange area holds all but the rank's own share.
 struct PeerBufferHeader {
   uint64_t bytes;
-  uint64_t packed_at;  // bytes from the start of the slot
   BufferLocation where;
   uint32_t has_peer_access;  // the rank may read and write the memory of all others
   uint32_t segments;
@@ -34,10 +32,10 @@ struct PeerBufferHeader {
 };
 inline constexpr size_t kPeerBufferHeaderBytes = 64;
 
-// Writes all but has_peer_access and ways. A payload that is not in the pool is packed by the
-// caller if there is a place for it, `packed_at`. False when the pieces are too many for the slot.
-bool publish_buffers(const Payload& payload, const Pool& pool, std::optional<size_t> packed_at,
-                     uint8_t* slot, size_t slot_bytes);
+// Writes all but has_peer_access and ways. A payload that is not in the pool will be packed by the
+// caller where it `may_pack`. False when the pieces are too many for the slot.
+bool publish_buffers(const Payload& payload, const Pool& pool, bool may_pack, uint8_t* slot,
+                     size_t slot_bytes);
 
 // A payload as the ranks of the host reach it: this rank's own, or what a peer has shown.
 class PeerBuffers {
@@ -47,7 +45,7 @@ class PeerBuffers {
   // rank when this one can neither map the memory nor reach it otherwise; Error(kRankLost) naming
   // the rank when its process has ended. REQUIRES: a write phase of the arena, since finding out
   // writes.
-  PeerBuffers(const uint8_t* slot, size_t bytes, PeerMemory& memory);
+  PeerBuffers(const uint8_t* slot, uint8_t* exchange, size_t bytes, PeerMemory& memory);
 
   BufferLocation where() const { return where_; }
   // Bytes [offset, offset + bytes) of the input: where they are, or a copy in `scratch`.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/stream_copy.h"
-
 namespace hvdtune {
 namespace {
 
@@ -26,7 +24,6 @@ size_t size_index(size_t bytes, size_t sizes) {
 }
 
 bool is_open(size_t way, bool may_copy_from_peers) {
-  if (way == static_cast<size_t>(SharedWay::kStreamed)) return kHasStreamCopy;
   return may_copy_from_peers || way != static_cast<size_t>(SharedWay::kPeerCopies);
 }
 

@@ -10,10 +10,9 @@ namespace hvdtune {
 
 enum class SharedWay : uint8_t {
   kArena,       // copied into the arena and out of it
-  kStreamed,    // as that, past the processor's cache
   kPeerCopies,  // copied by the kernel from process to process
 };
-inline constexpr size_t kSharedWays = 3;
+inline constexpr size_t kSharedWays = 2;
 
 // How long a way takes may change at any moment: two processors of a virtual machine share a cache
 // now, and seconds later none, and then writing memory that the other one has read takes ten times

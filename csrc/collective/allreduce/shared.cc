@@ -1,12 +1,10 @@
 #include "collective/allreduce/shared.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "base/stream_copy.h"
 #include "collective/allreduce/allreduce.h"
 #include "collective/partition.h"
 #include "collective/peer_buffers.h"
@@ -35,25 +33,26 @@ class SharedAllreduce {
         inputs_(static_cast<size_t>(arena_.local_size())) {}
 
   void run() {
+    const int buffer_index = group_.next_buffer_index();
     if (payload_.bytes() <= std::min(limits_.whole_bytes, arena_.slot_bytes())) {
-      whole();
+      whole(buffer_index);
     } else if (arena_.has_one_pid_namespace()) {
-      shown();
+      shown(buffer_index);
     } else {
       chunks();
     }
   }
 
  private:
-  void whole() {
+  void whole(int buffer_index) {
     const size_t bytes = payload_.bytes();
-    const Place place = next_place(bytes);
-    group_.observe(Phase::kPack, bytes, [&] { payload_.pack(0, bytes, own_slot(place)); });
+    uint8_t* own = arena_.slot(arena_.local_rank(), buffer_index);
+    group_.observe(Phase::kPack, bytes, [&] { payload_.pack(0, bytes, own); });
     group_.host_barrier();
     uint8_t* out = group_.scratch().take(kResult, bytes);
     group_.observe(Phase::kReduce, bytes, [&] {
       for (int rank = 0; rank < arena_.local_size(); ++rank) {
-        inputs_[static_cast<size_t>(rank)] = slot(rank, place);
+        inputs_[static_cast<size_t>(rank)] = arena_.slot(rank, buffer_index);
       }
       reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
     });
@@ -61,8 +60,7 @@ class SharedAllreduce {
   }
 
   // After a meeting at which all ranks show where their payloads lie.
-  void shown() {
-    const int buffer_index = group_.next_buffer_index();
+  void shown(int buffer_index) {
     const uint64_t begin_ns = now_ns();
     show_own(buffer_index);
     const uint64_t shown_ns = now_ns();
@@ -89,23 +87,19 @@ class SharedAllreduce {
     group_.observe(Phase::kReduce, mine.bytes, [&] { reduce_share(mine, buffer_index); });
     group_.host_barrier();
     const PeerBufferHeader& own = header(arena_.local_rank(), buffer_index);
-    if (own.where == BufferLocation::kPacked) {
-      unpack_others(0, payload_.bytes(), arena_.result(buffer_index) + own.packed_at);
-    }
+    if (own.where == BufferLocation::kPacked) unpack_others(0, payload_.bytes());
   }
 
-  // One after the other: a chunk that is packed while the last one is reduced would be written into
-  // memory that is still in the peer's cache.
+  // One after the other, all at the same place.
   void chunks() {
     const size_t total = payload_.bytes();
     for (size_t at = 0; at < total; at += chunk_bytes_) {
       const size_t bytes = std::min(chunk_bytes_, total - at);
-      const Place place = next_place(bytes);
-      pack_others(at, bytes, own_slot(place));
+      group_.observe(Phase::kPack, bytes, [&] { pack_others(at, bytes); });
       group_.host_barrier();
-      reduce_chunk(at, bytes, place);
+      reduce_chunk(at, bytes);
       group_.host_barrier();
-      unpack_others(at, bytes, result(place));
+      unpack_others(at, bytes);
     }
   }
 
@@ -114,24 +108,10 @@ class SharedAllreduce {
     size_t begin;
     size_t bytes;
   };
-  // Where in the arena something lies: in every slot and in the result at the same offset.
-  struct Place {
-    int buffer_index;
-    size_t offset;
-  };
-
-  // Memory which a peer has read stays in its processor's cache until it has read other memory, of
-  // more bytes than that has; writing what it still has there costs more than writing elsewhere.
-  size_t room() const { return static_cast<size_t>(group_.costs().cache_bytes); }
-  Place next_place(size_t bytes) {
-    const int buffer_index = group_.next_buffer_index();
-    return {buffer_index, arena_.next_offset(bytes, room())};
-  }
-  uint8_t* slot(int local_rank, Place place) const {
-    return arena_.slot(local_rank, place.buffer_index) + place.offset;
-  }
-  uint8_t* own_slot(Place place) const { return slot(arena_.local_rank(), place); }
-  uint8_t* result(Place place) const { return arena_.result(place.buffer_index) + place.offset; }
+  // Results are written over the contributions they were computed from. What a processor writes
+  // after another one has written it, and it has read that, is written at once; what it writes once
+  // more, after another one has read it, may take ten times as long.
+  uint8_t* own_exchange() const { return arena_.exchange(arena_.local_rank()); }
 
   // Of which a rank packs `bytes`.
   size_t chunk_of(size_t bytes) const {
@@ -152,23 +132,17 @@ class SharedAllreduce {
 
   void show_own(int buffer_index) {
     const size_t bytes = payload_.bytes();
-    std::optional<size_t> packed_at;
-    const size_t most = std::min(chunk_bytes_, arena_.slot_bytes() - kPeerBufferHeaderBytes);
-    if (way_ != SharedWay::kPeerCopies && bytes <= most) {
-      packed_at =
-          arena_.next_offset(kPeerBufferHeaderBytes + bytes, room()) + kPeerBufferHeaderBytes;
-    }
+    const bool may_pack = way_ != SharedWay::kPeerCopies && bytes <= chunk_bytes_;
     uint8_t* slot = arena_.slot(arena_.local_rank(), buffer_index);
     group_.observe(Phase::kPack, bytes, [&] {
       const bool fits =
-          publish_buffers(payload_, group_.pool(), packed_at, slot, arena_.slot_bytes());
+          publish_buffers(payload_, group_.pool(), may_pack, slot, arena_.slot_bytes());
       auto& header = *reinterpret_cast<PeerBufferHeader*>(slot);
       if (!fits) header.bytes = kTooMany;
       header.has_peer_access = arena_.has_peer_access() ? 1 : 0;
       header.ways = arena_.ways().proposal();
       if (header.where != BufferLocation::kPacked) return;
-      copy_others(0, bytes,
-                  [&](size_t at, size_t count) { pack(at, count, slot + *packed_at + at); });
+      pack_others(0, bytes);
     });
   }
 
@@ -208,7 +182,8 @@ class SharedAllreduce {
       if (rank == arena_.local_rank()) {
         list.push_back(own_);
       } else {
-        list.emplace_back(arena_.slot(rank, buffer_index), payload_.bytes(), arena_.memory(rank));
+        list.emplace_back(arena_.slot(rank, buffer_index), arena_.exchange(rank), payload_.bytes(),
+                          arena_.memory(rank));
       }
     }
     return list;
@@ -219,74 +194,54 @@ class SharedAllreduce {
   void reduce_share(ByteRange share, int buffer_index) {
     const Arena::WritePhase writes = arena_.begin_writes();
     const std::vector<PeerBuffers> all = payloads(buffer_index);
-    uint8_t* common = nullptr;
-    for (int rank = 0; rank < arena_.local_size(); ++rank) {
-      const PeerBufferHeader& shown = header(rank, buffer_index);
-      if (shown.where == BufferLocation::kPacked) {
-        common = arena_.result(buffer_index) + shown.packed_at;
-      }
-    }
     const size_t end = share.begin + share.bytes;
     for (size_t at = share.begin; at < end; at += limits_.piece_bytes) {
-      const size_t bytes = std::min(limits_.piece_bytes, end - at);
       arena_.check_not_abandoned();
-      reduce_piece(all, at, bytes, common != nullptr ? common + at : nullptr);
+      reduce_piece(all, at, std::min(limits_.piece_bytes, end - at));
     }
   }
 
-  // `common` is where the piece of the packed ranks' result lies, null if none is packed.
-  void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t bytes,
-                    uint8_t* common) {
+  void reduce_piece(const std::vector<PeerBuffers>& all, size_t begin, size_t bytes) {
     uint8_t* fetched = group_.scratch().take(kFetched, limits_.piece_bytes * all.size());
+    also_.clear();
     for (size_t rank = 0; rank < all.size(); ++rank) {
       inputs_[rank] = all[rank].input(begin, bytes, fetched + rank * limits_.piece_bytes);
+      uint8_t* output = rank == self() ? nullptr : all[rank].output(begin, bytes);
+      if (output != nullptr) also_.push_back(output);
     }
     FAILPOINT("shared/piece");
-    uint8_t* also = common != nullptr ? common : first_reachable(all, begin, bytes);
-    const uint8_t* out = reduce_to_own(begin, bytes, also);
-    for (const PeerBuffers& payload : all) {
-      if (&payload == &all[self()] || payload.where() == BufferLocation::kPacked) continue;
-      if (also == nullptr || payload.output(begin, bytes) != also) {
-        payload.deliver(begin, bytes, out);
-      }
-    }
-  }
-
-  // Where the first of the peers keeps these bytes of its output, if they can be written there.
-  uint8_t* first_reachable(const std::vector<PeerBuffers>& all, size_t begin, size_t bytes) const {
+    const uint8_t* out = reduce_to_own(begin, bytes);
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (rank == self()) continue;
-      if (uint8_t* output = all[rank].output(begin, bytes)) return output;
+      if (rank == self() || all[rank].output(begin, bytes) != nullptr) continue;
+      all[rank].deliver(begin, bytes, out);
     }
-    return nullptr;
   }
 
   // This rank's share of the chunk at `begin`.
-  void reduce_chunk(size_t begin, size_t chunk_bytes, Place place) {
+  void reduce_chunk(size_t begin, size_t chunk_bytes) {
     const ByteRange mine = own_share(chunk_bytes);
     group_.observe(Phase::kReduce, mine.bytes, [&] {
       const size_t end = mine.begin + mine.bytes;
       for (size_t at = mine.begin; at < end; at += limits_.piece_bytes) {
         const size_t bytes = std::min(limits_.piece_bytes, end - at);
-        for (int rank = 0; rank < arena_.local_size(); ++rank) {
-          inputs_[static_cast<size_t>(rank)] = slot(rank, place) + at;
+        also_.clear();
+        for (size_t rank = 0; rank < inputs_.size(); ++rank) {
+          if (rank == self()) continue;
+          also_.push_back(arena_.exchange(static_cast<int>(rank)) + at);
+          inputs_[rank] = also_.back();
         }
         inputs_[self()] = own_.input(begin + at, bytes, group_.scratch().take(kFetched, bytes));
-        reduce_to_own(begin + at, bytes, result(place) + at);
+        reduce_to_own(begin + at, bytes);
       }
     });
   }
 
-  // Reduces the inputs as set to where this rank wants the result and to `also`, in the arena or a
-  // peer's memory, unless that is null. Both are stored in one pass: a copy afterwards would read
-  // the result again. Returns where these bytes of the result are.
-  const uint8_t* reduce_to_own(size_t begin, size_t bytes, uint8_t* also) {
+  // Reduces the inputs as set to where this rank wants the result and to also_, in the same pass: a
+  // copy afterwards would read the result again. Returns where these bytes of the result are.
+  const uint8_t* reduce_to_own(size_t begin, size_t bytes) {
     uint8_t* own = own_.output(begin, bytes);
     uint8_t* out = own != nullptr ? own : group_.scratch().take(kResult, bytes);
-    const bool is_streamed = also != nullptr && way_ == SharedWay::kStreamed;
-    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_,
-               is_streamed ? nullptr : also);
-    if (is_streamed) stream_copy(also, out, bytes);
+    reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_, also_);
     if (own == nullptr) own_.deliver(begin, bytes, out);
     return out;
   }
@@ -303,25 +258,16 @@ class SharedAllreduce {
     if (end < chunk_bytes) copy(begin + end, chunk_bytes - end);
   }
 
-  void pack_others(size_t begin, size_t chunk_bytes, uint8_t* slot) {
-    group_.observe(Phase::kPack, chunk_bytes, [&] {
-      copy_others(begin, chunk_bytes,
-                  [&](size_t at, size_t bytes) { pack(at, bytes, slot + (at - begin)); });
+  void pack_others(size_t begin, size_t chunk_bytes) const {
+    copy_others(begin, chunk_bytes, [&](size_t at, size_t bytes) {
+      payload_.pack(at, bytes, own_exchange() + (at - begin));
     });
   }
 
-  void pack(size_t at, size_t bytes, uint8_t* to) const {
-    if (way_ == SharedWay::kStreamed) {
-      payload_.stream(at, bytes, to);
-    } else {
-      payload_.pack(at, bytes, to);
-    }
-  }
-
-  void unpack_others(size_t begin, size_t chunk_bytes, const uint8_t* from) {
+  void unpack_others(size_t begin, size_t chunk_bytes) {
     group_.observe(Phase::kUnpack, chunk_bytes, [&] {
       copy_others(begin, chunk_bytes, [&](size_t at, size_t bytes) {
-        payload_.unpack(at, bytes, from + (at - begin));
+        payload_.unpack(at, bytes, own_exchange() + (at - begin));
       });
     });
   }
@@ -338,6 +284,7 @@ class SharedAllreduce {
   size_t element_;
   PeerBuffers own_;
   std::vector<const uint8_t*> inputs_;
+  std::vector<uint8_t*> also_;  // where in the arena or the peers' memory a result goes, too
 };
 
 }  // namespace

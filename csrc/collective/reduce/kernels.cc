@@ -82,8 +82,8 @@ void pair_loop(const T* first, const T* second, T* to, T* also, size_t count, in
 
 template <typename T, typename Op>
 void pair(const void* a, const void* b, void* out, void* also, size_t count, int divisor) {
-  const auto loop = divisor == 1 ? also == nullptr ? &pair_loop<T, Op, false, false>
-                                                   : &pair_loop<T, Op, false, true>
+  const auto loop = divisor == 1      ? also == nullptr ? &pair_loop<T, Op, false, false>
+                                                        : &pair_loop<T, Op, false, true>
                     : also == nullptr ? &pair_loop<T, Op, true, false>
                                       : &pair_loop<T, Op, true, true>;
   loop(static_cast<const T*>(a), static_cast<const T*>(b), static_cast<T*>(out),

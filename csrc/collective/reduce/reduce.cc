@@ -31,12 +31,14 @@ size_t accumulator_bytes(const Reduction& reduction) {
 }
 
 void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inputs,
-                std::span<const int> host_sizes, uint8_t* out, size_t count, uint8_t* also) {
+                std::span<const int> host_sizes, uint8_t* out, size_t count,
+                std::span<uint8_t* const> also) {
   const Kernels& kernels = kernels_for(reduction.dtype, reduction.op);
   const size_t element = size_of(reduction.dtype);
   const bool is_scaled = reduction.prescale != 1.0 || reduction.postscale != 1.0;
-  if (inputs.size() == 2 && host_sizes.size() == 1 && !is_scaled) {
-    return kernels.pair(inputs[0], inputs[1], out, also, count, divisor(reduction));
+  if (inputs.size() == 2 && host_sizes.size() == 1 && also.size() <= 1 && !is_scaled) {
+    return kernels.pair(inputs[0], inputs[1], out, also.empty() ? nullptr : also.front(), count,
+                        divisor(reduction));
   }
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> total;
   alignas(64) std::array<uint8_t, kBlock * kAccumulatorMax> partial;
@@ -52,7 +54,7 @@ void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inpu
     }
     uint8_t* result = out + at * element;
     kernels.store(total.data(), result, block, divisor(reduction), reduction.postscale);
-    if (also != nullptr) std::memcpy(also + at * element, result, block * element);
+    for (uint8_t* other : also) std::memcpy(other + at * element, result, block * element);
   }
 }
 

@@ -23,10 +23,10 @@ size_t accumulator_bytes(const Reduction& reduction);
 
 // `inputs` holds the contributions of all ranks, host after host; `host_sizes` how many each host
 // has. `out` holds `count` elements; it may be one of the inputs but not overlap one otherwise. The
-// result is written to `also`, too, unless that is null; the same holds for it.
+// result is written to each of `also`, too, for which the same holds.
 void reduce_all(const Reduction& reduction, std::span<const uint8_t* const> inputs,
                 std::span<const int> host_sizes, uint8_t* out, size_t count,
-                uint8_t* also = nullptr);
+                std::span<uint8_t* const> also = {});
 
 // One host's partial result, in the accumulator type.
 void reduce_host(const Reduction& reduction, std::span<const uint8_t* const> inputs,

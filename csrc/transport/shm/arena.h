@@ -22,7 +22,8 @@
 namespace hvdtune {
 
 // Each local rank has two slots and two result areas (indexes 0 and 1, so that one round can
-// be filled while the last is still read).
+// be filled while the last is still read), and an exchange area, where the others write their
+// results over what it has shown them there.
 //
 // Meetings are counted for each pair of local ranks, so that overlapping sets of ranks can share
 // the memory: what a rank wrote before post(b) is seen by b once its await() returned, if both
@@ -82,6 +83,7 @@ class Arena {
   uint8_t* result(int local_rank, int buffer_index) const {
     return area(local_rank, 2 + buffer_index);
   }
+  uint8_t* exchange(int local_rank) const { return area(local_rank, 4); }
 
   // For a thread that is about to wait for the other ranks, where each has a processor: says where
   // it runs, and if a lower local rank's thread ran there when it last waited, moves it to a

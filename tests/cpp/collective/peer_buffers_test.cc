@@ -16,7 +16,7 @@ TEST(a_peer_whose_process_ended_before_its_memory_was_mapped_is_named_as_lost) {
   Payload payload;
   payload.add(memory->data(), memory->data(), memory->bytes());
   std::vector<uint8_t> slot(4096);
-  CHECK(publish_buffers(payload, *pool, {}, slot.data(), slot.size()));
+  CHECK(publish_buffers(payload, *pool, false, slot.data(), slot.size()));
 
   Child child;
   // What is shown of a segment begins with its address, then comes the offer.
@@ -31,7 +31,7 @@ TEST(a_peer_whose_process_ended_before_its_memory_was_mapped_is_named_as_lost) {
   PeerMemory peer(card, 6);
   child.end_without_asking();
   try {
-    const PeerBuffers buffers(slot.data(), payload.bytes(), peer);
+    const PeerBuffers buffers(slot.data(), nullptr, payload.bytes(), peer);
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kRankLost);

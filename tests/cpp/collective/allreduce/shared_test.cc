@@ -30,16 +30,17 @@ struct Case {
   size_t chunk_bytes = kChunkBytes;
   std::optional<SharedWay> way = {};  // that the ranks have agreed on
 };
-// All whole; all packed where it fits; all copied, also in small pieces; all in chunks; and each
-// past the cache.
+// All whole; all packed where it fits, also in small pieces; all copied, also in small pieces; all
+// in chunks; and as the ranks have agreed, against their limits.
 constexpr Case kCases[] = {
     {{.whole_bytes = kNoLimit}},
     {{.arena_bytes = kNoLimit}, kNoLimit},
     {{}},
     {{.piece_bytes = 4096}},
     {{.arena_bytes = kNoLimit}},
-    {{.piece_bytes = 4096}, kNoLimit, SharedWay::kStreamed},
-    {{.piece_bytes = 4096}, kChunkBytes, SharedWay::kStreamed},
+    {{.arena_bytes = kNoLimit, .piece_bytes = 4096}, kNoLimit},
+    {{.piece_bytes = 4096}, kChunkBytes, SharedWay::kArena},
+    {{.arena_bytes = kNoLimit}, kNoLimit, SharedWay::kPeerCopies},
 };
 
 // Of all sizes.

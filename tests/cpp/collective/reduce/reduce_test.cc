@@ -11,7 +11,20 @@ using namespace hvdtune::testing;
 namespace {
 
 const std::vector<std::vector<int>> kHosts[] = {
-    {{0}}, {{0, 1, 2}}, {{0, 1}, {2, 3}}, {{0}, {1}, {2}}, {{0, 1, 2}, {3}, {4, 5}}};
+    {{0}}, {{0, 1}}, {{0, 1, 2}}, {{0, 1}, {2, 3}}, {{0}, {1}, {2}}, {{0, 1, 2}, {3}, {4, 5}}};
+
+// The result goes to several places, of which the first two are those of inputs.
+void check_also(const Reduction& reduction, std::vector<Buffer> inputs, std::span<const int> sizes,
+                const Buffer& expected) {
+  std::vector<const uint8_t*> pointers;
+  for (const Buffer& input : inputs) pointers.push_back(input.data());
+  const size_t peers = std::min<size_t>(2, inputs.size() - 1);
+  std::vector<uint8_t*> also;
+  for (size_t i = 1; i <= peers; ++i) also.push_back(inputs[i].data());
+  const size_t count = expected.size() / size_of(reduction.dtype);
+  reduce_all(reduction, pointers, sizes, inputs[0].data(), count, also);
+  for (size_t i = 0; i <= peers; ++i) CHECK(inputs[i] == expected);
+}
 
 template <typename T>
 void check_against_naive(DType dtype) {
@@ -32,6 +45,7 @@ void check_against_naive(DType dtype) {
         Buffer whole(expected.size());
         reduce_all(reduction, pointers, sizes, whole.data(), count);
         CHECK(whole == expected);
+        check_also(reduction, inputs, sizes, expected);
 
         // In two stages, as across hosts.
         std::vector<Buffer> partials;
