@@ -102,7 +102,7 @@ void Group::await_local() {
 
 int Group::next_buffer_index() {
   arena_->arena_.enter(arena_->subset_, arena_->peers_, policy());
-  return arena_->buffer_index_ ^= 1;
+  return static_cast<int>(++arena_->operations_ % 2);
 }
 
 void Group::leave() {

@@ -62,6 +62,12 @@ class GroupArena {
   uint8_t* exchange(int local_rank) const {
     return arena_.exchange(members_[static_cast<size_t>(local_rank)]);
   }
+  // As slot(), but the slots go round the ranks, two operations in each: a rank writes where
+  // another one has written before. REQUIRES: all ranks of the set have begun the same operations.
+  uint8_t* passing_slot(int local_rank, int buffer_index) const {
+    const auto turn = static_cast<int>(operations_ / 2 % members_.size());
+    return slot((local_rank + turn) % local_size(), buffer_index);
+  }
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);
   }
@@ -82,7 +88,7 @@ class GroupArena {
   std::vector<int> peers_;  // members without this rank
   int local_rank_;
   uint64_t subset_;
-  int buffer_index_ = 0;
+  uint64_t operations_ = 0;
   SharedWays ways_;
 };
 

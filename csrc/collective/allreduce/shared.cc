@@ -1,6 +1,7 @@
 #include "collective/allreduce/shared.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "base/clock.h"
@@ -46,17 +47,18 @@ class SharedAllreduce {
  private:
   void whole(int buffer_index) {
     const size_t bytes = payload_.bytes();
-    uint8_t* own = arena_.slot(arena_.local_rank(), buffer_index);
-    group_.observe(Phase::kPack, bytes, [&] { payload_.pack(0, bytes, own); });
-    group_.host_barrier();
-    uint8_t* out = group_.scratch().take(kResult, bytes);
-    group_.observe(Phase::kReduce, bytes, [&] {
-      for (int rank = 0; rank < arena_.local_size(); ++rank) {
-        inputs_[static_cast<size_t>(rank)] = arena_.slot(rank, buffer_index);
-      }
-      reduce_all(reduction_, inputs_, group_.host_sizes(), out, bytes / element_);
+    uint8_t* scratch = group_.scratch().take(kFetched, bytes);
+    for (size_t rank = 0; rank < inputs_.size(); ++rank) {
+      inputs_[rank] = arena_.passing_slot(static_cast<int>(rank), buffer_index);
+    }
+    uint8_t* slot = arena_.passing_slot(arena_.local_rank(), buffer_index);
+    group_.observe(Phase::kPack, bytes, [&] {
+      inputs_[self()] = own_.input(0, bytes, scratch);
+      std::memcpy(slot, inputs_[self()], bytes);
     });
-    group_.observe(Phase::kUnpack, bytes, [&] { payload_.unpack(0, bytes, out); });
+    group_.host_barrier();
+    also_.clear();
+    group_.observe(Phase::kReduce, bytes, [&] { reduce_to_own(0, bytes); });
   }
 
   // After a meeting at which all ranks show where their payloads lie.
@@ -127,13 +129,14 @@ class SharedAllreduce {
   }
 
   const PeerBufferHeader& header(int local_rank, int buffer_index) const {
-    return *reinterpret_cast<const PeerBufferHeader*>(arena_.slot(local_rank, buffer_index));
+    return *reinterpret_cast<const PeerBufferHeader*>(
+        arena_.passing_slot(local_rank, buffer_index));
   }
 
   void show_own(int buffer_index) {
     const size_t bytes = payload_.bytes();
     const bool may_pack = way_ != SharedWay::kPeerCopies && bytes <= chunk_bytes_;
-    uint8_t* slot = arena_.slot(arena_.local_rank(), buffer_index);
+    uint8_t* slot = arena_.passing_slot(arena_.local_rank(), buffer_index);
     group_.observe(Phase::kPack, bytes, [&] {
       const bool fits =
           publish_buffers(payload_, group_.pool(), may_pack, slot, arena_.slot_bytes());
@@ -182,8 +185,8 @@ class SharedAllreduce {
       if (rank == arena_.local_rank()) {
         list.push_back(own_);
       } else {
-        list.emplace_back(arena_.slot(rank, buffer_index), arena_.exchange(rank), payload_.bytes(),
-                          arena_.memory(rank));
+        list.emplace_back(arena_.passing_slot(rank, buffer_index), arena_.exchange(rank),
+                          payload_.bytes(), arena_.memory(rank));
       }
     }
     return list;
