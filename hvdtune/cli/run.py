@@ -18,7 +18,7 @@ from hvdtune.cli.resolve import Resolved, rank_variables, resolve
 from hvdtune.core.config.environment import launch_defaults, node_meeting, slots_of_node
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
-from hvdtune.workflows.results import MeasuredRun
+from hvdtune.workflows.results import MeasuredRun, StudyResult
 from hvdtune.workflows.run_folder import contents
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ def _run(
 
         run_by_mpi(request.job, reporter, verbose=request.output.verbose)
     if isinstance(request.job, ElasticRequest):
-        from hvdtune.workflows.elastic import launch_elastic
-
-        return launch_elastic(request.job, request.output, reporter).exit_code
+        return _run_elastic(request, request.job, reporter)
     if request.comparison is not None:
         return _compare(request, request.job, request.comparison, reporter)
     if request.workflow == "tune":
@@ -122,6 +120,17 @@ def _enter_workbench(request: Resolved, options: RunOptions, words: Sequence[str
         options.workbench_python
     ):
         handover.enter("a timeline", words, options.workbench_python)
+
+
+def _run_elastic(request: Resolved, job: ElasticRequest, reporter: TerminalReporter) -> int:
+    if request.workflow == "tune":
+        from hvdtune.workflows.elastic.study import tune_elastic
+
+        result = tune_elastic(job, request.study, request.output, reporter)
+        return _tell_of_study(result, request)
+    from hvdtune.workflows.elastic.launch import launch_elastic
+
+    return launch_elastic(job, request.output, reporter).exit_code
 
 
 def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:
@@ -154,9 +163,14 @@ def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int
         return result.verdict.exit_code
     from hvdtune.workflows.live_study import tune
 
-    result = tune(job, request.study, request.trace, request.output, reporter)
+    return _tell_of_study(
+        tune(job, request.study, request.trace, request.output, reporter), request
+    )
+
+
+def _tell_of_study(result: StudyResult, request: Resolved) -> int:
     document = {**result.document(), "script_exit_code": result.exit_code}
-    _print(result, document, as_json=as_json, tail=not request.output.verbose)
+    _print(result, document, as_json=request.as_json, tail=not request.output.verbose)
     # A script that fails is what its owner has to know first.
     return result.exit_code or result.verdict.exit_code
 

@@ -17,7 +17,14 @@ from hvdtune.tuner.measure.pair_plan import plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting
-from hvdtune.tuner.measure.run import ExitStatus, ResumableRun, RunningJob, RunOver, TrialFailed
+from hvdtune.tuner.measure.run import (
+    ExitStatus,
+    MembershipChanged,
+    ResumableRun,
+    RunningJob,
+    RunOver,
+    TrialFailed,
+)
 from hvdtune.tuner.measure.runs import make_run
 from hvdtune.tuner.results.advice import explained
 from hvdtune.tuner.results.run_files import write_results
@@ -83,11 +90,16 @@ def tune(
     Raises:
         UsageError: nothing can be tuned with these options.
         StudyError: the script cannot be measured, or the study cannot be stored.
+        MembershipChanged: other ranks train before there is a verdict; the study can be continued
+            when these are back.
     """
     options = options or TuneOptions()
     scopes = ALL_SCOPES if isinstance(study.start_job, ByRestarting) else LIVE_SCOPES
-    is_live = scopes == LIVE_SCOPES
-    space = options.space(study.knobs, study.default, study.hosts, scopes, awaits_script=is_live)
+    # What an elastic job's script declares may differ between its ranks' memberships.
+    asks_script = scopes == LIVE_SCOPES and not options.is_elastic
+    space = options.space(
+        study.knobs, study.default, study.hosts, scopes, awaits_script=asks_script
+    )
     run_dir.mkdir(parents=True, exist_ok=True)
     clock = clock or WallClock()
     reporter = Reporter(progress, clock, options.trials, options.time_budget_s)
@@ -101,7 +113,7 @@ def tune(
             share=study.share,
             timelines=timelines,
             sampler=sampler_for(space, options),
-            awaits_script=is_live,
+            awaits_script=asks_script,
         ) as store,
         store.open_pairs() as log,
     ):
@@ -150,6 +162,8 @@ def _run_or_leave(
     """
     try:
         return _run(runner, store, options, study, run_dir)
+    except MembershipChanged:
+        raise
     except Exception as error:
         # The one place where any failure of the tuner ends: the training must not feel it.
         job = runner.run.detach(runner.default)
@@ -172,7 +186,7 @@ def _run(
     runner.reporter.phase("start", "starting the script")
     try:
         shape = _shape(runner, store)
-        if runner.run.resumable is not None:
+        if runner.run.resumable is not None and not options.is_elastic:
             _take_script_knobs(runner, runner.run.resumable, store, options, study)
         calibration = calibrate(runner, shape, options)
     except RunOver:
@@ -194,6 +208,9 @@ def _run(
     found = posteriors(context, store) if len(options.objectives) == 1 else {}
     verdict = with_choice(context, store, verdict, found)
     verdict = explained(verdict, runner.default, goes_on=goes_on)
+    if study.membership:
+        text = f"with {study.membership}: {verdict.text}"
+        verdict = dataclasses.replace(verdict, text=text, membership=study.membership)
     beliefs = {number: belief_of(posterior) for number, posterior in found.items()}
     store.set("beliefs", msgspec.to_builtins(beliefs, str_keys=True))
     store.set("verdict", json.dumps(verdict_document(verdict)))

@@ -20,12 +20,12 @@ import optuna
 from optuna.trial import TrialState
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.core.job.channel import StepDone
+from hvdtune.core.job.channel import Closed, Formed, JobEvent, StepDone
 from hvdtune.errors import StudyError
 from hvdtune.plural import counted
 from hvdtune.tuner.controller import AfterVerdict
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
-from hvdtune.tuner.measure.run import RunOver, TrialFailed
+from hvdtune.tuner.measure.run import MembershipChanged, RunOver, TrialFailed, membership_of
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.choice import is_better_bet
 from hvdtune.tuner.stats.confidence_sequence import interval_at_any_time
@@ -62,23 +62,26 @@ class _Proof:
 
 
 def watch(training: AfterVerdict, changed: Callable[[Setting], None]) -> None:
-    """Watches to the end of the job. `changed` is told every setting that becomes the good one."""
-    job = training.job
+    """Watches to the end of the job. `changed` is told every setting that becomes the good one.
+
+    While an elastic job has other ranks than those of the verdict nothing is looked at.
+    """
+    job, membership = training.job, training.verdict.membership
     watcher = _Watcher(training, changed)
-    drift = Drift(_sample_steps(training.context.calibration.shape))
+    is_watched = True
     while True:
-        event = job.next_event(_POLL_S)
+        event: JobEvent | None = job.next_event(_POLL_S)
         if event is None and job.poll() is not None:
             return
-        if isinstance(event, StepDone):
-            step_s = max(event.durations_ns) / 1e9
-            if not watcher.probe_when_due(step_s):
-                return
-            change = drift.add(step_s)
-            if change is not None:
-                if not watcher.examine(change):
+        if isinstance(event, StepDone) and is_watched:
+            try:
+                if not watcher.look(max(event.durations_ns) / 1e9):
                     return
-                drift = Drift(_sample_steps(training.context.calibration.shape))
+            except MembershipChanged as change:
+                event = change.formed
+        if membership and isinstance(event, Formed | Closed):
+            is_watched = isinstance(event, Formed) and membership_of(event) == membership
+            watcher.begin()
 
 
 def _sample_steps(shape: BlockShape) -> int:
@@ -96,6 +99,22 @@ class _Watcher:
         self._prior = None if expected is None else posterior_from(expected)
         self._probes: list[float] = []
         self._since_probe_s = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """The training's pace is learnt from here on."""
+        self._drift = Drift(_sample_steps(self._training.context.calibration.shape))
+
+    def look(self, step_s: float) -> bool:
+        """Takes a step's time. False when the job has ended meanwhile."""
+        if not self.probe_when_due(step_s):
+            return False
+        change = self._drift.add(step_s)
+        if change is None:
+            return True
+        goes_on = self.examine(change)
+        self.begin()
+        return goes_on
 
     def probe_when_due(self, step_s: float) -> bool:
         """Compares an unproved setting with the default once more, if it is time for that.

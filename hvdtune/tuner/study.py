@@ -25,7 +25,8 @@ class Study:
     the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
     ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
     `attached` is the number of the launch that `start_job` returns first, where that runs already.
-    With `share` other tuners take part.
+    With `share` other tuners take part. `membership` are the ranks of an elastic job for which the
+    verdict will hold, "" where ranks do not change.
     """
 
     start_job: StartJob | ByRestarting
@@ -38,3 +39,4 @@ class Study:
     traces: Traces | None = None
     attached: int | None = None
     share: SharedStudy | None = None
+    membership: str = ""

@@ -33,6 +33,7 @@ from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import fingerprint
 from hvdtune.workflows.launches import Launches, Starter, live_starter
 from hvdtune.workflows.requests import (
+    ElasticRequest,
     JobRequest,
     OutputRequest,
     StatusReporter,
@@ -230,7 +231,9 @@ def sampling(
     return {"sampler": sampler, "ranges": ranges, "step_budget": study.step_budget}
 
 
-def searched(study: StudyRequest, job: JobRequest, default: Setting) -> dict[str, Any]:
+def searched(
+    study: StudyRequest, job: JobRequest | ElasticRequest, default: Setting
+) -> dict[str, Any]:
     """The search space as run.json has it."""
     return {
         "default": dict(default),

@@ -225,6 +225,14 @@ class SimulatedJob:
             )
         return self._launch_gains[key]
 
+    def form_anew(self, ranks: int) -> None:
+        """Other ranks go on, under the setting of the start."""
+        self._queue.append(Closed())
+        addresses = tuple(RankAddress(rank, "localhost", 11 + rank) for rank in range(ranks))
+        self._queue.append(Formed(addresses, DEFAULT))
+        self._version = self._offered = 0
+        self._pending, self.setting = None, DEFAULT
+
     def change(self, script: Script) -> None:
         """From the next step on the training is another."""
         self._cluster.script = script

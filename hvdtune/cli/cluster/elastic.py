@@ -24,14 +24,14 @@ _NEED_ELASTIC: Final = {
 _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
 # Each takes the ranks of a job for fixed.
 NOT_ELASTIC: Final = {
-    "trials": "--trials",
     "autotune": "--autotune",
     "mode": "--mode",
     "adapter": "--adapter",
     "mpi": "--mpi",
     "timeline_filename": "--timeline-filename",
     "output_filename": "--output-filename",
-    "as_json": "--json",
+    "storage": "--storage",
+    "keep_timelines": "--keep-timelines",
     "thread_affinity": "--thread-affinity",
 }
 
@@ -66,6 +66,13 @@ def elastic_request(
                 f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
                 "needs a job whose ranks do not change"
             )
+    if options.as_json and options.trials is None:
+        raise UsageError("--json needs --trials")
+    if "exposed_communication" in (options.objective or ()):
+        raise UsageError(
+            "--objective exposed_communication is read from the ranks' timelines, which a study of "
+            "an elastic job has none of yet"
+        )
     script = options.host_discovery_script
     if script is not None and (options.hosts is not None or options.hostfile is not None):
         raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")

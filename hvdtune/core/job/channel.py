@@ -14,6 +14,9 @@ import msgspec
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import HvdtuneError, RendezvousError
 
+# The version of a proposal that no rank heard of; no step is ever taken under it.
+NEVER_ADOPTED: Final = -2
+
 
 @dataclass(frozen=True)
 class RankAddress:

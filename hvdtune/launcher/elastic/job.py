@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hvdtune.core.config.knobs import Setting
-    from hvdtune.core.job.channel import JobChannel
+    from hvdtune.core.job.channel import JobChannel, JobEvent
 
 # Between two looks at the ranks' processes and at the job channel.
 _TURN_S: Final = 0.02
@@ -118,6 +119,9 @@ class ElasticJob:
         self._coordinator = Coordinator(self._key, self._woken.set, options.heartbeat_timeout_s)
         self._coordinator.listen(options.address)  # what cannot be is found before anything starts
         self._channel: JobChannel | None = None
+        self._events: deque[JobEvent] = deque()
+        self._is_told = False  # by the events: that a generation trains
+        self._looked_s = -_TURN_S
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: set[int] = set()
         self._failures: list[tuple[int, int]] = []  # worker and code, since the last generation
@@ -143,9 +147,52 @@ class ElasticJob:
         while self._report is None:
             check_signals()
             self._turn()
+            self._events.clear()
             if self._woken.wait(_TURN_S):
                 self._woken.clear()
         return self._report
+
+    def next_event(self, timeout_s: float) -> JobEvent | None:
+        """The oldest event of the ranks not yet taken, None when none comes in time; the job only
+        goes on where this is called.
+
+        A generation begins with Formed and ends with Closed, whatever has ended it.
+        """
+        check_signals()
+        if not self._events and self._report is None:
+            self._look(min(timeout_s, _TURN_S))
+        return self._events.popleft() if self._events else None
+
+    def poll(self) -> ExitReport | None:
+        """How the job ended; None while it runs, or has events that were not taken."""
+        return None if self._events else self._report
+
+    def propose(self, setting: Setting) -> int:
+        """Asks the ranks of the generation to adopt a setting, which goes with it; returns its
+        version. Where no generation trains nobody hears it."""
+        from hvdtune.core.job.channel import NEVER_ADOPTED
+
+        if self._channel is None or self._membership.phase is not JobPhase.RUNNING:
+            return NEVER_ADOPTED
+        return self._channel.propose(setting)
+
+    def terminate(self) -> None:
+        """Ends the job, if it runs."""
+        self._stop()
+        self._events.clear()
+
+    def _look(self, timeout_s: float) -> None:
+        if time.monotonic() - self._looked_s >= _TURN_S:
+            self._turn()
+            self._looked_s = time.monotonic()
+        if self._events or self._report is not None:
+            return
+        if self._channel is not None and self._membership.phase is JobPhase.RUNNING:
+            if (event := self._channel.next_event(timeout_s)) is not None:
+                self._note_event(event, self._now_s())
+        elif self._woken.wait(timeout_s):
+            self._woken.clear()
+            self._looked_s = -_TURN_S
 
     def _turn(self) -> None:
         now_s = self._now_s()
@@ -174,6 +221,14 @@ class ElasticJob:
         while actions := self._membership.decide(now_s):
             for action in actions:
                 self._carry_out(action)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        from hvdtune.core.job.channel import Closed
+
+        if self._is_told and self._membership.phase is not JobPhase.RUNNING:
+            self._events.append(Closed())
+            self._is_told = False
 
     def document(self) -> dict[str, Any]:
         """Who has been in the job when, and what that has cost: see `history`."""
@@ -238,23 +293,29 @@ class ElasticJob:
             self.account.note_gathering(now_s)
 
     def _note_channel(self, now_s: float) -> None:
-        from hvdtune.core.job.channel import Formed, Lost
-
         while self._channel is not None and (event := self._channel.next_event(0.0)) is not None:
-            generation = self._membership.generation
-            if isinstance(event, Formed):
-                self._membership.note_formed(generation, now_s)
-                self.account.note_formed(now_s)
-                workers = self._membership.workers
-                members = [(one, workers[one].slot) for one in self._membership.members]
-                self.history.note_formed(generation, members, now_s)
-                self._failures = []
-                hosts = counted(len({rank.host for rank in event.ranks}), "host")
-                size = counted(len(event.ranks), "rank")
-                self._say(f"generation {generation} has {size} on {hosts}")
-                self._formed(self)
-            elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
-                self._membership.note_failed_to_form(generation, event.message, now_s)
+            self._note_event(event, now_s)
+
+    def _note_event(self, event: JobEvent, now_s: float) -> None:
+        from hvdtune.core.job.channel import Closed, Formed, Lost
+
+        generation = self._membership.generation
+        if isinstance(event, Formed):
+            self._membership.note_formed(generation, now_s)
+            self.account.note_formed(now_s)
+            workers = self._membership.workers
+            members = [(one, workers[one].slot) for one in self._membership.members]
+            self.history.note_formed(generation, members, now_s)
+            self._failures = []
+            hosts = counted(len({rank.host for rank in event.ranks}), "host")
+            size = counted(len(event.ranks), "rank")
+            self._say(f"generation {generation} has {size} on {hosts}")
+            self._formed(self)
+            self._is_told = True
+        elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
+            self._membership.note_failed_to_form(generation, event.message, now_s)
+        if self._is_told and not isinstance(event, Closed):
+            self._events.append(event)
 
     def _note_silent(self) -> None:
         """Members that are waited for may show that they are stopped, or cut off."""

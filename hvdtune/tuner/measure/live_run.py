@@ -33,6 +33,7 @@ from hvdtune.tuner.measure.progress import Clock, Reporter
 from hvdtune.tuner.measure.run import (
     JobCrashed,
     JobInfo,
+    MembershipChanged,
     RunningJob,
     RunOver,
     ScriptEnded,
@@ -338,6 +339,8 @@ class LiveRun:
             self._lost = event.message
         elif isinstance(event, Declared):
             self._note_declared(read_declaration(event.knobs))
+        elif isinstance(event, Closed) and self._options.is_elastic:
+            self._await_other_ranks(waited_for)
         elif isinstance(event, Closed) and self._forms_anew():
             if waited_for == "a step":
                 raise ScriptEnded  # this job of it: its next one has the setting of the start
@@ -356,6 +359,15 @@ class LiveRun:
             self._reporter.notice(
                 f"launch {self.launch} declares {knob.name} with other values than before"
             )
+
+    def _await_other_ranks(self, waited_for: str) -> NoReturn:
+        """However long they take: the launcher, which waits for them, ends the job if need be."""
+        assert self.job is not None
+        while self.job.poll() is None:
+            event = self.job.next_event(_POLL_S)
+            if isinstance(event, Formed):
+                raise MembershipChanged(event)
+        self._end(waited_for)
 
     def _forms_anew(self) -> bool:
         assert self.job is not None

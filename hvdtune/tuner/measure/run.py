@@ -1,15 +1,22 @@
 """What is being tuned, as it runs: the contract of live runs and of runs by restarting."""
 
+import hashlib
 import math
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 from hvdtune.core.config.knobs import Knob, Setting
-from hvdtune.core.job.channel import JobEvent
+from hvdtune.core.job.channel import Formed, JobEvent
 from hvdtune.errors import StudyError
+from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape, Order, PairTimes
 from hvdtune.tuner.measure.pair_plan import PairCost
+
+_LONGEST_NAME: Final = 100
 
 
 class ExitStatus(Protocol):
@@ -60,6 +67,14 @@ class ScriptFailed(StudyError):
         self.exit_code = exit_code
 
 
+class MembershipChanged(Exception):
+    """Other ranks train from here on; what was being measured says nothing of them."""
+
+    def __init__(self, formed: Formed) -> None:
+        super().__init__(f"the job goes on with {membership_of(formed)}")
+        self.formed = formed
+
+
 class RunOver(StudyError):
     """The script has ended and is not to be started again."""
 
@@ -70,6 +85,23 @@ class JobInfo:
 
     size: int
     hosts: tuple[str, ...]
+
+
+def membership_of(formed: Formed) -> str:
+    """How many ranks there are, and on which hosts: settings are compared where this is equal."""
+    slots = Counter(rank.host for rank in formed.ranks)
+    hosts = ",".join(f"{host}:{number}" for host, number in sorted(slots.items()))
+    return f"{counted(len(formed.ranks), 'rank')} ({hosts})"
+
+
+def study_folder(run_dir: Path, membership: str) -> Path:
+    """Where an elastic job's study of a membership is, in the job's run folder."""
+    hosts = membership.partition("(")[2].rstrip(")")
+    name = re.sub(r"[^\w.,-]", "-", hosts)
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(hosts.encode()).hexdigest()[:8]
+        name = f"{name[:_LONGEST_NAME]}-{digest}"
+    return run_dir / "studies" / name
 
 
 class Run(Protocol):

@@ -21,11 +21,15 @@ from hvdtune.tuner.study import Study
 
 @dataclass(frozen=True)
 class RunningLaunch:
-    """A job that a tuner finds running: its number, its launch and how it was formed."""
+    """A job that a tuner finds running: its number, its launch and how it was formed.
+
+    `has_closed`: these ranks train no more, and the next ones do not yet.
+    """
 
     job: int
     launch: int
     formed: Formed
+    has_closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,14 @@ class StartRequest:
 
 @dataclass(frozen=True)
 class ProposeRequest:
-    """Request: all ranks are to adopt the setting. Returns its version."""
+    """Request: all ranks are to adopt the setting. Returns its version.
+
+    `formed` is how often the job's ranks have formed anew, as far as the tuner has read: what is
+    meant for others than those that train is not proposed.
+    """
 
     setting: Setting
+    formed: int
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting
-from hvdtune.core.job.channel import Formed
+from hvdtune.core.job.channel import NEVER_ADOPTED, Closed, Formed, JobEvent
 from hvdtune.core.job.child_command import module_command, process_group
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.plural import counted
 from hvdtune.tuner.measure.progress import StudyProgress
-from hvdtune.tuner.measure.run import ExitStatus, RunningJob
+from hvdtune.tuner.measure.run import ExitStatus, RunningJob, membership_of
 from hvdtune.tuner.process.messages import (
     FailureMessage,
     JobEventMessage,
@@ -92,9 +92,11 @@ class TunerSupervisor:
         self._progress = progress
         self._latest = StudyProgress("start", trials=options.trials)
         self._good: Setting = study.default
+        self._good_for = ""  # the membership, of an elastic job
         self._job: RunningJob | None = None
         self._running: RunningLaunch | None = None
         self._jobs, self._launch = 0, -1
+        self._formed = 0  # how often, of which the tuner has been told
         self._report: ExitStatus | None = None
         self._tuner: _Tuner | None = None
         self._worker_exits = 0
@@ -125,6 +127,9 @@ class TunerSupervisor:
                 if isinstance(message, VerdictMessage):
                     if message.goes_on:
                         self._good = message.verdict.setting
+                        self._good_for = message.verdict.membership
+                        if self._good_for:
+                            self._propose_good()  # other ranks may train by now
                     return TuneOutcome(message.verdict, message.goes_on)
                 if isinstance(message, FailureMessage):
                     raise message.error
@@ -145,6 +150,7 @@ class TunerSupervisor:
     def _start_worker(self) -> None:
         study = replace(self._study, start_job=no_job)
         running = self._running if self._report is None else None
+        self._formed = 0 if running is None else 1
         self._tuner = _Tuner(StartStudy(study, self._run_dir, self._options, running))
 
     def _serve(self) -> Iterator[Any]:
@@ -172,8 +178,7 @@ class TunerSupervisor:
             return
         event = self._job.next_event(_POLL_S)
         if event is not None:
-            if isinstance(event, Formed):
-                self._running = RunningLaunch(self._jobs, self._launch, event)
+            self._note_membership(event)
             tuner.send(JobEventMessage(self._jobs, event))
             return
         self._report = self._job.poll()
@@ -185,18 +190,38 @@ class TunerSupervisor:
                 )
             )
 
+    def _note_membership(self, event: JobEvent) -> None:
+        if isinstance(event, Formed):
+            self._running = RunningLaunch(self._jobs, self._launch, event)
+            self._formed += 1
+            # Ranks begin with the default.
+            if self._good_for and self._setting_now() != self._study.default:
+                self._propose_good()
+        elif isinstance(event, Closed) and self._running is not None:
+            self._running = replace(self._running, has_closed=True)
+
+    def _setting_now(self) -> Setting:
+        """The good setting where it is known to be good: with the ranks of the verdict."""
+        if self._good_for and self._running is not None:
+            is_known = membership_of(self._running.formed) == self._good_for
+            return self._good if is_known else self._study.default
+        return self._good
+
     def _answer(self, request: StartRequest | ProposeRequest | TerminateRequest) -> Reply:
         try:
             match request:
                 case StartRequest(launch=launch):
                     self._running = self._report = None
+                    self._formed = 0
                     self._jobs += 1
                     self._launch = launch
                     assert callable(self._study.start_job), "one launch goes on, not many"
                     self._job = self._study.start_job(launch)
                     return Reply(self._jobs)
-                case ProposeRequest(setting=setting):
+                case ProposeRequest(setting=setting, formed=formed):
                     assert self._job is not None
+                    if formed != self._formed:
+                        return Reply(NEVER_ADOPTED)
                     return Reply(self._job.propose(setting))
                 case TerminateRequest():
                     if self._job is not None:
@@ -231,12 +256,13 @@ class TunerSupervisor:
     def _propose_good(self) -> None:
         if self._job is not None and self._report is None:
             with contextlib.suppress(HvdtuneError):  # it has just ended
-                self._job.propose(self._good)
+                self._job.propose(self._setting_now())
 
     def _let_run(self) -> None:
         assert self._job is not None
         while (report := self._job.poll()) is None:
-            self._job.next_event(0.5)
+            if (event := self._job.next_event(0.5)) is not None:
+                self._note_membership(event)
         self._report = report
 
     def _notice(self, text: str) -> None:

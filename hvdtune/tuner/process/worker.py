@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from hvdtune.core.config.knobs import Setting
-from hvdtune.core.job.channel import JobEvent
+from hvdtune.core.job.channel import Closed, Formed, JobEvent
 from hvdtune.errors import HvdtuneError, StudyError
 from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.drift_monitor import watch
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import (
+    MembershipChanged,
+    ScriptFailed,
+    membership_of,
+    study_folder,
+)
 from hvdtune.tuner.process.messages import (
     FailureMessage,
     JobEventMessage,
@@ -29,6 +38,10 @@ from hvdtune.tuner.process.messages import (
     TerminateRequest,
     VerdictMessage,
 )
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.study import Study
+
+_POLL_S: Final = 0.2
 
 
 def main(descriptor: int) -> int:
@@ -48,18 +61,64 @@ def main(descriptor: int) -> int:
 
 def _tune(supervisor: SupervisorConnection) -> None:
     begin = supervisor.receive_begin()
+    if begin.options.is_elastic:
+        _tune_memberships(supervisor, begin)
+        return
     study = replace(
         begin.study,
         start_job=supervisor.start,
         attached=None if begin.running is None else begin.running.launch,
     )
+    _tune_to_verdict(supervisor, study, begin.run_dir, begin.options)
 
+
+def _tune_memberships(supervisor: SupervisorConnection, begin: StartStudy) -> None:
+    """A study for each membership of an elastic job, until one of them has a verdict."""
+    end_s = time.monotonic() + begin.options.time_budget_s
+    job = supervisor.start(0)
+    formed = _await_ranks(job)
+    while True:
+        membership = membership_of(formed)
+        slots = Counter(rank.host for rank in formed.ranks).values()
+        known = {**(begin.study.fingerprint or {}), "slots": sorted(slots, reverse=True)}
+        study = replace(
+            begin.study,
+            start_job=functools.partial(job.again, formed),
+            hosts=len(slots),
+            fingerprint={**known, "world": len(formed.ranks)},
+            membership=membership,
+        )
+        options = replace(begin.options, time_budget_s=max(0.0, end_s - time.monotonic()))
+        try:
+            _tune_to_verdict(supervisor, study, study_folder(begin.run_dir, membership), options)
+            return
+        except MembershipChanged as change:
+            formed, told = change.formed, f"{change}: noise and settings are measured with these"
+        left_s = max(0.0, end_s - time.monotonic())
+        supervisor.tell(
+            StudyProgress("start", trials=options.trials, seconds_left=left_s, message=told)
+        )
+
+
+def _await_ranks(job: _SupervisedJob) -> Formed:
+    while (report := job.poll()) is None:
+        if isinstance(event := job.next_event(_POLL_S), Formed):
+            return event
+    if report.returncode:
+        reason = report.reason or f"the script failed with exit code {report.returncode}"
+        raise ScriptFailed(f"{reason} before it could be measured", report.returncode)
+    raise StudyError("the script ended without calling hvd.init()")
+
+
+def _tune_to_verdict(
+    supervisor: SupervisorConnection, study: Study, run_dir: Path, options: TuneOptions
+) -> None:
     def after(training: AfterVerdict) -> None:
         supervisor.send(VerdictMessage(training.verdict, goes_on=True))
         watch(training, lambda setting: supervisor.send(SettingMessage(setting)))
 
-    then = after if begin.options.watch_drift else None
-    result = tune(study, begin.run_dir, begin.options, supervisor.tell, after=then)
+    then = after if options.watch_drift else None
+    result = tune(study, run_dir, options, supervisor.tell, after=then)
     if result.job is None or then is None:
         supervisor.send(VerdictMessage(result.verdict, goes_on=result.job is not None))
 
@@ -91,6 +150,8 @@ class SupervisorConnection:
         self._job = _SupervisedJob(self, number)
         if running is not None:
             self._job.take(running.formed)
+            if running.has_closed:
+                self._job.take(Closed())
         return self._job
 
     def ask(self, request: StartRequest | ProposeRequest | TerminateRequest) -> Any:
@@ -132,6 +193,14 @@ class _SupervisedJob:
         self._supervisor, self._number = supervisor, number
         self._events: deque[JobEvent] = deque()
         self._report: JobExit | None = None
+        self._formed = 0  # how often, as far as was read
+
+    def again(self, formed: Formed, launch: int) -> _SupervisedJob:
+        """This job, for whoever has yet to hear how it was formed last."""
+        del launch
+        self._events.appendleft(formed)
+        self._formed -= 1
+        return self
 
     def take(self, event: JobEvent) -> None:
         self._events.append(event)
@@ -145,13 +214,15 @@ class _SupervisedJob:
             self._events.append(message.what)
 
     def propose(self, setting: Setting) -> int:
-        version: int = self._supervisor.ask(ProposeRequest(setting))
+        version: int = self._supervisor.ask(ProposeRequest(setting, self._formed))
         return version
 
     def next_event(self, timeout_s: float) -> JobEvent | None:
         if not self._events and self._report is None:
             self._supervisor.pump(timeout_s)
-        return self._events.popleft() if self._events else None
+        event = self._events.popleft() if self._events else None
+        self._formed += isinstance(event, Formed)
+        return event
 
     def poll(self) -> JobExit | None:
         self._supervisor.pump(0.0)

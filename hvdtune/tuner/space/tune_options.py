@@ -19,7 +19,8 @@ class TuneOptions:
 
     `tunable` restricts the search to these knobs (None: every live knob); knobs in `fixed` keep
     the value of the start setting. With `restarts` False the script is started once, is never
-    ended, and its own end ends the study. The times are seconds of the launcher's clock.
+    ended, and its own end ends the study. With `is_elastic` its ranks may change, which ends the
+    study of those that there were. The times are seconds of the launcher's clock.
 
     `ranges` are narrower than the knob table's. Of several `objectives` the first is the one whose
     improvement is proved. The study takes at most `step_budget` steps; `train_steps` are those of
@@ -36,6 +37,7 @@ class TuneOptions:
     tunable: tuple[str, ...] | None = None
     fixed: tuple[str, ...] = ()
     restarts: bool = True
+    is_elastic: bool = False
     ranges: Mapping[str, KnobRange] = field(default_factory=dict)
     objectives: tuple[Objective, ...] = ("step_time",)
     sampler: SamplerName = DEFAULT_SAMPLER

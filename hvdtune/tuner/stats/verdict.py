@@ -54,7 +54,8 @@ class Verdict:
     `kind` is "improved", else the default or, with what is `expected` of it, a setting that is
     probably better. The noise floor is over `noise_floor_pairs` pairs: the more there are, the
     lower it is. `in_use` is the choice in a sentence, `advice` what to do and why, without
-    statistics; a comparison has neither.
+    statistics; a comparison has neither. `membership` are the ranks of an elastic job for which it
+    holds, "" where ranks do not change.
     """
 
     kind: VerdictKind
@@ -71,6 +72,7 @@ class Verdict:
     expected: Belief | None = None
     in_use: str = ""
     advice: str = ""
+    membership: str = ""
 
     @property
     def improved(self) -> bool:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import HvdtuneError
@@ -25,6 +26,9 @@ from hvdtune.workflows.requests import ElasticRequest, OutputRequest, StatusRepo
 from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
+if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Setting
+
 
 def launch_elastic(
     request: ElasticRequest, output: OutputRequest, reporter: StatusReporter
@@ -37,10 +41,11 @@ def launch_elastic(
     with ExitStack() as stack:
         writers = output_writers(output, reporter, 0, stack)
         keep = _keeper(request, output, writers, stack)
-        discovery = _discovery(request)
+        discovery = discovery_of(request)
         try:
             with stop_signals():
-                job = _job(request, discovery, writers, reporter, keep)
+                setting = request.values.core_setting()
+                job = make_job(request, setting, discovery, writers, reporter.info, keep)
                 with job:
                     try:
                         report = job.wait()
@@ -69,8 +74,18 @@ def _keeper(
     if output.folder is None:
         return lambda job: None
     folder = stack.enter_context(RunFolder(output.folder, RunIdentity(request.words, ())))
+    writers.append(log_writer(folder, stack))
+    return keeper_in(folder)
+
+
+def log_writer(folder: RunFolder, stack: ExitStack) -> Writer:
+    """Writes the ranks' output into the folder; `stack` closes the file."""
     log = stack.enter_context(folder.log(folder.next_launch()).open("ab", buffering=0))
-    writers.append(file_writer(log))
+    return file_writer(log)
+
+
+def keeper_in(folder: RunFolder) -> Callable[[ElasticJob], None]:
+    """Keeps in the folder who was in the job when. Raises HvdtuneError where it cannot."""
     path = folder.path / FILE_NAME
 
     def keep(job: ElasticJob) -> None:
@@ -83,13 +98,15 @@ def _keeper(
     return keep
 
 
-def _job(
+def make_job(
     request: ElasticRequest,
+    setting: Setting,
     discovery: Discovery,
     writers: list[Writer],
-    reporter: StatusReporter,
+    say: Callable[[str], None],
     formed: Callable[[ElasticJob], None],
 ) -> ElasticJob:
+    """The job, which has started nothing yet; its ranks begin each generation with the setting."""
     hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
     remote = remote_hosts(host.name for host in hosts)
     # Without a host yet, the job listens where this one's would.
@@ -111,10 +128,11 @@ def _job(
     ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
     chaos = None if request.chaos is None else Chaos(request.chaos)
     plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh, chaos)
-    return ElasticJob(plan, request.values.core_setting(), options, writers, reporter.info, formed)
+    return ElasticJob(plan, setting, options, writers, say, formed)
 
 
-def _discovery(request: ElasticRequest) -> Discovery:
+def discovery_of(request: ElasticRequest) -> Discovery:
+    """Looks for the hosts of the job; to be closed."""
     if request.discovery_script is None:
         return FixedHosts(request.hosts)
     return DiscoveryScript(request.discovery_script, request.slots_per_host)

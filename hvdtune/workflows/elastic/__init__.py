@@ -1,0 +1,1 @@
+"""Jobs whose ranks come and go: one launch, and a study in it."""

@@ -1,0 +1,177 @@
+"""A study in an elastic job, which then goes on with the verdict's setting."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import hvdtune
+from hvdtune.core.config.environment import read_setting
+from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
+from hvdtune.core.job.child_command import of_ranks
+from hvdtune.core.job.interrupt import Stopped, stop_signals
+from hvdtune.core.rank.affinity import usable_processors
+from hvdtune.errors import StudyError
+from hvdtune.launcher.elastic.discovery import Discovery
+from hvdtune.launcher.elastic.job import ElasticJob
+from hvdtune.launcher.hosts import remote_hosts
+from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.measure.run import RunningJob, ScriptFailed, study_folder
+from hvdtune.tuner.process.supervisor import TunerSupervisor, no_job
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
+from hvdtune.tuner.study import Study
+from hvdtune.workflows.elastic.launch import discovery_of, keeper_in, log_writer, make_job
+from hvdtune.workflows.fingerprint import installed_frameworks
+from hvdtune.workflows.requests import (
+    ElasticRequest,
+    OutputRequest,
+    ProgressView,
+    StatusReporter,
+    StudyRequest,
+    report_exit,
+)
+from hvdtune.workflows.results import StudyResult
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path
+from hvdtune.workflows.studies import search_options, searched
+
+# Hosts may come, and with several of them more knobs can be searched.
+_HOSTS_AT_MOST: Final = 2
+
+
+def tune_elastic(
+    request: ElasticRequest, study: StudyRequest, output: OutputRequest, reporter: StatusReporter
+) -> StudyResult:
+    """Runs the job to its end and tunes it meanwhile, with each membership by itself.
+
+    Raises as a job without a study does, Stopped for a signal before the verdict, and StudyError
+    when nothing can be measured; the job has ended then, too.
+    """
+    default = default_setting() | read_setting() | request.values.core_setting()
+    options = _options(request, study, default)
+    searches = {**searched(study, request, default), "objectives": list(study.objectives)}
+    identity = RunIdentity(request.words, (), searches)
+    with ExitStack() as stack:
+        stack.enter_context(stop_signals())
+        path = output.folder or fresh_path(request.words[0])
+        folder = stack.enter_context(RunFolder(path, identity))
+        reporter.info(f"run folder {folder.path}")
+        discovery = discovery_of(request)
+        stack.callback(discovery.close)
+        view = stack.enter_context(ExitStack())
+        shown = view.enter_context(reporter.progress(default))
+        writers = [log_writer(folder, stack), *([shown.write] if output.verbose else [])]
+
+        def say(text: str) -> None:
+            shown.write("stderr", f"hvdtune: {text}\n".encode())
+
+        keep = keeper_in(folder)
+        job = make_job(request, default, discovery, writers, say, keep)
+        stack.callback(keep, job)
+        stack.enter_context(job)
+        tuned = _TunedJob(job, _study(request, default, discovery), folder.path, options)
+        try:
+            result = tuned.to_end(shown, view, reporter)
+        except Stopped:
+            view.close()
+            reporter.info(f"the same command with -o {folder.path} continues this study")
+            raise
+        for sentence in job.account.sentences():
+            reporter.info(sentence)
+    return result
+
+
+class _TunedJob:
+    """The job as the tuner starts it: once."""
+
+    def __init__(self, job: ElasticJob, study: Study, folder: Path, options: TuneOptions) -> None:
+        self._job, self._folder, self._options = job, folder, options
+        self._study = replace(study, start_job=self._start)
+        self._has_started = False
+
+    def _start(self, launch: int) -> RunningJob:
+        del launch
+        self._has_started = True
+        return self._job
+
+    def to_end(self, shown: ProgressView, view: ExitStack, reporter: StatusReporter) -> StudyResult:
+        """The verdict, when the job has ended."""
+        with TunerSupervisor(self._study, self._folder, self._options, shown.show) as supervisor:
+            try:
+                outcome = supervisor.tune()
+            except StudyError as error:
+                view.close()
+                raise self._failure(error, reporter) from None
+            view.close()
+            code, tail, rank = self._follow(supervisor, reporter)
+        if self._job.write_error:
+            reporter.warning(self._job.write_error)
+        return StudyResult(
+            verdict=outcome.verdict,
+            exit_code=code,
+            run_dir=study_folder(self._folder, outcome.verdict.membership),
+            tail=tail,
+            tail_rank=rank,
+        )
+
+    def _failure(self, error: StudyError, reporter: StatusReporter) -> StudyError:
+        """How the job ended whose study did: a script that fails is what its owner has to know."""
+        if not self._has_started:
+            return error
+        if self._job.poll() is None:
+            reporter.warning(f"the study has ended: {error}; the training goes on")
+        report = self._job.wait()
+        return ScriptFailed(report.reason, report.returncode) if report.returncode else error
+
+    def _follow(
+        self, supervisor: TunerSupervisor, reporter: StatusReporter
+    ) -> tuple[int, tuple[str, ...], int]:
+        """How the job ends: its exit code, and the last lines of which rank."""
+        try:
+            supervisor.follow()
+            report = self._job.wait()
+        except Stopped as stop:
+            self._job.terminate()
+            reporter.error(str(stop))
+            return stop.exit_code, (), 0
+        report_exit(reporter, report.returncode, report.reason)
+        return report.returncode, report.tail, report.rank
+
+
+def _options(request: ElasticRequest, study: StudyRequest, default: Setting) -> TuneOptions:
+    options = replace(
+        ONE_RUN,
+        **search_options(study),
+        is_elastic=True,
+        trials=study.trials or TuneOptions.trials,
+        time_budget_s=study.time_budget_s or TuneOptions.time_budget_s,
+        seed=study.seed,
+        fixed=tuple(parse_assignments(request.values.fix)),
+        watch_drift=study.watch_drift,
+        keep_timelines=0,
+    )
+    # Refuses what cannot be searched.
+    options.space(load_knobs(), default, _HOSTS_AT_MOST)
+    return options
+
+
+def _study(request: ElasticRequest, default: Setting, discovery: Discovery) -> Study:
+    """What is tuned, but for what the tuner learns when ranks have come: who they are."""
+    python = of_ranks()
+    frameworks = installed_frameworks() if python.frameworks is None else python.frameworks
+    known = {
+        "cores": usable_processors(),
+        "hvdtune": hvdtune.__version__,
+        "python": python.version,
+        "frameworks": dict(frameworks),
+        "command": list(request.command),
+    }
+    has_all_ranks = discovery.is_fixed and not remote_hosts(discovery.found)
+    return Study(
+        start_job=no_job,
+        knobs=load_knobs(),
+        default=default,
+        fingerprint=known,
+        host=LocalHost(has_all_ranks=has_all_ranks),
+    )

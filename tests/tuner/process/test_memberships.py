@@ -1,0 +1,127 @@
+"""A study of an elastic job: each membership by itself. The job is simulated."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hvdtune.core.job.channel import NEVER_ADOPTED, Closed, Formed, RankAddress
+from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.run import membership_of, study_folder
+from hvdtune.tuner.process.messages import ProposeRequest
+from hvdtune.tuner.process.supervisor import TunerSupervisor
+from hvdtune.tuner.space.tune_options import ONE_RUN
+from hvdtune.tuner.storage.pair_log import read_pairs
+from hvdtune.tuner.storage.study_store import read_study
+from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedJob
+from tests.tuner.process.test_supervisor import Unhurried, short_cycles_win
+
+OPTIONS = replace(
+    ONE_RUN,
+    is_elastic=True,
+    trials=4,
+    time_budget_s=600.0,
+    tunable=("cycle_time_ms",),
+    calibrate_pairs=4,
+    race_pairs=2,
+    min_verify_pairs=9,
+    max_verify_pairs=9,
+    min_block_steps=4,
+    keep_timelines=0,
+)
+
+
+class Bed:
+    """A job of 2 ranks that goes on with others when a study of its ranks has so many pairs."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.cluster = Unhurried(Script(gain=short_cycles_win, step_noise=0.02, drift=0))
+        self.changes: list[tuple[int, int, int]] = []  # ranks, pairs, ranks then
+        self.messages: list[str] = []
+        study = Study(self.cluster.start, KNOBS, DEFAULT)
+        self.supervisor = TunerSupervisor(study, run_dir, OPTIONS, self.take)
+
+    @property
+    def job(self) -> SimulatedJob:
+        return self.cluster.jobs[-1]
+
+    def pairs(self, ranks: int) -> int:
+        return len(read_pairs(self.folder(ranks) / "pairs.jsonl"))
+
+    def folder(self, ranks: int) -> Path:
+        return self.run_dir / "studies" / f"localhost-{ranks}"
+
+    def take(self, progress: StudyProgress) -> None:
+        self.messages.append(progress.message)
+        if self.changes and self.pairs(self.changes[0][0]) >= self.changes[0][1]:
+            self.job.form_anew(self.changes.pop(0)[2])
+
+    def step_until(self, is_true: Callable[[], bool]) -> None:
+        while not is_true():
+            list(self.supervisor._serve())
+
+
+@pytest.mark.parametrize("at_pairs", [2, 9])
+def test_other_ranks_are_measured_apart_and_the_verdict_says_for_whom_it_holds(
+    tmp_path: Path, at_pairs: int
+) -> None:
+    bed = Bed(tmp_path)
+    bed.changes = [(2, at_pairs, 3)]
+    with bed.supervisor as supervisor:
+        verdict = supervisor.tune().verdict
+    assert verdict.improved and verdict.membership == "3 ranks (localhost:3)"
+    assert verdict.text.startswith("with 3 ranks (localhost:3): +")
+    assert "the job goes on with 3 ranks (localhost:3)" in "\n".join(bed.messages)
+    assert at_pairs <= bed.pairs(2) < bed.pairs(3)
+    there = read_study(bed.folder(3))
+    assert [pair.phase for pair in there.pairs[:4]] == ["calibrate"] * 4
+    assert there.verdict is not None and read_study(bed.folder(2)).verdict is None
+    assert len(bed.cluster.jobs) == 1
+
+
+def test_ranks_that_are_back_go_on_with_their_study(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    bed.changes = [(2, 6, 1), (1, 2, 2)]
+    with bed.supervisor as supervisor:
+        assert supervisor.tune().verdict.membership == "2 ranks (localhost:2)"
+    pairs = read_study(bed.folder(2)).pairs
+    assert sum(pair.phase == "calibrate" and not pair.set_aside for pair in pairs) == 4
+    assert {pair.launch for pair in pairs} == {0, 1}  # of either stay
+
+
+def test_after_the_verdict_other_ranks_have_the_default_until_its_own_are_back(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path)
+    with bed.supervisor as supervisor:
+        verdict = supervisor.tune().verdict
+        assert verdict.setting != DEFAULT
+        bed.job.form_anew(1)
+        before = bed.job._steps
+        bed.step_until(lambda: bed.job._steps > before + 200)
+        assert bed.job.setting == DEFAULT
+        bed.job.form_anew(2)
+        bed.step_until(lambda: bed.job.setting == verdict.setting)
+
+
+def test_what_is_meant_for_other_ranks_is_not_proposed(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    supervisor = bed.supervisor
+    supervisor._job = bed.cluster.start()
+    ranks = (RankAddress(0, "a", 1), RankAddress(1, "b", 2))
+    for event in (Formed(ranks), Closed(), Formed(ranks[:1])):
+        supervisor._note_membership(event)
+    late = supervisor._answer(ProposeRequest(DEFAULT, formed=1))
+    assert late.value == NEVER_ADOPTED and not bed.job.proposed
+    assert supervisor._answer(ProposeRequest(DEFAULT, formed=2)).value == 1
+
+
+def test_a_membership_names_its_hosts() -> None:
+    ranks = tuple(RankAddress(n, host, n) for n, host in enumerate(["b", "a", "b"]))
+    assert membership_of(Formed(ranks)) == "3 ranks (a:1,b:2)"
+    many = ",".join(f"host-{n}:8" for n in range(200))
+    name = study_folder(Path("run"), f"1600 ranks ({many})").name
+    assert len(name) < 128 and name.startswith("host-0-8,host-1-8")
