@@ -86,6 +86,9 @@ class RunOptions(HorovodOptions):
         help="Folder for the run's files. With --trials, a study found there is continued. "
         "[default with --trials: the latest unfinished run of this script, else runs/SCRIPT-TIME]",
     )
+    resume: bool = flag(
+        help="Elastic: take over the job of the folder -o, whose launcher was killed."
+    )
     workbench_python: Path | None = option(
         type=parse_path,
         metavar="PATH",
@@ -260,7 +263,7 @@ class RunCommand(CliCommand):
 
 # Scripts often have options of these names: behind a script they are the script's.
 _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
-    "seed", "verbose", "output_dir", "profile", "as_json", "a", "b", "pairs",
+    "seed", "verbose", "output_dir", "resume", "profile", "as_json", "a", "b", "pairs",
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
     "storage", "study_name", "keep_timelines", "no_drift", "probe_share",

@@ -89,8 +89,8 @@ class ElasticRequest:
 
     It runs on `hosts`, or on those that `discovery_script` prints, which have `slots_per_host`
     where it prints no number. It needs `min_ranks` and uses at most `max_ranks` slots (None: all).
-    `variables` go to its ranks; `chaos` are faults that are made; the rest as in
-    launcher.elastic.membership.ElasticLimits.
+    `variables` go to its ranks; `chaos` are faults that are made; with `resume` the job of the run
+    folder is taken over; the rest as in launcher.elastic.membership.ElasticLimits.
     """
 
     words: tuple[str, ...]
@@ -108,6 +108,7 @@ class ElasticRequest:
     values: SettingRequest = SettingRequest()
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
+    resume: bool = False
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,7 @@ def contents(run_dir: Path) -> list[tuple[str, str]]:
         "pairs.jsonl": "every measured pair",
         "artifacts": "timelines of trials",
         "trace.json": "merged trace, for `hvdtune timeline view`",
+        "journal.json": "what --resume takes over of the elastic job",
         "membership.json": "who was in the elastic job when, for `hvdtune dashboard`",
         "output": "what the ranks wrote",
         "ranks": "raw trace of each rank",

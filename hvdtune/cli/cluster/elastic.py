@@ -19,6 +19,7 @@ _NEED_ELASTIC: Final = {
     "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "blacklist_cooldown_range": "--blacklist-cooldown-range",
+    "resume": "--resume",
 }
 # Whoever is struck on purpose is not to blame.
 _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
@@ -46,7 +47,7 @@ def is_elastic(options: RunOptions) -> bool:
     if options.min_num_proc is not None or options.host_discovery_script is not None:
         return True
     for name, option in _NEED_ELASTIC.items():
-        if getattr(options, name) is not None and name != "elastic_timeout":
+        if getattr(options, name) not in (None, False) and name != "elastic_timeout":
             raise UsageError(f"{option} needs --min-np or --host-discovery-script")
     return False
 
@@ -73,6 +74,8 @@ def elastic_request(
             "--objective exposed_communication is read from the ranks' timelines, which a study of "
             "an elastic job has none of yet"
         )
+    if options.resume and options.output_dir is None:
+        raise UsageError("--resume needs -o: the folder of the job that is to be taken over")
     script = options.host_discovery_script
     if script is not None and (options.hosts is not None or options.hostfile is not None):
         raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
@@ -108,6 +111,7 @@ def elastic_request(
         values=values,
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
+        resume=options.resume,
     )
 
 

@@ -85,7 +85,7 @@ def _take_part(state: State) -> None:
     if course.first_seed is None:
         course.first_seed, course.training = state.seed(), secrets.token_hex(4)
     done = (0, 0) if worker is None else (worker.commits, worker.samples)
-    told = state.of_rank_0((course.commits, course.training, course.first_seed, done))
+    told = state.of_rank_0((course.commits, course.training, course.first_seed, *done))
     store = parts_of(state) if place is not None or not course.is_shared else None
     agreed = None if store is None else store.agree()
     if place is None or place.must_sync or not course.is_shared:
@@ -94,10 +94,10 @@ def _take_part(state: State) -> None:
     if store is not None and agreed is not None:
         store.settle(agreed.version)
     course.is_shared = True
-    course.commits, course.training, seed, done = told
+    course.commits, course.training, seed, commits, samples = told
     course.first_seed = seed
     if worker is not None:
-        worker.note_state(*done)
+        worker.note_state(commits, samples, course.commits)
     if agreed is not None:
         take_parts(state, agreed)
     # The numbers with which a script begins are its own.

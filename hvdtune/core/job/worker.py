@@ -46,7 +46,8 @@ class ElasticWorker:
 
     Attributes:
         has_state: whether it holds a state of the training that all ranks had.
-        commits: how often that was committed.
+        commits: how often that was committed in this job.
+        all_commits: likewise, with the commits of the file that the training was resumed from.
         samples: trained by all ranks up to that commit, as far as the script tells.
         must_sync: whether the other ranks may hold another one.
         place: the latest, None before the first.
@@ -57,6 +58,7 @@ class ElasticWorker:
         self.number = config.worker
         self.has_state = False
         self.commits = 0
+        self.all_commits = 0
         self.samples = 0
         self._new_samples = 0  # since the last commit
         self._told_s = -math.inf
@@ -97,10 +99,11 @@ class ElasticWorker:
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
-    def note_state(self, commits: int, samples: int) -> None:
+    def note_state(self, commits: int, samples: int, all_commits: int) -> None:
         """This worker's state is that of all ranks."""
         self.has_state, self.must_sync = True, False
-        self.commits, self.samples, self._new_samples = commits, samples, 0
+        self.commits, self.all_commits = commits, all_commits
+        self.samples, self._new_samples = samples, 0
         self._told_s = -math.inf
 
     def note_begin(self) -> None:
@@ -113,7 +116,7 @@ class ElasticWorker:
 
     def note_commit(self) -> None:
         """The state is kept, with all that was trained until here."""
-        self.commits += 1
+        self.commits, self.all_commits = self.commits + 1, self.all_commits + 1
         self.samples, self._new_samples = self.samples + self._new_samples, 0
         now_s = time.monotonic()
         # The first of a generation at once, the others not more often than anybody looks.
@@ -131,7 +134,9 @@ class ElasticWorker:
             # Without the launcher this process ends by itself.
             with contextlib.suppress(OSError):
                 self._messages.send(
-                    Progress(place.generation, self.samples, self.commits, is_commit)
+                    Progress(
+                        place.generation, self.samples, self.commits, self.all_commits, is_commit
+                    )
                 )
 
     def take_update(self) -> Update | None:

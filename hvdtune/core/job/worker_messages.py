@@ -39,12 +39,13 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
     """Rank 0 has committed (`is_commit`), or has sent its state to all ranks of a generation. So
-    many `samples` and `commits` are trained and committed; 0 samples where the script tells none.
-    """
+    many `samples` and `commits` are trained and committed in this job; 0 samples where the script
+    tells none. `all_commits` are those of the training, with those that it was resumed from."""
 
     generation: int
     samples: int
     commits: int
+    all_commits: int
     is_commit: bool
 
 

@@ -36,8 +36,9 @@ class Stay:
 class History:
     """Keeps the members of each generation. Thread rule: one thread."""
 
-    def __init__(self) -> None:
-        self.stays: list[Stay] = []
+    def __init__(self, stays: Sequence[Stay] = ()) -> None:
+        """`stays` are those of before, which are over."""
+        self.stays = list(stays)
         self._current: list[int] = []  # indices of those that go on
 
     def note_formed(
@@ -57,6 +58,10 @@ class History:
         """The generation has ended."""
         self._end(self._current, now_s)
 
+    def until(self, now_s: float) -> list[Stay]:
+        """All stays, of which those that go on end now."""
+        return [replace(stay, ended_s=_first(stay.ended_s, now_s)) for stay in self.stays]
+
     def _end(self, those: Sequence[int], now_s: float) -> None:
         for one in those:
             self.stays[one] = replace(self.stays[one], ended_s=now_s)
@@ -65,9 +70,7 @@ class History:
 
 def document(history: History, account: Account, now_s: float) -> dict[str, Any]:
     """The trace as it is now."""
-    stays = [
-        replace(stay, ended_s=now_s) if stay.ended_s is None else stay for stay in history.stays
-    ]
+    stays = history.until(now_s)
     workers = {stay.worker: stay.slot for stay in stays}
     events = [
         _named(worker + 1, f"worker {worker} (slot {slot.number} of {slot.host})")
@@ -108,6 +111,10 @@ def document(history: History, account: Account, now_s: float) -> dict[str, Any]
         "sentences": account.sentences(),
     }
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {KEY: known}}
+
+
+def _first(known_s: float | None, now_s: float) -> float:
+    return now_s if known_s is None else known_s
 
 
 def _named(pid: int, name: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.coordinator import Coordinator
 from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.history import History, document
+from hvdtune.launcher.elastic.journal import Journal, mark_of
 from hvdtune.launcher.elastic.membership import (
     Abandon,
     Action,
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 # Between two looks at the ranks' processes and at the job channel.
 _TURN_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 2.0
+# Between two notes of how far the training is
+_NOTE_EVERY_S: Final = 1.0
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _DONE_TO: Final = {"kill": "killed", "stop": "stopped"}
 
@@ -100,20 +103,34 @@ class ElasticJob:
         writers: Sequence[Writer],
         say: Say,
         formed: Callable[[ElasticJob], None] = lambda job: None,
+        changed: Callable[[ElasticJob], None] = lambda job: None,
+        former: Journal | None = None,
     ) -> None:
         """Starts nothing yet.
 
         Args:
             say: takes a sentence about each change of the job.
             formed: is called when a generation has formed.
+            changed: is called when `journal` has changed.
+            former: of the job that this one takes over.
         """
-        self._formed = formed
+        self._formed, self._changed = formed, changed
+        self._former = former  # until it is known how far its training is
+        self._began_unix = time.time() if former is None else former.began_unix
+        began_s = 0.0 if former is None else max(time.time() - self._began_unix, former.at_s)
+        self._began_s = time.monotonic() - began_s
+        self._commits = 0 if former is None else former.commits
+        self._noted_s = began_s
+        self._is_changed = False
         self._plan, self._options, self._say = plan, options, say
         self._setting = setting_environ(setting)
         self._key = os.urandom(KEY_BYTES)
         self._woken = threading.Event()
-        self._membership = Membership(plan.limits)
-        self.account, self.history = Account(), History()
+        self._membership = Membership(
+            plan.limits, None if former is None else former.former, began_s
+        )
+        self.account = Account()
+        self.history = History(former.stays if former is not None else ())
         self._group = ProcessGroup()
         self._output = Output(writers, options.tail_lines)
         self._coordinator = Coordinator(self._key, self._woken.set, options.heartbeat_timeout_s)
@@ -126,7 +143,6 @@ class ElasticJob:
         self._ended: set[int] = set()
         self._failures: list[tuple[int, int]] = []  # worker and code, since the last generation
         self._report: ExitReport | None = None
-        self._began_s = time.monotonic()
         self._ways: dict[str, str | None] = {}
         defer_signals(self)
         self._output.start()
@@ -207,12 +223,11 @@ class ElasticJob:
             if isinstance(said, Arrival):
                 self._note_ready(said, now_s)
             elif isinstance(said, Progress):
-                self.account.note_progress(
-                    came_s - self._began_s, said.samples, said.commits, is_commit=said.is_commit
-                )
+                self._note_progress(said, came_s - self._began_s)
         for worker, code in exits:
             self._note_exit(worker, code, now_s)
             self.history.note_exit(worker, now_s)
+            self._is_changed = True
         if self._membership.phase is not JobPhase.RUNNING:
             self.history.note_ended(now_s)
         self._note_silent()
@@ -222,6 +237,9 @@ class ElasticJob:
             for action in actions:
                 self._carry_out(action)
         self._tell_end()
+        if self._is_changed:
+            self._is_changed, self._noted_s = False, now_s
+            self._changed(self)
 
     def _tell_end(self) -> None:
         from hvdtune.core.job.channel import Closed
@@ -233,6 +251,20 @@ class ElasticJob:
     def document(self) -> dict[str, Any]:
         """Who has been in the job when, and what that has cost: see `history`."""
         return document(self.history, self.account, self._now_s())
+
+    def journal(self) -> Journal:
+        """What another launcher can take over."""
+        now_s = self._now_s()
+        running = (mark_of(self._children[number].pid) for number in self._running())
+        return Journal(
+            began_unix=self._began_unix,
+            at_s=now_s,
+            former=self._membership.former,
+            commits=self._commits,
+            stays=self.history.until(now_s),
+            processes=[mark for mark in running if mark is not None],
+            exit_code=None if self._report is None else self._report.returncode,
+        )
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_s
@@ -276,6 +308,14 @@ class ElasticJob:
             self._say(f"{self._name(worker)} {describe_exit(code)}")
         self._membership.note_exit(worker, code, now_s)
 
+    def _note_progress(self, said: Progress, came_s: float) -> None:
+        self.account.note_progress(came_s, said.samples, said.commits, is_commit=said.is_commit)
+        if self._former is not None:
+            self._say(_taken_over(self._former, said.all_commits))
+            self._former = None
+        self._commits = said.all_commits
+        self._is_changed |= came_s - self._noted_s >= _NOTE_EVERY_S
+
     def _note_ready(self, said: Arrival, now_s: float) -> None:
         members = self._membership.members
         is_current = said.generation == self._membership.generation
@@ -311,7 +351,7 @@ class ElasticJob:
             size = counted(len(event.ranks), "rank")
             self._say(f"generation {generation} has {size} on {hosts}")
             self._formed(self)
-            self._is_told = True
+            self._is_told = self._is_changed = True
         elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
             self._membership.note_failed_to_form(generation, event.message, now_s)
         if self._is_told and not isinstance(event, Closed):
@@ -383,6 +423,7 @@ class ElasticJob:
                 command = relay_command(slot.host, self._plan.ssh, wait_s, (key_fd,), command)
             child = self._group.start(command, environ, (key_fd,))
         self._children[worker] = child
+        self._is_changed = True
         self._output.watch(worker, child)
 
     def _form(self, form: Form) -> None:
@@ -460,6 +501,16 @@ class ElasticJob:
         """How a process is called: as its output is marked, and where it is."""
         slot = self._membership.workers[worker].slot
         return f"worker {worker} (slot {slot.number} of {slot.host})"
+
+
+def _taken_over(former: Journal, commits: int) -> str:
+    """How far the training of a former launcher's job is."""
+    if commits >= former.commits:
+        return f"the job is taken over, after {counted(commits, 'commit')}"
+    left = f"{counted(former.commits, 'commit')} of the job before"
+    if commits == 0:
+        return f"the training begins anew: of {left} none is on a disk that the script resumes from"
+    return f"the job is taken over, after {counted(commits, 'commit')} of {left}: those on the disk"
 
 
 def _is_stopped(pid: int) -> bool:

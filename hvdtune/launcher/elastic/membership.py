@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from hvdtune.launcher.elastic.slots import Cooldown, SlotName, Slots
+from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
 from hvdtune.plural import counted
 
 
@@ -149,25 +149,47 @@ class Worker:
         return self.status not in (Status.ENDED, Status.KILLED, Status.DISMISSED)
 
 
+@dataclass(frozen=True)
+class Former:
+    """What is taken over of a job whose launcher has ended, and with it all ranks: how many workers
+    it had, its last generation (-1: none), its resets and the slots in which processes failed."""
+
+    workers: int = 0
+    generation: int = -1
+    resets: int = 0
+    failed: tuple[FailedSlot, ...] = ()
+
+
 class Membership:
     """Decides. Thread rule: one thread."""
 
-    def __init__(self, limits: ElasticLimits) -> None:
+    def __init__(
+        self, limits: ElasticLimits, former: Former | None = None, began_s: float = 0.0
+    ) -> None:
+        former = former or Former()
         self.limits = limits
-        self.slots = Slots(limits.cooldown)
+        self.slots = Slots(limits.cooldown, former.failed)
         self.workers: dict[int, Worker] = {}
+        self._first_worker = former.workers
         self.phase = JobPhase.GATHERING
-        self.generation = -1
+        self.generation = former.generation
         self.members: tuple[int, ...] = ()
-        self.resets = 0
+        # To be formed by another launcher is one, too.
+        self.resets = former.resets + (former.generation >= 0)
         self.is_over = False
-        self._since_s = 0.0  # of the phase
+        self._since_s = began_s  # of the phase
         self._has_formed = False  # a generation, ever
         self._has_failed_to_form = False  # the last generation
         self._is_state_known = False  # somebody has trained
         self._is_finishing = False  # a rank has returned from its script
         self._is_notified = False  # the members of this generation
         self._urgent: list[Action] = []
+
+    @property
+    def former(self) -> Former:
+        """What another launcher would take over now."""
+        number = self._first_worker + len(self.workers)
+        return Former(number, self.generation, self.resets, self.slots.failed)
 
     # What has happened.
 
@@ -287,7 +309,7 @@ class Membership:
         free = [slot for slot in self.slots.usable(now_s) if slot not in taken]
         actions: list[Action] = []
         for slot in free[: max(0, self.limits.max_ranks - len(wanted))]:
-            number = len(self.workers)
+            number = self._first_worker + len(self.workers)
             self.workers[number] = Worker(slot, now_s)
             actions.append(Start(number, slot))
         return actions

@@ -7,7 +7,7 @@ doubles with every failure. Only the slot is, not its host: a bad GPU does not c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -31,17 +31,37 @@ class Cooldown:
         return min(self.most_s, self.first_s * 2.0 ** (failures - 1))
 
 
+@dataclass(frozen=True)
+class FailedSlot:
+    """A slot in which processes have failed; it is left alone until then, None: for good."""
+
+    slot: SlotName
+    failures: int
+    until_s: float | None
+
+
 class Slots:
     """The slots that discovery has found, less those that are left alone.
 
     Thread rule: one thread.
     """
 
-    def __init__(self, cooldown: Cooldown | None) -> None:
+    def __init__(self, cooldown: Cooldown | None, failed: Sequence[FailedSlot] = ()) -> None:
+        """`failed` are those of a job that is taken over, whose hosts are no other machines."""
         self._cooldown = cooldown
-        self._hosts: dict[str, int] = {}
-        self._failures: dict[SlotName, int] = {}
-        self._until: dict[SlotName, float] = {}
+        self._hosts = {each.slot.host: 0 for each in failed}
+        self._failures = {each.slot: each.failures for each in failed}
+        self._until = {
+            each.slot: math.inf if each.until_s is None else each.until_s for each in failed
+        }
+
+    @property
+    def failed(self) -> tuple[FailedSlot, ...]:
+        """Those in which processes have failed."""
+        return tuple(
+            FailedSlot(slot, self._failures[slot], None if until_s == math.inf else until_s)
+            for slot, until_s in self._until.items()
+        )
 
     def update(self, hosts: Mapping[str, int]) -> None:
         """Takes what discovery has found: hosts with their numbers of slots, in their order.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,21 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
-from hvdtune.launcher.elastic.history import FILE_NAME
 from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
 from hvdtune.launcher.jobs import rank_options
-from hvdtune.launcher.output import Writer, file_writer
+from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import plan_slots
-from hvdtune.own_files import replacement
+from hvdtune.workflows.elastic.records import JobRecords
 from hvdtune.workflows.launches import output_writers
 from hvdtune.workflows.requests import ElasticRequest, OutputRequest, StatusReporter, report_exit
 from hvdtune.workflows.results import LaunchResult
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
@@ -40,17 +36,21 @@ def launch_elastic(
     """
     with ExitStack() as stack:
         writers = output_writers(output, reporter, 0, stack)
-        keep = _keeper(request, output, writers, stack)
+        records = None
+        if output.folder is not None:
+            records = JobRecords(request, output.folder, None, reporter.warning, stack)
+            writers.append(records.log_writer())
         discovery = discovery_of(request)
         try:
             with stop_signals():
                 setting = request.values.core_setting()
-                job = make_job(request, setting, discovery, writers, reporter.info, keep)
+                job = make_job(request, setting, discovery, writers, reporter.info, records)
                 with job:
                     try:
                         report = job.wait()
                     finally:
-                        keep(job)
+                        if records is not None:
+                            records.keep(job)
                     remark = job.write_error
                     account = job.account.sentences()
         except Stopped as stop:
@@ -67,44 +67,13 @@ def launch_elastic(
         return replace(result, run_dir=output.folder)
 
 
-def _keeper(
-    request: ElasticRequest, output: OutputRequest, writers: list[Writer], stack: ExitStack
-) -> Callable[[ElasticJob], None]:
-    """What keeps in the run folder who was in the job when; it is called again and again."""
-    if output.folder is None:
-        return lambda job: None
-    folder = stack.enter_context(RunFolder(output.folder, RunIdentity(request.words, ())))
-    writers.append(log_writer(folder, stack))
-    return keeper_in(folder)
-
-
-def log_writer(folder: RunFolder, stack: ExitStack) -> Writer:
-    """Writes the ranks' output into the folder; `stack` closes the file."""
-    log = stack.enter_context(folder.log(folder.next_launch()).open("ab", buffering=0))
-    return file_writer(log)
-
-
-def keeper_in(folder: RunFolder) -> Callable[[ElasticJob], None]:
-    """Keeps in the folder who was in the job when. Raises HvdtuneError where it cannot."""
-    path = folder.path / FILE_NAME
-
-    def keep(job: ElasticJob) -> None:
-        try:
-            with replacement(path) as part:
-                part.write_text(json.dumps(job.document()), encoding="utf-8")
-        except OSError as error:
-            raise HvdtuneError(f"cannot write {path}: {error.strerror}") from None
-
-    return keep
-
-
 def make_job(
     request: ElasticRequest,
     setting: Setting,
     discovery: Discovery,
     writers: list[Writer],
     say: Callable[[str], None],
-    formed: Callable[[ElasticJob], None],
+    records: JobRecords | None,
 ) -> ElasticJob:
     """The job, which has started nothing yet; its ranks begin each generation with the setting."""
     hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
@@ -128,7 +97,10 @@ def make_job(
     ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
     chaos = None if request.chaos is None else Chaos(request.chaos)
     plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh, chaos)
-    return ElasticJob(plan, setting, options, writers, say, formed)
+    if records is None:
+        return ElasticJob(plan, setting, options, writers, say)
+    formed, changed = records.keep_history, records.keep_journal
+    return ElasticJob(plan, setting, options, writers, say, formed, changed, records.former)
 
 
 def discovery_of(request: ElasticRequest) -> Discovery:

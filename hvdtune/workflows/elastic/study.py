@@ -22,7 +22,8 @@ from hvdtune.tuner.measure.run import RunningJob, ScriptFailed, study_folder
 from hvdtune.tuner.process.supervisor import TunerSupervisor, no_job
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.study import Study
-from hvdtune.workflows.elastic.launch import discovery_of, keeper_in, log_writer, make_job
+from hvdtune.workflows.elastic.launch import discovery_of, make_job
+from hvdtune.workflows.elastic.records import JobRecords
 from hvdtune.workflows.fingerprint import installed_frameworks
 from hvdtune.workflows.requests import (
     ElasticRequest,
@@ -33,7 +34,7 @@ from hvdtune.workflows.requests import (
     report_exit,
 )
 from hvdtune.workflows.results import StudyResult
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path
+from hvdtune.workflows.run_folder import fresh_path
 from hvdtune.workflows.studies import search_options, searched
 
 # Hosts may come, and with several of them more knobs can be searched.
@@ -51,31 +52,29 @@ def tune_elastic(
     default = default_setting() | read_setting() | request.values.core_setting()
     options = _options(request, study, default)
     searches = {**searched(study, request, default), "objectives": list(study.objectives)}
-    identity = RunIdentity(request.words, (), searches)
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
         path = output.folder or fresh_path(request.words[0])
-        folder = stack.enter_context(RunFolder(path, identity))
-        reporter.info(f"run folder {folder.path}")
+        records = JobRecords(request, path, searches, reporter.warning, stack)
+        reporter.info(f"run folder {path}")
         discovery = discovery_of(request)
         stack.callback(discovery.close)
         view = stack.enter_context(ExitStack())
         shown = view.enter_context(reporter.progress(default))
-        writers = [log_writer(folder, stack), *([shown.write] if output.verbose else [])]
+        writers = [records.log_writer(), *([shown.write] if output.verbose else [])]
 
         def say(text: str) -> None:
             shown.write("stderr", f"hvdtune: {text}\n".encode())
 
-        keep = keeper_in(folder)
-        job = make_job(request, default, discovery, writers, say, keep)
-        stack.callback(keep, job)
+        job = make_job(request, default, discovery, writers, say, records)
+        stack.callback(records.keep, job)
         stack.enter_context(job)
-        tuned = _TunedJob(job, _study(request, default, discovery), folder.path, options)
+        tuned = _TunedJob(job, _study(request, default, discovery), path, options)
         try:
             result = tuned.to_end(shown, view, reporter)
         except Stopped:
             view.close()
-            reporter.info(f"the same command with -o {folder.path} continues this study")
+            reporter.info(f"the same command with -o {path} continues this study")
             raise
         for sentence in job.account.sentences():
             reporter.info(sentence)

@@ -9,6 +9,7 @@ from hvdtune.launcher.elastic.membership import (
     ElasticLimits,
     Finish,
     Form,
+    Former,
     JobPhase,
     Kill,
     Membership,
@@ -16,7 +17,7 @@ from hvdtune.launcher.elastic.membership import (
     Readiness,
     Start,
 )
-from hvdtune.launcher.elastic.slots import Cooldown, SlotName, Slots
+from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
 
 TRAINED = Readiness(generation=0, has_state=True, commits=3, must_sync=True)
 
@@ -246,3 +247,33 @@ def test_with_a_cooldown_a_host_that_comes_and_goes_waits_as_before() -> None:
     slots.update({"a": 1})
     assert slots.usable(10.9) == []
     assert slots.usable(11.0) == slots.all()
+
+
+def test_a_job_that_is_taken_over_goes_on_counting_from_what_was_known() -> None:
+    failed = (FailedSlot(SlotName("a", 1), 1, None),)
+    limits = ElasticLimits(1, 2, reset_limit=2, elastic_timeout_s=60)
+    membership = Membership(limits, Former(3, 1, 1, failed), began_s=1000.0)
+    assert membership.former == Former(3, 1, 2, failed)  # to be taken over is a reset
+    membership.note_hosts({"a": 2})
+    assert membership.decide(1000.0) == [Start(3, SlotName("a", 0))]
+    membership.note_ready(3, Readiness(), 1001.0)
+    assert membership.decide(1001.0) == [Form(2, (3,), True)]
+    membership.note_formed(2, 1002.0)
+    membership.note_ready(3, TRAINED, 1003.0)
+    (finish,) = membership.decide(1003.0)
+    assert isinstance(finish, Finish) and "--reset-limit 2" in finish.why
+
+
+def test_a_failed_slot_that_is_taken_over_comes_back_with_its_host_or_its_cooldown() -> None:
+    slot = SlotName("a", 0)
+    slots = Slots(None, [FailedSlot(slot, 1, None)])
+    slots.update({"a": 1})
+    assert slots.usable(9.0) == []
+    slots.update({})
+    slots.update({"a": 1})
+    assert slots.usable(9.0) == [slot]
+    slots = Slots(Cooldown(10, 100), [FailedSlot(slot, 2, 50.0)])
+    slots.update({"a": 1})
+    assert slots.usable(49.0) == [] and slots.usable(50.0) == [slot]
+    slots.note_failure(slot, 60.0)
+    assert slots.failed == (FailedSlot(slot, 3, 100.0),)
