@@ -130,7 +130,7 @@ def _run_elastic(request: Resolved, job: ElasticRequest, reporter: TerminalRepor
         return _tell_of_study(result, request)
     from hvdtune.workflows.elastic.launch import launch_elastic
 
-    return launch_elastic(job, request.output, reporter).exit_code
+    return launch_elastic(job, request.trace, request.output, reporter).exit_code
 
 
 def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:

@@ -319,16 +319,8 @@ class Job:
             "HVDTUNE_TRANSPORT": options.transport,
             "PYTHONUNBUFFERED": "1",
         }
-        if options.timeline:
-            variables["HVDTUNE_TIMELINE"] = options.timeline
-            variables["HVDTUNE_TIMELINE_MAX_MB"] = f"{options.timeline_max_mb:g}"
-            for name, value in (
-                ("HVDTUNE_TIMELINE_WHEN_FULL", options.timeline_when_full),
-                ("HVDTUNE_TIMELINE_STEPS", options.timeline_steps),
-            ):
-                if value:
-                    variables[name] = value
-        return dict(options.environ) | variables | setting_environ(setting)
+        recorded = timeline_environ(options, options.timeline)
+        return dict(options.environ) | variables | recorded | setting_environ(setting)
 
     def _take(self, timeout_s: float) -> JobEvent | None:
         from hvdtune.core.job.channel import Closed, Formed, Left, Lost, StepDone
@@ -424,6 +416,20 @@ class Job:
         )
         code, reason, rank = exit_report(outcome, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank), rank)
+
+
+def timeline_environ(options: JobOptions, path: str) -> dict[str, str]:
+    """The variables that let ranks record in `path` as the options say, {} where it is ""."""
+    if not path:
+        return {}
+    told = {"HVDTUNE_TIMELINE": path, "HVDTUNE_TIMELINE_MAX_MB": f"{options.timeline_max_mb:g}"}
+    for name, value in (
+        ("HVDTUNE_TIMELINE_WHEN_FULL", options.timeline_when_full),
+        ("HVDTUNE_TIMELINE_STEPS", options.timeline_steps),
+    ):
+        if value:
+            told[name] = value
+    return told
 
 
 def setting_environ(setting: Setting) -> dict[str, str]:

@@ -53,23 +53,15 @@ def launch(
             writers.append(file_writer(log))
             raw, target = folder.ranks(number), target or folder.trace
         elif target is not None:
-            raw = _raw_folder_beside(target)
+            raw = raw_folder_beside(target)
         try:
             result = _run(job, raw, writers, reporter, verbose=output.verbose)
         except Stopped as stop:
             result = LaunchResult(stop.exit_code, str(stop))
         report_exit(reporter, result.exit_code, result.reason)
         traces: tuple[Path, ...] = ()
-        if raw and target and workbench.missing():
-            if any(raw.iterdir()):
-                shape = {"horovod": trace.horovod, "mark_cycles": trace.mark_cycles}
-                reporter.info(workbench.keep_recordings(raw, target, **shape))
-        elif raw and target:
-            traces = write_traces(raw, target, trace, reporter)
-            for written in traces:
-                reporter.info(f"trace: {written}")
-        if raw and raw.exists() and output.folder is None:
-            shutil.rmtree(raw)
+        if raw and target:
+            traces = finish_traces(raw, target, trace, output, reporter)
     return replace(result, run_dir=output.folder, traces=traces)
 
 
@@ -97,7 +89,27 @@ def _run(
     return LaunchResult(report.returncode, report.reason, report.tail)
 
 
-def _raw_folder_beside(target: Path) -> Path:
+def finish_traces(
+    raw: Path, target: Path, trace: TraceRequest, output: OutputRequest, reporter: StatusReporter
+) -> tuple[Path, ...]:
+    """Merges what the ranks have recorded in `raw`, and says where; without the workbench the
+    recordings are kept. Returns the traces written. Raises HvdtuneError when one cannot be."""
+    traces: tuple[Path, ...] = ()
+    if workbench.missing():
+        if any(raw.iterdir()):
+            shape = {"horovod": trace.horovod, "mark_cycles": trace.mark_cycles}
+            reporter.info(workbench.keep_recordings(raw, target, **shape))
+    else:
+        traces = write_traces(raw, target, trace, reporter)
+        for written in traces:
+            reporter.info(f"trace: {written}")
+    if raw.exists() and output.folder is None:
+        shutil.rmtree(raw)
+    return traces
+
+
+def raw_folder_beside(target: Path) -> Path:
+    """Where ranks record what will be `target`. Raises ArgumentError."""
     try:
         return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
     except OSError as error:

@@ -90,7 +90,8 @@ class ElasticRequest:
     It runs on `hosts`, or on those that `discovery_script` prints, which have `slots_per_host`
     where it prints no number. It needs `min_ranks` and uses at most `max_ranks` slots (None: all).
     `variables` go to its ranks; `chaos` are faults that are made; with `resume` the job of the run
-    folder is taken over; the rest as in launcher.elastic.membership.ElasticLimits.
+    folder is taken over; `timeline_...` as in launcher.run.JobOptions, the rest as in
+    launcher.elastic.membership.ElasticLimits.
     """
 
     words: tuple[str, ...]
@@ -109,6 +110,9 @@ class ElasticRequest:
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     resume: bool = False
+    timeline_max_mb: float = 0.0
+    timeline_when_full: str = ""
+    timeline_steps: str = ""
 
 
 @dataclass(frozen=True)

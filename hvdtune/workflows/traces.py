@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hvdtune.workflows.requests import StatusReporter, TraceRequest
 
 _RAW: Final = re.compile(r"rank-\d+(-job(?P<job>\d+))?\.hvt")
+_OF_WORKER: Final = re.compile(r"worker-\d+(-job\d+)?\.hvt")
 
 
 def write_traces(
@@ -29,16 +30,18 @@ def write_traces(
     """Merges the rank files in the folder `raw` into `target` and warns of what is missing.
 
     Where the ranks called init() again after shutdown(), each later job has a trace of its own
-    beside the first, with `-job1`, `-job2` ... in its name. `ended`: the ranks were ended, so that
-    their files need not be closed.
+    beside the first, with `-job1`, `-job2` ... in its name; all generations of an elastic job have
+    one. `ended`: the ranks were ended, so that their files need not be closed.
 
     Returns the traces written. Raises HvdtuneError when one cannot be.
     """
+    from hvdtune.timeline.reading.generations import merge_generations, worker_of
     from hvdtune.timeline.reading.merge import merge
 
     written = []
     for job, files in sorted(_by_job(raw).items()):
-        trace = merge(files, still_recorded=ended)
+        is_elastic = any(map(worker_of, files))
+        trace = (merge_generations if is_elastic else merge)(files, still_recorded=ended)
         warn_of_damage(trace, reporter)
         written.append(target.with_stem(f"{target.stem}-job{job}") if job else target)
         write_trace(trace, written[-1], request)
@@ -76,6 +79,8 @@ def _by_job(raw: Path) -> dict[int, list[Path]]:
     for path in sorted(raw.iterdir()):
         if match := _RAW.fullmatch(path.name):
             files[int(match["job"] or 0)].append(path)
+        elif _OF_WORKER.fullmatch(path.name):
+            files[0].append(path)
     return files
 
 

@@ -29,7 +29,6 @@ NOT_ELASTIC: Final = {
     "mode": "--mode",
     "adapter": "--adapter",
     "mpi": "--mpi",
-    "timeline_filename": "--timeline-filename",
     "output_filename": "--output-filename",
     "storage": "--storage",
     "keep_timelines": "--keep-timelines",
@@ -67,6 +66,8 @@ def elastic_request(
                 f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
                 "needs a job whose ranks do not change"
             )
+    if options.timeline_filename is not None and options.trials is not None:
+        raise UsageError("--timeline-filename: a study of an elastic job records no timeline yet")
     if options.as_json and options.trials is None:
         raise UsageError("--json needs --trials")
     if "exposed_communication" in (options.objective or ()):
@@ -112,6 +113,9 @@ def elastic_request(
         ssh_port=options.ssh_port,
         ssh_identity_file=options.ssh_identity_file,
         resume=options.resume,
+        timeline_max_mb=options.timeline_max_mb or 0.0,
+        timeline_when_full=options.timeline_when_full or "",
+        timeline_steps=options.timeline_steps or "",
     )
 
 

@@ -50,6 +50,7 @@ from hvdtune.launcher.run import (
     describe_exit,
     setting_environ,
     shell_code,
+    timeline_environ,
     wait_for_end,
 )
 from hvdtune.launcher.spawn import ProcessGroup, sealed_file
@@ -414,7 +415,9 @@ class ElasticJob:
             "HOROVOD_HOSTNAME": slot.host,
             "PYTHONUNBUFFERED": "1",
         }
-        shared = dict(self._options.environ) | self._setting
+        # A worker keeps its number; each generation that it is in adds its own to the name.
+        path = self._options.timeline.replace("%r", str(worker))
+        shared = dict(self._options.environ) | self._setting | timeline_environ(self._options, path)
         with sealed_file("hvdtune-key", self._key) as key_fd:
             environ = worker_environ(shared | told | {"HVDTUNE_KEY_FD": str(key_fd)})
             command = self._plan.command

@@ -42,6 +42,16 @@ def merge(paths: Iterable[Path | str], *, still_recorded: bool = False) -> Trace
     Raises:
         TraceFormatError: none can be read, or two are of the same rank.
     """
+    return merge_files(*read_files(paths, still_recorded=still_recorded))
+
+
+def read_files(
+    paths: Iterable[Path | str], *, still_recorded: bool = False
+) -> tuple[dict[int, RankFile], list[str]]:
+    """The files of a job's ranks by rank, and what is known of them, for `merge_files`.
+
+    Raises TraceFormatError as `merge` does.
+    """
     files: dict[int, RankFile] = {}
     warnings: list[str] = []
     unreadable: TraceFormatError | None = None
@@ -60,7 +70,7 @@ def merge(paths: Iterable[Path | str], *, still_recorded: bool = False) -> Trace
             warnings.append(f"{path}: rank {file.rank} did not close it (killed or still running)")
     if not files:
         raise unreadable or TraceFormatError("no timeline to read")
-    return merge_files(files, warnings)
+    return files, warnings
 
 
 def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:

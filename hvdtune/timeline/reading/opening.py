@@ -25,6 +25,7 @@ from hvdtune.timeline.reading.formats.detection import (
 )
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
 from hvdtune.timeline.reading.formats.frame import frame_of
+from hvdtune.timeline.reading.generations import merge_generations, worker_of
 from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.json import archive
 from hvdtune.timeline.reading.json.chrome_json import parse
@@ -60,7 +61,7 @@ def open_files(found: TraceFiles) -> Trace:
     """Open known files as `open_trace` does; leaves in `found` the ones that were read."""
     failures = Failures(found)
     recordings = [file.path for file in found.files if file.kind == "recording"]
-    recorded = merge(recordings, still_recorded=found.still_recorded) if recordings else None
+    recorded = _merged(recordings, still_recorded=found.still_recorded) if recordings else None
     parts: list[FileSlices] = []
     eventless: dict[Path, list[FileSlices]] = {}  # `[]` beside traces may be anything
     for file in found.files:
@@ -87,6 +88,13 @@ def open_files(found: TraceFiles) -> Trace:
     if not parts:
         return replace(recorded, warnings=[*notes, *recorded.warnings])
     return join([_part_of(recorded), *parts], notes)
+
+
+def _merged(recordings: Sequence[Path], *, still_recorded: bool) -> Trace:
+    """The ranks' recordings, or those of an elastic job's workers."""
+    if all(map(worker_of, recordings)):
+        return merge_generations(recordings, still_recorded=still_recorded)
+    return merge(recordings, still_recorded=still_recorded)
 
 
 class Failures:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hvdtune.core.job.interrupt import Stopped, stop_signals
@@ -18,8 +19,15 @@ from hvdtune.launcher.jobs import rank_options
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import plan_slots
 from hvdtune.workflows.elastic.records import JobRecords
+from hvdtune.workflows.launch import finish_traces, raw_folder_beside
 from hvdtune.workflows.launches import output_writers
-from hvdtune.workflows.requests import ElasticRequest, OutputRequest, StatusReporter, report_exit
+from hvdtune.workflows.requests import (
+    ElasticRequest,
+    OutputRequest,
+    StatusReporter,
+    TraceRequest,
+    report_exit,
+)
 from hvdtune.workflows.results import LaunchResult
 
 if TYPE_CHECKING:
@@ -27,24 +35,28 @@ if TYPE_CHECKING:
 
 
 def launch_elastic(
-    request: ElasticRequest, output: OutputRequest, reporter: StatusReporter
+    request: ElasticRequest, trace: TraceRequest, output: OutputRequest, reporter: StatusReporter
 ) -> LaunchResult:
-    """Runs the job to its end, whatever ranks come and go meanwhile.
+    """Runs the job to its end, whatever ranks come and go meanwhile, and merges its trace where one
+    is asked for.
 
     Raises UsageError and LaunchError as a job of fixed size does, and for a discovery script that
     fails at once.
     """
     with ExitStack() as stack:
         writers = output_writers(output, reporter, 0, stack)
-        records = None
+        records, raw, target = None, None, trace.path
         if output.folder is not None:
             records = JobRecords(request, output.folder, None, reporter.warning, stack)
+            raw, target = records.ranks(), target or records.folder.trace
             writers.append(records.log_writer())
+        elif target is not None:
+            raw = raw_folder_beside(target)
         discovery = discovery_of(request)
         try:
             with stop_signals():
                 setting = request.values.core_setting()
-                job = make_job(request, setting, discovery, writers, reporter.info, records)
+                job = make_job(request, setting, discovery, writers, reporter.info, records, raw)
                 with job:
                     try:
                         report = job.wait()
@@ -64,7 +76,10 @@ def launch_elastic(
         finally:
             discovery.close()
         report_exit(reporter, result.exit_code, result.reason)
-        return replace(result, run_dir=output.folder)
+        traces: tuple[Path, ...] = ()
+        if raw and target:
+            traces = finish_traces(raw, target, trace, output, reporter)
+        return replace(result, run_dir=output.folder, traces=traces)
 
 
 def make_job(
@@ -74,14 +89,24 @@ def make_job(
     writers: list[Writer],
     say: Callable[[str], None],
     records: JobRecords | None,
+    raw: Path | None = None,
 ) -> ElasticJob:
-    """The job, which has started nothing yet; its ranks begin each generation with the setting."""
+    """The job, which has started nothing yet; its ranks begin each generation with the setting, and
+    record in `raw`."""
     hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
     remote = remote_hosts(host.name for host in hosts)
     # Without a host yet, the job listens where this one's would.
     hosts = hosts or this_host(1)
     slots = plan_slots(hosts, sum(host.slots for host in hosts))
-    options = rank_options(slots, request.variables)
+    options = rank_options(
+        slots,
+        request.variables,
+        request.timeline_max_mb,
+        request.timeline_when_full,
+        request.timeline_steps,
+    )
+    if raw is not None:
+        options = replace(options, timeline=str(raw / "worker-%r.hvt"))
     limits = ElasticLimits(
         min_ranks=request.min_ranks,
         max_ranks=request.max_ranks or sys.maxsize,

@@ -47,6 +47,10 @@ class JobRecords:
             self.former = journal.read_journal(file)
             journal.await_end(self.former.processes)
 
+    def ranks(self) -> Path:
+        """Where the ranks of the next launch record, before its `log_writer`."""
+        return self.folder.ranks(self.folder.next_launch())
+
     def log_writer(self) -> Writer:
         """Writes the ranks' output into the folder."""
         path = self.folder.log(self.folder.next_launch())

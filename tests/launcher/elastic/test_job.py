@@ -190,7 +190,7 @@ def test_chaos_without_faults_is_refused(tmp_path):
         ("--min-np 1 --trials 2 --knobs script.width", "unknown knob script.width"),
         ("--min-np 1 --json", "--json needs --trials"),
         ("--min-np 1 --mpi", "--mpi cannot be combined with --min-np"),
-        ("--min-np 1 --timeline-filename t.json", "--timeline-filename cannot be combined"),
+        ("--min-np 1 --trials 2 --timeline-filename t.json", "records no timeline yet"),
         ("--min-np 1 --blacklist-cooldown-range 5 1", "the first is more than the most"),
         ("--host-discovery-script true -H a", "not both"),
         ("--min-np 1 --host-discovery-script false", "failed with exit code 1"),

@@ -1,10 +1,10 @@
 """A training without a framework, which keeps an account of its samples and has faults at will.
 
-    training.py SAMPLES EPOCHS [to-disk] [own [no-copies]] [WORKER:STEP:FAULT ...]
+    training.py SAMPLES EPOCHS [to-disk] [steps] [own [no-copies]] [WORKER:STEP:FAULT ...]
 
-It goes on from the folder `commits`, and commits there, with `to-disk`. With `own` each rank keeps
-for itself which samples it has trained, with copies on all others, or on none. Worker WORKER has
-its FAULT in its own step STEP:
+It goes on from the folder `commits`, and commits there, with `to-disk`. With `steps` it says where
+a step ends. With `own` each rank keeps for itself which samples it has trained, with copies on all
+others, or on none. Worker WORKER has its FAULT in its own step STEP:
 
     kill, stop, raise, leave (exit code 1)
     die       kill, when the commits are on the disk
@@ -35,7 +35,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
 from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
-from hvdtune.core.rank.runtime import init, rank, size
+from hvdtune.core.rank.runtime import init, mark_step, rank, size
 from tests.launcher.elastic.replay import RATE, SEED, batch_of, gradient_of, seed_of
 from tests.parallel.netns import Host, Network
 
@@ -141,6 +141,8 @@ def train(state):
             state.dealt_at.append(state.dealt)
             state.done += len(trained)
             state.record_samples(len(trained))
+            if "steps" in sys.argv:
+                mark_step()
             state.commit(to_disk=folder)
         state.epoch, state.done = state.epoch + 1, 0
 
