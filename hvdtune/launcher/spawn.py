@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from hvdtune.core.job.child_command import process_group
@@ -16,6 +17,9 @@ from hvdtune.errors import LaunchError
 # The group's leader. It waits for the end of a pipe that only the launcher holds, so that even a
 # launcher killed with SIGKILL takes the whole group along, grandchildren included.
 _GUARD: Final = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
+
+# One that was being started while the others were looked at is found in the next.
+_ROUNDS: Final = 3
 
 
 class ProcessGroup:
@@ -65,6 +69,22 @@ class ProcessGroup:
             if child.poll() is None:
                 child.send_signal(number)
 
+    def kill_left_by(self, variable: str, value: str) -> None:
+        """Ends the group's processes in whose environment a variable has this value: those that a
+        child has left which had it, such as readers of data.
+
+        What it has started in a group of its own is left alone.
+        """
+        entry = f"{variable}={value}".encode()
+        for _ in range(_ROUNDS):
+            members = set(_members(self._guard.pid)) - {self._guard.pid}
+            found = [pid for pid in members if entry in _environment(pid)]
+            if not found:
+                break
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """Ends the children and what they have started, at once. May be called again."""
         if self._guard.returncode is None:
@@ -76,6 +96,25 @@ class ProcessGroup:
             self._guard.wait()
             assert self._guard.stdin is not None
             self._guard.stdin.close()
+
+
+def _members(group: int) -> list[int]:
+    """The processes of a group that have not ended."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, _, own, *_ = path.read_text().rpartition(")")[2].split()
+            if int(own) == group and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def _environment(pid: int) -> list[bytes]:
+    """The variables that a process was started with, none where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 @contextlib.contextmanager

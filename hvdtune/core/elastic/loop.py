@@ -62,6 +62,8 @@ def run_fn(
                 if failure is None or worker is None or isinstance(failure, _MISTAKES):
                     raise
                 worker.note_failure(failure)
+                # It holds the frames of the training, and these what reads ahead for it.
+                del failure
                 state.restore()
             must_reset = True
 

@@ -226,6 +226,8 @@ class ElasticJob:
             elif isinstance(said, Progress):
                 self._note_progress(said, came_s - self._began_s)
         for worker, code in exits:
+            if code != 0:  # the others go on, and what it has started with them
+                self._group.kill_left_by("HVDTUNE_WORKER", str(worker))
             self._note_exit(worker, code, now_s)
             self.history.note_exit(worker, now_s)
             self._is_changed = True

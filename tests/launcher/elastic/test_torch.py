@@ -28,3 +28,13 @@ def test_a_rank_that_is_killed_leaves_the_bits_of_one_that_leaves_as_planned(tmp
     killed = train(tmp_path / "killed", "", "2:3:kill")
     assert planned == killed
     assert planned[0].startswith("3,3,3,2,2,2,3")
+
+
+def test_what_read_ahead_for_a_generation_ends_with_it(tmp_path):
+    options = ["-np", "3", "--min-np", "1", "-H", "localhost:3", "--heartbeat-timeout", "60"]
+    done = run_cli("run", *options, TRAINING, "readers", "1:4:kill", folder=tmp_path)
+    # Torch's own readers find out after seconds that their rank was killed.
+    assert done.stdout.count("0 readers are left here, 0 of worker 1") == 2
+    ended = re.findall(r"ended with 2: sizes ([\d,]*); weights (\w+)", done.stdout)
+    assert len(ended) == 2 and len(set(ended)) == 1
+    assert ended[0][0].startswith("3,3,3,3,2,2")

@@ -1,10 +1,12 @@
 """A training of PyTorch with dropout, shuffled data and momentum, for Horovod's elastic runs.
 
-    torch_training.py [WORKER:STEP:FAULT ...]
+    torch_training.py [readers] [WORKER:STEP:FAULT ...]
 
 Worker WORKER, or `any`, has its FAULT before step STEP of the training: kill, or change, which
-makes the file `changed-STEP` and waits until the launcher tells of another membership. At the end
-every rank prints the sizes under which it has trained, and its weights.
+makes the file `changed-STEP` and waits until the launcher tells of another membership. With
+`readers` two processes of each rank read ahead for it; when the training begins in another
+generation it prints how many it still has, and how many worker 1 has left. At the end every rank
+prints the sizes under which it has trained, and its weights.
 """
 
 import os
@@ -14,10 +16,12 @@ import time
 from pathlib import Path
 
 import horovod.torch as hvd
+import psutil
 import torch
 
 worker = os.environ["HVDTUNE_WORKER"]
-told = [word.split(":") for word in sys.argv[1:]]
+told = [word.split(":") for word in sys.argv[1:] if ":" in word]
+has_readers = "readers" in sys.argv
 faults = {
     int(step): fault
     for who, step, fault in told
@@ -36,6 +40,15 @@ def begin_step(state):
             time.sleep(0.01)
 
 
+def is_of_worker_1(process):
+    """In this job."""
+    try:
+        is_here = os.getpgid(process.pid) == os.getpgid(0)
+        return is_here and process.environ().get("HVDTUNE_WORKER") == "1"
+    except (psutil.Error, ProcessLookupError):
+        return False
+
+
 hvd.init()
 torch.manual_seed(11)
 data = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.randn(48, 1))
@@ -48,8 +61,18 @@ state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, sizes
 
 @hvd.elastic.run
 def train(state):
+    if has_readers and state.sizes:
+        left = [process for process in psutil.process_iter() if is_of_worker_1(process)]
+        own = psutil.Process().children()
+        print(f"{len(own)} readers are left here, {len(left)} of worker 1")
     while state.epoch < 2:
-        loader = torch.utils.data.DataLoader(data, batch_size=2, sampler=sampler)
+        loader = torch.utils.data.DataLoader(
+            data,
+            batch_size=2,
+            sampler=sampler,
+            num_workers=2 * has_readers,
+            persistent_workers=has_readers,
+        )
         for number, (x, y) in enumerate(loader):
             begin_step(state)
             optimizer.zero_grad()
