@@ -106,7 +106,8 @@ fuzz: $(VENV)/.test
 # failpoints, 1,000 kills of ranks that hold what no other has and 100 of launchers, 2,000 random
 # programs, 2,200 that are disturbed while operations are in flight, traces cut at every byte of
 # their last 48 kB, 20 times as many collectives under ThreadSanitizer, and mutations of messages
-# under AddressSanitizer
+# under AddressSanitizer. Beside other work at low priority a job of ten kills takes longer than a
+# test may otherwise.
 soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_tests contract_test.cc
 	HVDTUNE_TEST_CASES=20 setarch -R build/thread/collective_allreduce_tests /allreduce_test.cc
@@ -115,9 +116,9 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	python -m tests.parallel.failpoint_soak --runs 1000
 	python -m tests.memory.soak --programs 2000
 	python -m tests.memory.soak --framework tensorflow --programs 200
-	HVDTUNE_ELASTIC_KILLS=1000 python -m pytest tests/launcher/elastic/test_parts.py -k any_place
-	HVDTUNE_ELASTIC_LAUNCHERS=100 python -m pytest tests/launcher/elastic/test_deaths.py -s
-	HVDTUNE_ELASTIC_SCHEDULES=1000 python -m pytest tests/launcher/elastic/test_random_schedules.py -m slow
+	HVDTUNE_ELASTIC_KILLS=1000 python -m pytest --timeout 1800 tests/launcher/elastic/test_parts.py -k any_place
+	HVDTUNE_ELASTIC_LAUNCHERS=100 python -m pytest --timeout 1800 tests/launcher/elastic/test_deaths.py -s
+	HVDTUNE_ELASTIC_SCHEDULES=1000 python -m pytest --timeout 1800 tests/launcher/elastic/test_random_schedules.py -m slow
 	HVDTUNE_TEST_PROGRAMS=2000 python -m pytest tests/parallel/test_programs.py -m slow
 	HVDTUNE_TEST_CUT_STRIDE=1 python -m pytest tests/timeline/reading/test_damage.py -m slow
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
