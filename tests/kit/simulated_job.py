@@ -228,6 +228,10 @@ class SimulatedJob:
     def form_anew(self, ranks: int) -> None:
         """Other ranks go on, under the setting of the start."""
         self._queue.append(Closed())
+        self.form(ranks)
+
+    def form(self, ranks: int) -> None:
+        """They begin."""
         addresses = tuple(RankAddress(rank, "localhost", 11 + rank) for rank in range(ranks))
         self._queue.append(Formed(addresses, DEFAULT))
         self._version = self._offered = 0

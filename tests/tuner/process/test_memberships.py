@@ -1,5 +1,7 @@
 """A study of an elastic job: each membership by itself. The job is simulated."""
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +107,33 @@ def test_after_the_verdict_other_ranks_have_the_default_until_its_own_are_back(
         assert bed.job.setting == DEFAULT
         bed.job.form_anew(2)
         bed.step_until(lambda: bed.job.setting == verdict.setting)
+
+
+def test_a_tuner_that_dies_while_ranks_change_is_followed_by_one_that_awaits_them(
+    tmp_path: Path,
+) -> None:
+    bed = Bed(tmp_path)
+    supervisor, engage = bed.supervisor, bed.supervisor._start_worker
+    take = supervisor._progress
+
+    def die_at_the_end_of_a_generation(progress: StudyProgress) -> None:
+        take(progress)
+        if bed.pairs(2) >= 3 and supervisor.pid is not None:
+            supervisor._progress = take
+            supervisor._note_membership(Closed())
+            os.kill(supervisor.pid, signal.SIGKILL)
+
+    def engage_then_form() -> None:
+        engage()
+        if bed.cluster.jobs:
+            bed.job.form(3)
+
+    supervisor._progress = die_at_the_end_of_a_generation
+    supervisor._start_worker = engage_then_form  # type: ignore[method-assign]
+    with supervisor:
+        assert supervisor.tune().verdict.membership == "3 ranks (localhost:3)"
+    assert "the tuner has died" in "\n".join(bed.messages)
+    assert len(bed.cluster.jobs) == 1
 
 
 def test_what_is_meant_for_other_ranks_is_not_proposed(tmp_path: Path) -> None:
