@@ -1,41 +1,19 @@
 """Jobs that no launcher of ours has started: by the variables of each, and by real ones."""
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hvdtune.core.job.job_file import JobFile
 from tests.parallel import netns, slurm
-
-# Meets the others twice, and says what it was told.
-SCRIPT = """
-import json, sys
-import numpy as np
-from hvdtune.core.rank import runtime
-from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
-from hvdtune.core.rank.handles import synchronize
-from hvdtune.core.rank.numpy_adapter import ADAPTER
-
-said = []
-for _ in range(2):
-    runtime.init()
-    array = np.full(3, runtime.rank() + 1.0)
-    synchronize(allreduce_async(ADAPTER, [array], [array], "sum", Reduction(ReduceOp.SUM)))
-    said.append([runtime.rank(), runtime.size(), runtime.local_rank(), runtime.local_size(),
-                 runtime.cross_rank(), runtime.cross_size(), array.tolist(), runtime.job_name(),
-                 runtime.formed_by_mpi()])
-    runtime.shutdown()
-print(json.dumps(said), flush=True)
-"""
-_KEY = "5a" * 32
+from tests.parallel.told_processes import KEY, check, said_by, said_in
 
 
 def srun(rank, size, job="42", step="0"):
@@ -72,66 +50,6 @@ def torchrun(rank, size):
     }
 
 
-def clean_environ():
-    """This process's environment without what a launcher may have told it."""
-    ours = ("HVDTUNE_", "HOROVOD_", "SLURM", "PMI", "OMPI_", "MPI_", "TORCHELASTIC", "PALS_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
-        kept.pop(name, None)
-    return kept
-
-
-class Processes:
-    """Processes of one or several jobs, with a folder that they share. They end with the block."""
-
-    def __init__(self, folder, stack):
-        self._stack = stack
-        # No MPI plugin may be there: what PMI started would be MPI's.
-        self.environ = clean_environ() | {
-            "HVDTUNE_SHARED_FOLDER": str(folder),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-        }
-
-    def start(self, variables, script=SCRIPT, within=()):
-        process = subprocess.Popen(
-            [*within, sys.executable, "-c", script],
-            env=self.environ | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._stack.enter_context(process)
-        self._stack.callback(process.kill)
-        return process
-
-
-@pytest.fixture
-def processes(tmp_path):
-    tmp_path.chmod(0o700)
-    with ExitStack() as stack:
-        yield Processes(tmp_path, stack)
-
-
-def said_by(process):
-    out, error = process.communicate(timeout=100)
-    assert process.returncode == 0, error
-    return json.loads(out)
-
-
-def check(said, sizes=None):
-    """That ranks met twice as one job. `said` by rank; `sizes` of the hosts, if several."""
-    size = len(said)
-    sizes = sizes or [size]
-    for rank, jobs in enumerate(said):
-        host = next(number for number in range(len(sizes)) if rank < sum(sizes[: number + 1]))
-        local_rank = rank - sum(sizes[:host])
-        total = [size * (size + 1) / 2] * 3
-        for number, job in enumerate(jobs):
-            place = [rank, size, local_rank, sizes[host], host, len(sizes)]
-            assert job == [*place, total, said[0][number][7], False]
-    assert said[0][0][7] != said[0][1][7]
-
-
 @pytest.mark.parametrize(
     ("variables", "way"),
     [
@@ -146,7 +64,7 @@ def check(said, sizes=None):
 )
 def test_processes_meet_by_their_launchers_variables_alone(processes, tmp_path, variables, way):
     if way == "port":
-        processes.environ |= {"HVDTUNE_KEY": _KEY}
+        processes.environ |= {"HVDTUNE_KEY": KEY}
     started = [processes.start(variables(rank, 2)) for rank in range(2)]
     check([said_by(process) for process in started])
     assert list(tmp_path.glob("*.json")) == []
@@ -160,7 +78,7 @@ def test_a_file_of_a_dead_job_is_not_trusted(processes, tmp_path):
 
 @pytest.mark.parametrize(
     "key",
-    [pytest.param({}, marks=pytest.mark.slow), {"HVDTUNE_KEY": _KEY}],  # the one as the other
+    [pytest.param({}, marks=pytest.mark.slow), {"HVDTUNE_KEY": KEY}],  # the one as the other
     ids=["file", "port"],
 )
 def test_steps_of_one_allocation_do_not_meet_each_other(processes, key):
@@ -196,8 +114,8 @@ def test_a_process_that_is_alone_trains_alone(processes, changes):
     ("ranks", "key"),
     [
         ((0, 0), {}),
-        ((0, 0), {"HVDTUNE_KEY": _KEY}),
-        ((0, 1, 1), {"HVDTUNE_KEY": _KEY}),
+        ((0, 0), {"HVDTUNE_KEY": KEY}),
+        ((0, 1, 1), {"HVDTUNE_KEY": KEY}),
         pytest.param((0, 1, 1), {}, marks=pytest.mark.slow),  # as by port
     ],
     ids=["rank-0-by-file", "rank-0-by-port", "rank-1-by-port", "rank-1-by-file"],
@@ -222,8 +140,8 @@ def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes
     [
         (0, {}, "no word from rank 1 of 2"),
         (1, {}, "no word from rank 0 in "),
-        (0, {"HVDTUNE_KEY": _KEY}, "no word from rank 1 of 2"),
-        (1, {"HVDTUNE_KEY": _KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name"),
+        (0, {"HVDTUNE_KEY": KEY}, "no word from rank 1 of 2"),
+        (1, {"HVDTUNE_KEY": KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name"),
     ],
 )
 def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
@@ -241,7 +159,7 @@ def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
 @pytest.mark.slow  # waits for the start timeout
 def test_another_key_leads_to_no_job(processes):
     processes.environ |= {"HVDTUNE_START_TIMEOUT_S": "2"}
-    keys = ({"HVDTUNE_KEY": _KEY}, {"HVDTUNE_KEY": "11" * 32})
+    keys = ({"HVDTUNE_KEY": KEY}, {"HVDTUNE_KEY": "11" * 32})
     started = [processes.start(srun(rank, 2) | key, ALONE) for rank, key in enumerate(keys)]
     errors = [process.communicate(timeout=100)[1] for process in started]
     assert "no word from rank 1 of 2" in errors[0]
@@ -264,28 +182,6 @@ def test_a_real_torchrun(processes, train):
     check(said_in(done.stdout))
 
 
-@pytest.mark.slow  # makes network namespaces
-@pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not() or "")
-@pytest.mark.parametrize("way", ["file", "port"])
-def test_ranks_of_three_hosts_meet(processes, way):
-    if way == "port":
-        processes.environ |= {"HVDTUNE_KEY": _KEY}
-    with netns.network(3) as net:
-        started = []
-        for rank in range(6):
-            host = net.hosts[rank // 2]
-            place = srun(rank, 6) | {
-                "SLURM_LOCALID": str(rank % 2),
-                "SLURM_NODEID": str(rank // 2),
-                "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
-                "SLURM_STEP_NODELIST": ",".join(host.address for host in net.hosts),
-                "SLURMD_NODENAME": host.name,
-            }
-            where = ["nsenter", "-t", str(host.pid), "--net", "--uts"]
-            started.append(processes.start(place, within=where))
-        check([said_by(process) for process in started], [2, 2, 2])
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     if reason := slurm.why_not():
@@ -294,23 +190,8 @@ def cluster(tmp_path_factory):
         yield made
 
 
-@pytest.fixture
-def train(tmp_path):
-    """A script whose ranks say in a line each what they were told."""
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT.replace("print(json.dumps(said)", "print('said ' + json.dumps(said)"))
-    return str(script)
-
-
-def said_in(output):
-    """What the ranks said, in the order of ranks."""
-    # Python writes a line and its end apart, so lines of several processes may be joined.
-    found = re.findall(r"said (\[\[.*?\]\])(?=said|$)", output, re.MULTILINE)
-    return sorted(map(json.loads, found))
-
-
 @pytest.mark.slow  # starts the daemons of Slurm
-@pytest.mark.parametrize("key", [{}, {"HVDTUNE_KEY": _KEY}], ids=["file", "port"])
+@pytest.mark.parametrize("key", [{}, {"HVDTUNE_KEY": KEY}], ids=["file", "port"])
 @pytest.mark.parametrize("mpi", ["none", "pmi2", "pmix"])
 def test_a_real_srun(cluster, processes, train, key, mpi):
     command = ["srun", "-n", "4", f"--mpi={mpi}", sys.executable, train]
