@@ -25,6 +25,7 @@ from hvdtune.core.config.environment import (
     launch_defaults,
     workbench_python,
 )
+from hvdtune.core.config.meeting_point import read_meeting_point
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import ranges, usable_processors
 from hvdtune.core.toolchain import nccl, op_library
@@ -35,19 +36,20 @@ from hvdtune.errors import HvdtuneError, UsageError
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for; `state` "missing" means that hvdtune cannot run without it.
+    """One thing that was looked for.
 
-    `advice` says how to get what is not there.
+    A `state` "missing" means that hvdtune cannot run without it, "refused" that `hvd.init()` would
+    raise an error here. `advice` says how to get what is not there.
     """
 
     group: Literal["machine", "transport", "framework", "library", "extra"]
     name: str
-    state: Literal["ok", "absent", "missing"]
+    state: Literal["ok", "absent", "missing", "refused"]
     detail: str = ""
     advice: str = ""
 
 
-_MARKS: Final = {"ok": "ok", "absent": "-", "missing": "MISSING"}
+_MARKS: Final = {"ok": "ok", "absent": "-", "missing": "MISSING", "refused": "REFUSED"}
 _FRAMEWORKS: Final = (
     ("PyTorch", "torch", "pip install torch"),
     ("TensorFlow", "tensorflow", "pip install tensorflow"),
@@ -57,12 +59,17 @@ _FRAMEWORKS: Final = (
 
 def examine() -> list[Finding]:
     """Examine this machine and return all findings, in the order in which they are shown."""
-    findings = [_python(), _native(), _cores(), _launcher(), _compiler(), _shared_memory()]
-    findings += [_host_costs(), _dev_shm(), _tcp()]
+    findings = [_python(), _native(), _cores(), _launcher(), *_meeting(), _compiler()]
+    findings += [_shared_memory(), _host_costs(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
     findings += [_package("library", "mpi4py", "mpi4py", "pip install mpi4py"), *_gpu_libraries()]
     return [*findings, _workbench()]
+
+
+def is_ready(findings: list[Finding]) -> bool:
+    """Whether hvdtune can run here."""
+    return all(finding.state in ("ok", "absent") for finding in findings)
 
 
 def render_text(findings: list[Finding]) -> str:
@@ -120,13 +127,36 @@ def _launcher() -> Finding:
     try:
         place = recognise(inherited_environ(), forming=True)
     except HvdtuneError as error:
-        return Finding("machine", "started by", "absent", "", str(error))
+        return Finding("machine", "started by", "refused", "", str(error))
     if place is None or place.rank is None or place.size is None:
         return Finding("machine", "started by", "ok", "no launcher: hvd.init() is alone here")
     detail = f"{place.title}: rank {place.rank} of {place.size}"
     if place.local_rank is not None:
         detail += f", {place.local_rank} of its host"
     return Finding("machine", "started by", "ok", detail)
+
+
+def _meeting() -> list[Finding]:
+    """Where this process would meet the others that its launcher has started."""
+    env, name = inherited_environ(), "meets at"
+    try:
+        place = recognise(env, forming=True)
+    except HvdtuneError:
+        return []  # as the line before this one says
+    if place is None or place.rank is None or place.size in (None, 1) or place.dialect == "hvdtune":
+        return []
+    try:
+        point = read_meeting_point(env, place, cache_folder(env))
+    except HvdtuneError as error:
+        return [Finding("machine", name, "refused", "", str(error))]
+    where = f"a file that rank 0 leaves in {point.folder}"
+    if point.is_by_port:
+        port = f"port {point.port}" if point.port else "a port that follows from the job's name"
+        where = f"{point.host or 'this host'}, at {port}"
+    if point.key:
+        given = next(name for name in ("HVDTUNE_KEY_FILE", "HVDTUNE_KEY") if env.get(name))
+        where += f", by the key of {given}"
+    return [Finding("machine", name, "ok", where)]
 
 
 def _compiler() -> Finding:
@@ -200,6 +230,8 @@ def _tensorflow_operations() -> Finding:
     if built or (built := op_library.packaged_for(version)):
         return Finding("library", name, "ok", str(built[-1]))
     advice = "compiled when TensorFlow first needs them, or by: hvdtune build tensorflow"
+    if version is None and (versions := op_library.packaged_versions()):
+        advice = f"there are those for TensorFlow {', '.join(versions)}; for others {advice}"
     return Finding("library", name, "absent", "", advice)
 
 

@@ -94,12 +94,15 @@ def act(parsed: Any, words: Sequence[str]) -> int:
 @command()
 @json_option
 def doctor(*, as_json: bool) -> int:
-    """Show what this machine has for hvdtune, and how to get what is missing."""
-    from hvdtune.doctor import examine, render_json, render_text
+    """Show what this machine has for hvdtune, and how to get what is missing.
+
+    The exit code is 1 where hvdtune cannot run, or `hvd.init()` would raise an error.
+    """
+    from hvdtune.doctor import examine, is_ready, render_json, render_text
 
     findings = examine()
     print(render_json(findings) if as_json else render_text(findings))
-    return 0
+    return 0 if is_ready(findings) else 1
 
 
 @group()

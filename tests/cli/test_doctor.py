@@ -89,6 +89,52 @@ def test_whoever_has_started_the_process_is_named(monkeypatch, environ, told):
     assert ("srun and jsrun disagree" in found.advice) == (told == "")
 
 
+_JOB = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NODEID": "0"}
+_KEY = {"HVDTUNE_KEY": "5a" * 32}
+
+
+@pytest.mark.parametrize(
+    ("environ", "state", "told"),
+    [
+        ({"HVDTUNE_SHARED_FOLDER": "/shared"}, "ok", "a file that rank 0 leaves in /shared"),
+        (_KEY, "ok", "node1, at a port that follows from the job's name, by the key of"),
+        (
+            _KEY | {"HVDTUNE_RENDEZVOUS_PORT": "4000"},
+            "ok",
+            "node1, at port 4000, by the key of HVDTUNE_KEY",
+        ),
+        ({"HVDTUNE_KEY_FILE": "/nowhere/key"}, "refused", "/nowhere/key is not there: make a"),
+    ],
+)
+def test_where_the_processes_of_a_launcher_meet_is_told(monkeypatch, environ, state, told):
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: _SRUN | _JOB | environ)
+    found = next(finding for finding in doctor.examine() if finding.name == "meets at")
+    assert found.state == state and told in found.detail + found.advice
+
+
+@pytest.mark.parametrize("environ", [{}, _SRUN | _JOB | {"SLURM_NTASKS": "1"}])
+def test_a_process_that_is_alone_meets_nobody(monkeypatch, environ):
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: environ)
+    assert "meets at" not in {finding.name for finding in doctor.examine()}
+
+
+def test_what_init_would_refuse_is_a_failure(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: {"RANK": "0", "WORLD_SIZE": "4"})
+    with pytest.raises(SystemExit) as end:
+        main(["doctor"])
+    assert end.value.code == 1
+    assert "  REFUSED started by\n" in capsys.readouterr().out
+
+
+def test_a_wheel_says_which_releases_of_tensorflow_it_has_operations_for(monkeypatch, tmp_path):
+    for name in ("2.16.1_2.16.2-ab.so", "2.21.0-cd.so"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(doctor.op_library, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
+    found = next(finding for finding in examine() if finding.name == "TF operations")
+    assert found.advice.startswith("there are those for TensorFlow 2.16.1, 2.16.2, 2.21.0; for")
+
+
 def test_frameworks_are_found_without_being_imported():
     loaded = set(sys.modules)
     examine()

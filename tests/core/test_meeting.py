@@ -163,6 +163,11 @@ def test_without_rank_0_the_error_says_where_it_was_looked_for_and_what_to_do(tm
     assert "SLURM_PROCID and SLURM_NTASKS" in said
 
 
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(RendezvousError, match=r"for 0\.3 s; there is no such folder here: if the"):
+        meeting.join(config(tmp_path / "nowhere"), pytest.fail)
+
+
 def test_a_file_that_has_led_to_a_job_leads_to_no_other(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -217,7 +222,7 @@ def test_the_environment_says_where_the_ranks_meet(tmp_path, environ, job, host,
         ({"HVDTUNE_RENDEZVOUS_PORT": "1"}, "HVDTUNE_RENDEZVOUS_PORT=1 needs a key"),
         ({"HVDTUNE_RENDEZVOUS_PORT": "x", "HVDTUNE_KEY": _KEY}, "PORT=x is not a whole number"),
         ({"HVDTUNE_RENDEZVOUS_PORT": "70000", "HVDTUNE_KEY": _KEY}, "PORT=70000 is no port"),
-        ({"HVDTUNE_KEY_FILE": "/nowhere"}, "HVDTUNE_KEY_FILE=/nowhere: No such file"),
+        ({"HVDTUNE_KEY_FILE": "/nowhere"}, "HVDTUNE_KEY_FILE=/nowhere is not there"),
     ],
 )
 def test_a_meeting_that_cannot_be_is_refused(tmp_path, environ, sentence):
@@ -245,6 +250,14 @@ def test_a_key_file_holds_bytes_or_digits_and_is_its_users(tmp_path, content, mo
             read_meeting_point(environ, _PLACE, tmp_path)
     else:
         assert read_meeting_point(environ, _PLACE, tmp_path).key == bytes(range(32))
+
+
+def test_a_key_file_that_is_not_there_is_told_how_to_be_made(tmp_path):
+    environ = {"HVDTUNE_KEY_FILE": str(tmp_path / "key")}
+    with pytest.raises(
+        UsageError, match=r"key is not there: .* by `\(umask 077; openssl rand -hex"
+    ):
+        read_meeting_point(environ, _PLACE, tmp_path)
 
 
 def test_ports_of_jobs_lie_in_their_range_and_are_nobody_elses():

@@ -150,7 +150,10 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
         ({"HVDTUNE_RENDEZVOUS": "a:99999"}, "is not ADDRESS:PORT"),
         ({"HVDTUNE_KEY_FD": ""}, "HVDTUNE_KEY_FD is not"),
         ({"HVDTUNE_KEY_FD": "987"}, "closed the descriptors it inherited"),
-        ({"HVDTUNE_KEY_FILE": "/absent", "HVDTUNE_KEY_FD": ""}, "No such file"),
+        (
+            {"HVDTUNE_KEY_FILE": "/absent", "HVDTUNE_KEY_FD": ""},
+            "HVDTUNE_KEY_FILE=/absent is not there",
+        ),
         ({"HVDTUNE_START_TIMEOUT_S": "-1"}, "HVDTUNE_START_TIMEOUT_S=-1 is negative"),
         ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),
         ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is none of auto, tcp"),

@@ -11,6 +11,8 @@ from hvdtune import parse
 from hvdtune.errors import UsageError
 
 KEY_BYTES: Final = 32
+_MAKE: Final = f"openssl rand -hex {KEY_BYTES}"
+_MAKE_FILE: Final = f"by `(umask 077; {_MAKE} > FILE)`"
 
 
 def launched_key(env: Mapping[str, str]) -> bytes:
@@ -41,8 +43,7 @@ def users_key(env: Mapping[str, str]) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise UsageError(
-            f"HVDTUNE_KEY is not {2 * KEY_BYTES} hexadecimal digits: make a key with "
-            f"`openssl rand -hex {KEY_BYTES}`"
+            f"HVDTUNE_KEY is not {2 * KEY_BYTES} hexadecimal digits: make a key with `{_MAKE}`"
         )
     return key
 
@@ -72,10 +73,17 @@ def _of_file(path: str) -> bytes:
         with open(path, "rb") as file:
             facts = os.fstat(file.fileno())
             if facts.st_mode & 0o077:
-                raise UsageError(f"{source} can be read by others; it must have mode 0600")
+                raise UsageError(
+                    f"{source} can be read by others: it must have mode 0600; if others may know "
+                    f"the key by now, make another one in a new file, {_MAKE_FILE}"
+                )
             if facts.st_uid not in (os.geteuid(), 0):
                 raise UsageError(f"{source} belongs to another user, who knows the key")
             content = file.read(2 * KEY_BYTES + 2)
+    except FileNotFoundError:
+        raise UsageError(
+            f"{source} is not there: make a key where all hosts can read it, {_MAKE_FILE}"
+        ) from None
     except OSError as error:
         raise UsageError(f"{source}: {error.strerror}") from None
     if len(content.strip()) == 2 * KEY_BYTES:
@@ -86,5 +94,7 @@ def _of_file(path: str) -> bytes:
 
 def _checked(key: bytes, source: str) -> bytes:
     if len(key) != KEY_BYTES:
-        raise UsageError(f"{source} does not hold a key of {KEY_BYTES} bytes")
+        raise UsageError(
+            f"{source} does not hold a key of {KEY_BYTES} bytes, as such or as hexadecimal digits"
+        )
     return key

@@ -113,6 +113,11 @@ class JobFile:
                     own_files.add(aside, self.path)
             aside.unlink()
 
+    @property
+    def has_folder(self) -> bool:
+        """Whether the folder is there, which rank 0 makes if it is not."""
+        return self._folder.is_dir()
+
     def read(self) -> Offer | None:
         """What rank 0 has left, None if nothing. Raises HvdtuneError for what others can know."""
         return _read(self.path)

@@ -263,6 +263,8 @@ def _await_offer(file: JobFile, timeout_s: float) -> Offer:
             if offer.is_answered():
                 return offer
             said = f"; the file there names {offer.address}, where nobody listens"
+        elif not file.has_folder:
+            said = "; there is no such folder here"
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             raise RendezvousError(
