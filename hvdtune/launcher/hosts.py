@@ -145,6 +145,14 @@ def address_for(remote: Sequence[str], address: str) -> str:
     return address or address_towards(remote[0])
 
 
+NAME_ADVICE: Final = "check the spelling, or add it to DNS or /etc/hosts"
+
+
+def unresolved(error: OSError) -> str:
+    """What is the matter with a name that this host does not know."""
+    return f"this host cannot resolve the name ({error.strerror})"
+
+
 def address_towards(host: str) -> str:
     """This machine's address on the way to another, by which that one reaches it.
 
@@ -154,6 +162,8 @@ def address_towards(host: str) -> str:
     """
     try:
         return own_address_towards(host)
+    except socket.gaierror as error:
+        raise LaunchError(f"{host}: {unresolved(error)}: {NAME_ADVICE}") from None
     except OSError as error:
         raise LaunchError(
             f"no route to host {host}: {error.strerror}; HVDTUNE_INTERFACE names the interface "

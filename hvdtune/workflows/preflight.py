@@ -17,7 +17,15 @@ from hvdtune.core.config.environment import launch_defaults, own_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.allocation import read_allocation
-from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, is_local, this_host
+from hvdtune.launcher.hosts import (
+    NAME_ADVICE,
+    Host,
+    address_for,
+    checked_ssh_args,
+    is_local,
+    this_host,
+    unresolved,
+)
 from hvdtune.launcher.preflight.advice import Expected, find_problems
 from hvdtune.launcher.preflight.facts import (
     HostFacts,
@@ -218,9 +226,7 @@ class _Survey:
                 advice = "name the interface that leads there by --network-interface"
                 self._note(index, failure=HostFailure("route", seen, advice))
             except OSError as error:
-                seen = f"this host cannot resolve the name ({error.strerror})"
-                advice = "check the spelling, or add it to DNS or /etc/hosts"
-                self._note(index, failure=HostFailure("name", seen, advice))
+                self._note(index, failure=HostFailure("name", unresolved(error), NAME_ADVICE))
         return address
 
     def _start(self, index: int) -> None:

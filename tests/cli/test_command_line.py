@@ -35,7 +35,11 @@ def script(tmp_path, monkeypatch):
         ("run absent.py", 2, "there is no script absent.py"),
         ("run -np 2 absent-program", 2, "there is no program absent-program"),
         ("run -H a:b train.py", 2, "-H: 'a:b' is not a host"),
-        ("run -H node7.invalid:2 train.py", 1, "no route to host node7.invalid: "),
+        (
+            "run -H node7.invalid:2 train.py",
+            1,
+            "node7.invalid: this host cannot resolve the name (",
+        ),
         ("run -np 5 -H localhost:4 train.py", 2, "the hosts have only 4 slots"),
         ("run -H localhost:1 --hostfile h train.py", 2, "-H or --hostfile, not both"),
         ("run --hostfile absent train.py", 2, "--hostfile absent: No such file"),

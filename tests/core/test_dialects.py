@@ -358,6 +358,10 @@ def test_the_innermost_launcher_counts(environ, dialect):
         ),
         ({"PMI_RANK": "2", "PMI_SIZE": "2"}, "PMI_RANK=2 is not a rank of PMI_SIZE=2"),
         ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK=x is not a whole number"),
+        (
+            {"HVDTUNE_NODE": "2", "HVDTUNE_NODES": "2"},
+            "HVDTUNE_NODE=2 is not a number of a host, from 0 on, of HVDTUNE_NODES=2",
+        ),
         ({"HVDTUNE_STARTED_BY": "srun"}, "HVDTUNE_STARTED_BY=srun is none of hvdtune, horovod"),
         (
             {"HVDTUNE_STARTED_BY": "slurm"},

@@ -205,7 +205,7 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
         ({"num_proc": 0}, UsageError, "a job needs at least one process"),
         ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have only 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
-        ({"hosts": "elsewhere:1"}, LaunchError, "no route to host elsewhere"),
+        ({"hosts": "elsewhere:1"}, LaunchError, "elsewhere: this host cannot resolve the name"),
         ({"use_mpi": True}, UsageError, r"use_mpi=...\) does not start mpirun"),
         ({"mpi_args": "-x A"}, UsageError, r"mpi_args=...\) does not start mpirun"),
         ({"start_timeout": 0}, UsageError, "start_timeout=0 is not a time"),

@@ -1,3 +1,5 @@
+import errno
+import os
 import socket
 
 import psutil
@@ -128,11 +130,20 @@ def test_the_way_to_a_host_begins_at_an_address_of_this_one(monkeypatch, host, o
     assert address_towards(host) == own
 
 
-def test_no_way_to_a_host_is_a_sentence():
+def test_a_name_that_is_unknown_is_a_sentence():
     with pytest.raises(
-        LaunchError, match=r"no route to host nowhere\.invalid: .*; HVDTUNE_INTERFACE"
+        LaunchError, match=r"nowhere\.invalid: this host cannot .*check the spelling"
     ):
         address_towards("nowhere.invalid")
+
+
+def test_no_way_to_a_host_is_a_sentence(monkeypatch):
+    def unreachable(_, address):
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+
+    monkeypatch.setattr(socket.socket, "connect", unreachable)
+    with pytest.raises(LaunchError, match=r"no route to host 10\.9\.9\.9: .*; HVDTUNE_INTERFACE"):
+        address_towards("10.9.9.9")
 
 
 def test_loopback_is_no_address_for_other_hosts():

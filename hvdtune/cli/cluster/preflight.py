@@ -151,7 +151,10 @@ def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
         for number, source in enumerate(names, 1)
         if any(pair.source == source for pair in pairs)
     ]
+    table = _table([first, *rows])
     measured = [pair for pair in pairs if pair.blocks]
+    if all(pair.state == "unknown" for pair in pairs):
+        return f"{table}\n?: not tried, because one of the two hosts failed"
     legend = "MiB/s, microseconds of a round trip: medians of "
     if figures and measured:
         blocks, trips = (
@@ -161,7 +164,7 @@ def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
         legend += f"{blocks} blocks and {trips} round trips on each way"
     else:
         legend = "+: the port can be reached, and answers with the job's key"
-    return f"{_table([first, *rows])}\n{legend}"
+    return f"{table}\n{legend}"
 
 
 def _span(counts: Sequence[int]) -> str:

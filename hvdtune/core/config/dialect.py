@@ -139,9 +139,8 @@ class Dialect:
             size_by=_name_of(env, self.size),
         )
         if told.rank is not None and told.size is not None and told.rank >= told.size:
-            raise UsageError(
-                f"{told.rank_by}={told.rank} is not a rank of {told.size_by}={told.size}"
-            )
+            what = "a number of a host, from 0 on, of" if told.is_node else "a rank of"
+            raise UsageError(f"{told.rank_by}={told.rank} is not {what} {told.size_by}={told.size}")
         return told
 
 
