@@ -37,6 +37,8 @@ ROOT: Final = Path(__file__).parents[2]
 _OF_OTHERS: Final = (*mpi_plugins.LIBRARIES, tensorflow_kernels.LIBRARY)
 # Names of files in messages are the same wherever the checkout lies.
 _ANYWHERE: Final = f"-ffile-prefix-map={ROOT}=."
+# What a library does not use of itself, or of libstdc++, is left out of it.
+_SEPARATE: Final = ("-ffunction-sections", "-fdata-sections")
 _BACKEND: Final = "import sys; from setuptools import build_meta as b; b.build_{}(sys.argv[1])"
 
 
@@ -67,9 +69,10 @@ def main() -> None:
 
     link_libraries.make(work / "link", target)
     # Symbols of libstdc++'s static pieces must not be taken for those of its shared library.
-    linking = (f"-L{work / 'link'}", "-Wl,--exclude-libs,ALL", "-Wl,--build-id=none", "-s")
+    exported = ("-Wl,--exclude-libs,ALL", "-Wl,--gc-sections")
+    linking = (f"-L{work / 'link'}", *exported, "-Wl,--build-id=none", "-s")
     downloaded = kept / target.machine
-    build = Build(target, source, work / "brought", downloaded, (_ANYWHERE,), linking)
+    build = Build(target, source, work / "brought", downloaded, (_ANYWHERE, *_SEPARATE), linking)
     mpis = mpi_plugins.make(build)
     tensorflows = tensorflow_kernels.make(build, _versions(given.tensorflow))
     wheel = make_wheel(build, work / "wheel")

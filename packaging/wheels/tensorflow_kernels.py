@@ -31,25 +31,37 @@ _PLATFORMS: Final = ("manylinux2014", "manylinux_2_17", "manylinux_2_27")
 
 
 def make(build: Build, versions: Sequence[str]) -> list[BuiltFrom]:
-    """Compile the kernels into the package's place."""
+    """Compile the kernels into the package's place; what is the same for releases is there once."""
     folder = build.brought / "hvdtune" / "tensorflow" / "op_library"
     folder.mkdir(parents=True)
-    files = op_library.sources_of(build.source / "csrc")
     options = [*_PYTHON, *build.target.of_pypi(*_PLATFORMS)]
     package = _PACKAGES[build.target.machine]
+    alike: dict[tuple[str, bytes], list[str]] = {}  # releases, by the end of the name and content
     for version in versions:
         kept = build.kept / "tensorflow" / version
         installed = downloads.unpack(f"{package}=={version}", kept, _place, options)
-        include = installed / "include"
-        target = folder / op_library.packaged_name(version, include)
-        linked = [*build.linking, f"-L{installed}", f"-l:{LIBRARY}", "-Wl,--no-undefined"]
-        flags = [f"-I{include}", *_FLAGS]
-        command = op_library.compilation(build.compiler, files, flags, linked, target)
-        subprocess.run(command, check=True)
+        end = op_library.packaged_name([], installed / "include")
+        made = _compiled(build, installed, folder / end)
+        alike.setdefault((end, made.read_bytes()), []).append(version)
+        made.unlink()
+    for (end, content), those in alike.items():
+        target = folder / f"{'_'.join(those)}{end}"
+        target.write_bytes(content)
+        target.chmod(0o755)
     return [
         BuiltFrom(package, version, "headers that its kernels are compiled with")
         for version in versions
     ]
+
+
+def _compiled(build: Build, installed: Path, target: Path) -> Path:
+    linked = [*build.linking, f"-L{installed}", f"-l:{LIBRARY}", "-Wl,--no-undefined"]
+    # Messages name the headers that they come from, alike for all releases.
+    flags = [f"-I{installed / 'include'}", *_FLAGS, f"-ffile-prefix-map={installed}=tensorflow"]
+    files = op_library.sources_of(build.source / "csrc")
+    command = op_library.compilation(build.compiler, files, flags, linked, target)
+    subprocess.run(command, check=True)
+    return target
 
 
 def _place(file: str) -> str | None:

@@ -56,12 +56,14 @@ def include(tmp_path):
     return folder
 
 
-def test_kernels_are_for_one_version_and_its_headers(tmp_path, include, monkeypatch):
+def test_kernels_are_for_some_versions_and_their_headers(tmp_path, include, monkeypatch):
     monkeypatch.setattr(op_library, "_PACKAGE", tmp_path)
-    made = tmp_path / op_library.packaged_name("2.20.0", include)
+    made = tmp_path / op_library.packaged_name(["2.20.0", "2.20.1"], include)
     made.touch()
-    assert op_library.packaged("2.20.0", include) == made
-    assert op_library.packaged("2.20.1", include) is None
-    assert op_library.packaged_for("2.20.0") == [made]
+    for version in ("2.20.0", "2.20.1"):
+        assert op_library.packaged(version, include) == made
+        assert op_library.packaged_for(version) == [made]
+    for version in ("2.20", "2.20.10", "20.1", ""):
+        assert op_library.packaged(version, include) is None
     (include / "tensorflow/core/framework/op_kernel.h").write_text("class OpKernel { int more; };")
     assert op_library.packaged("2.20.0", include) is None

@@ -60,7 +60,7 @@ def test_the_compiler_is_the_one_that_is_asked_for(monkeypatch):
 
 def test_what_a_wheel_brings_needs_no_compiler(tmp_path, monkeypatch, capsys):
     brought = tmp_path / op_library.packaged_name(
-        library.version(), Path(tf.sysconfig.get_include())
+        [library.version()], Path(tf.sysconfig.get_include())
     )
     brought.touch()
     monkeypatch.setattr(op_library, "_PACKAGE", tmp_path)

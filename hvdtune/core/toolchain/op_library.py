@@ -67,20 +67,20 @@ def compilation(
     return [*command, *include, "-w", *flags, *units, *linked, "-o", str(target)]
 
 
-def packaged_name(version: str, include: Path) -> str:
-    """The name that a wheel has for the library of a TensorFlow.
+def packaged_name(versions: Sequence[str], include: Path) -> str:
+    """The name that a wheel has for the library of some releases of TensorFlow.
 
     Other distributions than PyPI's build a version in other ways, with an Abseil of the system for
     instance, which their headers tell.
 
     Args:
-        version: TensorFlow's.
-        include: the folder of its headers.
+        versions: those that it is the same for.
+        include: the folder of the headers of one of them.
     """
     known = hashlib.sha256()
     for part in _contents(include):
         known.update(part)
-    return f"{version}-{known.hexdigest()[:16]}.so"
+    return f"{'_'.join(versions)}-{known.hexdigest()[:16]}.so"
 
 
 def _contents(include: Path) -> Iterator[bytes]:
@@ -93,10 +93,21 @@ def _contents(include: Path) -> Iterator[bytes]:
 
 def packaged(version: str, include: Path) -> Path | None:
     """The library for exactly this TensorFlow, if the wheel of hvdtune has brought it."""
-    path = _PACKAGE / packaged_name(version, include)
-    return path if path.is_file() else None
+    name = packaged_name([version], include)
+    end = name.removeprefix(version)
+    return next((path for path in packaged_for(version) if path.name.endswith(end)), None)
 
 
 def packaged_for(version: str | None) -> list[Path]:
     """The libraries for a version of TensorFlow, of which no headers have been looked at."""
-    return sorted(_PACKAGE.glob(f"{version}-*.so"))
+    found = sorted(_PACKAGE.glob("*-*.so"))
+    return [path for path in found if version in _versions_of(path)]
+
+
+def packaged_versions() -> list[str]:
+    """The versions of TensorFlow for which the wheel of hvdtune has brought a library."""
+    return [each for path in sorted(_PACKAGE.glob("*-*.so")) for each in _versions_of(path)]
+
+
+def _versions_of(path: Path) -> list[str]:
+    return path.name.partition("-")[0].split("_")
