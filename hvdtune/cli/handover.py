@@ -33,7 +33,7 @@ def enter(what: str, words: Sequence[str], asked: Path | None = None) -> None:
         return
     python = asked or workbench_python()
     if python is None:
-        workbench.require(what, _named_by(words))
+        require(what, words[0] if words else "")
         return
     program = checked(python, by_option=asked is not None)
     from hvdtune.workflows.fingerprint import installed_frameworks
@@ -62,9 +62,10 @@ def is_asked(asked: Path | None) -> bool:
     return (asked or workbench_python()) is not None
 
 
-def _named_by(words: Sequence[str]) -> str:
-    takes_option = words[:1] and words[0] in ("run", "verify", "aa", "compare")
-    return f"{_OPTION} PATH" if takes_option else "HVDTUNE_WORKBENCH_PYTHON"
+def require(what: str, command: str = "run") -> None:
+    """Raises HvdtuneError where the workbench is not here that `what`, of `command`, needs."""
+    takes_option = command in ("run", "verify", "aa", "compare")
+    workbench.require(what, f"{_OPTION} PATH" if takes_option else "HVDTUNE_WORKBENCH_PYTHON")
 
 
 def checked(python: Path, *, by_option: bool) -> str:

@@ -84,6 +84,11 @@ class Resolved:
     notices: tuple[str, ...] = ()
     as_json: bool = False
 
+    @property
+    def measures(self) -> bool:
+        """Whether it is more than a launch, and needs the workbench."""
+        return self.comparison is not None or self.workflow != "launch"
+
 
 def resolve(options: RunOptions) -> Resolved:
     """The requests of a command line. Raises UsageError for what cannot be."""

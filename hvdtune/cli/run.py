@@ -114,7 +114,7 @@ def _run(
 
 def _enter_workbench(request: Resolved, options: RunOptions, words: Sequence[str]) -> None:
     """Goes on where the workbench is, if that is elsewhere and the request needs it."""
-    if request.comparison is not None or request.workflow != "launch":
+    if request.measures:
         handover.enter(f"`hvdtune {words[0]}` that measures", words, options.workbench_python)
     elif (request.trace.path or request.output.folder) and handover.is_asked(
         options.workbench_python

@@ -101,6 +101,19 @@ def test_a_mistake_is_one_sentence(submit, words, said):
     assert said in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "is_refused"),
+    [("", True), ("--setup true", False), (f"--workbench-python {sys.executable}", False)],
+    ids=["this-python", "one-that-is-set-up", "another-one"],
+)
+def test_a_job_that_would_lack_the_workbench_is_not_sent(submit, monkeypatch, words, is_refused):
+    monkeypatch.setattr("hvdtune.workbench.missing", lambda: ["optuna"])
+    code, out, err = submit("--slurm", *words.split(), "--trials", "3", "train.py")
+    assert (code, out == "") == (1 if is_refused else 0, is_refused)
+    needs = "`hvdtune run` that measures needs the workbench, of which optuna is not installed"
+    assert (needs in err) == is_refused
+
+
 def test_a_script_is_sent_unless_it_is_only_to_be_shown(call, tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("")
     (tmp_path / "sbatch").write_text(f'#!/bin/sh\ncat > "{tmp_path}/sent"; echo job 12\n')

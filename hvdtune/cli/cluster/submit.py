@@ -201,7 +201,9 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
         handover.checked(python, by_option=True)
     if options.mpi:
         raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
-    resolve(dataclasses.replace(options, num_proc=1))
+    request = resolve(dataclasses.replace(options, num_proc=1))
+    if request.measures and not is_set_up and not handover.is_asked(python):
+        handover.require("`hvdtune run` that measures")
 
 
 submit = SubmitCommand()
