@@ -1,10 +1,13 @@
 """hvdtune for TensorFlow: `import hvdtune.tensorflow as hvd`, with Horovod's names."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from hvdtune.core.rank import basics
 from hvdtune.core.rank.basics import *
 from hvdtune.core.rank.collectives import barrier
 from hvdtune.recording import start_timeline, stop_timeline
-from hvdtune.tensorflow import collectives, elastic, spans
+from hvdtune.tensorflow import collectives, spans
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvdtune.tensorflow.broadcast import (
     BroadcastGlobalVariablesHook,
@@ -17,6 +20,9 @@ from hvdtune.tensorflow.objects import allgather_object, broadcast_object, broad
 from hvdtune.tensorflow.optimizer import DistributedOptimizer
 from hvdtune.tensorflow.sync_batch_norm import SyncBatchNormalization
 from hvdtune.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+
+if TYPE_CHECKING:
+    from hvdtune.tensorflow import elastic
 
 __all__ = [
     *basics.__all__,
@@ -40,3 +46,10 @@ __all__ = [
 ]
 
 spans.watch()
+
+
+def __getattr__(name: str) -> Any:
+    """Loads `elastic` where it is first asked for, and with it what trains with Keras."""
+    if name == "elastic":
+        return importlib.import_module("hvdtune.tensorflow.elastic")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ _LATER = {
 }  # fmt: skip
 _UNITS = (
     "launcher", "timeline", "tuner", "workflows", "cli", "dashboard", "doctor",
-    "core.mpi.", "core.job.", "core.config.", "horovod.", "keras.",
+    "core.mpi.", "core.job.", "core.config.", "core.elastic", "horovod.", "keras.",
 )  # fmt: skip
 
 
@@ -44,7 +44,5 @@ def test_a_rank_loads_little_beside_its_framework(framework, module, others):
     assert packages.isdisjoint({*workbench.PACKAGES} | _LATER)
     own = [name for name in loaded if name.startswith("hvdtune")]
     units = [f"hvdtune.{unit}" for unit in _UNITS]
-    if framework == "tensorflow":  # whose elastic training keeps models of Keras
-        units.remove("hvdtune.keras.")
     assert not [name for name in own if name.startswith(tuple(units))]
     assert len(own) < 75 and len(loaded) - len(own) < others, loaded
