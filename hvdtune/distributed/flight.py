@@ -19,7 +19,7 @@ from torch import distributed
 
 from hvdtune.core.rank.handles import WAIT_SLICE_S
 from hvdtune.distributed.job import find_loss
-from hvdtune.errors import CollectiveError, RankLostError
+from hvdtune.errors import CollectiveError, MismatchError, RankLostError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -50,6 +50,7 @@ class Flight:
         what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
         source: the rank that sends, of a receipt; -1 elsewhere, and where it is not known yet.
         is_lost: whether it failed because another member was lost, rather than has left.
+        on_mismatch: what to call when it has failed because the ranks disagreed about it.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Flight:
         "_timeout_s",
         "deadline_s",
         "is_lost",
+        "on_mismatch",
         "source",
         "what",
     )
@@ -93,6 +95,7 @@ class Flight:
         self.what = what
         self.source = source
         self.is_lost = False
+        self.on_mismatch: Callable[[], None] | None = None
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         self._native: _native.Runtime | None = None
@@ -263,6 +266,8 @@ class Flight:
             except Exception as error:
                 failure = error
         if failure is not None:
+            if isinstance(failure, MismatchError) and self.on_mismatch is not None:
+                self.on_mismatch()
             self.is_lost = self._native is not None and self._native.has_lost_a_rank()
             # What never began was refused by this job, not by the core of those who take part.
             ranks = () if self._native is None else self._ranks
@@ -282,6 +287,7 @@ class Flight:
         """It has ended, and uses no memory. REQUIRES: _lock."""
         self._ended = True
         self._owners, self._finish, self._operations = (), None, []
+        self.on_mismatch = None
 
     def _note_begin(self) -> None:
         """REQUIRES: _lock."""

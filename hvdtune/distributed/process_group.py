@@ -3,8 +3,8 @@
 """The group of processes that torch's functions of `torch.distributed` call.
 
 Each method starts an operation of the core on the tensors where they are and returns a Work for it.
-Operations of a group are numbered in call order, which torch asks to be the same on all ranks; the
-number names them, so that ranks that call different ones are told so.
+Operations of a group are numbered in call order, which torch asks to be the same on all ranks;
+their names follow from that, so that ranks that call different ones are told so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -25,6 +26,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form, left_key
+from hvdtune.distributed.names import COUNT, Names
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
@@ -37,9 +39,8 @@ if TYPE_CHECKING:
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[["_native.Operation"], list[torch.Tensor]]
 
-# How many names a kind of operation has. The core knows an operation by its name and remembers the
-# most recent ones, so they come again; of one name only one is in flight.
-_NAMES: Final = 1024
+# Kinds whose ranks agree on the number of elements, or are told that they do not.
+_OF_ONE_SIZE: Final = ("allreduce", "reducescatter", "broadcast")
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 
 
@@ -98,10 +99,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._job = job
         self._timeout_s = place.timeout_s
         self._lock = threading.Lock()
-        self._count = 0
+        self._names = Names()
         self._rolls = 0
         # Nobody needs what has ended: its tensors live no longer than its Work.
-        self._flights: list[weakref.ref[Flight] | None] = [None] * _NAMES
+        self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
         self._backward = BackwardPass()
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
@@ -510,9 +511,9 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
                     )
             return finish(operation)
 
+        size = reads[0].elements if kind in _OF_ONE_SIZE and reads else 0
         with self._lock:
-            number, self._count = self._count, self._count + 1
-            slot = number % _NAMES
+            number, slot = self._names.next((kind, size))
             before = self._flights[slot]
         if before is not None and (flight := before()) is not None:
             _await_end(flight)
@@ -528,6 +529,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         owners = [memory.owner for memory in (*reads, *writes)]
         what = f"{kind} {number} of process group {self._title}"
         flight = Flight(what, self._timeout_of(opts), owners, checked, self._place.ranks)
+        flight.on_mismatch = partial(self._forget, number)
         self._flights[slot] = weakref.ref(flight)
         try:
             flight.submit(
@@ -536,12 +538,22 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
                 [memory.address for memory in reads],
                 [memory.address for memory in writes] or [0] * len(reads),
                 expected,
-                self._titles.of(kind, reads[0].elements) if self._titles and reads else "",
+                self._title_of(kind, reads),
             )
         except CollectiveError as error:
             self._flights[slot] = None
             raise backend_error(what, error, self._place.ranks) from None
         return Work(flight, self._backward)
+
+    def _title_of(self, kind: str, reads: Sequence[Memory]) -> str:
+        """What the timeline calls it, "" where it has no other name."""
+        if self._titles is None or not reads:
+            return ""
+        return self._titles.of(kind, reads[0].dtype, reads[0].elements)
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            self._names.forget(number)
 
     def _timeout_of(self, opts: Any) -> float:
         given: timedelta | None = getattr(opts, "timeout", None)

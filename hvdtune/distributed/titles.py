@@ -1,7 +1,8 @@
 """What operations are called in the timeline, where torch's wrappers tell what they send.
 
 DistributedDataParallel sends its buckets in order, in every backward pass; its log says which
-parameters each has. FSDP2 sends the parameters of one module at a time.
+parameters each has. Before a forward pass it sends the buffers of its module, those of a dtype at
+once. FSDP2 sends the parameters of one module at a time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 # DDP arranges its buckets anew in its second iteration, or never.
 _ARRANGED: Final = 3
+_DDP_FILE: Final = "parallel/distributed.py"
 _FSDP_FILE: Final = "_fsdp_param_group.py"
 _FSDP_CALLERS: Final = ("unshard", "post_backward")
 _MOST_FRAMES: Final = 24
@@ -126,12 +128,15 @@ class Titles:
         for replica in self._replicas:
             replica.look()
 
-    def of(self, kind: str, elements: int) -> str:
+    def of(self, kind: str, dtype: str, elements: int) -> str:
         """As in `allreduce.bucket 0: fc.bias to conv.weight`; "" where nothing tells."""
+        found = ""
         if kind == "allreduce":
             found = self._of_bucket(elements)
-        else:
-            found = fsdp_module() if kind in _OF_FSDP and self._is_recording() else ""
+        elif kind in _OF_FSDP and self._is_recording():
+            found = fsdp_module()
+        elif kind == "broadcast" and self._replicas and self._is_recording():
+            found = f"buffers of {dtype}" if _is_of_buffers() else ""
         return f"{kind}.{found}" if found else ""
 
     def _of_bucket(self, elements: int) -> str:
@@ -166,6 +171,14 @@ def fsdp_module() -> str:
         if code.co_name in _FSDP_CALLERS and code.co_filename.endswith(_FSDP_FILE):
             return getattr(frame.f_locals["self"], "_module_fqn", None) or "the outermost module"
     return ""
+
+
+def _is_of_buffers() -> bool:
+    """Whether DDP sends the buffers of its module further up this thread's stack."""
+    return any(
+        frame.f_code.co_name == "_sync_buffers" and frame.f_code.co_filename.endswith(_DDP_FILE)
+        for frame in _callers(sys._getframe(1))
+    )
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:

@@ -13,6 +13,7 @@ from hvdtune.distributed.titles import Bucket, buckets_of
 from hvdtune.timeline.reading.opening import open_trace
 from tests.distributed import members
 
+KINDS = ["ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "BROADCAST"]
 PARAMETERS = [("a.weight", 100, 400), ("a.bias", 10, 40), ("b.weight", 50, 200), ("b.bias", 5, 20)]
 
 
@@ -55,6 +56,11 @@ def replicated_with_unused(layers):
     return DistributedDataParallel(layers, bucket_cap_mb=0.03, find_unused_parameters=True)
 
 
+def replicated_with_buffers(layers):
+    layers[1] = nn.BatchNorm1d(100)
+    return DistributedDataParallel(layers)
+
+
 def sharded(layers):
     fully_shard(layers[2])
     return fully_shard(layers)
@@ -76,6 +82,14 @@ def sharded(layers):
             },
         ),
         (
+            replicated_with_buffers,
+            {
+                "allreduce.bucket 0: 2.bias to 0.weight",
+                "broadcast.buffers of float32",
+                "broadcast.buffers of int64",
+            },
+        ),
+        (
             sharded,
             {
                 "allgather.2",
@@ -89,7 +103,7 @@ def sharded(layers):
 def test_the_timeline_names_what_torchs_wrappers_send(wrap, titles, tmp_path):
     members.run(Training(wrap, tmp_path), 2, tmp_path)
     trace = open_trace(tmp_path / "trace.json")
-    told = trace.slices[trace.slices["name"].isin(["ALLREDUCE", "ALLGATHER", "REDUCESCATTER"])]
+    told = trace.slices[trace.slices["name"].isin(KINDS)]
     for rank in (0, 1):
         named = told.loc[told["rank"] == rank, "tensor"].astype(str)
         counts = named[~named.str.contains(".torch.", regex=False)].value_counts()
