@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.plural import sized
-from hvdtune.timeline.analysis.findings.finding import TraceEvidence, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import SEND_LESS, TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.metrics import fusion
 from hvdtune.timeline.analysis.metrics.breakdown import spans_of, waits_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
@@ -75,8 +75,8 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
             f"it is {share:.0f} % of the bytes of a step",
             f"replayed without it, the same steps end {cost.mean:.2f} ms earlier",
         ),
-        remedy="send less of it (hvd.Compression.fp16; sparse gradients for an embedding), or "
-        "split it so that its parts are ready earlier",
+        remedy=f"{SEND_LESS}, sparse gradients of an embedding, or split it so that its parts are "
+        "ready earlier (DDP: a smaller bucket_cap_mb)",
         confidence="medium",
     )
 

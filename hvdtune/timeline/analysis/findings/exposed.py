@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from hvdtune.timeline.analysis.findings.finding import (
+    LESS_OFTEN,
     OF_RANKS,
+    SEND_LESS,
     TraceEvidence,
     TraceFinding,
     cost_of,
@@ -54,7 +56,7 @@ _IN_TURN = (
 
 
 def _much(evidence: TraceEvidence) -> str:
-    less = "send less (hvd.Compression.fp16) or less often (backward_passes_per_step)"
+    less = f"{SEND_LESS} or {LESS_OFTEN}"
     if evidence.job.was_tuned:
         return f"{less}; a study has already looked for a better setting"
     return f"look for a better setting with hvdtune run --trials 40; {less}"

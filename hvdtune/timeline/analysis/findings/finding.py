@@ -51,6 +51,12 @@ KINDS = OF_RANKS | {
     "exposed-communication",
 }
 
+# What a script can do about bytes: with hvdtune's own optimizers, DDP, FSDP2.
+SEND_LESS = (
+    "send less (hvd.Compression.fp16, fp16_compress_hook of DDP, MixedPrecisionPolicy of FSDP2)"
+)
+LESS_OFTEN = "less often (backward_passes_per_step, no_sync of DDP)"
+
 # A finding below both is not worth a line.
 MIN_PERCENT = 2.0
 MIN_STEPS = 3

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from hvdtune.horovod.vocabulary import ALLREDUCE_ROUTES
 from hvdtune.timeline.analysis.findings.buckets import exposed_phase_ms
 from hvdtune.timeline.analysis.findings.finding import (
+    LESS_OFTEN,
     OF_RANKS,
+    SEND_LESS,
     StepCost,
     TraceEvidence,
     TraceFinding,
@@ -192,8 +194,7 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
             f"{cost.mean:.2f} ms per step are exchanges that nothing hides, between {hosts}",
             "no rank's link stands out; --link-gbps would tell whether links carry what they could",
         ),
-        remedy="send less (hvd.Compression.fp16, backward_passes_per_step), or use a faster "
-        "network",
+        remedy=f"{SEND_LESS} or {LESS_OFTEN}, or use a faster network",
         confidence="medium",
     )
 
