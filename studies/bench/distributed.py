@@ -3,6 +3,7 @@
     python -m studies.bench.distributed                         # all parts, 2 ranks, 4 minutes
     python -m studies.bench.distributed --parts asleep steps
     python -m studies.bench.distributed --ranks 4
+    python -m studies.bench.distributed --deepspeed             # all_reduce over DeepSpeed's too
     python -m studies.bench.distributed --quick                 # that it works; figures say nothing
     python -m studies.bench.distributed --check                 # exit code 1 if a bar is missed
 
@@ -15,12 +16,15 @@ gloo's. Run it on a quiet machine. The parts:
     asleep         each call after 5 ms of computing, so that the threads of both sleep by then
     steps          training steps of DDP and of FSDP2, on the models of studies/bench/optimizer_step
 
-The bars: half of gloo's time for collectives, and no launch above gloo's; 0.9 for steps.
+The bars: half of gloo's time for collectives, and no launch above gloo's; 0.9 for steps, and for an
+all_reduce over DeepSpeed's through shared memory. DeepSpeed compiles that when it is first called:
+--deepspeed wants an environment with it, hvdtune, a compiler and ninja.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import multiprocessing
 import os
 import statistics
@@ -42,9 +46,11 @@ TURN_S: Final = 0.05
 COMPUTE_S: Final = 0.005
 COLLECTIVE_BAR: Final = 0.5
 STEP_BAR: Final = 0.9
+DEEPSPEED: Final = "over DeepSpeed"
+DEEPSPEED_BAR: Final = 0.9
 
 Call = Callable[[], Any]
-Samples = dict[str, list[list[float]]]  # by what was called: seconds per round, for each backend
+Samples = dict[str, list[list[float]]]  # by what was called: seconds per round, for each peer
 
 _context = multiprocessing.get_context("forkserver")
 
@@ -57,6 +63,7 @@ class Plan:
     ranks: int
     rounds: int
     is_quick: bool
+    has_deepspeed: bool
 
 
 def main() -> int:
@@ -65,6 +72,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--launches", type=int, help="of each part, in place of its own number")
     parser.add_argument("--rounds", type=int, default=10, help="turns of each in a launch")
+    parser.add_argument("--deepspeed", action="store_true", help="a third peer")
     parser.add_argument("--quick", action="store_true", help="one launch of a few calls")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a bar is missed")
     given = parser.parse_args()
@@ -72,7 +80,8 @@ def main() -> int:
     missed = []
     for part in given.parts:
         launches = 1 if given.quick else given.launches or LAUNCHES[part]
-        plan = Plan(part, given.ranks, 2 if given.quick else given.rounds, given.quick)
+        rounds = 2 if given.quick else given.rounds
+        plan = Plan(part, given.ranks, rounds, given.quick, given.deepspeed)
         found = []
         for number in range(launches):
             print(f"{part}: launch {number + 1} of {launches}", file=sys.stderr, flush=True)
@@ -82,7 +91,7 @@ def main() -> int:
 
 
 def launch(plan: Plan) -> dict[str, float]:
-    """hvdtune's time divided by gloo's in a job of its own, by what was called."""
+    """hvdtune's time divided by its peers' in a job of its own, by what was called."""
     with tempfile.TemporaryDirectory() as folder:
         ends = [_context.Pipe(duplex=False) for _ in range(plan.ranks)]
         store = str(Path(folder, "store"))
@@ -96,26 +105,32 @@ def launch(plan: Plan) -> dict[str, float]:
         told: list[Samples] = [here.recv() for here, _ in ends]
         for process in processes:
             process.join()
-    return {what: _ratio([samples[what] for samples in told]) for what in told[0]}
+    ratios: dict[str, float] = {}
+    for what in told[0]:
+        ours, gloo, *deepspeed = _medians([samples[what] for samples in told])
+        ratios[what] = ours / gloo
+        ratios |= {f"{what} {DEEPSPEED}": ours / theirs for theirs in deepspeed}
+    return ratios
 
 
-def _ratio(by_rank: list[list[list[float]]]) -> float:
-    """Of the medians over the rounds of the slowest rank's times."""
-    ours, theirs = (
+def _medians(by_rank: list[list[list[float]]]) -> list[float]:
+    """Of each peer, over the rounds, of the slowest rank's times."""
+    return [
         statistics.median(map(max, zip(*(rank[at] for rank in by_rank), strict=True)))
-        for at in range(len(BACKENDS))
-    )
-    return float(ours / theirs)
+        for at in range(len(by_rank[0]))
+    ]
 
 
 def show(plan: Plan, found: list[dict[str, float]]) -> list[str]:
     """Prints the ratios; returns what misses its bar."""
     title = f"{plan.part}, {plan.ranks} ranks, {len(found)} launches"
     print(f"{title}: hvdtune's time divided by gloo's")
-    bar, worst = (STEP_BAR, STEP_BAR) if plan.part == "steps" else (COLLECTIVE_BAR, 1.0)
     missed = []
     for what in found[0]:
         ratios = [one[what] for one in found]
+        bar, worst = (STEP_BAR, STEP_BAR) if plan.part == "steps" else (COLLECTIVE_BAR, 1.0)
+        if what.endswith(DEEPSPEED):
+            bar = worst = DEEPSPEED_BAR
         middle = statistics.median(ratios)
         is_met = middle <= bar and max(ratios) <= worst
         if not is_met:
@@ -123,7 +138,7 @@ def show(plan: Plan, found: list[dict[str, float]]) -> list[str]:
         mark = (
             "" if is_met else f"  above {bar:g}" if middle > bar else f"  a launch above {worst:g}"
         )
-        print(f"  {what:32} {middle:5.2f}   worst {max(ratios):5.2f}{mark}", flush=True)
+        print(f"  {what:40} {middle:5.2f}   worst {max(ratios):5.2f}{mark}", flush=True)
     return missed
 
 
@@ -138,18 +153,36 @@ def work(rank: int, plan: Plan, store: str, told: Any) -> None:
         "hvdtune", init_method=f"file://{store}", rank=rank, world_size=plan.ranks
     )
     groups = [distributed.group.WORLD, distributed.new_group(backend="gloo")]
+    if plan.has_deepspeed:
+        _load_deepspeed(rank, plan.ranks)
     asleep = plan.part == "asleep"
     samples: Samples = {}
     for what, calls in _steps(groups, plan) if plan.part == "steps" else _calls(groups, plan):
         count = _agreed_count(calls[-1], COMPUTE_S if asleep else 0.0)
-        rows: list[list[float]] = [[], []]
+        rows: list[list[float]] = [[] for _ in calls]
         for number in range(plan.rounds):
-            for at in (0, 1) if number % 2 else (1, 0):
+            for at in sorted(range(len(calls)), key=lambda at: (at + number) % len(calls)):
                 distributed.barrier()
                 rows[at].append(_seconds(calls[at], count, asleep=asleep))
         samples[what] = rows
     told.send(samples)
     distributed.destroy_process_group()
+
+
+def _load_deepspeed(rank: int, ranks: int) -> None:
+    """Gives torch DeepSpeed's operation, which rank 0 compiles unless that was done before."""
+    from torch import distributed
+
+    # By these DeepSpeed's ranks find the memory that they share.
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getppid())}
+    os.environ.update(where, LOCAL_SIZE=str(ranks), RANK=str(rank), WORLD_SIZE=str(ranks))
+    builder = importlib.import_module("deepspeed.ops.op_builder.cpu.comm").ShareMemCommBuilder()
+    if rank > 0:
+        distributed.barrier()
+    loaded = builder.load(verbose=False)
+    if rank == 0:
+        distributed.barrier()
+    loaded.initialize(ranks, rank)
 
 
 def _calls(groups: list[Any], plan: Plan) -> Iterator[tuple[str, list[Call]]]:
@@ -161,7 +194,10 @@ def _calls(groups: list[Any], plan: Plan) -> Iterator[tuple[str, list[Call]]]:
     for size in sizes:
         whole = torch.ones(max(size // 4, 1))
         reduce = partial(distributed.all_reduce, whole)
-        yield f"all_reduce {size} B", [partial(reduce, group=group) for group in groups]
+        calls: list[Call] = [partial(reduce, group=group) for group in groups]
+        if plan.has_deepspeed:
+            calls.append(partial(torch.ops.deepspeed.inference_all_reduce_, whole))
+        yield f"all_reduce {size} B", calls
         if size not in LARGE_SIZES:
             continue
         part = torch.ones(whole.numel() // plan.ranks)
