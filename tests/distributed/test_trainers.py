@@ -2,7 +2,9 @@
 
 import re
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -91,5 +93,68 @@ def test_torchft_forms_its_group_anew_without_a_replica_that_was_killed(tmp_path
             for rank in range(3)
         ]
     assert started[0].result() == started[2].result() == "total 2\n"
+    with pytest.raises(AssertionError):
+        started[1].result()
+
+
+_REPLICA = """
+import os
+import signal
+import sys
+import zlib
+from datetime import timedelta
+
+import torch
+from replica import ProcessGroupHvdtune
+from torch import distributed as dist
+from torchft import DistributedDataParallel, Manager, Optimizer
+
+rank, wait = int(sys.argv[1]), timedelta(seconds=60)
+torch.manual_seed(0)
+layer = torch.nn.Linear(8, 8)
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+manager = Manager(
+    pg=ProcessGroupHvdtune(wait),
+    min_replica_size=2,
+    load_state_dict=layer.load_state_dict,
+    state_dict=layer.state_dict,
+    replica_id=f"replica_{rank}",
+    timeout=wait,
+    rank=0,
+    world_size=1,
+    store_addr="127.0.0.1",
+    store_port=store.port,
+)
+model = DistributedDataParallel(manager, layer)
+optimizer = Optimizer(manager, torch.optim.SGD(layer.parameters(), lr=0.01))
+while manager.current_step() < 12:
+    optimizer.zero_grad()
+    model(torch.full((2, 8), rank + 1.0)).square().mean().backward()
+    if rank == 1 and manager.current_step() == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    optimizer.step()
+weights = b"".join(parameter.detach().numpy().tobytes() for parameter in layer.parameters())
+print("trained to", zlib.crc32(weights), "by", manager.num_participants(), flush=True)
+os._exit(0)
+"""
+
+
+def test_replicas_of_torchft_go_on_without_one_that_was_killed(tmp_path):
+    (tmp_path / "replica.py").write_text(PAGE.block("torchft.py"))
+    (tmp_path / "train.py").write_text(_REPLICA)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    lighthouse = third_party.environment("trainers") / "bin" / "torchft_lighthouse"
+    words = ["--min_replicas", "2", "--bind", address, "--heartbeat_timeout_ms", "3000"]
+    with subprocess.Popen([lighthouse, *words], stderr=subprocess.DEVNULL) as quorums:
+        variables = {"TORCHFT_LIGHTHOUSE": f"http://{address}"}
+        with ThreadPoolExecutor(3) as pool:
+            run = partial(third_party.run, "trainers", "train.py", folder=tmp_path, **variables)
+            started = [pool.submit(run, rank) for rank in range(3)]
+        quorums.terminate()
+    (one,), (other,) = (
+        re.findall(r"trained to (\d+) by 2", started[rank].result()) for rank in (0, 2)
+    )
+    assert one == other
     with pytest.raises(AssertionError):
         started[1].result()
