@@ -174,8 +174,14 @@ def _load_deepspeed(rank: int, ranks: int) -> None:
     from torch import distributed
 
     # By these DeepSpeed's ranks find the memory that they share.
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getppid())}
-    os.environ.update(where, LOCAL_SIZE=str(ranks), RANK=str(rank), WORLD_SIZE=str(ranks))
+    port = str(os.getppid())
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=port,
+        LOCAL_SIZE=str(ranks),
+        RANK=str(rank),
+        WORLD_SIZE=str(ranks),
+    )
     builder = importlib.import_module("deepspeed.ops.op_builder.cpu.comm").ShareMemCommBuilder()
     if rank > 0:
         distributed.barrier()
@@ -183,6 +189,10 @@ def _load_deepspeed(rank: int, ranks: int) -> None:
     if rank == 0:
         distributed.barrier()
     loaded.initialize(ranks, rank)
+    distributed.barrier()
+    if rank == 0:  # DeepSpeed leaves it there for ever
+        for path in Path("/dev/shm").glob(f"deepspeed_allreduce_buffer_*_{port}_*"):
+            path.unlink()
 
 
 def _calls(groups: list[Any], plan: Plan) -> Iterator[tuple[str, list[Call]]]:
