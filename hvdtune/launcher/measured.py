@@ -96,10 +96,17 @@ class MetricLines:
 
 
 class _Measured:
-    """A launch whose steps come from lines of its output, else as its runtime tells them."""
+    """A launch whose steps come from lines of its output, else as its runtime tells them.
 
-    def __init__(self, runtime: str, lines: MetricLines | None) -> None:
-        self._runtime, self._lines = runtime, lines
+    It has failed where a `clock` tells that DistributedDataParallel has other arguments than it was
+    to have.
+    """
+
+    def __init__(
+        self, runtime: str, lines: MetricLines | None, clock: StepClock | None = None
+    ) -> None:
+        self._runtime, self._lines, self._clock = runtime, lines, clock
+        self._fault: str | None = None
 
     @property
     def measured_by(self) -> str:
@@ -111,12 +118,19 @@ class _Measured:
         """Says what is wrong where no step came; "" where the wall time will do."""
         return self._lines.none_found if self._lines else ""
 
+    def _unless_at_fault(self, steps: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
+        if steps and self._fault is None:
+            self._fault = "" if self._clock is None else self._clock.ddp_fault()
+        return () if self._fault else steps
+
 
 class MeasuredJob(_Measured):
     """A job of hvdtune's: its steps come over the job channel, unless lines tell them."""
 
-    def __init__(self, job: Job, lines: MetricLines | None = None) -> None:
-        super().__init__("the optimizer steps of the ranks", lines)
+    def __init__(
+        self, job: Job, lines: MetricLines | None = None, clock: StepClock | None = None
+    ) -> None:
+        super().__init__("the optimizer steps of the ranks", lines, clock)
         self.job = job
         self._began_s = time.monotonic()
         self._ended_s: float | None = None
@@ -134,7 +148,7 @@ class MeasuredJob(_Measured):
             if isinstance(event, StepDone):
                 taken.append(event.durations_ns)
             self.formed |= isinstance(event, Formed)
-        return self._lines.steps() if self._lines else taken
+        return self._unless_at_fault(self._lines.steps() if self._lines else taken)
 
     def wait(self, timeout_s: float) -> None:
         """Returns when a rank has ended, or after the timeout."""
@@ -145,7 +159,7 @@ class MeasuredJob(_Measured):
         """How the job ended; None while it runs."""
         if not self.job.wait_for_change(0.0) and self._ended_s is None:
             self._ended_s = time.monotonic()
-        return self.job.poll()
+        return ExitReport(1, self._fault, ()) if self._fault else self.job.poll()
 
     def terminate(self) -> None:
         """Ends all ranks."""
@@ -158,10 +172,8 @@ class MeasuredCommand(_Measured):
     def __init__(
         self, command: Command, clock: StepClock | None = None, lines: MetricLines | None = None
     ) -> None:
-        super().__init__("the steps of torch's optimizer", lines)
+        super().__init__("the steps of torch's optimizer", lines, clock)
         self.command = command
-        self._clock = clock
-        self._fault: str | None = None
 
     @property
     def wall_s(self) -> float:
@@ -171,10 +183,7 @@ class MeasuredCommand(_Measured):
     def steps(self) -> Sequence[tuple[int, ...]]:
         """The steps not yet taken, in nanoseconds by process."""
         clocked = [] if self._clock is None else self._clock.steps()
-        steps = clocked if self._lines is None else self._lines.steps()
-        if steps and self._fault is None:
-            self._fault = "" if self._clock is None else self._clock.ddp_fault()
-        return () if self._fault else steps
+        return self._unless_at_fault(clocked if self._lines is None else self._lines.steps())
 
     def wait(self, timeout_s: float) -> None:
         """Returns when a process has ended, or after the timeout."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LOOPBACK: Final = "127.0.0.1"
-_DDP: Final = "ddp_"
+DDP: Final = "ddp_"  # begins the names of DistributedDataParallel's knobs
 
 Started = TypeVar("Started")
 
@@ -118,19 +118,29 @@ def output_writers(
 
 
 class JobStarter:
-    """Starts hvdtune's ranks again for every setting, with the variables of a target."""
+    """Starts hvdtune's ranks again for every setting, with the variables of a target.
+
+    Where the target has knobs of DDP's, those in `always` are given even to a script that has these
+    values by itself.
+    """
 
     starts_ranks = True
 
     def __init__(
-        self, plan: JobPlan, target: Target, options: JobOptions, metric: Metric | None = None
+        self,
+        plan: JobPlan,
+        target: Target,
+        options: JobOptions,
+        metric: Metric | None = None,
+        always: Collection[str] = (),
     ) -> None:
         self._plan, self._target, self._options, self._metric = plan, target, options, metric
+        self._always = frozenset(always)
         self._latest: MeasuredJob | None = None
 
     def run_once(self, setting: Setting, writers: list[Writer]) -> ExitReport:
         """Runs the job to its end."""
-        with self._job(setting, writers) as job:
+        with self._started(setting, writers) as (job, _):
             return job.wait()
 
     @contextlib.contextmanager
@@ -144,19 +154,37 @@ class JobStarter:
                 "effect on it; tune variables of its own with --adapter command --vary NAME=A,B"
             )
         lines = _metric_lines(self._metric, files)
-        with self._job(setting, [*writers, *([lines.write] if lines else [])]) as job:
-            self._latest = MeasuredJob(job, lines)
+        writers = [*writers, *([lines.write] if lines else [])]
+        with self._started(setting, writers) as (job, clock):
+            self._latest = MeasuredJob(job, lines, clock)
             yield self._latest
 
-    def _job(self, setting: Setting, writers: list[Writer]) -> Job:
+    def ddp_arguments(self, limit_s: float) -> dict[str, Value]:
+        """As CommandStarter.ddp_arguments."""
+        with self._started(self._target.native, []) as (job, clock):
+            assert clock is not None, "no knob is DDP's"
+            return _ddp_arguments(MeasuredJob(job), clock, limit_s)
+
+    @contextlib.contextmanager
+    def _started(
+        self, setting: Setting, writers: list[Writer]
+    ) -> Iterator[tuple[Job, StepClock | None]]:
         variables = self._target.environ(setting)
-        options = replace(
-            self._options,
-            environ={**self._options.environ, **variables},
-            transport=variables.get("HVDTUNE_TRANSPORT", self._options.transport),
-        )
-        core = {k: v for k, v in setting.items() if k not in self._target.variables}
-        return Job.start(self._plan, core, options, writers=writers)
+        environ = {**self._options.environ, **variables}
+        own = {name for name in self._target.native if name.startswith(DDP)}
+        clock: StepClock | None = None
+        with ExitStack() as stack:
+            if own:
+                clock = StepClock(_ddp_setting(self._target, setting, self._always))
+                stack.callback(clock.close)
+                environ |= clock.environ(own_environ() | environ)
+            options = replace(
+                self._options,
+                environ=environ,
+                transport=variables.get("HVDTUNE_TRANSPORT", self._options.transport),
+            )
+            core = {k: v for k, v in setting.items() if k not in {*self._target.variables, *own}}
+            yield stack.enter_context(Job.start(self._plan, core, options, writers=writers)), clock
 
 
 class CommandStarter:
@@ -202,24 +230,14 @@ class CommandStarter:
 
         Raises StudyError when it ends, or the time does, before it has made one.
         """
-        deadline_s = time.monotonic() + limit_s
         with self._started(self._target.native, []) as (command, clock):
-            while not (made := clock.ddp_arguments()):
-                report = command.poll()
-                if report is not None and not (made := clock.ddp_arguments()):
-                    last = f"; its last line: {report.tail[-1].strip()}" if report.tail else ""
-                    reason = report.reason or "the command made no DistributedDataParallel"
-                    raise StudyError(f"{reason}, so there is nothing to tune{last}")
-                if time.monotonic() > deadline_s:
-                    raise StudyError(f"no DistributedDataParallel was made within {limit_s:g} s")
-                command.wait(0.05)
-        return {_DDP + name: value for name, value in made[0].items()}
+            return _ddp_arguments(command, clock, limit_s)
 
     @contextlib.contextmanager
     def _started(
         self, setting: Setting, writers: list[Writer]
     ) -> Iterator[tuple[Command, StepClock]]:
-        clock = StepClock(self._ddp_setting(setting))
+        clock = StepClock(_ddp_setting(self._target, setting, self._always))
         try:
             environ = own_environ() | {"PYTHONUNBUFFERED": "1"} | self._target.environ(setting)
             if self._has_clock:
@@ -236,18 +254,34 @@ class CommandStarter:
         slots, port = self._plan.slots, free_port(_LOOPBACK)
         return tuple(environ | torch_environ(slot, len(slots), _LOOPBACK, port) for slot in slots)
 
-    def _ddp_setting(self, setting: Setting) -> dict[str, Any]:
-        """DDP's arguments where they differ from the script's own; its two sizes go together."""
-        native = self._target.native
-        changed = {
-            name
-            for name, value in setting.items()
-            if name.startswith(_DDP) and (value != native[name] or name in self._always)
-        }
-        sizes = {f"{_DDP}bucket_cap_mb", f"{_DDP}first_bucket_mb"}
-        if changed & sizes:
-            changed |= sizes
-        return {name.removeprefix(_DDP): setting[name] for name in sorted(changed)}
+
+def _ddp_arguments(
+    command: Command | MeasuredJob, clock: StepClock, limit_s: float
+) -> dict[str, Value]:
+    deadline_s = time.monotonic() + limit_s
+    while not (made := clock.ddp_arguments()):
+        report = command.poll()
+        if report is not None and not (made := clock.ddp_arguments()):
+            last = f"; its last line: {report.tail[-1].strip()}" if report.tail else ""
+            reason = report.reason or "the command made no DistributedDataParallel"
+            raise StudyError(f"{reason}, so there is nothing to tune{last}")
+        if time.monotonic() > deadline_s:
+            raise StudyError(f"no DistributedDataParallel was made within {limit_s:g} s")
+        command.wait(0.05)
+    return {DDP + name: value for name, value in made[0].items()}
+
+
+def _ddp_setting(target: Target, setting: Setting, always: Collection[str]) -> dict[str, Any]:
+    """DDP's arguments where they differ from the script's own; its two sizes go together."""
+    changed = {
+        name
+        for name, value in setting.items()
+        if name.startswith(DDP) and (value != target.native[name] or name in always)
+    }
+    sizes = {f"{DDP}bucket_cap_mb", f"{DDP}first_bucket_mb"}
+    if changed & sizes:
+        changed |= sizes
+    return {name.removeprefix(DDP): setting[name] for name in sorted(changed)}
 
 
 def _metric_lines(metric: Metric | None, files: LaunchFiles) -> MetricLines | None:

@@ -30,7 +30,7 @@ from hvdtune.tuner.space.targets import (
 from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.fingerprint import fingerprint
-from hvdtune.workflows.launches import CommandStarter, JobStarter, output_writers
+from hvdtune.workflows.launches import DDP, CommandStarter, JobStarter, output_writers
 from hvdtune.workflows.requests import (
     JobRequest,
     OutputRequest,
@@ -103,13 +103,14 @@ def find_target(
 ) -> RestartTarget:
     """The command with the knobs that are searched by default and all that are named.
 
-    Those named are `knobs` and what the files `settings` hold. DDP's command is started once for
-    the arguments of its own, at most for `limit_s` (None: half an hour).
+    Those named are `knobs` and what the files `settings` hold. Where DDP's are among them the
+    command is started once for the arguments of its own, at most for `limit_s` (None: half an
+    hour).
     """
     table = _target(job, request, knobs, settings)
     metric = None if request.metric_regex is None else Metric(request.metric_regex)
     starter = _starter(job, table, metric)
-    if isinstance(starter, CommandStarter) and job.adapter == "ddp":
+    if any(knob.name.startswith(DDP) for knob in table.knobs):
         table = with_native(table, starter.ddp_arguments(limit_s or _TIME_BUDGET_S))
         starter = _starter(job, table, metric)
     return RestartTarget(table, starter, _reference(job, table), _table(job, {}).native)
@@ -192,7 +193,7 @@ def _starter(
     job: JobRequest, target: Target, metric: Metric | None, always: Collection[str] = ()
 ) -> JobStarter | CommandStarter:
     if job.adapter == "hvdtune":
-        return JobStarter(job.plan, target, job.options, metric)
+        return JobStarter(job.plan, target, job.options, metric, always)
     starts_ranks = job.adapter == "ddp" and not starts_its_own_ranks(job.words)
     has_clock = job.adapter != "command"
     return CommandStarter(
@@ -203,11 +204,6 @@ def _starter(
 def _target(
     job: JobRequest, request: RestartRequest, knobs: Sequence[str], settings: Sequence[Path]
 ) -> Target:
-    if job.plan.remote and job.adapter == "ddp":
-        host = job.plan.remote[0]
-        raise UsageError(
-            f"--adapter ddp starts and times ranks on this machine only, not on {host}"
-        )
     environ = own_environ() | dict(job.options.environ)
     target = with_varied(_table(job, environ), request.vary, environ)
     if job.adapter == "hvdtune":
@@ -218,7 +214,11 @@ def _target(
     named += [*profile, *job.values.named]
     for path in settings:
         named += read_setting_file(path, target.knobs)
-    return narrowed(target, named)
+    target = narrowed(target, named)
+    if job.plan.remote and any(knob.name.startswith(DDP) for knob in target.knobs):
+        host = job.plan.remote[0]
+        raise UsageError(f"DDP's knobs are tuned in ranks on this machine only, not on {host}")
+    return target
 
 
 def _table(job: JobRequest, environ: Mapping[str, str]) -> Target:

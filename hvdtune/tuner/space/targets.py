@@ -139,7 +139,7 @@ def target_of(
     bare: tuple[Knob, ...] = ()
     searched: tuple[str, ...] = ()
     if adapter == "hvdtune":
-        rows, bare = _process_rows(cores, local_size), tuple(core_knobs)
+        rows, bare = _process_rows(cores, local_size), (*core_knobs, *DDP_KNOBS)
         searched = tuple(
             knob.name
             for knob in bare
@@ -204,7 +204,8 @@ def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
 
 
 def narrowed(target: Target, names: Collection[str]) -> Target:
-    """Return the target without knobs of variables that are neither searched by default nor named.
+    """Return the target without knobs that are neither searched by default, nor named, nor of
+    hvdtune's knob table.
 
     So that a setting says what a study is about. Raises UsageError for names that are no knobs.
     """
@@ -212,7 +213,8 @@ def narrowed(target: Target, names: Collection[str]) -> Target:
     for name in names:
         if name not in table:
             raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
-    kept = {*names, *target.searched, *(name for name in table if name not in target.variables)}
+    optional = {*target.variables, *(knob.name for knob in DDP_KNOBS)}
+    kept = {*names, *target.searched, *(name for name in table if name not in optional)}
     knobs = tuple(knob for knob in target.knobs if knob.name in kept)
     return with_native(replace(target, knobs=knobs), {})
 
