@@ -61,12 +61,13 @@ class Formation {
                          ErrorCode code = ErrorCode::kRendezvous);
   std::string name_of(const Rank& rank) const;
   std::string missing() const;
+  bool is_anyone_there() const;
 
   const AllConnected all_connected_;
   FailedStart* failed_;
   std::optional<std::string> refusal_;  // what every rank is told once the start has failed
   std::optional<Error> unreported_;     // nobody has been told of it yet
-  std::optional<Error> second_;         // of a rank that is there already
+  std::optional<Error> mishap_;         // of a newcomer, which ends the start
   Deadline deadline_ = Deadline::never();
   Acceptor acceptor_;
   int size_;
@@ -81,13 +82,13 @@ std::vector<SecureChannel> Formation::run(std::chrono::nanoseconds timeout,
   do {
     try {
       step(refusal_ ? Deadline::never() : deadline_, stop);
-      if (!awaited &&
-          std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.stream.has_value(); })) {
+      if (!awaited && is_anyone_there()) {
         awaited = true;
         deadline_ = Deadline::in(timeout);
       }
     } catch (const Error& error) {
       if (failed_ == nullptr || error.code() != ErrorCode::kRendezvous) throw;
+      awaited |= is_anyone_there();
       refuse_from_now_on(error);
       if (awaited) report_once();
     }
@@ -105,6 +106,10 @@ void Formation::step(Deadline deadline, const StopSignal& stop) {
   // Last: a rank that has ended may have said why.
   if (is_aborted() && !refusal_) fail(failed_->why, -1);
   if (!refusal_) advance_phase();
+}
+
+bool Formation::is_anyone_there() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.stream.has_value(); });
 }
 
 void Formation::refuse_from_now_on(const Error& error) {
@@ -152,14 +157,15 @@ void Formation::admit() {
 }
 
 void Formation::receive_registrations() {
+  // Nothing may be thrown meanwhile: streams that became ranks would stay, as empty shells.
   std::erase_if(newcomers_, [this](StoreStream& stream) { return receive_registration(stream); });
-  if (second_) {
-    const Error error = *std::exchange(second_, std::nullopt);
+  if (mishap_) {
+    const Error error = *std::exchange(mishap_, std::nullopt);
     fail(error.what(), error.rank());
   }
 }
 
-// True once it has become a rank or was sent away.
+// True once it has become a rank or was sent away. Throws nothing.
 bool Formation::receive_registration(StoreStream& stream) {
   try {
     const std::optional<StoreMessage> message = stream.try_receive();
@@ -170,7 +176,7 @@ bool Formation::receive_registration(StoreStream& stream) {
     if (text) {
       // The others would wait in vain for the rank that one of the two should have been.
       if (is_second(stream, registration) && phase_ == FormationPhase::kRegister) {
-        second_.emplace(ErrorCode::kRendezvous, *text, stream.peer());
+        mishap_.emplace(ErrorCode::kRendezvous, *text, stream.peer());
       }
       report_once();
       stream.queue(StoreMessage::failed(*text));
@@ -184,7 +190,10 @@ bool Formation::receive_registration(StoreStream& stream) {
   } catch (const Error& error) {
     const auto index = static_cast<size_t>(stream.peer());
     const bool awaited = !refusal_ && index < ranks_.size() && !ranks_[index].stream;
-    if (awaited) fail("rank " + std::to_string(index) + " left during start-up", stream.peer());
+    if (awaited) {
+      const std::string text = "rank " + std::to_string(index) + " left during start-up";
+      mishap_.emplace(ErrorCode::kRendezvous, text, stream.peer());
+    }
     return true;
   }
 }

@@ -15,6 +15,7 @@
 #include "transport/exchange.h"
 #include "transport/rendezvous.h"
 #include "transport/soon.h"
+#include "transport/store_stream.h"
 
 using namespace hvdtune;
 using hvdtune::testing::soon;
@@ -316,6 +317,33 @@ TEST(a_rank_that_leaves_ends_start_up_for_all_and_is_named) {
   } catch (const Error& error) {
     CHECK_EQ(error.rank(), 1);
     CHECK(contains(error.what(), "left during start-up"));
+  }
+}
+
+// The server looks at both in one round nearly always; it must not look at the first one again.
+TEST(a_rank_that_leaves_while_another_registers_ends_start_up) {
+  for (int round = 0; round < 50; ++round) {
+    Listener listener("127.0.0.1");
+    StopSignal stop;
+    std::promise<std::string> told;
+    FailedStart failed;
+    failed.report = [&](const Error& error) { told.set_value(error.what()); };
+    auto channels = std::async(std::launch::async, [&] {
+      return form_job(listener, {kMeshKey, 3, 0, std::chrono::seconds(50)}, stop, {}, &failed);
+    });
+    const auto reach = [&](int rank) {
+      return dial("127.0.0.1", listener.port(), {Purpose::kStore, rank, kStoreRank, 0}, kMeshKey,
+                  soon(), stop);
+    };
+    StoreStream registers(reach(0), false);
+    registers.queue(StoreMessage::registration(3, {"a", "127.0.0.1", 1, 1}));
+    {
+      const SecureChannel leaves = reach(1);
+      CHECK(registers.flush());
+    }
+    CHECK(contains(told.get_future().get(), "rank 1 left during start-up"));
+    stop.raise();
+    CHECK_THROWS(ErrorCode::kShutdown, channels.get());
   }
 }
 
