@@ -21,7 +21,7 @@ _FEWEST: Final = 256
 _HISTORY: Final = _LAG + 3 * _LONGEST_PERIOD
 
 
-class Names:
+class OperationNames:
     """Those of one group.
 
     Thread rule: the caller's lock.

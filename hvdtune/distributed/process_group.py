@@ -26,7 +26,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, form, left_key
-from hvdtune.distributed.names import COUNT, Names
+from hvdtune.distributed.names import COUNT, OperationNames
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
@@ -99,7 +99,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._job = job
         self._timeout_s = place.timeout_s
         self._lock = threading.Lock()
-        self._names = Names()
+        self._names = OperationNames()
         self._rolls = 0
         # Nobody needs what has ended: its tensors live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT

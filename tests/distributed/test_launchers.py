@@ -31,7 +31,6 @@ def command_of(launcher, size):
     return {
         "alone": [sys.executable],
         "run": [sys.executable, "-m", "hvdtune", "run", "-np", str(size)],
-        "verify": [sys.executable, "-m", "hvdtune", "verify", "-np", str(size)],
         "torchrun": [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(size)],
     }[launcher]
 
@@ -118,19 +117,14 @@ def test_a_script_of_ddp_is_tuned_while_it_runs_and_trains_to_the_same_bits(tmp_
 
 
 @pytest.mark.slow
-def test_ddps_buckets_and_hvdtunes_knobs_are_set_and_compared_by_restarting(tmp_path):
+def test_ddps_buckets_and_hvdtunes_knobs_are_set_for_one_script():
     program = ["--", sys.executable, str(SCRIPT.with_name("buckets.py"))]
-    (tmp_path / "b.yaml").write_text(
-        "cycle_time_ms: 2\nddp_bucket_cap_mb: 0.4\nddp_first_bucket_mb: 0.2\n"
-    )
-    study = tmp_path / "study"
-    how = ["--mode", "restart", "--launch-time", "0.05s", "--pairs", "2", "-o", str(study)]
-    run("verify", *how, "--b", str(tmp_path / "b.yaml"), *program, size=2, codes=VERDICTS)
-    pair = json.loads((study / "pairs.jsonl").read_text().splitlines()[-1])
-    assert pair["reference"]["ddp_bucket_cap_mb"] == 25
-    assert (pair["setting"]["ddp_bucket_cap_mb"], pair["setting"]["cycle_time_ms"]) == (0.4, 2)
-    logs = "".join(path.read_text() for path in study.glob("**/*.log"))
-    assert set(re.findall(r"said (.*)", logs)) == {"1 buckets 1.0 ms", "2 buckets 2.0 ms"}
+    knobs = {"ddp_bucket_cap_mb": 1.5, "ddp_first_bucket_mb": 0.5, "cycle_time_ms": 2}
+    fixed = [word for name, value in knobs.items() for word in ("--fix", f"{name}={value}")]
+    usual = run("run", *program, size=2)
+    changed = run("run", "--adapter", "hvdtune", *fixed, *program, size=2)
+    assert re.findall(r"said (.*)", usual) == ["1 buckets, 1.0 ms"] * 2
+    assert re.findall(r"said (.*)", changed) == ["2 buckets, 2.0 ms"] * 2
 
 
 _RUN = {"HVDTUNE_RENDEZVOUS": "127.0.0.1:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}

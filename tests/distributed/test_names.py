@@ -5,7 +5,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import hvdtune.torch as hvd
-from hvdtune.distributed.names import COUNT, Names
+from hvdtune.distributed.names import COUNT, OperationNames
 from hvdtune.timeline.analysis.metrics import cache
 from hvdtune.timeline.reading.opening import open_trace
 from tests.distributed import members
@@ -14,12 +14,12 @@ STEP = ["broadcast", "allreduce 3", "allreduce 3", "allreduce 5", "allgather"]
 
 
 def test_operations_that_do_not_repeat_are_numbered():
-    names = Names()
+    names = OperationNames()
     assert [names.next(object()) for _ in range(2000)] == [(n, n % COUNT) for n in range(2000)]
 
 
 def test_what_repeats_soon_has_the_name_of_its_like_and_not_too_soon():
-    names = Names()
+    names = OperationNames()
     named = []
     for number in range(1500):
         what = f"once {number}" if number < 70 else STEP[number % len(STEP)]
@@ -30,7 +30,7 @@ def test_what_repeats_soon_has_the_name_of_its_like_and_not_too_soon():
 
 
 def test_an_evaluation_between_steps_does_not_take_the_rhythm_away():
-    names = Names()
+    names = OperationNames()
     for number in range(700):
         names.next(STEP[number % len(STEP)])
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_an_evaluation_between_steps_does_not_take_the_rhythm_away():
 
 
 def test_ranks_that_disagreed_go_on_with_names_that_agree():
-    ranks = [Names(), Names()]
+    ranks = [OperationNames(), OperationNames()]
     for number in range(1200):
         what = STEP[number % len(STEP)]
         given = [
