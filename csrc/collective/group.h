@@ -62,11 +62,14 @@ class GroupArena {
   uint8_t* exchange(int local_rank) const {
     return arena_.exchange(members_[static_cast<size_t>(local_rank)]);
   }
-  // As slot(), but the slots go round the ranks, two operations in each: a rank writes where
-  // another one has written before. REQUIRES: all ranks of the set have begun the same operations.
+  // Where a rank shows what the others read once they have met it. In a set of all ranks of the
+  // host the slots go round, two operations in each: a rank writes where another one has written
+  // before. In other sets each keeps to its own slot, since before they meet the others may be in
+  // an operation of another set.
   uint8_t* passing_slot(int local_rank, int buffer_index) const {
+    if (local_size() < arena_.local_size()) return slot(local_rank, buffer_index);
     const auto turn = static_cast<int>(operations_ / 2 % members_.size());
-    return slot((local_rank + turn) % local_size(), buffer_index);
+    return arena_.common_slot((local_rank + turn) % local_size(), buffer_index);
   }
   PeerMemory& memory(int local_rank) {
     return arena_.memory(members_[static_cast<size_t>(local_rank)]);

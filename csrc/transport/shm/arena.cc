@@ -28,7 +28,7 @@ namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kLine = 64;
-constexpr size_t kAreasPerRank = 5;
+constexpr size_t kAreasPerRank = 7;
 constexpr int kYields = 32;
 constexpr int kYieldsOfReader = 8;
 // Who had the processor for so long computes, and will again: a sleeper is woken up sooner.
@@ -59,7 +59,7 @@ size_t total_bytes(size_t slot_bytes, size_t local_size) {
 }  // namespace
 
 // After the segment's own bytes, followed by a card for each local rank and a line for each ordered
-// pair of them; the areas start at the next huge page, five for each rank.
+// pair of them; the areas start at the next huge page, seven for each rank.
 struct alignas(kLine) Arena::Header {
   uint64_t slot_bytes;
   std::atomic<uint64_t> abandoned;  // 0, or an Abandonment; the first one stands

@@ -23,7 +23,7 @@ namespace hvdtune {
 
 // Each local rank has two slots and two result areas (indexes 0 and 1, so that one round can
 // be filled while the last is still read), and an exchange area, where the others write their
-// results over what it has shown them there.
+// results over what it has shown them there. Sets of all local ranks have two slots more for each.
 //
 // Meetings are counted for each pair of local ranks, so that overlapping sets of ranks can share
 // the memory: what a rank wrote before post(b) is seen by b once its await() returned, if both
@@ -84,6 +84,8 @@ class Arena {
     return area(local_rank, 2 + buffer_index);
   }
   uint8_t* exchange(int local_rank) const { return area(local_rank, 4); }
+  // REQUIRES: used by sets of all local ranks only.
+  uint8_t* common_slot(int place, int buffer_index) const { return area(place, 5 + buffer_index); }
 
   // For a thread that is about to wait for the other ranks, where each has a processor: says where
   // it runs, and if a lower local rank's thread ran there when it last waited, moves it to a

@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -205,6 +206,39 @@ TEST(payloads_are_not_written_once_the_job_was_given_up) {
                                     bucket.payload, kChunkBytes, {}));
       CHECK(bucket.result() == ones);
     });
+  }
+}
+
+// Ranks 0 and 2 are in no set together, and so may be in operations of different sets at once.
+TEST(sets_that_share_ranks_do_not_share_memory_in_flight) {
+  const std::vector<std::vector<int>> sets = {{0, 1}, {1, 2}, {0, 1, 2}};
+  for (const size_t count : {size_t{1000}, size_t{20'000}}) {
+    for (const SharedLimits& limits :
+         {SharedLimits{.whole_bytes = kNoLimit}, SharedLimits{.arena_bytes = kNoLimit}}) {
+      World world(3, 1, true);
+      world.each([&](Group&, int rank) {
+        Unobserved observer;
+        std::vector<std::unique_ptr<Group>> groups;
+        for (const auto& set : sets) {
+          const bool is_member = std::ranges::count(set, rank) > 0;
+          groups.push_back(is_member ? world.make_group(rank, set, observer) : nullptr);
+        }
+        for (int round = 0; round < 300; ++round) {
+          const size_t index = round % 50 == 49 ? 2 : static_cast<size_t>(round % 2);
+          if (!groups[index]) continue;
+          std::vector<float> values(count, static_cast<float>(rank + round));
+          auto* bytes = reinterpret_cast<uint8_t*>(values.data());
+          Payload payload;
+          payload.add(bytes, bytes, count * sizeof(float));
+          const auto ranks = static_cast<int>(sets[index].size());
+          allreduce_shared(*groups[index], {DType::kFloat32, ReduceOp::kSum, 1.0, 1.0, ranks},
+                           payload, kNoLimit, limits);
+          const int sum = std::accumulate(sets[index].begin(), sets[index].end(), ranks * round);
+          CHECK_EQ(std::ranges::count(values, static_cast<float>(sum)),
+                   static_cast<ptrdiff_t>(count));
+        }
+      });
+    }
   }
 }
 
