@@ -15,9 +15,9 @@ namespace hvdtune {
 // in the pool is read and written in place, one elsewhere through process_vm_readv.
 //
 // Where the kernel allows no such copies, a payload goes through the arena in chunks: each rank
-// packs what the others reduce, at most chunk_bytes, into its exchange area, they meet, each reduces
-// its share and writes it over what it has read, and once they have met again each unpacks its
-// exchange area. So does one that `limits` send there, unless some rank has it in the pool.
+// packs what the others reduce, at most chunk_bytes, into its exchange area, they meet, each
+// reduces its share and writes it over what it has read, and once they have met again each unpacks
+// its exchange area. So does one that `limits` send there, unless some rank has it in the pool.
 //
 // REQUIRES: limits are equal on all ranks.
 void allreduce_shared(Group& group, const Reduction& reduction, const Payload& payload,

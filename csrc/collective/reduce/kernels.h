@@ -21,8 +21,8 @@ struct Kernels {
   void (*combine)(const void* other, void* acc, size_t count);
   // out[i] = acc[i] / divisor * postscale, rounded once
   void (*store)(const void* acc, void* out, size_t count, int divisor, double postscale);
-  // load(a), fold(b) and store in one pass, unscaled, with the same result. `out` and `also` may be a or b.
-  // The result is stored at `also`, too, unless that is null.
+  // load(a), fold(b) and store in one pass, unscaled, with the same result. `out` and `also` may be
+  // a or b. The result is stored at `also`, too, unless that is null.
   void (*pair)(const void* a, const void* b, void* out, void* also, size_t count, int divisor);
 };
 
