@@ -22,7 +22,7 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import own_environ
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import (
@@ -135,17 +135,14 @@ def _in_allocation(
     """The options with the hosts of the scheduler's allocation, and a sentence that says so.
 
     As they were where the user has named hosts, where the allocation has no other host or there is
-    no ssh to reach it, and in a task of the scheduler's, which is a job of its own. Where the hosts
-    of the allocation cannot be read, they are as they were, too, and the sentence says that.
+    no ssh to reach it, and in a task of the scheduler's, which is a job of its own. Raises
+    LaunchError where there is an allocation, but its hosts cannot be read.
     """
     if options.hosts is not None or options.hostfile is not None:
         return options, ()
     if recognise(env) is not None or not shutil.which("ssh"):
         return options, ()
-    try:
-        allocation = read_allocation(env)
-    except LaunchError as error:
-        return options, (f"{error}; this host alone is used, -H names others",)
+    allocation = read_allocation(env)
     if allocation is None or len(allocation.hosts) == 1:
         return options, ()
     slots = options.slots_per_host

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hvdtune.core.config.dialect import expand_hosts, repeated_counts
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.hosts import Host
 from hvdtune.plural import counted
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]+")
+T = TypeVar("T")
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SHOWN: Final = 60
+_INSTEAD: Final = "-H HOST:SLOTS names hosts instead, as in -H localhost:2"
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,14 @@ def read_allocation(env: Mapping[str, str]) -> Allocation | None:
 
     Raises LaunchError where there is one, but its hosts cannot be read.
     """
+    try:
+        return _read(env)
+    except ValueError as error:
+        raise LaunchError(f"{error}; {_INSTEAD}") from None
+
+
+def _read(env: Mapping[str, str]) -> Allocation | None:
+    """Raises ValueError with a sentence."""
     return _of_slurm(env) or _of_file(env, "PBS_NODEFILE") or _of_file(env, "LSB_DJOB_HOSTFILE")
 
 
@@ -41,14 +53,16 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation | None:
     listed = env.get("SLURM_JOB_NODELIST", "")
     if not listed:
         return None
-    names = expand_hosts(listed)
+    names = _expanded(env, "SLURM_JOB_NODELIST", expand_hosts)
     if not names or not all(map(_NAME.fullmatch, names)):
-        raise LaunchError(f"SLURM_JOB_NODELIST={listed} is not a list of hosts as in n[1-3],m7")
+        raise ValueError(f"SLURM_JOB_NODELIST={listed} is not a list of hosts as in n[1-3],m7")
     counts = env.get("SLURM_TASKS_PER_NODE", "")
-    slots = repeated_counts(counts)
+    # A shell that has come by another way than Slurm's has the list only.
+    is_lone = len(names) == 1 and not counts
+    slots = (1,) if is_lone else _expanded(env, "SLURM_TASKS_PER_NODE", repeated_counts)
     if len(slots) != len(names) or 0 in slots:
         told = f"is {counts}" if counts else "is not set"
-        raise LaunchError(
+        raise ValueError(
             f"SLURM_JOB_NODELIST={listed} has {counted(len(names), 'host')}, but "
             f"SLURM_TASKS_PER_NODE, which has the tasks of each, {told}"
         )
@@ -63,12 +77,29 @@ def _of_file(env: Mapping[str, str], name: str) -> Allocation | None:
     if not path:
         return None
     try:
-        slots = Counter(Path(path).read_text().split())
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise LaunchError(f"the list of this job's hosts, {name}={path}: {reason}") from None
+        raise ValueError(f"the list of this job's hosts, {name}={path}: {reason}") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not _NAME.fullmatch(line.strip()):
+            shown = line.strip()[:_SHOWN]
+            raise ValueError(
+                f"the list of this job's hosts, {name}={path}:{number}: {shown!r} is not a host, "
+                "as in node1"
+            )
+    slots = Counter(line.strip() for line in lines if line.strip())
     if not slots:
-        raise LaunchError(f"the list of this job's hosts, {name}={path}, is empty")
+        raise ValueError(f"the list of this job's hosts, {name}={path}, is empty")
     return Allocation(
         tuple(Host(host, count) for host, count in slots.items()), name, slots.total()
     )
+
+
+def _expanded(
+    env: Mapping[str, str], name: str, expand: Callable[[str], tuple[T, ...]]
+) -> tuple[T, ...]:
+    try:
+        return expand(env.get(name, ""))
+    except ValueError as error:
+        raise ValueError(f"{name}={env[name]} {error}") from None

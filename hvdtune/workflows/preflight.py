@@ -97,10 +97,7 @@ def preflight(request: PreflightRequest) -> PreflightReport:
     """
     allocation = None
     if not request.hosts:
-        try:
-            allocation = read_allocation(own_environ())
-        except LaunchError as error:
-            raise LaunchError(f"{error}: name the hosts by -H, -H localhost for this one") from None
+        allocation = read_allocation(own_environ())
     hosts = request.hosts or (allocation.hosts if allocation else this_host(1))
     with _Survey(hosts, request) as survey:
         survey.take()

@@ -8,7 +8,7 @@ import pytest
 from hvdtune.cli import resolve as resolving
 from hvdtune.cli.app import app
 from hvdtune.cli.resolve import resolve
-from hvdtune.errors import UsageError
+from hvdtune.errors import LaunchError, UsageError
 
 _TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 _ASKED = _TWO | {"SLURM_NTASKS": "4"}
@@ -97,10 +97,14 @@ def test_otherwise_they_are_where_they_were(monkeypatch, environ, words, hosts):
         ({"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such"),
     ],
 )
-def test_a_line_says_that_an_allocation_cannot_be_read(monkeypatch, changes, said):
-    hosts, (notice,) = resolved(monkeypatch, _ASKED | changes, "-np", "2")
-    assert hosts == ["localhost"] * 2
-    assert said in notice and notice.endswith("; this host alone is used, -H names others")
+def test_an_allocation_that_cannot_be_read_is_refused_unless_hosts_are_named(
+    monkeypatch, changes, said
+):
+    with pytest.raises(LaunchError) as refused:
+        resolved(monkeypatch, _ASKED | changes, "-np", "2")
+    assert said in str(refused.value)
+    named, _ = resolved(monkeypatch, _ASKED | changes, "-H", "localhost:2")
+    assert named == ["localhost"] * 2
 
 
 def test_without_ssh_other_hosts_cannot_be_reached(monkeypatch):

@@ -71,7 +71,9 @@ def test_hosts_of_an_allocation_that_cannot_be_read_are_not_this_one(
     monkeypatch.setenv(variable, value)
     code, out, err = call("preflight")
     assert (code, out) == (1, "")
-    assert said in err and err.endswith(": name the hosts by -H, -H localhost for this one\n")
+    assert said in err and err.endswith(
+        "; -H HOST:SLOTS names hosts instead, as in -H localhost:2\n"
+    )
 
 
 def test_an_interface_that_is_not_there_is_named_by_its_option(call):

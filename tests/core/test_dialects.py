@@ -401,6 +401,46 @@ def test_slurms_short_form_of_counts(text, counts):
     assert repeated_counts(text) == counts
 
 
+@pytest.mark.parametrize(
+    ("expand", "text"),
+    [
+        (expand_hosts, "n[1-99999999999]"),
+        (expand_hosts, "n[1-60000],m[1-60000]"),
+        (expand_hosts, "r[1-1000]n[1-1000]m[1-1000]"),
+        (repeated_counts, "2(x99999999999)"),
+        (repeated_counts, "2(x60000),3(x60000)"),
+    ],
+)
+def test_a_short_form_of_too_many_hosts_is_refused(expand, text):
+    with pytest.raises(ValueError, match=r"^has more than 100000 hosts$"):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        (
+            {"PMI_RANK": "1", "PMI_SIZE": "4000000000"},
+            "PMI_SIZE=4000000000 is more than 1000000, the most ranks of a job: set it right, or "
+            "HVDTUNE_STARTED_BY=none for a process alone",
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "9" * 23}, f"PMI_SIZE={'9' * 23} is more than 1000000"),
+        (
+            _SRUN | {"SLURM_STEP_NODELIST": "n[1-99999999999]"},
+            "SLURM_STEP_NODELIST=n[1-99999999999] has more than 100000 hosts: set it right, or",
+        ),
+        (
+            _SRUN | {"SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x99999999999)"},
+            "SLURM_STEP_TASKS_PER_NODE=2(x99999999999) has more than 100000 hosts",
+        ),
+    ],
+)
+def test_numbers_that_no_job_has_are_refused(environ, sentence):
+    with pytest.raises(UsageError) as refused:
+        recognise(environ)
+    assert str(refused.value).startswith(sentence)
+
+
 def test_one_launchers_place_is_that_of_scripts_and_of_init():
     environ = _SRUN | {"HVDTUNE_SHARED_FOLDER": "/shared"}
     assert environ_rank_and_size(environ) == (5, 7)

@@ -20,8 +20,9 @@ from hvdtune.launcher.hosts import Host
             {"SLURM_JOB_NODELIST": "n1,n2", "SLURM_TASKS_PER_NODE": "8(x2)"},
             Allocation((Host("n1", 8), Host("n2", 8)), "SLURM_JOB_NODELIST"),
         ),
+        ({"SLURM_JOB_NODELIST": "n1"}, Allocation((Host("n1", 1),), "SLURM_JOB_NODELIST")),
     ],
-    ids=["none", "tasks", "hosts-only"],
+    ids=["none", "tasks", "hosts-only", "one-host-without-tasks"],
 )
 def test_the_variables_describe_an_allocation(environ, allocation):
     assert read_allocation(environ) == allocation
@@ -55,9 +56,30 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
         ({"PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such file or directory"),
         ({"LSB_DJOB_HOSTFILE": "/"}, "LSB_DJOB_HOSTFILE=/: Is a directory"),
         ({"PBS_NODEFILE": "/dev/null"}, "PBS_NODEFILE=/dev/null, is empty"),
+        (
+            {"SLURM_JOB_NODELIST": "n[1-99999999999]", "SLURM_TASKS_PER_NODE": "2"},
+            r"SLURM_JOB_NODELIST=n\[1-99999999999\] has more than 100000 hosts",
+        ),
+        (
+            {"SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "2(x99999999999)"},
+            r"SLURM_TASKS_PER_NODE=2\(x99999999999\) has more than 100000 hosts",
+        ),
     ],
-    ids=["not-of-this-job", "no-counts", "half-a-list", "no-file", "folder", "empty"],
-)
+    ids=[
+        "not-of-this-job", "no-counts", "half-a-list", "no-file", "folder", "empty", "endless-list",
+        "endless-counts",
+    ],
+)  # fmt: skip
 def test_an_allocation_whose_hosts_cannot_be_read_is_no_host_without_others(environ, sentence):
-    with pytest.raises(LaunchError, match=sentence):
+    with pytest.raises(LaunchError, match=sentence) as refused:
         read_allocation(environ)
+    assert str(refused.value).endswith("; -H HOST:SLOTS names hosts instead, as in -H localhost:2")
+
+
+@pytest.mark.parametrize("line", ["no de2", "-oProxyCommand=x", "node2:4"])
+def test_a_line_that_is_no_host_is_named(tmp_path, line):
+    file = tmp_path / "hosts"
+    file.write_text(f"node1\n\n{line}\n")
+    with pytest.raises(LaunchError) as refused:
+        read_allocation({"PBS_NODEFILE": str(file)})
+    assert f"PBS_NODEFILE={file}:3: '{line}' is not a host, as in node1" in str(refused.value)

@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from hvdtune import parse
 from hvdtune.errors import UsageError
 
 Environ = Mapping[str, str]
+T = TypeVar("T")
 
 _BRACKETS: Final = re.compile(r"([^\[\],]*)\[([^\]]*)\]")
 _REPEATED: Final = re.compile(r"(\d+)\(x(\d+)\)")
+# Beyond both a number is a mistake, which costs all memory where it is believed.
+MOST_RANKS: Final = 1_000_000
+MOST_HOSTS: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,45 @@ def whole_of(env: Environ, names: tuple[str, ...]) -> int | None:
     for name in names:
         if env.get(name):
             try:
-                return parse.whole(env[name])
+                number = parse.whole(env[name])
             except ValueError as error:
                 raise UsageError(f"{name}={env[name]} {error}") from None
+            if number > MOST_RANKS:
+                raise UsageError(
+                    f"{name}={env[name]} is more than {MOST_RANKS}, the most ranks of a job: set "
+                    "it right, or HVDTUNE_STARTED_BY=none for a process alone"
+                )
+            return number
     return None
+
+
+def hosts_in(env: Environ, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The hosts that the first of these variables that is set has in Slurm's short form.
+
+    Raises UsageError naming it where they are too many.
+    """
+    return _in_short_form(env, names, expand_hosts)
+
+
+def counts_in(env: Environ, names: tuple[str, ...]) -> tuple[int, ...]:
+    """The numbers that the first of these variables that is set has in Slurm's short form.
+
+    Raises UsageError naming it where they are too many.
+    """
+    return _in_short_form(env, names, repeated_counts)
+
+
+def _in_short_form(
+    env: Environ, names: tuple[str, ...], expand: Callable[[str], tuple[T, ...]]
+) -> tuple[T, ...]:
+    try:
+        return expand(first_of(env, names))
+    except ValueError as error:
+        name = _name_of(env, names)
+        raise UsageError(
+            f"{name}={env[name]} {error}: set it right, or HVDTUNE_STARTED_BY=none for a process "
+            "alone"
+        ) from None
 
 
 def joined(env: Environ, *names: str) -> str:
@@ -167,25 +206,34 @@ def joined(env: Environ, *names: str) -> str:
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of Slurm's short form, as in `login,node[1-3,07]-ib`. Pure."""
+    """The hosts of Slurm's short form, as in `login,node[1-3,07]-ib`. Pure.
+
+    Raises ValueError, with the end of a sentence, for more than MOST_HOSTS.
+    """
     hosts: list[str] = []
     for part in _outer_parts(text):
         stems = [""]
         rest = part
         while match := _BRACKETS.match(rest):
             numbers = [number for piece in match[2].split(",") for number in _range(piece)]
+            _require_few(len(stems) * len(numbers))
             stems = [f"{stem}{match[1]}{number}" for stem in stems for number in numbers]
             rest = rest[match.end() :]
         hosts += [stem + rest for stem in stems]
+        _require_few(len(hosts))
     return tuple(hosts)
 
 
 def repeated_counts(text: str) -> tuple[int, ...]:
-    """The numbers of Slurm's short form, as in `4(x2),3` for 4, 4 and 3. Pure."""
+    """The numbers of Slurm's short form, as in `4(x2),3` for 4, 4 and 3. Pure.
+
+    Raises ValueError, with the end of a sentence, where they are of more than MOST_HOSTS.
+    """
     counts: list[int] = []
     for part in text.split(","):
         match = _REPEATED.fullmatch(part)
         if match:
+            _require_few(len(counts) + int(match[2]))
             counts += [int(match[1])] * int(match[2])
         elif part.isdigit():
             counts.append(int(part))
@@ -204,7 +252,13 @@ def _range(text: str) -> list[str]:
     if not dash or not (first.isdigit() and last.isdigit()):
         return [text]
     width = len(first)
+    _require_few(int(last) - int(first) + 1)
     return [f"{number:0{width}}" for number in range(int(first), int(last) + 1)]
+
+
+def _require_few(hosts: int) -> None:
+    if hosts > MOST_HOSTS:
+        raise ValueError(f"has more than {MOST_HOSTS} hosts")
 
 
 def _name_of(env: Environ, names: tuple[str, ...]) -> str:

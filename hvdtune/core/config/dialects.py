@@ -16,10 +16,10 @@ from hvdtune.core.config.dialect import (
     Dialect,
     Environ,
     ToldPlace,
-    expand_hosts,
+    counts_in,
     first_of,
+    hosts_in,
     joined,
-    repeated_counts,
     whole_of,
 )
 from hvdtune.core.config.documents import (
@@ -50,12 +50,12 @@ def _has_srun_task(env: Environ) -> bool:
 
 def _slurm_place(env: Environ) -> dict[str, int]:
     node = whole_of(env, ("SLURM_NODEID",))
-    counts = repeated_counts(env.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    counts = counts_in(env, ("SLURM_STEP_TASKS_PER_NODE",))
     return {} if node is None or node >= len(counts) else {"local_size": counts[node]}
 
 
 def _slurm_hosts(env: Environ) -> tuple[str, ...]:
-    return expand_hosts(first_of(env, ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")))
+    return hosts_in(env, ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
 
 
 def _slurm_job(env: Environ) -> str:
