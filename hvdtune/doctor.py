@@ -20,12 +20,14 @@ from hvdtune import workbench
 from hvdtune.core.config import host_costs
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import (
+    Config,
     cache_folder,
     inherited_environ,
     launch_defaults,
     workbench_python,
 )
-from hvdtune.core.config.meeting_point import read_meeting_point
+from hvdtune.core.config.meeting_point import MeetingPoint
+from hvdtune.core.job.meeting import require_meetable
 from hvdtune.core.mpi import mpi_library
 from hvdtune.core.rank.affinity import ranges, usable_processors
 from hvdtune.core.toolchain import nccl, op_library
@@ -49,6 +51,8 @@ class Finding:
     advice: str = ""
 
 
+_STARTED_BY: Final = "started by"
+_MEETS_AT: Final = "meets at"
 _MARKS: Final = {"ok": "ok", "absent": "-", "missing": "MISSING", "refused": "REFUSED"}
 _FRAMEWORKS: Final = (
     ("PyTorch", "torch", "pip install torch"),
@@ -59,7 +63,7 @@ _FRAMEWORKS: Final = (
 
 def examine() -> list[Finding]:
     """Examine this machine and return all findings, in the order in which they are shown."""
-    findings = [_python(), _native(), _cores(), _launcher(), *_meeting(), _compiler()]
+    findings = [_python(), _native(), _cores(), *_launcher(), _compiler()]
     findings += [_shared_memory(), _host_costs(), _dev_shm(), _tcp()]
     findings += [_package("framework", *row) for row in _FRAMEWORKS]
     findings += [_mpi(), _mpi_plugin(), _tensorflow_operations()]
@@ -122,33 +126,33 @@ def _cores() -> Finding:
     return Finding("machine", "cores", "ok", detail)
 
 
-def _launcher() -> Finding:
-    """Who has started this process, as `hvd.init()` in it would see it."""
-    try:
-        place = recognise(inherited_environ(), forming=True)
-    except HvdtuneError as error:
-        return Finding("machine", "started by", "refused", "", str(error))
-    if place is None or place.rank is None or place.size is None:
-        return Finding("machine", "started by", "ok", "no launcher: hvd.init() is alone here")
-    detail = f"{place.title}: rank {place.rank} of {place.size}"
-    if place.local_rank is not None:
-        detail += f", {place.local_rank} of its host"
-    return Finding("machine", "started by", "ok", detail)
-
-
-def _meeting() -> list[Finding]:
-    """Where this process would meet the others that its launcher has started."""
-    env, name = inherited_environ(), "meets at"
+def _launcher() -> list[Finding]:
+    """Who has started this process, and where it meets the others, as `hvd.init()` would see it."""
+    env = inherited_environ()
+    place, point, refusal = None, None, ""
     try:
         place = recognise(env, forming=True)
-    except HvdtuneError:
-        return []  # as the line before this one says
-    if place is None or place.rank is None or place.size in (None, 1) or place.dialect == "hvdtune":
-        return []
-    try:
-        point = read_meeting_point(env, place, cache_folder(env))
+        point = Config.from_environ(env).meeting
+        if point is not None:
+            require_meetable(point)
     except HvdtuneError as error:
-        return [Finding("machine", name, "refused", "", str(error))]
+        refusal = str(error)
+    refused = [Finding("machine", _MEETS_AT, "refused", "", refusal)]
+    if place is None or place.rank is None or (refusal and place.size is None):
+        if refusal:
+            return [dataclasses.replace(refused[0], name=_STARTED_BY)]
+        alone = "no launcher: hvd.init() is alone here"
+        return [Finding("machine", _STARTED_BY, "ok", alone)]
+    detail = f"{place.title}: rank {place.rank} of {place.size or 'as many as MPI says'}"
+    if place.local_rank is not None:
+        detail += f", {place.local_rank} of its host"
+    started = Finding("machine", _STARTED_BY, "ok", detail)
+    if refusal:
+        return [started, *refused]
+    return [started] if point is None else [started, _meeting(env, point)]
+
+
+def _meeting(env: Mapping[str, str], point: MeetingPoint) -> Finding:
     where = f"a file that rank 0 leaves in {point.folder}"
     if point.is_by_port:
         port = f"port {point.port}" if point.port else "a port that follows from the job's name"
@@ -156,7 +160,7 @@ def _meeting() -> list[Finding]:
     if point.key:
         given = next(name for name in ("HVDTUNE_KEY_FILE", "HVDTUNE_KEY") if env.get(name))
         where += f", by the key of {given}"
-    return [Finding("machine", name, "ok", where)]
+    return Finding("machine", _MEETS_AT, "ok", where)
 
 
 def _compiler() -> Finding:

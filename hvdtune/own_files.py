@@ -62,8 +62,12 @@ def make_own_folder(folder: Path) -> None:
     require_own(folder)
 
 
-def require_own(path: Path) -> None:
-    """Raises PermissionError for a link and for what another user owns or can write to."""
+def require_own(path: Path, advice: str = ": remove it") -> None:
+    """Raises PermissionError for a link and for what another user owns or can write to.
+
+    Args:
+        advice: the end of the message.
+    """
     facts = path.lstat()
     if stat.S_ISLNK(facts.st_mode):
         problem = "is a link"
@@ -73,7 +77,7 @@ def require_own(path: Path) -> None:
         problem = "can be written to by other users"
     else:
         return
-    raise PermissionError(errno.EPERM, f"{path} {problem}: remove it", str(path))
+    raise PermissionError(errno.EPERM, f"{path} {problem}{advice}", str(path))
 
 
 def require_trusted(path: Path) -> None:

@@ -7,7 +7,10 @@ import pytest
 
 from hvdtune import doctor
 from hvdtune.cli import main
+from hvdtune.core.config.environment import Config
+from hvdtune.core.job.meeting import join
 from hvdtune.doctor import Finding, examine, render_text
+from hvdtune.errors import UsageError
 
 
 def test_json_has_every_finding_with_its_state(capsys):
@@ -79,6 +82,7 @@ _SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_
         ({}, "no launcher: hvd.init() is alone here"),
         (_SRUN, "srun: rank 1 of 4, 1 of its host"),
         (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "9"}, "`flux run`: rank 0 of 9"),
+        ({"PMIX_RANK": "1"}, "a launcher that speaks PMIx: rank 1 of as many as MPI says"),
         (_SRUN | {"JSM_NAMESPACE_RANK": "2"}, ""),
     ],
 )
@@ -110,6 +114,38 @@ def test_where_the_processes_of_a_launcher_meet_is_told(monkeypatch, environ, st
     monkeypatch.setattr(doctor, "inherited_environ", lambda: _SRUN | _JOB | environ)
     found = next(finding for finding in doctor.examine() if finding.name == "meets at")
     assert found.state == state and told in found.detail + found.advice
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"SLURM_PROCID": "1", "OMPI_COMM_WORLD_RANK": "0"},
+        {"PALS_RANKID": "1"},
+        {"FLUX_TASK_RANK": "1"},
+        {"PMI_RANK": "1"},
+        {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2"},
+        {"HVDTUNE_NODE": "0", "HVDTUNE_NODES": "2"},
+    ],
+)
+def test_what_init_refuses_is_refused_in_its_words(monkeypatch, environ):
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: environ)
+    refused = [finding for finding in doctor.examine() if finding.state == "refused"]
+    with pytest.raises(UsageError) as refusal:
+        config = Config.from_environ(environ)
+        join(config, lambda _: None)
+    assert [finding.advice for finding in refused] == [str(refusal.value)]
+
+
+def test_a_folder_that_others_can_write_to_is_refused(monkeypatch, tmp_path):
+    tmp_path.chmod(0o777)
+    environ = _SRUN | _JOB | {"HVDTUNE_SHARED_FOLDER": str(tmp_path)}
+    monkeypatch.setattr(doctor, "inherited_environ", lambda: environ)
+    found = next(finding for finding in doctor.examine() if finding.name == "meets at")
+    assert found.advice == (
+        f"rank 0 cannot leave a file for the other ranks in {tmp_path}: {tmp_path} can be written "
+        "to by other users; set HVDTUNE_SHARED_FOLDER to a folder of your own that the hosts "
+        "share, or HVDTUNE_KEY to the same key everywhere"
+    )
 
 
 @pytest.mark.parametrize("environ", [{}, _SRUN | _JOB | {"SLURM_NTASKS": "1"}])

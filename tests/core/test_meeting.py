@@ -1,5 +1,6 @@
 """How the ranks of a job find each other that another launcher has started."""
 
+import dataclasses
 import json
 import os
 import re
@@ -161,6 +162,23 @@ def test_without_rank_0_the_error_says_where_it_was_looked_for_and_what_to_do(tm
     assert (f"the file there names {address}, where nobody listens" in said) == there
     assert "HVDTUNE_SHARED_FOLDER" in said and "HVDTUNE_STARTED_BY=none" in said
     assert "SLURM_PROCID and SLURM_NTASKS" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({}, "HVDTUNE_KEY to the same key everywhere; "),
+        ({"key": bytes(32)}, "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is"),
+    ],
+)
+def test_what_makes_the_file_needless_is_told(tmp_path, given, advice):
+    lost = config(tmp_path, **given)
+    place = dataclasses.replace(lost.meeting.place, hosts=(), local_size=None)
+    lost = dataclasses.replace(
+        lost, meeting=dataclasses.replace(lost.meeting, place=place, host="")
+    )
+    with pytest.raises(RendezvousError, match=f" one that they share, or {advice}"):
+        meeting.join(lost, pytest.fail)
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):

@@ -75,21 +75,32 @@ class JobFile:
         text = json.dumps({"address": address, "key": key.hex(), "nonce": nonce})
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own_files.require_own(self._folder)
+            self.require_folder()
             self._forget_old_ones()
             self._add(text)
         except OSError as error:
-            raise UsageError(
-                f"rank 0 cannot leave a file for the other ranks in {self._folder}: "
-                f"{error.strerror or error}; set HVDTUNE_SHARED_FOLDER to a folder that the hosts "
-                "share, or HVDTUNE_KEY to the same key everywhere"
-            ) from None
+            raise self._not_left(error) from None
         try:
             yield
         finally:
             # Not another one's that has taken the place since.
             if (there := self.read()) is not None and there.nonce == nonce:
                 self.path.unlink(missing_ok=True)
+
+    def require_folder(self) -> None:
+        """Raises UsageError for a folder that is there, but is a link or open to others."""
+        try:
+            if self.has_folder:
+                own_files.require_own(self._folder, advice="")
+        except OSError as error:
+            raise self._not_left(error) from None
+
+    def _not_left(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"rank 0 cannot leave a file for the other ranks in {self._folder}: "
+            f"{error.strerror or error}; set HVDTUNE_SHARED_FOLDER to a folder of your own that "
+            "the hosts share, or HVDTUNE_KEY to the same key everywhere"
+        )
 
     def _add(self, text: str) -> None:
         while True:

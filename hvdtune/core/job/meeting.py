@@ -46,6 +46,8 @@ _BY_PORT: Final = (
     "the key has to be the same for all ranks; HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT "
     f"name another place to meet; {_TWICE}"
 )
+_WITHOUT_KEY: Final = "HVDTUNE_KEY to the same key everywhere"
+_WITH_KEY: Final = "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is enough"
 _HINT: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
 
 _met: Final[set[str]] = set()  # the files that led this process to a job
@@ -80,6 +82,13 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
     except RendezvousError as error:
         hint = f"{_BY_PORT}; {_HINT}" if rank != 0 and point.is_by_port else _HINT
         raise RendezvousError(f"{error} ({_who(point)}; {hint})") from None
+
+
+def require_meetable(point: MeetingPoint) -> None:
+    """Raises UsageError as `join` does, for what can be known without waiting for others."""
+    file = JobFile(point.folder, _job_of(point))
+    if not point.is_by_port:
+        file.require_folder()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +144,9 @@ def find_leader(
         host = _address_of_rank_0(point, address)
         where = f"[{host}]" if ":" in host else host
         return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
-    offer = _await_offer(JobFile(point.folder, job), timeout_s)
+    offer = _await_offer(
+        JobFile(point.folder, job), timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY
+    )
     _met.add(offer.nonce)
     return offer.address, _derived(point.key, job, count) if point.key else offer.key
 
@@ -249,8 +260,11 @@ def _address_of_rank_0(point: MeetingPoint, chosen: str) -> str:
     return found[0]
 
 
-def _await_offer(file: JobFile, timeout_s: float) -> Offer:
+def _await_offer(file: JobFile, timeout_s: float, without_file: str) -> Offer:
     """Waits for rank 0's file; one that leads nowhere is of a job that has ended.
+
+    Args:
+        without_file: what to set so that no file is needed.
 
     Raises RendezvousError when there is none in time.
     """
@@ -270,7 +284,7 @@ def _await_offer(file: JobFile, timeout_s: float) -> Offer:
             raise RendezvousError(
                 f"no word from rank 0 in {file.path} for {timeout_s:g} s{said}: if the hosts do "
                 "not share that folder, set HVDTUNE_SHARED_FOLDER to one that they share, or "
-                f"HVDTUNE_KEY to the same key everywhere; {_TWICE}"
+                f"{without_file}; {_TWICE}"
             )
         time.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LAST_LOOK_S)
