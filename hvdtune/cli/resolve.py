@@ -33,6 +33,7 @@ from hvdtune.launcher.hosts import (
 )
 from hvdtune.launcher.jobs import plan_job, rank_options
 from hvdtune.launcher.mpirun import MpiJob
+from hvdtune.launcher.nodes.slots import slots_of_lone_node
 from hvdtune.launcher.plan import Slot, build_command, plan_slots
 from hvdtune.launcher.run import JobOptions
 from hvdtune.workflows.requests import (
@@ -134,12 +135,16 @@ def _in_allocation(
 ) -> tuple[RunOptions, tuple[str, ...]]:
     """The options with the hosts of the scheduler's allocation, and a sentence that says so.
 
+    On the only host of a platform's job they get the ranks that it is to have.
     As they were where the user has named hosts, where the allocation has no other host or there is
     no ssh to reach it, and in a task of the scheduler's, which is a job of its own. Raises
     LaunchError where there is an allocation, but its hosts cannot be read.
     """
     if options.hosts is not None or options.hostfile is not None:
         return options, ()
+    asked = options.num_proc or options.slots_per_host
+    if not asked and not restarts(options) and (ranks := slots_of_lone_node(env)):
+        return dataclasses.replace(options, num_proc=ranks), ()
     if recognise(env) is not None or not shutil.which("ssh"):
         return options, ()
     allocation = read_allocation(env)

@@ -15,8 +15,9 @@ from hvdtune.cli.cluster.elastic import is_elastic
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.parameters import spellings_of
 from hvdtune.cli.resolve import Resolved, rank_variables, resolve
-from hvdtune.core.config.environment import launch_defaults, node_meeting, slots_of_node
+from hvdtune.core.config.environment import launch_defaults, node_meeting
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.launcher.nodes.slots import slots_of_node
 from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
 from hvdtune.workflows.results import MeasuredRun, StudyResult
 from hvdtune.workflows.run_folder import contents

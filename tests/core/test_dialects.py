@@ -236,7 +236,12 @@ _IMPOSSIBLE = [
     ),
     (
         {"PET_NNODES": "1:4", "PET_NODE_RANK": "0"},
-        "PET_NNODES says 1:4, but PET_MASTER_ADDR is not set",
+        "PET_NNODES=1:4 is torchrun's form for an elastic job, which hvdtune forms by one "
+        "`hvdtune run` with --min-np and --max-np; here it has to be one number",
+    ),
+    (
+        {"PET_NNODES": "x", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "a"},
+        "PET_NNODES=x is not a number of nodes",
     ),
     ({"HVDTUNE_NODES": "2"}, "HVDTUNE_NODES says 2, but HVDTUNE_NODE is not set"),
     ({"HVDTUNE_NODE": "0"}, "HVDTUNE_NODE says 0, but HVDTUNE_NODES is not set"),

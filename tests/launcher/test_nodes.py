@@ -15,13 +15,15 @@ import pytest
 
 from hvdtune.cli.app import app
 from hvdtune.cli.run import asked_alike
-from hvdtune.core.config.environment import node_meeting, slots_of_node
+from hvdtune.core.config.environment import Config, node_meeting
 from hvdtune.core.job import proof
 from hvdtune.core.job.sealed import SealedChannel, Sealing
-from hvdtune.errors import LaunchError
+from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launcher.nodes import slots as node_slots
 from hvdtune.launcher.nodes.admission import MOST_HALF_OPEN, Admission
 from hvdtune.launcher.nodes.control import NodeFacts
 from hvdtune.launcher.nodes.gathering import require_same
+from hvdtune.launcher.nodes.slots import slots_of_lone_node, slots_of_node
 
 _KEY = b"k" * 32
 
@@ -303,12 +305,61 @@ def test_launchers_meet_where_each_host_has_one(environ, meets):
         ({}, 1),
         ({"SLURM_GPUS_ON_NODE": "4"}, 4),
         ({"PET_NPROC_PER_NODE": "2"}, 2),
-        ({"PET_NPROC_PER_NODE": "auto"}, 1),
         ({"SM_NUM_GPUS": "0"}, 1),
     ],
 )
 def test_a_node_has_a_rank_for_each_gpu_that_it_was_given(environ, slots):
     assert slots_of_node(environ) == slots
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus", "slots"),
+    [("auto", 4, 4), ("auto", 0, 6), ("gpu", 4, 4), ("cpu", 4, 6)],
+)
+def test_processes_of_a_node_are_counted_as_torchrun_does(monkeypatch, asked, gpus, slots):
+    monkeypatch.setattr(node_slots.nccl, "report", lambda *_: {"gpus": ["H100"] * gpus})
+    monkeypatch.setattr(node_slots, "usable_processors", lambda: 6)
+    assert slots_of_node({"PET_NPROC_PER_NODE": asked}) == slots
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "two", "gpu", "²"])
+def test_a_number_of_processes_that_cannot_be_is_refused(monkeypatch, asked):
+    monkeypatch.setattr(node_slots.nccl, "report", lambda *_: {})
+    with pytest.raises(UsageError, match=f"^PET_NPROC_PER_NODE={asked}"):
+        slots_of_node({"PET_NPROC_PER_NODE": asked})
+
+
+_LONE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "a"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "slots"),
+    [
+        (_LONE | {"PET_NPROC_PER_NODE": "2"}, 2),
+        ({"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "a", "SM_NUM_GPUS": "2"}, 2),
+        (_LONE | {"PET_NNODES": "2"}, None),
+        ({"SLURM_GPUS_ON_NODE": "4"}, None),
+    ],
+)
+def test_the_only_node_of_a_platform_has_the_ranks_that_it_says(environ, slots):
+    assert slots_of_lone_node(environ) == slots
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"PALS_RANKID": "1"},
+        {"PMI_RANK": "1", "PALS_RANKID": "1"},
+        {"OMPI_COMM_WORLD_RANK": "1", "SLURM_PROCID": "0"},
+    ],
+)
+def test_a_launcher_that_was_told_half_a_place_refuses_it_as_init_does(environ):
+    refusals = []
+    for ask in (node_meeting, Config.from_environ):
+        with pytest.raises(UsageError) as refused:
+            ask(environ)
+        refusals.append(str(refused.value))
+    assert refusals[0] == refusals[1]
 
 
 def asked(*words):

@@ -141,7 +141,7 @@ def _unsaid(env: Environ, size: str, *needed: tuple[str, ...]) -> str:
     Args:
         needed: of each of these one variable is to be set.
     """
-    most = env.get(size, "").rpartition(":")[2]  # of torchrun's FEWEST:MOST
+    most = env.get(size, "")
     missing = [" or ".join(names) for names in needed if not first_of(env, names)]
     if not missing or not most.isdigit() or int(most) < 2:
         return ""
@@ -153,6 +153,23 @@ def _nodes_fault(env: Environ) -> str:
     if env.get("HVDTUNE_NODE") and not env.get("HVDTUNE_NODES"):
         return f"HVDTUNE_NODE says {env['HVDTUNE_NODE']}, but HVDTUNE_NODES is not set"
     return _unsaid(env, "HVDTUNE_NODES", ("HVDTUNE_NODE",))
+
+
+def _has_kubeflow(env: Environ) -> bool:
+    told = joined(env, "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR")
+    return bool(told) and env["PET_NNODES"].isdigit()
+
+
+def _kubeflow_fault(env: Environ) -> str:
+    nodes = env.get("PET_NNODES", "")
+    if ":" in nodes:
+        return (
+            f"PET_NNODES={nodes} is torchrun's form for an elastic job, which hvdtune forms by one "
+            "`hvdtune run` with --min-np and --max-np; here it has to be one number"
+        )
+    if nodes and not nodes.isdigit():
+        return f"PET_NNODES={nodes} is not a number of nodes"
+    return _unsaid(env, "PET_NNODES", ("PET_NODE_RANK",), ("PET_MASTER_ADDR",))
 
 
 def _azure_hosts(env: Environ) -> tuple[str, ...]:
@@ -346,8 +363,8 @@ DIALECTS: Final = (
         size=("PET_NNODES",),
         hosts=lambda env: _one(env, "PET_MASTER_ADDR"),
         job=lambda env: joined(env, "PET_MASTER_ADDR", "PET_MASTER_PORT"),
-        present=lambda env: bool(joined(env, "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR")),
-        fault=lambda env: _unsaid(env, "PET_NNODES", ("PET_NODE_RANK",), ("PET_MASTER_ADDR",)),
+        present=_has_kubeflow,
+        fault=_kubeflow_fault,
         is_node=True,
     ),
     Dialect(

@@ -160,16 +160,12 @@ class Config:
         """This with what another launcher, if there is one, tells of the place."""
         if place is None or self.rendezvous_port:
             return self
-        launcher = _mpi_launcher(place)
-        is_complete = place.rank is not None and place.size is not None
-        # PMIx names no size; MPI then says it.
-        if launcher is None or place.size_by:
-            place.require_complete()
+        is_complete = _is_complete(place)
         return dataclasses.replace(
             self,
             host=env.get("HVDTUNE_HOST") or place.host or self.host,
             meeting=_meeting(env, place) if is_complete else None,
-            mpi_launcher=launcher,
+            mpi_launcher=_mpi_launcher(place),
             thread_core=_told_core(env, place),
         )
 
@@ -271,24 +267,12 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     from hvdtune.core.config import dialects
 
     place = dialects.recognise(env, forming=True)
-    if (
-        place is None
-        or place.rank is None
-        or place.size in (None, 1)
-        or env.get("HVDTUNE_RENDEZVOUS")
-    ):
+    if place is None or env.get("HVDTUNE_RENDEZVOUS"):
+        return None
+    if not _is_complete(place) or place.size == 1:
         return None
     is_one_for_each = place.is_node or place.local_size == 1 or place.cross_size == place.size
     return _meeting(env, place) if is_one_for_each else None
-
-
-def slots_of_node(environ: Mapping[str, str] | None = None) -> int:
-    """How many ranks this host is to have, as its scheduler says by GPUs or processes; else 1."""
-    env = os.environ if environ is None else environ
-    told = (
-        env.get(name, "") for name in ("PET_NPROC_PER_NODE", "SLURM_GPUS_ON_NODE", "SM_NUM_GPUS")
-    )
-    return next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
 
 
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
@@ -449,6 +433,14 @@ def _meeting(env: Mapping[str, str], place: ToldPlace) -> MeetingPoint | None:
     from hvdtune.core.config.meeting_point import read_meeting_point
 
     return None if place.size == 1 else read_meeting_point(env, place, cache_folder(env))
+
+
+def _is_complete(place: ToldPlace) -> bool:
+    """Whether both rank and size are told. Raises UsageError where one has to be and is not."""
+    # PMIx names no size; MPI then says it.
+    if place.size_by or _mpi_launcher(place) is None:
+        place.require_complete()
+    return place.rank is not None and place.size is not None
 
 
 def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:

@@ -1,0 +1,56 @@
+"""How many ranks a host is to have where nobody has said it to the launcher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from hvdtune.core.config.dialect import whole_of
+from hvdtune.core.config.dialects import recognise
+from hvdtune.core.rank.affinity import usable_processors
+from hvdtune.core.toolchain import nccl
+from hvdtune.errors import UsageError
+
+_PROCESSES: Final = "PET_NPROC_PER_NODE"  # the option of torchrun
+_GPUS: Final = ("SLURM_GPUS_ON_NODE", "SM_NUM_GPUS")
+
+
+def slots_of_node(environ: Mapping[str, str] | None = None) -> int:
+    """How many ranks this host is to have, as its scheduler says by GPUs or processes; else 1.
+
+    Raises UsageError for a number of processes that torchrun would not take either.
+    """
+    env = os.environ if environ is None else environ
+    if env.get(_PROCESSES):
+        return _as_torchrun_counts(env)
+    told = (env.get(name, "") for name in _GPUS)
+    return next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
+
+
+def slots_of_lone_node(environ: Mapping[str, str] | None = None) -> int | None:
+    """`slots_of_node` where a platform has started this process on the only host of a job.
+
+    None where it has not. Raises UsageError as `slots_of_node` does.
+    """
+    env = os.environ if environ is None else environ
+    place = recognise(env, forming=True)
+    is_lone = place is not None and place.is_node and place.size == 1
+    return slots_of_node(env) if is_lone else None
+
+
+def _as_torchrun_counts(env: Mapping[str, str]) -> int:
+    """A number, `cpu`, `gpu`, or `auto` for GPUs where there are any and processors elsewhere."""
+    asked = env[_PROCESSES]
+    if asked == "cpu":
+        return usable_processors()
+    if asked in ("auto", "gpu"):
+        gpus = len(nccl.report(env.get("HVDTUNE_CUDA_LIBRARY", ""), "").get("gpus", ()))
+        if asked == "gpu" and not gpus:
+            raise UsageError(f"{_PROCESSES}=gpu, but this host has no GPU that CUDA's driver sees")
+        return gpus or usable_processors()
+    if not asked.isdigit() or not (count := whole_of(env, (_PROCESSES,))):
+        raise UsageError(
+            f"{_PROCESSES}={asked} is not a number of processes from 1 on, auto, cpu or gpu"
+        )
+    return count
