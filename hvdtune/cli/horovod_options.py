@@ -14,6 +14,7 @@ from typing import Final, Literal, TypeVar
 import click
 
 import hvdtune
+from hvdtune import parse
 from hvdtune.cli.parameters import Number, WholeNumber, flag, option, spellings_of, switch
 from hvdtune.horovod.vocabulary import KNOBS, TERMS, Effect, log_level
 
@@ -21,6 +22,14 @@ from hvdtune.horovod.vocabulary import KNOBS, TERMS, Effect, log_level
 CONFIG_FILE: Final = "hvdtune.config_file"
 
 Options = TypeVar("Options")
+
+
+def _cores(text: str) -> str:
+    try:
+        parse.wholes(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' does not list cores, as 0,2 does") from None
+    return text
 
 
 def _log_level(text: str) -> str:
@@ -188,7 +197,9 @@ class HorovodOptions:
     )
     num_nccl_streams: int | None = _silent(type=WholeNumber(1))
     thread_affinity: str | None = option(
-        metavar="CORE,...", help="CPU cores for hvdtune's threads, one for each rank of a host."
+        type=_cores,
+        metavar="CORE,...",
+        help="CPU cores for hvdtune's threads, one for each rank of a host.",
     )
     gloo_timeout_seconds: float | None = option(
         type=Number(1), help="The same as --start-timeout, which overrides it."

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
+from hvdtune import parse
 from hvdtune.cli.cluster.elastic import elastic_request, is_elastic
 from hvdtune.cli.horovod_options import horovod_rows
 from hvdtune.cli.normalize import (
@@ -22,11 +23,13 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import own_environ
+from hvdtune.core.rank.affinity import require_usable
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import (
     Host,
+    is_local,
     parse_hosts,
     read_hostfile,
     this_host,
@@ -300,6 +303,10 @@ def _text(value: object) -> str:
 
 def job_options(options: RunOptions, slots: Sequence[Slot]) -> JobOptions:
     """Command line first, then the environment, then the defaults. Raises UsageError."""
+    if options.thread_affinity is not None:
+        local = max((slot.local_size for slot in slots if is_local(slot.host)), default=0)
+        for core in parse.wholes(options.thread_affinity)[:local]:
+            require_usable(core, f"--thread-affinity {options.thread_affinity}")
     return rank_options(
         slots,
         rank_variables(options),

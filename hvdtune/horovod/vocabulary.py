@@ -147,7 +147,8 @@ _OF_A_PLACE: Final = (
 )
 _TOLD: Final = "the rank's place, as the launcher tells it"
 _TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"
-_NO_NCCL: Final = "no collective of hvdtune uses NCCL"
+_NO_NCCL: Final = "NCCL is found when init runs, and nothing is compiled against it"
+_ONE_STREAM: Final = "all of a rank's communicators of NCCL share one stream"
 _NO_DDL: Final = "IBM's DDL is not used"
 _NO_CCL: Final = "oneCCL is not used"
 _NO_GPU_KERNELS: Final = "no kernel of hvdtune runs on a GPU"
@@ -244,8 +245,8 @@ FOREIGN_KNOBS: Final = (
         Limits(1, 8, 1, "streams", "NCCL streams."),
         option="num_nccl_streams",
         key="library_options.num_nccl_streams",
-        effect=Idle(_NO_NCCL, said=True),
-        idle=_NO_NCCL,
+        effect=Idle(_ONE_STREAM, said=True),
+        idle=_ONE_STREAM,
     ),
     _knob(
         "HOROVOD_BATCH_D2D_MEMCOPIES",

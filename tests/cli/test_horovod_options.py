@@ -1,5 +1,6 @@
 """Every option of horovodrun is accepted, or refused with a sentence."""
 
+import os
 from pathlib import Path
 
 import click
@@ -217,13 +218,25 @@ def test_horovods_variable_asks_for_horovods_format(monkeypatch, arguments, horo
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
     slots = place_ranks(parse(), (Host("localhost", 2),))
     with pytest.raises(UsageError, match="names 1 of the 2 cores"):
-        job_options(parse("--thread-affinity", "3"), slots)
+        job_options(parse("--thread-affinity", str(min(os.sched_getaffinity(0)))), slots)
+
+
+def test_the_launcher_refuses_cores_that_its_host_does_not_have():
+    cores = f"{min(os.sched_getaffinity(0))},9999"
+    with pytest.raises(UsageError, match=f"^--thread-affinity {cores}: core 9999 is not one that"):
+        job_options(parse("--thread-affinity", cores), place_ranks(parse(), (Host("::1", 2),)))
+
+
+@pytest.mark.parametrize("text", ["foo", "0,", "-1"])
+def test_what_lists_no_cores_is_refused_by_the_options_name(text):
+    with pytest.raises(click.BadParameter, match=f"'{text}' does not list cores, as 0,2 does"):
+        parse("--thread-affinity", text)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--num-nccl-streams 2", ["--num-nccl-streams has no effect: no collective"]),
+        ("--num-nccl-streams 2", ["--num-nccl-streams has no effect: all of a rank"]),
         ("--tcp", ["--tcp has no effect without --mpi"]),
         ("--tcp --mpi", []),
         ("--autotune-log-file a.csv", ["--autotune-log-file has no effect without --autotune"]),

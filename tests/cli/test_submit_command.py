@@ -67,7 +67,10 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm", "Missing argument 'SCRIPT'"),
         ("--slurm absent.py", "there is no script absent.py"),
         ("--slurm --nodes 0 train.py", "'--nodes' / '-N': it must be at least 1, not 0"),
-        ("--slurm --time soon train.py", "'soon' is not a time"),
+        (
+            "--slurm --time soon train.py",
+            "'soon' is not a time such as 90s, 90m, 1h30m or 36:30:00",
+        ),
         ("--slurm --time 60 train.py", "'60' has no unit: write 60m for minutes, as Slurm and"),
         ("--pbs --time 2:00 train.py", "'2:00' is not of the form HOURS:MINUTES:SECONDS"),
         ("--slurm --directive= train.py", "--directive: it is empty"),

@@ -50,7 +50,13 @@ def parse_time_limit(text: str) -> float:
         given = "{}h{}m{}s".format(*parts)
     elif len(parts) > 1:
         raise click.BadParameter(f"'{given}' is not of the form HOURS:MINUTES:SECONDS")
-    return parse_duration(given)
+    try:
+        return parse_duration(given)
+    except click.BadParameter:
+        # parse_duration's own message has a number without a unit among its examples.
+        raise click.BadParameter(
+            f"'{text}' is not a time such as 90s, 90m, 1h30m or 36:30:00"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

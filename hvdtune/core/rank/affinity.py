@@ -44,17 +44,24 @@ def threads_on(core: int) -> Iterator[None]:
     if core < 0:
         yield
         return
-    usable = os.sched_getaffinity(0)
-    if core not in usable:
-        names = ", ".join(map(str, sorted(usable)))
-        raise UsageError(
-            f"thread affinity: core {core} is not one that this process may use: {names}"
-        )
+    require_usable(core, "thread affinity")
     before = _native_threads()
     yield
     for thread in _native_threads() - before:
         with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
             os.sched_setaffinity(thread, {core})
+
+
+def require_usable(core: int, source: str) -> None:
+    """Raises UsageError unless this process may run on that core.
+
+    Args:
+        source: what has named the core.
+    """
+    usable = os.sched_getaffinity(0)
+    if core not in usable:
+        names = ", ".join(map(str, sorted(usable)))
+        raise UsageError(f"{source}: core {core} is not one that this process may use: {names}")
 
 
 def where_it_runs(core: int) -> str:
