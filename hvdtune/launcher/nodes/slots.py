@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Final
 
 from hvdtune.core.config.dialect import whole_of
 from hvdtune.core.config.dialects import recognise
+from hvdtune.core.config.environment import own_environ
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain import nccl
 from hvdtune.errors import UsageError
@@ -21,7 +21,7 @@ def slots_of_node(environ: Mapping[str, str] | None = None) -> int:
 
     Raises UsageError for a number of processes that torchrun would not take either.
     """
-    env = os.environ if environ is None else environ
+    env = own_environ(environ)
     if env.get(_PROCESSES):
         return _as_torchrun_counts(env)
     told = (env.get(name, "") for name in _GPUS)
@@ -33,7 +33,7 @@ def slots_of_lone_node(environ: Mapping[str, str] | None = None) -> int | None:
 
     None where it has not. Raises UsageError as `slots_of_node` does.
     """
-    env = os.environ if environ is None else environ
+    env = own_environ(environ)
     place = recognise(env, forming=True)
     is_lone = place is not None and place.is_node and place.size == 1
     return slots_of_node(env) if is_lone else None
