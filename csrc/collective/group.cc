@@ -7,6 +7,7 @@
 #include <utility>
 
 namespace hvdtune {
+
 void ScratchBuffers::Free::operator()(uint8_t* memory) const { std::free(memory); }
 
 uint8_t* ScratchBuffers::take(size_t index, size_t bytes) {

@@ -14,7 +14,7 @@ constexpr size_t kPage = 4096;
 // one behind the other, and ranks reduce what lies at the same place in each of them. AMD's
 // processors take two addresses for one where they look up their first cache by a hash of the bits
 // below 2^28, so no distance between segments may be a multiple of that: storing a sum to two such
-// places runs at 6 GB/s instead of 57. A multiple of 2 MiB leaves huge pages possible.
+// places runs at 6 GB/s instead of 43. A multiple of 2 MiB leaves huge pages possible.
 constexpr size_t kSegmentBytes = size_t{258} << 20;
 
 size_t whole_pages(size_t bytes) {
