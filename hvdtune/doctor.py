@@ -270,7 +270,7 @@ def _gpu_libraries() -> list[Finding]:
     report = nccl.report(cuda, named)
     gpus = ", ".join(report.get("gpus", ())) or "no GPU"
     driver = f"{report.get('cuda_version')}, {gpus}"
-    library = f"{report.get('nccl_version')}, {report.get('nccl_path')}; never run on a GPU yet"
+    library = f"{report.get('nccl_version')}, {report.get('nccl_path')}"
     return [
         _loadable("CUDA driver", driver, report.get("cuda_error")),
         _loadable("NCCL", library, report.get("nccl_error")),
@@ -282,17 +282,18 @@ def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
     """Who carries CUDA tensors of a job that this environment starts."""
     chosen = launch_defaults(environ).gpu_operations
     if chosen == "host":
-        way = (
-            "CUDA tensors of PyTorch travel through pinned host memory, HVDTUNE_GPU_OPERATIONS=nccl"
-        )
-        return Finding("library", "GPU operations", "ok", f"{way} has NCCL carry them")
+        way = "CUDA tensors of PyTorch travel through pinned host memory"
+        asked = "HVDTUNE_GPU_OPERATIONS=host, or HOROVOD_GPU_OPERATIONS, says so"
+        return Finding("library", "GPU operations", "ok", f"{way}: {asked}")
     if not unusable:
-        detail = "NCCL carries CUDA tensors of PyTorch, which has never run on a GPU yet"
+        detail = (
+            "NCCL carries CUDA tensors of PyTorch"
+            + (" where a host has a GPU for each rank" if chosen == "auto" else "")
+            + "; so far run with ranks that share one GPU only, see docs/gpu.md"
+        )
         return Finding("library", "GPU operations", "ok", detail)
     if chosen == "auto":
-        own = bool(environ.get("HVDTUNE_GPU_OPERATIONS"))
-        asked = "HVDTUNE_GPU_OPERATIONS=auto" if own else "HOROVOD_GPU_OPERATIONS=NCCL"
-        detail = f"{asked} changes nothing here: {unusable}"
+        detail = f"NCCL is not used here: {unusable}"
         return Finding("library", "GPU operations", "ok", detail)
     advice = "init raises UsageError: unset HVDTUNE_GPU_OPERATIONS"
     return Finding("library", "GPU operations", "absent", unusable, advice)

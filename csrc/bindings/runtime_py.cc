@@ -49,7 +49,9 @@ void start_timeline(Runtime& runtime, const std::string& path, uint64_t max_byte
 
 GpuOptions to_gpu_options(const py::dict& given) {
   GpuOptions options;
-  options.enabled = take<std::string>(given, "gpu_operations", "host") == "nccl";
+  const auto operations = take<std::string>(given, "gpu_operations", "host");
+  options.enabled = operations != "host";
+  options.unless_shared = operations == "auto";
   options.bits =
       take<std::string>(given, "gpu_bits", "nccl") == "exact" ? GpuBits::kExact : GpuBits::kNccl;
   options.cuda_library = take<std::string>(given, "cuda_library", "");
@@ -365,6 +367,7 @@ void register_runtime(py::module_& module) {
       .def("start_timeline", &start_timeline)
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
       .def("is_recording", &Runtime::is_recording)
+      .def("has_gpu_operations", &Runtime::has_gpu_operations)
       .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
       .def("loss",
            [](const Runtime& runtime) {

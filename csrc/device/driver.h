@@ -49,6 +49,7 @@ inline constexpr unsigned kCudaEventDisableTiming = 2;
   X(destroy_event, "cuEventDestroy_v2", (CudaEvent))                                            \
   X(record_event, "cuEventRecord", (CudaEvent, CudaStream))                                     \
   X(query_event, "cuEventQuery", (CudaEvent))                                                   \
+  X(elapsed, "cuEventElapsedTime", (float*, CudaEvent, CudaEvent))                              \
   X(load_module, "cuModuleLoadData", (CudaModule*, const void*))                                \
   X(unload_module, "cuModuleUnload", (CudaModule))                                              \
   X(get_function, "cuModuleGetFunction", (CudaFunction*, CudaModule, const char*))              \

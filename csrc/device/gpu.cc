@@ -32,10 +32,11 @@ Gpu::Scope::~Scope() {
   if (before_ != gpu_.context_) gpu_.driver().set_current(before_);
 }
 
-GpuEvent::GpuEvent(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {
+GpuEvent::GpuEvent(std::shared_ptr<const Gpu> gpu, Timing timing) : gpu_(std::move(gpu)) {
   const Gpu::Scope scope(*gpu_);
   const CudaDriver& driver = gpu_->driver();
-  driver.check(driver.create_event(&event_, kCudaEventDisableTiming), "cuEventCreate");
+  const unsigned flags = timing == Timing::kOn ? 0 : kCudaEventDisableTiming;
+  driver.check(driver.create_event(&event_, flags), "cuEventCreate");
 }
 
 GpuEvent::~GpuEvent() {
@@ -54,6 +55,13 @@ bool GpuEvent::has_passed() const {
   if (result == kCudaNotReady) return false;
   gpu_->driver().check(result, "cuEventQuery");
   return true;
+}
+
+double GpuEvent::ms_since(const GpuEvent& earlier) const {
+  const Gpu::Scope scope(*gpu_);
+  float ms = 0;
+  gpu_->driver().check(gpu_->driver().elapsed(&ms, earlier.event_, event_), "cuEventElapsedTime");
+  return ms;
 }
 
 GpuStream::GpuStream(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(gpu)) {

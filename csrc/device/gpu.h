@@ -47,7 +47,8 @@ class Gpu {
 
 class GpuEvent {
  public:
-  explicit GpuEvent(std::shared_ptr<const Gpu> gpu);
+  enum class Timing { kOff, kOn };  // with it, an event costs a little more
+  explicit GpuEvent(std::shared_ptr<const Gpu> gpu, Timing timing = Timing::kOff);
   ~GpuEvent();
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
@@ -56,6 +57,8 @@ class GpuEvent {
   // Passes when what has been put on the stream until now is done.
   void record(CudaStream stream) const;
   bool has_passed() const;
+  // REQUIRES: both are timed and have passed.
+  double ms_since(const GpuEvent& earlier) const;
 
  private:
   const std::shared_ptr<const Gpu> gpu_;

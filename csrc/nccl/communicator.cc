@@ -10,16 +10,24 @@
 namespace hvdtune {
 namespace {
 
-// NCCL has nothing to sleep on: its state is asked again and again, ever more seldom.
+// NCCL has nothing to sleep on: its state is asked again and again, ever more seldom. What NCCL's
+// own thread launches is there after some tens of microseconds, which is less than a sleep takes.
 class Pause {
  public:
   void take() {
+    if (std::chrono::steady_clock::now() < awake_until_) {
+      std::this_thread::yield();
+      return;
+    }
     std::this_thread::sleep_for(time_);
     time_ = std::min(2 * time_, kLongest);
   }
 
  private:
+  static constexpr std::chrono::microseconds kAwake{200};
   static constexpr std::chrono::microseconds kLongest{1000};
+  const std::chrono::steady_clock::time_point awake_until_ =
+      std::chrono::steady_clock::now() + kAwake;
   std::chrono::microseconds time_{10};
 };
 
@@ -68,8 +76,13 @@ void NcclCommunicator::check_health() const { check(state(), "an operation in fl
 // its number; all else is this rank's own failure.
 void NcclCommunicator::fail(NcclResult result, const char* what) const {
   const bool is_of_others = result == kNcclRemoteError || result == kNcclSystemError;
-  throw Error(is_of_others ? ErrorCode::kRankLost : ErrorCode::kInternal,
-              std::string(what) + " of " + name_ + " failed: " + library_->describe(result));
+  std::string text = std::string(what) + " of " + name_ + " failed: " + library_->describe(result);
+  if (text.find("Duplicate GPU") != std::string::npos) {
+    text +=
+        "; give each rank of a host a GPU of its own, as torch.cuda.set_device(hvd.local_rank()) "
+        "does before the first tensor, or set HVDTUNE_GPU_OPERATIONS=host for ranks that share one";
+  }
+  throw Error(is_of_others ? ErrorCode::kRankLost : ErrorCode::kInternal, text);
 }
 
 void NcclCommunicator::leave() {

@@ -31,6 +31,7 @@ std::vector<Handle> OperationTable::add(std::vector<Operation> operations) {
                         "\" is already in flight on this rank; wait for it or use another name",
                     -1, name);
       }
+      operation.handle = next_;
       auto shared = std::make_shared<Operation>(std::move(operation));
       new_.push_back(shared);
       Entry& entry = entries_[next_];
@@ -103,7 +104,11 @@ void OperationTable::notify_endings(std::unique_lock<std::mutex> lock) {
 void OperationTable::complete(std::span<const std::shared_ptr<Operation>> operations) {
   std::unique_lock lock(mutex_);
   for (const auto& operation : operations) {
-    finish_locked(key_of(*operation->request), std::nullopt);
+    if (enqueued_.erase(operation->handle) > 0) {
+      end_locked(operation->handle, std::nullopt);
+    } else {
+      finish_locked(key_of(*operation->request), std::nullopt);
+    }
   }
   notify_endings(std::move(lock));
 }
@@ -117,23 +122,33 @@ void OperationTable::fail(std::span<const Failure> failures) {
 void OperationTable::remove_set(uint32_t process_set, const Error& error) {
   std::unique_lock lock(mutex_);
   removed_sets_.emplace(process_set, error);
-  std::vector<OperationKey> keys;
-  for (const auto& [key, handle] : in_flight_) {
-    if (key.process_set == process_set) keys.push_back(key);
+  std::vector<std::shared_ptr<Operation>> ended;
+  for_each_locked([&](const std::shared_ptr<Operation>& operation) {
+    if (operation->request->process_set == process_set) ended.push_back(operation);
+  });
+  for (const auto& operation : ended) {
+    const OperationKey key = key_of(*operation->request);
+    if (enqueued_.erase(operation->handle) == 0) in_flight_.erase(key);
+    end_locked(operation->handle, naming_tensor(error, key.name));
   }
-  for (const OperationKey& key : keys) finish_locked(key, naming_tensor(error, key.name));
   std::erase_if(
       new_, [&](const auto& operation) { return operation->request->process_set == process_set; });
   notify_endings(std::move(lock));
 }
 
+template <typename Visit>
+void OperationTable::for_each_locked(Visit visit) const {
+  for (const auto& [key, handle] : in_flight_) visit(entries_.at(handle).operation);
+  for (const Handle handle : enqueued_) visit(entries_.at(handle).operation);
+}
+
 std::vector<PendingOperation> OperationTable::pending() const {
   const std::lock_guard lock(mutex_);
   std::map<Handle, PendingOperation> sorted;
-  for (const auto& [key, handle] : in_flight_) {
-    const Operation& operation = *entries_.at(handle).operation;
-    sorted.emplace(handle, PendingOperation{operation.request, operation.announced_ns});
-  }
+  for_each_locked([&](const std::shared_ptr<Operation>& operation) {
+    sorted.emplace(operation->handle,
+                   PendingOperation{operation->request, operation->announced_ns});
+  });
   std::vector<PendingOperation> list;
   for (auto& [handle, operation] : sorted) list.push_back(std::move(operation));
   return list;
@@ -142,11 +157,11 @@ std::vector<PendingOperation> OperationTable::pending() const {
 std::map<uint32_t, uint64_t> OperationTable::oldest_ns() const {
   const std::lock_guard lock(mutex_);
   std::map<uint32_t, uint64_t> oldest;
-  for (const auto& [key, handle] : in_flight_) {
-    const uint64_t announced_ns = entries_.at(handle).operation->announced_ns;
-    const auto [found, is_new] = oldest.try_emplace(key.process_set, announced_ns);
+  for_each_locked([&](const std::shared_ptr<Operation>& operation) {
+    const uint64_t announced_ns = operation->announced_ns;
+    const auto [found, is_new] = oldest.try_emplace(operation->request->process_set, announced_ns);
     if (!is_new) found->second = std::min(found->second, announced_ns);
-  }
+  });
   return oldest;
 }
 
@@ -154,8 +169,13 @@ void OperationTable::close(const Error& error) {
   std::unique_lock lock(mutex_);
   if (closed_) return;
   closed_ = error;
-  for (const auto& [key, handle] : in_flight_) end_locked(handle, naming_tensor(error, key.name));
+  std::vector<std::shared_ptr<Operation>> ended;
+  for_each_locked([&](const std::shared_ptr<Operation>& operation) { ended.push_back(operation); });
+  for (const auto& operation : ended) {
+    end_locked(operation->handle, naming_tensor(error, operation->request->name));
+  }
   in_flight_.clear();
+  enqueued_.clear();
   new_.clear();
   notify_endings(std::move(lock));
 }
@@ -198,8 +218,11 @@ void OperationTable::note_enqueued(std::span<const std::shared_ptr<Operation>> o
   {
     const std::lock_guard lock(mutex_);
     for (const auto& operation : operations) {
-      const auto handle = in_flight_.find(key_of(*operation->request));
-      if (handle != in_flight_.end()) entries_.at(handle->second).enqueued = true;
+      // Not there where the job has failed meanwhile.
+      const auto found = in_flight_.find(key_of(*operation->request));
+      if (found == in_flight_.end() || found->second != operation->handle) continue;
+      in_flight_.erase(found);
+      enqueued_.insert(operation->handle);
     }
   }
   done_.notify_all();
@@ -224,8 +247,7 @@ bool OperationTable::wait_for(Handle handle, bool enqueued, std::chrono::nanosec
   });
   lock.lock();
   done_.wait_until(lock, until, [&] {
-    const auto found = entries_.find(handle);
-    return has_ended_locked(handle) || (enqueued && found->second.enqueued);
+    return has_ended_locked(handle) || (enqueued && enqueued_.contains(handle));
   });
   if (!has_ended_locked(handle)) {
     --entries_.at(handle).waiting;

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/status.h"
@@ -63,6 +64,7 @@ struct Operation {
                                  // last rank; new process set: its number
   bool awaited = false;          // the caller waits for it from the start: see OperationTable::add
   std::string title;             // what it is called in this rank's trace; "": as in the request
+  Handle handle = 0;             // as OperationTable::add gives it
   OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
 };
 
@@ -85,7 +87,7 @@ class OperationTable {
   // For the cycle thread. Operations added since the last call, in order.
   std::vector<std::shared_ptr<Operation>> take_new();
   bool has_new() const;
-  // Null if no such name is in flight.
+  // Null if no operation has the name.
   std::shared_ptr<Operation> find(const OperationKey& key) const;
   // All at once: a caller that waits for one of them most likely waits for the next as well.
   void complete(std::span<const std::shared_ptr<Operation>> operations);
@@ -106,6 +108,8 @@ class OperationTable {
   bool wait(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
   // The same until the operation has been put on a GPU's stream, or has ended.
   bool wait_enqueued(Handle handle, std::chrono::nanoseconds time, const OnBlock& on_block);
+  // Frees their names: whoever has waited for that may submit the next operation of the name, which
+  // the stream puts behind this one.
   void note_enqueued(std::span<const std::shared_ptr<Operation>> operations);
   // REQUIRES: it has not been released.
   std::shared_ptr<Operation> operation_of(Handle handle) const;
@@ -136,7 +140,6 @@ class OperationTable {
   struct Entry {
     std::shared_ptr<Operation> operation;
     bool done = false;
-    bool enqueued = false;
     std::optional<Error> error;
     int waiting = 0;       // threads
     bool awaited = false;  // as the operation asked for, until it is done
@@ -148,11 +151,13 @@ class OperationTable {
   };
   void end_locked(Handle handle, std::optional<Error> error);
   void finish_locked(const OperationKey& key, std::optional<Error> error);
+  template <typename Visit>  // of each operation that has not ended
+  void for_each_locked(Visit visit) const;
   void notify_endings(std::unique_lock<std::mutex> lock);
   const Entry& entry(Handle handle) const;
   bool is_done(Handle handle) const;
   bool has_come(Handle handle, bool enqueued) const {
-    return is_done(handle) || (enqueued && entry(handle).enqueued);
+    return is_done(handle) || (enqueued && enqueued_.contains(handle));
   }
   bool wait_for(Handle handle, bool enqueued, std::chrono::nanoseconds time,
                 const OnBlock& on_block);
@@ -162,6 +167,7 @@ class OperationTable {
   std::condition_variable done_;
   std::unordered_map<Handle, Entry> entries_;
   std::unordered_map<OperationKey, Handle, OperationKeyHash> in_flight_;
+  std::unordered_set<Handle> enqueued_;  // on a GPU's stream: no longer in in_flight_
   std::vector<std::shared_ptr<Operation>> new_;
   // To be told, by whoever holds the lock, without it.
   std::vector<EndedOperation> endings_;

@@ -29,8 +29,8 @@ DTYPES: Final = {
 class TorchAdapter:
     """Implements hvdtune.core.rank.adapter.Adapter for dense tensors in host or CUDA memory.
 
-    With HVDTUNE_GPU_OPERATIONS=nccl the core carries tensors in CUDA memory where they are, else
-    they travel through pinned host memory.
+    In a job with GPU operations the core carries tensors in CUDA memory where they are, else they
+    travel through pinned host memory.
     """
 
     def __init__(self, *, stages: bool = False) -> None:
@@ -129,5 +129,6 @@ def _supported() -> str:
     return ", ".join(DTYPES.values())
 
 
+PROCESS.has_gpu_tensors = True
 ADAPTER: Final = TorchAdapter()
 _STAGING: Final = TorchAdapter(stages=True)

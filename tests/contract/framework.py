@@ -84,6 +84,18 @@ class Torch:
         return [g.numpy() for g in torch.autograd.grad(sum(rows), leaves)]
 
 
+class TorchOnGpu(Torch):
+    """In a GPU's memory."""
+
+    name = "torch on a GPU"
+
+    def tensor(self, values: np.ndarray, dtype: str) -> torch.Tensor:
+        return super().tensor(values, dtype).cuda()
+
+    def wide(self, tensor: torch.Tensor) -> np.ndarray:
+        return super().wide(tensor.cpu())
+
+
 class TensorFlow:
     """Imported where it is used: in ranks."""
 
@@ -169,8 +181,9 @@ class InGraph(TensorFlow):
 
 FRAMEWORKS: dict[str, Framework] = {"torch": Torch(), "tensorflow": TensorFlow()}
 WITH_GRAPHS: dict[str, Framework] = {**FRAMEWORKS, "tf.function": InGraph()}
+BY_NAME: dict[str, Framework] = {**WITH_GRAPHS, "torch on a GPU": TorchOnGpu()}
 
 
 def run(body: Callable[..., Any], size: int, framework: str, **options: Any) -> list[Any]:
     """As tests.parallel.ranks.run: what `body(framework)` returned on each rank."""
-    return ranks.run(body, size, framework, tensorflow=framework != "torch", **options)
+    return ranks.run(body, size, framework, tensorflow="torch" not in framework, **options)

@@ -15,7 +15,7 @@ from tests.contract.calls import (
     finish,
     start,
 )
-from tests.contract.framework import FRAMEWORKS, WITH_GRAPHS, run
+from tests.contract.framework import BY_NAME, FRAMEWORKS, WITH_GRAPHS, run
 from tests.parallel import ranks
 
 KINDS = ["allreduce", "allgather", "broadcast", "alltoall", "reducescatter"]
@@ -47,7 +47,7 @@ def variants(kind, ranks, in_place):
 
 
 def carry_out(name):
-    framework = WITH_GRAPHS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     everyone = tuple(range(hvd.size()))
     calls = [call for kind in KINDS for call in variants(kind, everyone, framework.in_place)]
@@ -82,7 +82,7 @@ def test_a_collective_gives_what_its_definition_says(place, framework):
 
 
 def in_sets(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     sets = [hvd.add_process_set([0, 1]), hvd.add_process_set(hvd.ProcessSet([3, 1, 2]))]
     problems = []
@@ -106,7 +106,7 @@ def test_a_collective_in_a_process_set_is_among_its_ranks(framework):
 
 
 def come_and_go(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     low, high = hvd.add_process_set([0, 1]), hvd.add_process_set(hvd.ProcessSet([3, 1, 2]))
     places = [(s.process_set_id, s.size(), s.rank(), s.ranks) for s in (low, high) if s.included()]
@@ -125,7 +125,7 @@ def test_process_sets_may_overlap_and_come_and_go(framework):
 
 
 def joined(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
 
     def reduced(value, op):
@@ -157,7 +157,7 @@ def test_a_set_without_rank_0_may_join_more_than_once():
 
 
 def splits_and_rows(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     rows = framework.tensor(np.arange(4 * hvd.size()).reshape(-1, 2), "int64")
     even = hvd.alltoall(rows)
@@ -175,7 +175,7 @@ def test_alltoall_tells_how_many_rows_came_from_each_rank(framework):
 
 
 def any_order(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     calls = [Call(kind, (0, 1), seed=seed) for seed in range(10) for kind in KINDS]
     order = list(range(len(calls)))

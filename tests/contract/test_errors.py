@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hvdtune.errors import DuplicateNameError, HorovodInternalError, MismatchError, UsageError
-from tests.contract.framework import FRAMEWORKS, run
+from tests.contract.framework import BY_NAME, FRAMEWORKS, run
 from tests.parallel import ranks
 
 
@@ -26,7 +26,7 @@ def still_works(framework):
 
 
 def disagree(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     odd = hvd.rank() == 1
 
@@ -65,7 +65,7 @@ def test_ranks_that_disagree_about_a_tensor_are_told_so_on_every_rank(framework)
 
 
 def misuse(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     rows, scalar = (
         framework.tensor(np.ones((3, 2)), "float32"),
@@ -106,7 +106,7 @@ def test_misuse_is_refused_before_anything_is_sent(framework):
 
 
 def misuse_sets(name):
-    framework = FRAMEWORKS[name]
+    framework = BY_NAME[name]
     hvd = framework.hvd
     one = framework.tensor(np.ones(1), "float32")
     other = hvd.add_process_set([hvd.size() - 1])

@@ -117,3 +117,29 @@ def test_what_cannot_be_on_a_gpu_is_refused_with_a_sentence():
             'tensor "allreduce.graph": its stream is being captured into a CUDA graph' in captured
         )
         assert "or all on one GPU and made on one stream" in mixed
+
+
+def carries_gpu_tensors():
+    return PROCESS.place["gpu_operations"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "carried"),
+    [
+        ({"FAKE_GPU_DEVICES": "2"}, True),
+        ({"FAKE_GPU_DEVICES": "1"}, False),  # which NCCL would refuse
+        ({"FAKE_GPU_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "GPU-of-its-own"}, True),
+        ({"FAKE_GPU_DEVICES": "0"}, False),
+    ],
+)
+def test_nccl_is_chosen_by_itself_where_each_rank_has_a_gpu(variables, carried):
+    libraries = {"cuda_library": str(fake_device.CUDA), "nccl_library": str(fake_device.NCCL)}
+    ranks = run(
+        carries_gpu_tensors,
+        2,
+        forked_from=SERVER,
+        variables=[variables] * 2,
+        gpu_operations="auto",
+        **libraries,
+    )
+    assert ranks == [carried] * 2

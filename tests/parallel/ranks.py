@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import pickle
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import forkserver
@@ -117,6 +117,7 @@ def _main(
     body: Callable[..., Any],
     config: Config,
     place: Host | None,
+    variables: Mapping[str, str],
     arguments: tuple,
     results: Connection,
 ) -> None:
@@ -126,6 +127,7 @@ def _main(
     from hvdtune.core.rank import runtime
 
     torch.set_num_threads(1)
+    os.environ.update(variables)
     try:
         if place is not None:
             place.enter()
@@ -149,13 +151,15 @@ def start(
     *arguments: Any,
     hosts: Sequence[str] | None = None,
     places: Sequence[Host] | None = None,
+    variables: Sequence[Mapping[str, str]] = (),
     tensorflow: bool = False,
     forked_from: Server | None = None,
     **config: Any,
 ) -> Iterator[Job]:
     """The job while the block runs; its processes are ended after.
 
-    `hosts` are names only; `places` are hosts of tests.parallel.netns, the launcher on rank 0's.
+    `hosts` are names only; `places` are hosts of tests.parallel.netns, the launcher on rank 0's;
+    `variables` are each rank's of the environment.
     `tensorflow`: ranks have it imported. `forked_from`: they have what this server has.
     """
     key = os.urandom(32)
@@ -178,7 +182,10 @@ def start(
             key=key,
             **config,
         )
-        process = CONTEXT.Process(target=_main, args=(body, config_of_rank, place, arguments, send))
+        own = variables[rank] if variables else {}
+        process = CONTEXT.Process(
+            target=_main, args=(body, config_of_rank, place, own, arguments, send)
+        )
         with _forked_from(TENSORFLOW if tensorflow else forked_from):
             process.start()
         send.close()

@@ -1,25 +1,15 @@
-"""Tensors on a GPU, by NCCL and through pinned host memory. NCCL wants a GPU for each rank."""
+"""Tensors on a GPU, by NCCL and through pinned host memory."""
 
 import pytest
 import torch
 
 import hvdtune.torch as hvd
-from tests.parallel.ranks import run
+from tests.gpu.on_gpu import NEEDS_GPU, run
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-
-
-BY_NCCL = pytest.param(
-    "nccl", marks=pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no two GPUs here")
-)
-
-
-def choose_gpu():
-    torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+pytestmark = NEEDS_GPU
 
 
 def every_collective():
-    choose_gpu()
     mine = torch.arange(6.0, device="cuda").reshape(2, 3) + hvd.rank()
     product = mine @ mine.T  # still being computed when the operation is asked for
     total = hvd.allreduce(product, op=hvd.Sum)
@@ -33,7 +23,7 @@ def every_collective():
     return [result.cpu() for result in results], received.tolist()
 
 
-@pytest.mark.parametrize("operations", ["host", BY_NCCL])
+@pytest.mark.parametrize("operations", ["host", "nccl"])
 def test_every_collective_takes_and_returns_gpu_tensors(operations):
     first, second = run(every_collective, 2, gpu_operations=operations)
     for here, there in zip(first[0][:4], second[0][:4], strict=True):
@@ -48,7 +38,6 @@ def test_every_collective_takes_and_returns_gpu_tensors(operations):
 
 
 def train(device, set_to_none):
-    choose_gpu()
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(8, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256), torch.nn.Linear(256, 1)
@@ -66,7 +55,7 @@ def train(device, set_to_none):
     return [p.detach().cpu() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("operations", ["host", BY_NCCL])
+@pytest.mark.parametrize("operations", ["host", "nccl"])
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_a_model_on_the_gpu_trains_as_one_in_host_memory(set_to_none, operations):
     on_gpu = run(train, 2, "cuda", set_to_none, gpu_operations=operations)

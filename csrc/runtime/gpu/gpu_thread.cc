@@ -1,12 +1,14 @@
 #include "runtime/gpu/gpu_thread.h"
 
 #include <poll.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -166,17 +168,18 @@ void GpuThread::shut_down() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::vector<GpuThread::Job> GpuThread::take_jobs() {
+void GpuThread::take_jobs() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(jobs_, {});
+  std::ranges::move(std::exchange(jobs_, {}), std::back_inserter(waiting_jobs_));
 }
 
 void GpuThread::run() {
+  prctl(PR_SET_TIMERSLACK, 1);  // its pauses are shorter than the 50 us that the kernel may add
   try {
     for (;;) {
       turn();
       const std::lock_guard lock(mutex_);
-      if (leaving_ && jobs_.empty() && flights_.empty()) break;
+      if (leaving_ && jobs_.empty() && waiting_jobs_.empty() && flights_.empty()) break;
     }
     for (auto& [number, set] : sets_) set->communicator().leave();
   } catch (const Error& error) {
@@ -186,6 +189,7 @@ void GpuThread::run() {
   }
   // The GPU's things go before its context does.
   sets_.clear();
+  clock_.reset();
   kernels_.reset();
   current_.reset();
   const std::lock_guard lock(mutex_);
@@ -195,10 +199,15 @@ void GpuThread::run() {
 
 void GpuThread::turn() {
   if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
-  const std::vector<Job> jobs = take_jobs();
-  for (const Job& job : jobs) job();
+  take_jobs();
+  bool moved = false;
+  for (; !waiting_jobs_.empty() && flights_.size() < kMostFlights; moved = true) {
+    const Job job = std::move(waiting_jobs_.front());
+    waiting_jobs_.pop_front();
+    job();
+  }
   for (const auto& [number, set] : sets_) set->communicator().check_health();
-  const bool moved = reap() || !jobs.empty();
+  moved = reap() || moved;
   pause_ns_ = moved ? kShortestPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
   sleep(!flights_.empty());
 }
@@ -237,8 +246,15 @@ void GpuThread::start(GpuTask task) {
   Place& here = place(-1);
   if (!current_) current_.emplace(*here.gpu);
   GpuCollectives& collectives = collectives_of(task);
-  Flight flight{{}, std::make_shared<GpuEvent>(here.gpu), now_ns()};
+  const bool recorded = services_.recorder.enabled() && !task.records.empty();
+  const auto timing = recorded ? GpuEvent::Timing::kOn : GpuEvent::Timing::kOff;
+  if (recorded && !clock_) clock_ = std::make_unique<GpuClock>(here.gpu);
+  Flight flight{{}, std::make_shared<GpuEvent>(here.gpu, timing), now_ns(), nullptr};
   for (const auto& operation : task.operations) here.stream.wait_for(operation->gpu->ready);
+  if (recorded) {
+    flight.begun = std::make_unique<GpuEvent>(here.gpu, timing);
+    flight.begun->record(here.stream.get());
+  }
   for (const GpuCall& call : task.calls) collectives.enqueue(call);
   flight.done->record(here.stream.get());
   for (const auto& operation : task.operations) operation->gpu->done = flight.done;
@@ -260,13 +276,7 @@ bool GpuThread::reap() {
     services_.check_member();
     if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
     services_.work_counter.moved_by_gpu(flight.task.process_set);
-    if (services_.recorder.enabled()) {
-      const uint64_t end = now_ns();
-      for (const GpuRecord& record : flight.task.records) {
-        services_.events.record(record.kind, flight.begin_ns, end, record.name, record.seq,
-                                record.bucket, record.arg);
-      }
-    }
+    record(flight);
     services_.table.complete(flight.task.operations);
     any = true;
     const std::lock_guard lock(mutex_);
@@ -281,6 +291,20 @@ bool GpuThread::reap() {
     if (!is_made) services_.work_counter.moved_by_gpu(next.process_set);
   }
   return any;
+}
+
+// The times are the GPU's: from when it could begin, since the tensors had been made. Before its
+// clock is known they are the host's.
+void GpuThread::record(const Flight& flight) {
+  if (!flight.begun || !services_.recorder.enabled()) return;
+  const uint64_t now = now_ns();
+  const uint64_t end = std::min(clock_->ns_of(*flight.done).value_or(now), now);
+  const uint64_t begin = std::min(clock_->ns_of(*flight.begun).value_or(flight.begin_ns), end);
+  for (const GpuRecord& record : flight.task.records) {
+    services_.events.record(record.kind, begin, end, record.name, record.seq, record.bucket,
+                            record.arg);
+  }
+  clock_->keep_in_step();
 }
 
 void GpuThread::end_with(const Error& error) {
@@ -298,6 +322,7 @@ void GpuThread::end_with(const Error& error) {
   abort_all();
   const std::lock_guard lock(mutex_);
   jobs_.clear();
+  waiting_jobs_.clear();
   flights_.clear();
 }
 

@@ -23,6 +23,7 @@
 
 #include "base/status.h"
 #include "base/stop.h"
+#include "device/gpu_clock.h"
 #include "nccl/collectives.h"
 #include "runtime/gpu/gpu_work.h"
 #include "runtime/health/work_counter.h"
@@ -33,6 +34,8 @@ namespace hvdtune {
 
 struct GpuOptions {
   bool enabled = false;
+  // Only where this process sees a GPU for each rank of its host.
+  bool unless_shared = false;
   GpuBits bits = GpuBits::kNccl;
   std::string cuda_library;  // preferred ones; empty: those that are found
   std::string nccl_library;
@@ -78,9 +81,16 @@ struct GpuTask {
 
 class GpuThread {
  public:
+  // So many buckets are on the stream at a time. When the job fails, each has still to be launched
+  // before it ends; and CUDA's own queue has room for about a thousand launches, of which one that
+  // waits for room cannot be given up.
+  static constexpr size_t kMostFlights = 32;
+
   // Throws Error(kUsage) with a sentence where CUDA's driver or NCCL is missing or too old.
   GpuThread(GpuOptions options, const GpuServices& services);
   ~GpuThread();
+  // How many this process sees.
+  int gpus() const { return driver_->count(); }
   // Call it once everything that the thread uses is there.
   void begin();
 
@@ -117,6 +127,7 @@ class GpuThread {
     GpuTask task;
     std::shared_ptr<GpuEvent> done;
     uint64_t begin_ns;
+    std::unique_ptr<GpuEvent> begun;  // when all tensors had been made; null where nobody records
   };
   // Made with the first tensor, on its GPU.
   struct Place {
@@ -132,13 +143,14 @@ class GpuThread {
   void start(GpuTask task);
   GpuCollectives& collectives_of(const GpuTask& task);
   bool reap();
+  void record(const Flight& flight);
   void end_with(const Error& error);
   void abort_all();
   void await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
                   const std::function<bool()>& is_idle);
   [[noreturn]] void give_up(const std::string& why) const;
   void post(Job job);
-  std::vector<Job> take_jobs();
+  void take_jobs();
   void sleep(bool busy);
 
   const GpuOptions options_;
@@ -150,7 +162,9 @@ class GpuThread {
   // The thread's own.
   std::optional<Gpu::Scope> current_;  // from its first task on
   std::unique_ptr<KernelLauncher> kernels_;
+  std::unique_ptr<GpuClock> clock_;  // from the first task that is recorded on
   std::map<uint32_t, std::unique_ptr<GpuCollectives>> sets_;
+  std::deque<Job> waiting_jobs_;  // until there is room on the stream
   std::deque<Flight> flights_;
   uint64_t pause_ns_ = 0;
 

@@ -40,7 +40,7 @@ TRANSPORTS: Final = ("auto", "tcp")
 # Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
 CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
-GPU_OPERATIONS: Final = ("host", "nccl", "auto")
+GPU_OPERATIONS: Final = ("auto", "nccl", "host")
 GPU_BITS: Final = ("nccl", "exact")
 WHEN_FULL: Final = ("ring", "stop")
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
@@ -74,8 +74,8 @@ class Config:
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
     count. `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
-    `gpu_bits` says, by the libraries that are named or found; "auto" does where there are a GPU and
-    these libraries.
+    `gpu_bits` says, by the libraries that are named or found; "auto" does where there are these
+    libraries and a GPU for each rank of the host.
     `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy` lets
     gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
     costs on this host, and alone decides which way they go; None: as it was measured before,

@@ -66,6 +66,8 @@ class Process:
         unnamed: numbers the operations without a name, by generation and process set.
         joins: how often all ranks have met in `join`, by generation and process set.
         worker: this process as one of an elastic job, from the first `init` on; None elsewhere.
+        has_gpu_tensors: whether a framework's binding that is loaded gives tensors on GPUs to the
+            core.
         marks_steps: whether the script has marked a step of this job, itself or by an optimizer of
             hvdtune's; so nobody else has to.
         script_knobs: those that the script has declared in this job, by name.
@@ -93,6 +95,7 @@ class Process:
         )
         self.joins: Counter[tuple[int, int]] = Counter()
         self.worker: ElasticWorker | None = None
+        self.has_gpu_tensors = False
         self.marks_steps = False
         self.script_knobs: dict[str, Any] = {}
         self.watchers: list[Callable[[], Undo]] = []
@@ -143,7 +146,7 @@ class Process:
             config = config or _config_of_environment()
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
-            config = _with_gpu_operations(config)
+            config = _with_gpu_operations(config, self.has_gpu_tensors)
             for text in config.vain if config.rank == 0 else ():
                 warnings.warn(text, stacklevel=3)  # of who calls init
             # Loaded when a job is formed, for the sake of those who only import a framework.
@@ -174,7 +177,7 @@ class Process:
             self.place = runtime.topology() | {
                 "job": _job_name(config),
                 "mpi": by_mpi,
-                "gpu_operations": config.gpu_operations == "nccl",
+                "gpu_operations": runtime.has_gpu_operations(),
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
                 "horovod_timeline": config.horovod_timeline,
@@ -342,18 +345,26 @@ def _of_meeting() -> dict[str, Any]:
     return {"launched": False, "generation": meeting.GENERATION}
 
 
-def _with_gpu_operations(config: Config) -> Config:
-    """This with "host" or "nccl" in place of "auto"."""
+def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
+    """This with "host" in place of "auto" where it cannot be anything else.
+
+    And with "nccl" where somebody has chosen the GPUs of each process, which then are its own.
+    """
     if config.gpu_operations != "auto":
         return config
+    from hvdtune.core.config.environment import own_environ
     from hvdtune.core.toolchain import nccl
 
-    unusable = nccl.report(config.cuda_library, config.nccl_library)["unusable"]
-    return dataclasses.replace(config, gpu_operations="host" if unusable else "nccl")
+    chosen = "host"
+    if can_have_gpu_tensors:
+        found = nccl.report(config.cuda_library, config.nccl_library)
+        if not found["unusable"]:
+            chosen = "nccl" if own_environ().get("CUDA_VISIBLE_DEVICES") else "auto"
+    return dataclasses.replace(config, gpu_operations=chosen)
 
 
 def _gpu_options(config: Config) -> dict[str, Any]:
-    if config.gpu_operations != "nccl":
+    if config.gpu_operations == "host":
         return {}
     from hvdtune.core.toolchain.nccl import wheel_library
 

@@ -132,6 +132,7 @@ class GpuTensorPair {
 
   TensorMemory memory() const { return {input_.get(), output_.get()}; }
   TensorMemory in_place() const { return {input_.get(), input_.get()}; }
+  std::vector<uint8_t> input() const { return device_.download(input_.get(), input_.bytes()); }
   std::vector<uint8_t> output() const { return device_.download(output_.get(), output_bytes_); }
 
  private:

@@ -50,6 +50,75 @@ TEST(a_stream_waits_where_the_host_does_not) {
   });
 }
 
+TEST(a_name_is_free_again_once_its_operation_is_on_the_stream) {
+  GpuJob job({.size = 2});
+  job.each([](Runtime& runtime, const Device& device, int) {
+    run_one(runtime, device, sum_of("first"), floats(1.0F));
+  });
+  Fake::get().pause(1);
+  std::vector<std::vector<Handle>> handles(2);
+  std::vector<std::unique_ptr<GpuTensorPair>> tensors(2);
+  job.each([&](Runtime& runtime, const Device& device, int rank) {
+    const auto index = static_cast<size_t>(rank);
+    tensors[index] = std::make_unique<GpuTensorPair>(device, floats(1.0F));
+    for (int turn = 0; turn < 3; ++turn) {
+      handles[index].push_back(
+          runtime.submit(one_of(on_gpu(device, sum_of("x"), {tensors[index]->in_place()})))[0]);
+      CHECK(
+          runtime.wait_on_stream(handles[index].back(), device.stream(), std::chrono::seconds(60)));
+    }
+    for (const Handle handle : handles[index]) CHECK(!runtime.poll(handle));
+  });
+  Fake::get().pause(0);
+  job.each([&](Runtime& runtime, const Device&, int rank) {
+    const auto index = static_cast<size_t>(rank);
+    const Values eights = floats(8.0F);
+    CHECK(tensors[index]->input() == eights.bytes);
+    for (const Handle handle : handles[index]) finish(runtime, handle);
+  });
+}
+
+TEST(a_host_that_runs_far_ahead_of_its_gpu_waits_for_room) {
+  GpuJob job({.size = 2});
+  job.each([](Runtime& runtime, const Device& device, int) {
+    run_one(runtime, device, sum_of("first"), floats(0.0F));
+  });
+  Fake::get().pause(1);
+  std::vector<std::vector<Handle>> handles(2);
+  std::vector<std::unique_ptr<GpuTensorPair>> tensors(2);
+  job.each([&](Runtime& runtime, const Device& device, int rank) {
+    const auto index = static_cast<size_t>(rank);
+    tensors[index] = std::make_unique<GpuTensorPair>(device, floats(0.0F));
+    const auto submit = [&] {
+      return runtime.submit(one_of(on_gpu(device, sum_of("x"), {tensors[index]->in_place()})))[0];
+    };
+    for (size_t turn = 0; turn < GpuThread::kMostFlights; ++turn) {
+      handles[index].push_back(submit());
+      CHECK(
+          runtime.wait_on_stream(handles[index].back(), device.stream(), std::chrono::seconds(60)));
+    }
+    handles[index].push_back(submit());
+    CHECK(!runtime.wait_on_stream(handles[index].back(), device.stream(),
+                                  std::chrono::milliseconds(100)));
+  });
+  Fake::get().pause(0);
+  job.each([&](Runtime& runtime, const Device&, int rank) {
+    for (const Handle handle : handles[static_cast<size_t>(rank)]) finish(runtime, handle);
+  });
+}
+
+TEST(ranks_that_share_a_gpu_are_told_what_to_do) {
+  GpuJob job({.size = 2});
+  job.each([&](Runtime& runtime, const Device&, int) {
+    const Device& shared = job.device(0);
+    const GpuTensorPair tensor(shared, floats(1.0F));
+    const Error error = failure_of(
+        runtime, runtime.submit(one_of(on_gpu(shared, sum_of("x"), {tensor.memory()})))[0]);
+    CHECK(contains(error.what(), "Duplicate GPU detected"));
+    CHECK(contains(error.what(), "torch.cuda.set_device(hvd.local_rank())"));
+  });
+}
+
 TEST(ranks_that_disagree_about_the_device_are_told_so) {
   GpuJob job({.size = 3});
   job.each([](Runtime& runtime, const Device& device, int rank) {
