@@ -151,7 +151,8 @@ _NO_NCCL: Final = "NCCL is found when init runs, and nothing is compiled against
 _ONE_STREAM: Final = "all of a rank's communicators of NCCL share one stream"
 _NO_DDL: Final = "IBM's DDL is not used"
 _NO_CCL: Final = "oneCCL is not used"
-_NO_GPU_KERNELS: Final = "no kernel of hvdtune runs on a GPU"
+_ONE_KERNEL: Final = "one kernel packs a bucket on a GPU"
+_STREAMS_WAIT: Final = "a stream waits for an operation on a GPU, and not the host"
 _NO_TIMES: Final = "hvdtune's messages carry no time"
 _SPARK: Final = "Spark comes in a later version"
 _SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
@@ -252,7 +253,7 @@ FOREIGN_KNOBS: Final = (
         "HOROVOD_BATCH_D2D_MEMCOPIES",
         "batch_d2d_memcopies",
         Limits(0, 1, True, "", "Copy a bucket by one kernel."),
-        idle=_NO_GPU_KERNELS,
+        idle=_ONE_KERNEL,
     ),
     _knob(
         "HOROVOD_DISABLE_GROUP_FUSION",
@@ -289,7 +290,7 @@ def _place(variable: str, kind: Callable[[str], object], whose: str = "") -> Ter
 
 
 _OTHERS: Final = (
-    _idle("HOROVOD_ENABLE_ASYNC_COMPLETION", parse.switch, _NO_GPU_KERNELS),
+    _idle("HOROVOD_ENABLE_ASYNC_COMPLETION", parse.switch, _STREAMS_WAIT),
     _idle("HOROVOD_ENABLE_XLA_OPS", parse.switch, "hvdtune has no operations for XLA"),
     _idle("HOROVOD_DYNAMIC_PROCESS_SETS", parse.switch, "process sets always come and go"),
     _sets("HOROVOD_CONTROLLER", _backend, "HVDTUNE_CONTROLLER", option="controller",
