@@ -6,9 +6,10 @@
 namespace hvdtune {
 namespace {
 
-// A way is tried again when this many times what its last trial took has passed: two others in a
-// fiftieth of the time.
+// A way is tried again when operations have taken this many times what its last trial took.
 constexpr uint64_t kTrialInterval = 100;
+// An operation that takes more times as long as the best has waited for another rank.
+constexpr uint64_t kLate = 4;
 // Operations of a trial, and of one in which the way is slower by far or that has lasted long.
 constexpr size_t kTrial = 16;
 constexpr size_t kShortTrial = 4;
@@ -40,8 +41,7 @@ std::optional<SharedWay> SharedWays::way(size_t bytes) const {
   return static_cast<SharedWay>(found - 1);
 }
 
-void SharedWays::note(size_t bytes, SharedWay way, bool may_copy_from_peers, uint64_t took_ns,
-                      uint64_t now_ns) {
+void SharedWays::note(size_t bytes, SharedWay way, bool may_copy_from_peers, uint64_t took_ns) {
   const size_t index = size_index(bytes, kSizes);
   Size& size = sizes_[index];
   const bool is_first =
@@ -50,13 +50,15 @@ void SharedWays::note(size_t bytes, SharedWay way, bool may_copy_from_peers, uin
   const auto number = static_cast<size_t>(way);
   Times& times = size.ways[number];
   times.took_ns[times.count++ % kSamples] = took_ns;
-  times.last_ns = now_ns;
+  const uint64_t worked_ns = std::min(took_ns, kLate * times.best_ns());
+  size.busy_ns += worked_ns;
+  times.last_ns = size.busy_ns;
   if (size.trial == number) {
     ++size.tried;
-    times.spent_ns += took_ns;
+    times.spent_ns += worked_ns;
     if (is_trial_over(size)) size.trial.reset();
   }
-  const uint64_t next = next_way(size, may_copy_from_peers, now_ns) + 1;
+  const uint64_t next = next_way(size, may_copy_from_peers) + 1;
   proposal_ = (proposal_ & ~(kMask << 2 * index)) | next << 2 * index;
 }
 
@@ -68,7 +70,7 @@ bool SharedWays::is_trial_over(const Size& size) {
 }
 
 // The best one, or one that is to be tried.
-size_t SharedWays::next_way(Size& size, bool may_copy_from_peers, uint64_t now_ns) {
+size_t SharedWays::next_way(Size& size, bool may_copy_from_peers) {
   if (size.trial) return *size.trial;
   const size_t before = size.best;
   uint64_t best_ns =
@@ -76,7 +78,7 @@ size_t SharedWays::next_way(Size& size, bool may_copy_from_peers, uint64_t now_n
   for (size_t way = 0; way < kSharedWays; ++way) {
     if (way == before || !is_open(way, may_copy_from_peers)) continue;
     const Times& times = size.ways[way];
-    if (times.count == 0 || now_ns - times.last_ns >= kTrialInterval * times.spent_ns) {
+    if (times.count == 0 || size.busy_ns - times.last_ns >= kTrialInterval * times.spent_ns) {
       size.trial = way;
     } else if (times.best_ns() < best_ns) {
       size.best = way;

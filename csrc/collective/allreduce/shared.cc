@@ -80,7 +80,7 @@ class SharedAllreduce {
       const uint64_t end_ns = now_ns();
       // Without the time for which this rank waited for the others to begin.
       const uint64_t took_ns = shown_ns - begin_ns + end_ns - met_ns;
-      arena_.ways().note(payload_.bytes(), way_, reach.all_reach, took_ns, end_ns);
+      arena_.ways().note(payload_.bytes(), way_, reach.all_reach, took_ns);
     }
   }
 

@@ -16,15 +16,13 @@ struct Host {
   std::array<uint64_t, kSharedWays> took_ns;
   bool may_copy_from_peers = true;
   SharedWays ways{};
-  uint64_t now_ns = 0;
   std::array<uint64_t, kSharedWays> spent_ns{};
 
   SharedWay operate(size_t bytes) {
     const SharedWay way = ways.way(bytes).value_or(SharedWay::kArena);
     const auto index = static_cast<size_t>(way);
-    now_ns += took_ns[index];
     spent_ns[index] += took_ns[index];
-    ways.note(bytes, way, may_copy_from_peers, took_ns[index], now_ns);
+    ways.note(bytes, way, may_copy_from_peers, took_ns[index]);
     ways.agree(ways.proposal());
     return way;
   }
@@ -69,6 +67,21 @@ TEST(one_operation_that_took_long_changes_nothing) {
   CHECK(host.operate(kMiB) == SharedWay::kArena);
   host.took_ns[0] = 200 * kUs;
   CHECK(host.operate(kMiB) == SharedWay::kArena);
+}
+
+TEST(ranks_that_come_late_do_not_bring_trials_about) {
+  Host host{{200 * kUs, 300 * kUs}};
+  for (int i = 0; i < 100; ++i) host.operate(kMiB);
+  int tried = 0;
+  for (int i = 0; i < 2000; ++i) {
+    if (i % 4 == 0) {  // the others were still computing
+      host.took_ns[0] += 100'000 * kUs;
+      host.took_ns[1] += 100'000 * kUs;
+    }
+    if (host.operate(kMiB) == SharedWay::kPeerCopies) ++tried;
+    host.took_ns = {200 * kUs, 300 * kUs};
+  }
+  CHECK(tried < 100);
 }
 
 TEST(a_trial_is_long_enough_for_a_way_to_become_fast) {
