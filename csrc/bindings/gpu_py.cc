@@ -38,9 +38,21 @@ py::dict gpu_report(const std::string& cuda_library, const std::string& nccl_lib
   return report;
 }
 
+// Why the libraries cannot be loaded, in a sentence; "" if they can. Initialises nothing.
+std::string gpu_libraries_error(const std::string& cuda_library, const std::string& nccl_library) {
+  try {
+    CudaDriver::open(cuda_library);
+    NcclLibrary::open(nccl_library);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 void register_gpu(py::module_& module) {
+  module.def("gpu_libraries_error", &gpu_libraries_error, "cuda_library"_a, "nccl_library"_a);
   module.def("gpu_report", &gpu_report, "cuda_library"_a = "", "nccl_library"_a = "");
 }
 

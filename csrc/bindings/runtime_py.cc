@@ -49,9 +49,7 @@ void start_timeline(Runtime& runtime, const std::string& path, uint64_t max_byte
 
 GpuOptions to_gpu_options(const py::dict& given) {
   GpuOptions options;
-  const auto operations = take<std::string>(given, "gpu_operations", "host");
-  options.enabled = operations != "host";
-  options.unless_shared = operations == "auto";
+  options.enabled = take<bool>(given, "gpu_operations", false);
   options.bits =
       take<std::string>(given, "gpu_bits", "nccl") == "exact" ? GpuBits::kExact : GpuBits::kNccl;
   options.cuda_library = take<std::string>(given, "cuda_library", "");
@@ -367,7 +365,6 @@ void register_runtime(py::module_& module) {
       .def("start_timeline", &start_timeline)
       .def("stop_timeline", &Runtime::stop_timeline, NoGil())
       .def("is_recording", &Runtime::is_recording)
-      .def("has_gpu_operations", &Runtime::has_gpu_operations)
       .def("has_lost_a_rank", &Runtime::has_lost_a_rank)
       .def("loss",
            [](const Runtime& runtime) {

@@ -23,14 +23,16 @@ std::shared_ptr<CudaDriver> CudaDriver::open(const std::string& path) {
   std::vector<std::string> names;
   if (!path.empty()) names.push_back(path);
   names.emplace_back("libcuda.so.1");
-  std::shared_ptr<CudaDriver> driver(
+  return std::shared_ptr<CudaDriver>(
       new CudaDriver(DynamicLibrary::find("CUDA's driver", "cuDeviceGetCount", names)));
-  const CudaResult result = driver->init(0);
+}
+
+void CudaDriver::initialise() const {
+  const CudaResult result = init(0);
   if (result != kCudaSuccess) {
-    throw Error(ErrorCode::kUsage, "CUDA's driver (" + driver->path() +
-                                       ") cannot be initialised: " + driver->describe(result));
+    throw Error(ErrorCode::kUsage,
+                "CUDA's driver (" + path() + ") cannot be initialised: " + describe(result));
   }
-  return driver;
 }
 
 std::string CudaDriver::describe(CudaResult result) const {
@@ -54,12 +56,14 @@ std::string CudaDriver::version() const {
 }
 
 int CudaDriver::count() const {
+  initialise();
   int count = 0;
   check(device_count(&count), "cuDeviceGetCount");
   return count;
 }
 
 std::string CudaDriver::name_of(int number) const {
+  initialise();
   CudaDevice found = 0;
   check(device(&found, number), "cuDeviceGet");
   std::array<char, 128> name{};

@@ -63,8 +63,9 @@ inline constexpr unsigned kCudaEventDisableTiming = 2;
 // that has made a context current.
 class CudaDriver {
  public:
-  // Initialises it. `path` is a library that is preferred, or empty. Throws Error(kUsage) with a
-  // sentence if there is no driver, or none that works.
+  // `path` is a library that is preferred, or empty. Throws Error(kUsage) with a sentence if there
+  // is none. It is not initialised yet: CUDA_VISIBLE_DEVICES has no effect after that, and scripts
+  // set it when they know their local rank.
   static std::shared_ptr<CudaDriver> open(const std::string& path = {});
 
 #define HVDTUNE_DECLARE(name, symbol, parameters) CudaResult(*name) parameters = nullptr;
@@ -73,6 +74,7 @@ class CudaDriver {
 
   // As in "12.9".
   std::string version() const;
+  // These initialise it. Throw Error(kUsage) with a sentence if it does not work.
   int count() const;
   std::string name_of(int number) const;
   const std::string& path() const { return library_.path(); }
@@ -83,6 +85,7 @@ class CudaDriver {
 
  private:
   explicit CudaDriver(DynamicLibrary library);
+  void initialise() const;  // again does nothing
 
   DynamicLibrary library_;
 };

@@ -93,9 +93,12 @@ GpuMemory::GpuMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
   const Gpu::Scope scope(*gpu_);
   const CudaResult result = gpu_->driver().allocate(&pointer_, bytes_);
   if (result != kCudaSuccess) {
-    throw Error(ErrorCode::kInternal, "GPU " + std::to_string(gpu_->number()) + " has no " +
-                                          counted(bytes_, "byte") +
-                                          " of memory left: " + gpu_->driver().describe(result));
+    const size_t mib = (bytes_ + (size_t{1} << 20) - 1) >> 20;
+    throw Error(ErrorCode::kInternal,
+                "GPU " + std::to_string(gpu_->number()) + " has no " + std::to_string(mib) +
+                    " MiB of memory left for hvdtune: " + gpu_->driver().describe(result) +
+                    "; let the framework take less, by a smaller batch or a limit such as "
+                    "torch.cuda.set_per_process_memory_fraction(0.95)");
   }
 }
 

@@ -84,11 +84,6 @@ Runtime::Runtime(const RuntimeOptions& options)
   const HealthOptions health{options.heartbeat_timeout, options.log_level};
   health_ = std::make_unique<Health>(mesh_, health, stop_, lease_, health_events_, *hang_detector_);
   if (options.gpu.enabled) gpu_ = std::make_unique<GpuThread>(options.gpu, gpu_services());
-  if (gpu_ && options.gpu.unless_shared && gpu_->gpus() < place.local_size) {
-    log(LogLevel::kInfo, options.log_level, place.rank,
-        "tensors on GPUs travel through host memory, since this host has more ranks than GPUs");
-    gpu_.reset();
-  }
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
                            [this](const TimelineOrder& order) { return apply_order(order); }};
   const Services services{mesh_,         table_,    *health_,      stop_,     lease_,

@@ -125,8 +125,6 @@ class Runtime {
   bool has_lost_a_rank() const { return loss().has_value(); }
   std::optional<Error> loss() const { return health_->loss(); }
   uint64_t timeline_dropped() const { return recorder_.dropped(); }
-  // Whether tensors in a GPU's memory can be given to submit().
-  bool has_gpu_operations() const { return gpu_ != nullptr; }
   bool is_recording() const { return recorder_.enabled(); }
 
   // Fails what is pending, tells the other ranks that this one leaves, ends all threads, and

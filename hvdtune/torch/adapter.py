@@ -40,7 +40,7 @@ class TorchAdapter:
     def _is_staged(self, tensor: torch.Tensor) -> bool:
         if not tensor.is_cuda:
             return False
-        return self._stages or not PROCESS.place.get("gpu_operations", False)
+        return self._stages or not PROCESS.has_gpu_operations()
 
     def on_host(self) -> TorchAdapter:
         return _STAGING

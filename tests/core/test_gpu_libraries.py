@@ -76,7 +76,7 @@ def test_a_leftover_of_horovods_installation_changes_nothing_without_a_gpu(value
         "from hvdtune.core.rank import runtime\n"
         "from hvdtune.core.rank.process import PROCESS\n"
         "runtime.init()\n"
-        "print(PROCESS.place['gpu_operations'])"
+        "print(PROCESS.has_gpu_operations())"
     )
     environ = {"HOROVOD_GPU_OPERATIONS": value, "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}
     done = subprocess.run(

@@ -1,6 +1,7 @@
 """Collectives of Python on tensors in a GPU's memory, on the fake of tests/fake_gpu."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -119,8 +120,9 @@ def test_what_cannot_be_on_a_gpu_is_refused_with_a_sentence():
         assert "or all on one GPU and made on one stream" in mixed
 
 
-def carries_gpu_tensors():
-    return PROCESS.place["gpu_operations"]
+def carries_gpu_tensors(variables):
+    os.environ.update(variables)  # as scripts do once they know their local rank
+    return PROCESS.has_gpu_operations()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_nccl_is_chosen_by_itself_where_each_rank_has_a_gpu(variables, carried):
     ranks = run(
         carries_gpu_tensors,
         2,
+        variables,
         forked_from=SERVER,
-        variables=[variables] * 2,
         gpu_operations="auto",
         **libraries,
     )

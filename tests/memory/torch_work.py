@@ -329,6 +329,11 @@ class Training:
         with torch.no_grad():  # which a part of a step may have moved
             for parameter, start in zip(self._model.parameters(), self._starts, strict=True):
                 parameter.copy_(start)
+        if optimizer._is_updating:
+            # It was interrupted there, which only the script can mend: its parameters are what they
+            # were again, and the gradients have been combined.
+            optimizer._step_of_wrapped(None)
+            return
         with optimizer.skip_synchronize():
             optimizer.step()
 

@@ -31,9 +31,7 @@ GpuThread::GpuThread(GpuOptions options, const GpuServices& services)
     : options_(std::move(options)),
       services_(services),
       driver_(CudaDriver::open(options_.cuda_library)),
-      nccl_(NcclLibrary::open(options_.nccl_library)) {
-  if (driver_->count() == 0) throw Error(ErrorCode::kUsage, "this process sees no GPU");
-}
+      nccl_(NcclLibrary::open(options_.nccl_library)) {}
 
 GpuThread::~GpuThread() { shut_down(); }
 
@@ -43,7 +41,9 @@ GpuThread::Place& GpuThread::place(int number) {
   const std::lock_guard lock(mutex_);
   if (!place_) {
     // A rank that has joined has no tensor that would say which.
-    const int chosen = number >= 0 ? number : services_.local_rank % driver_->count();
+    const int count = driver_->count();
+    if (count == 0) throw Error(ErrorCode::kUsage, "this process sees no GPU");
+    const int chosen = number >= 0 ? number : services_.local_rank % count;
     place_ = std::make_unique<Place>(std::make_shared<const Gpu>(driver_, chosen));
   }
   if (number >= 0 && number != place_->gpu->number()) {

@@ -34,8 +34,6 @@ namespace hvdtune {
 
 struct GpuOptions {
   bool enabled = false;
-  // Only where this process sees a GPU for each rank of its host.
-  bool unless_shared = false;
   GpuBits bits = GpuBits::kNccl;
   std::string cuda_library;  // preferred ones; empty: those that are found
   std::string nccl_library;
@@ -89,8 +87,6 @@ class GpuThread {
   // Throws Error(kUsage) with a sentence where CUDA's driver or NCCL is missing or too old.
   GpuThread(GpuOptions options, const GpuServices& services);
   ~GpuThread();
-  // How many this process sees.
-  int gpus() const { return driver_->count(); }
   // Call it once everything that the thread uses is there.
   void begin();
 

@@ -48,7 +48,9 @@ def gloo_enabled() -> bool:
 
 
 def nccl_built() -> int:
-    """0: NCCL is used only where it is asked for, so nothing may rely on it."""
+    """0: NCCL is found when `init` runs. Scripts ask this to scale Adasum's learning rate by the
+    ranks of a host, over which Horovod's NCCL takes an average first; hvdtune's Adasum does not.
+    """
     return 0
 
 
@@ -63,10 +65,10 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """False: nothing is compiled with CUDA, and by default NCCL is not used."""
+    """False: nothing is compiled with CUDA, whose driver is found when `init` runs."""
     return False
 
 
 def rocm_built() -> bool:
-    """False: nothing is compiled with ROCm, and by default RCCL is not used."""
+    """False: nothing is compiled with ROCm, whose libraries are found when `init` runs."""
     return False

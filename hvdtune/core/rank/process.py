@@ -126,6 +126,17 @@ class Process:
         self.native()
         return self.place[name]
 
+    def has_gpu_operations(self) -> bool:
+        """Whether the core carries tensors on a GPU.
+
+        REQUIRES: there is such a tensor. So the script has chosen its GPUs, and looking for them
+        does not come too early.
+        """
+        chosen = self.place.get("gpu_operations", "host")
+        if chosen == "auto":
+            chosen = self.place["gpu_operations"] = _own_gpus(self.place)
+        return bool(chosen == "nccl")
+
     def form(
         self,
         config: Config | None,
@@ -177,7 +188,8 @@ class Process:
             self.place = runtime.topology() | {
                 "job": _job_name(config),
                 "mpi": by_mpi,
-                "gpu_operations": runtime.has_gpu_operations(),
+                "gpu_operations": config.gpu_operations,
+                "gpu_libraries": (config.cuda_library, config.nccl_library),
                 "zero_copy": _can_share(config),
                 "recorded": bool(config.timeline or config.horovod_timeline),
                 "horovod_timeline": config.horovod_timeline,
@@ -346,21 +358,27 @@ def _of_meeting() -> dict[str, Any]:
 
 
 def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
-    """This with "host" in place of "auto" where it cannot be anything else.
-
-    And with "nccl" where somebody has chosen the GPUs of each process, which then are its own.
-    """
+    """This with "host" in place of "auto" where it cannot become anything else."""
     if config.gpu_operations != "auto":
         return config
+    from hvdtune.core.toolchain import nccl
+
+    if can_have_gpu_tensors and not nccl.libraries_error(config.cuda_library, config.nccl_library):
+        return config
+    return dataclasses.replace(config, gpu_operations="host")
+
+
+def _own_gpus(place: dict[str, Any]) -> str:
+    """What "auto" means: "nccl" where each rank of this host has a GPU of its own, else "host"."""
     from hvdtune.core.config.environment import own_environ
     from hvdtune.core.toolchain import nccl
 
-    chosen = "host"
-    if can_have_gpu_tensors:
-        found = nccl.report(config.cuda_library, config.nccl_library)
-        if not found["unusable"]:
-            chosen = "nccl" if own_environ().get("CUDA_VISIBLE_DEVICES") else "auto"
-    return dataclasses.replace(config, gpu_operations=chosen)
+    found = nccl.report(*place["gpu_libraries"])
+    # Where it is set, each process has been given its GPUs.
+    has_own = own_environ().get("CUDA_VISIBLE_DEVICES") or len(found.get("gpus", ())) >= int(
+        place["local_size"]
+    )
+    return "nccl" if has_own and not found["unusable"] else "host"
 
 
 def _gpu_options(config: Config) -> dict[str, Any]:
@@ -369,7 +387,7 @@ def _gpu_options(config: Config) -> dict[str, Any]:
     from hvdtune.core.toolchain.nccl import wheel_library
 
     return {
-        "gpu_operations": config.gpu_operations,
+        "gpu_operations": True,
         "gpu_bits": config.gpu_bits,
         "cuda_library": config.cuda_library,
         "nccl_library": config.nccl_library or wheel_library(),

@@ -20,6 +20,16 @@ def wheel_library() -> str:
     return ""
 
 
+def libraries_error(cuda_library: str, nccl_library: str) -> str:
+    """Why one of both cannot be loaded, the named ones first; "" if they can.
+
+    Initialises nothing, so that a script can still set CUDA_VISIBLE_DEVICES.
+    """
+    from hvdtune.core import _native
+
+    return _native.gpu_libraries_error(cuda_library, nccl_library or wheel_library())
+
+
 def report(cuda_library: str, nccl_library: str) -> dict[str, Any]:
     """What there is of both, the named ones first: see `_native.gpu_report`.
 
