@@ -109,10 +109,15 @@ class PairLog:
 
 
 def pairs_of(pairs: Sequence[Pair], phase: str, setting: Setting | None = None) -> list[Pair]:
-    """The pairs of one tuner that count in a phase, of one setting if given."""
+    """The pairs of one tuner that count in a phase, of one setting if given.
+
+    What later phases find about the setting does not change what an earlier one has counted.
+    """
     if setting is None:
         return [pair for pair in pairs if pair.phase == phase and not pair.set_aside]
     history = [pair for pair in pairs if pair.setting == setting]
+    while history and history[-1].phase != phase:
+        history.pop()
     return counted([pair for pair in history if pair.phase == phase], history)
 
 

@@ -89,3 +89,18 @@ def test_a_foreign_line_is_named(tmp_path: Path, line: bytes, message: str) -> N
 
 def test_no_file_is_no_pairs(tmp_path: Path) -> None:
     assert read_pairs(tmp_path / "pairs.jsonl") == ()
+
+
+def test_what_a_verification_finds_does_not_change_what_a_trial_has_counted(tmp_path: Path) -> None:
+    own_doing = dataclasses.replace(PAIR, set_aside="a long step", at_fault="B")
+    of_others = dataclasses.replace(
+        PAIR, phase="verify", trial=None, set_aside="a long step", at_fault="A"
+    )
+    with PairLog(tmp_path / "pairs.jsonl") as log:
+        for pair in [PAIR] * 9 + [own_doing] * 3:
+            log.append(pair)
+        assert len(log.of("search", PAIR.setting)) == 12
+        for _ in range(3):
+            log.append(of_others)
+        assert len(log.of("search", PAIR.setting)) == 12
+        assert log.of("verify", PAIR.setting) == []
